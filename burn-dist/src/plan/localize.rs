@@ -1,0 +1,1 @@
+//! From a global operation to the local operations of one rank.
