@@ -1,1 +1,14 @@
-//! (to come)
+//! Recording: `Dist<B>`, the device mesh as a Burn device, and the client that burn-router calls.
+//!
+//! All contact with burn-router is in this folder.
+
+mod channel;
+mod client;
+mod device;
+mod recorder;
+pub mod visit;
+
+pub use channel::{Dist, MeshChannel};
+pub use client::MeshClient;
+pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
+pub(crate) use recorder::Recorder;
