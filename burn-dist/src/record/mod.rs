@@ -6,6 +6,8 @@ mod channel;
 mod client;
 mod device;
 mod recorder;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod visit;
 
 pub use channel::{Dist, MeshChannel};
