@@ -253,6 +253,8 @@ impl<'a> Lowering<'a> {
                     value: *value,
                     take: false,
                     bytes: self.bytes(rank, *slot),
+                    shape: self.program.slots[*slot as usize].layout.local_shape(self.mesh, rank),
+                    dtype: self.program.slots[*slot as usize].dtype,
                 }),
                 Common::Read { slot, read } => {
                     let info = &self.program.slots[*slot as usize];

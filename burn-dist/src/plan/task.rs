@@ -45,6 +45,10 @@ pub enum Task {
         take: bool,
         /// Size of the rank's part.
         bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
     },
     /// Hands `slot` to the host as part of read number `read`.
     Read {

@@ -289,8 +289,10 @@ impl<B: BackendIr> Worker<B> {
                     value,
                     take,
                     bytes,
+                    shape,
+                    dtype,
                 } => {
-                    let handle = self.handle(*slot, *take)?;
+                    let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
                     self.keep(args.ids[*value as usize], handle, *bytes);
                 }
                 Task::Read {
@@ -302,7 +304,12 @@ impl<B: BackendIr> Worker<B> {
                 } => {
                     let handle = self.handle(*slot, *take)?;
                     if run.reads[*read as usize].contains(&self.rank) {
-                        let data = into_data::<B>(handle, shape, *dtype).map_err(|error| Fault::Op {
+                        let data = burn_std::future::block_on(into_data::<B>(
+                            handle,
+                            shape.clone().into(),
+                            *dtype,
+                        ))
+                        .map_err(|error| Fault::Op {
                             rank: self.rank,
                             op: "read".into(),
                             path: None,
