@@ -18,6 +18,7 @@
 mod annotate;
 mod apply;
 mod describe;
+mod dtensor;
 mod error;
 mod fit;
 mod pattern;
@@ -29,6 +30,7 @@ mod walk;
 pub use annotate::Annotate;
 pub use apply::ParallelizeWith;
 pub use describe::Parallelize;
+pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend};
 pub use error::ParallelError;
 pub use plan::Plan;
 pub use spec::{LayoutText, ParamRole, ParamSpec, Style};

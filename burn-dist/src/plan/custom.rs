@@ -1,6 +1,7 @@
 //! Our own operations, as they travel through `OperationIr::Custom`.
 
 use super::PlanError;
+use crate::mesh::MeshShape;
 use crate::parallel::ParamSpec;
 
 const PARAM: &str = "burn_dist.param;";
@@ -17,20 +18,21 @@ pub enum CustomOp {
 
 impl CustomOp {
     /// Returns the id that carries it.
-    pub fn id(&self) -> String {
+    pub fn id(&self, mesh: &MeshShape) -> String {
         match self {
-            Self::Param(spec) => format!("{PARAM}{spec}"),
+            Self::Param(spec) => format!("{PARAM}{}", spec.to_text(mesh)),
             Self::Redistribute(layout) => format!("{REDISTRIBUTE}{layout}"),
         }
     }
 
-    /// Reads an id back.
+    /// Reads an id back; `shape` is the global shape of the tensor.
     ///
     /// # Errors
     /// [`PlanError::UnknownCustom`] if the id is not one of ours.
-    pub fn parse(id: &str) -> Result<Self, PlanError> {
+    pub fn parse(id: &str, shape: &[usize], mesh: &MeshShape) -> Result<Self, PlanError> {
         if let Some(text) = id.strip_prefix(PARAM) {
-            let spec = text.parse().map_err(|_| PlanError::UnknownCustom { id: id.to_string() })?;
+            let spec = ParamSpec::parse(text, shape, mesh)
+                .map_err(|_| PlanError::UnknownCustom { id: id.to_string() })?;
             Ok(Self::Param(spec))
         } else if let Some(layout) = id.strip_prefix(REDISTRIBUTE) {
             Ok(Self::Redistribute(layout.to_string()))

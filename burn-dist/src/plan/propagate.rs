@@ -736,7 +736,7 @@ impl<'a> Propagator<'a> {
 
     /// Handles our own operations, by name.
     fn custom(&mut self, id: &str, tensors: &Tensors) -> Result<(), PlanError> {
-        let custom = super::custom::CustomOp::parse(id)?;
+        let custom = super::custom::CustomOp::parse(id, &tensors.inputs[0].1, self.mesh)?;
         let (value, shape, _) = &tensors.inputs[0];
         let (out, ..) = &tensors.outputs[0];
         let (layout, tag, what) = match custom {
@@ -777,7 +777,7 @@ impl<'a> Propagator<'a> {
             Some(version) => version.layout.gathered(),
             None => self.value(*value).preferred.gathered(),
         };
-        let target = self.constrained(&current, text, shape, tag)?;
+        let target = self.constrained(&current, text.as_str(), shape, tag)?;
         self.require(*value, &target, Reason::Constraint("input layout of the module"))?;
         Ok(Some((0, target)))
     }
@@ -791,7 +791,7 @@ impl<'a> Propagator<'a> {
         };
         let (value, shape, _) = &tensors.outputs[0];
         let current = self.values[*value as usize].versions[0].layout.as_ref().clone();
-        let target = self.constrained(&current, text, shape, tag)?;
+        let target = self.constrained(&current, text.as_str(), shape, tag)?;
         self.require(*value, &target, Reason::Constraint("output layout of the module"))?;
         let info = &mut self.values[*value as usize];
         info.versions

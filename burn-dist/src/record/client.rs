@@ -10,7 +10,9 @@ use burn_router::{RouterTensor, RunnerClient};
 use burn_std::future::DynFut;
 
 use super::{MeshDevice, Recorder};
-use crate::run::ReadTicket;
+use crate::layout::Layout;
+use crate::mesh::Rank;
+use crate::run::{Fault, ReadTicket};
 
 /// A handle on the recorder of one mesh; every tensor holds one.
 pub struct MeshClient<B: BackendIr> {
@@ -62,6 +64,28 @@ impl<B: BackendIr> MeshClient<B> {
             .recorder
             .lock()
             .unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns the layout of `tensor` on the ranks, closing the window.
+    pub(crate) fn layout_of(&self, tensor: &RouterTensor<Self>) -> Result<Layout, Fault> {
+        let tensor = tensor.clone().into_ir();
+        let layout = self.recorder().place(&tensor)?;
+        Ok(layout.as_ref().clone())
+    }
+
+    /// Returns a rank's part of `tensor` with its shape, closing the window.
+    pub(crate) fn local_of(
+        &self,
+        tensor: &RouterTensor<Self>,
+        rank: Rank,
+    ) -> Result<(B::Handle, Vec<usize>), Fault> {
+        let tensor = tensor.clone().into_ir();
+        let (layout, ticket, mesh) = {
+            let mut recorder = self.recorder();
+            let layout = recorder.place(&tensor)?;
+            (layout, recorder.local(tensor.id, rank), recorder.mesh().clone())
+        };
+        Ok((ticket.wait()?, layout.local_shape(&mesh, rank)))
     }
 
     /// Closes the window and asks for the content of `tensor`.

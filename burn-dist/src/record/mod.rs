@@ -2,6 +2,7 @@
 //!
 //! All contact with burn-router is in this folder.
 
+mod annotate;
 mod channel;
 mod client;
 mod device;
@@ -10,6 +11,7 @@ mod recorder;
 pub(crate) mod samples;
 pub mod visit;
 
+pub(crate) use annotate::{from_local, redistribute};
 pub use channel::{Dist, MeshChannel};
 pub use client::MeshClient;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use burn_backend::{BackendTypes, TensorData};
+use burn_backend::{BackendTypes, DType, TensorData};
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
@@ -242,27 +242,50 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Closes the window and returns each rank's part of `tensor` with its layout.
-    pub fn local(&mut self, tensor: &TensorIr, rank: Rank) -> LocalTicket<B> {
-        // Keeps data that was never used from staying on the host: an identity read of it places it.
-        let placed = self.place(tensor);
-        match (placed, &self.ended, &self.runtime) {
-            (_, Some(fault), _) => LocalTicket::failed(fault.clone()),
-            (Some(_), None, Some(runtime)) => runtime.local(tensor.id, rank),
-            _ => LocalTicket::failed(Fault::unknown_tensor(tensor.id)),
+    /// Returns a rank's part of a placed tensor.
+    pub fn local(&mut self, id: TensorId, rank: Rank) -> LocalTicket<B> {
+        match (&self.ended, &self.runtime) {
+            (Some(fault), _) => LocalTicket::failed(fault.clone()),
+            (None, Some(runtime)) => runtime.local(id, rank),
+            (None, None) => LocalTicket::failed(Fault::bug("a mesh without workers")),
         }
     }
 
+    /// Hands the parts of a tensor to the ranks.
+    pub fn put(
+        &mut self,
+        id: TensorId,
+        parts: Vec<B::Handle>,
+        layout: &Layout,
+        dtype: DType,
+    ) -> Result<(), Fault> {
+        if let Some(fault) = &self.ended {
+            return Err(fault.clone());
+        }
+        let Some(runtime) = &self.runtime else {
+            return Err(Fault::bug("a mesh without workers"));
+        };
+        runtime.put(id, parts, layout, dtype);
+        self.live.insert(
+            id,
+            Live::Placed {
+                layout: Arc::new(layout.clone()),
+                tag: None,
+            },
+        );
+        Ok(())
+    }
+
     /// Returns the layout that `tensor` has on the ranks, closing the window and placing it if need be.
-    pub fn place(&mut self, tensor: &TensorIr) -> Option<Arc<Layout>> {
+    pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        if !matches!(self.live.get(&tensor.id), Some(Live::Placed { .. })) || !self.log.is_empty() {
-            self.flush(vec![tensor.clone()]);
-        }
-        match self.live.get(&tensor.id) {
-            Some(Live::Placed { layout, .. }) => Some(layout.clone()),
-            _ => None,
+        // A read places data that no operation has used; what it would answer is not needed.
+        let _ = self.flush(vec![tensor.clone()]);
+        match (&self.ended, self.live.get(&tensor.id)) {
+            (Some(fault), _) => Err(fault.clone()),
+            (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),
+            (None, _) => Err(Fault::unknown_tensor(tensor.id)),
         }
     }
 

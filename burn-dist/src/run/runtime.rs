@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use burn_backend::{Scalar, TensorData};
+use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, TensorId};
 
 use super::worker::{Job, Run, Worker};
 use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::{LocalHub, LocalOptions};
+use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::task::Plan;
 use crate::plan::window::ValueIndex;
@@ -219,6 +220,16 @@ impl<B: BackendIr> Runtime<B> {
                 LocalTicket::pending(answers)
             }
             _ => LocalTicket::failed(self.fault.get().unwrap_or(Fault::bug("a worker has ended"))),
+        }
+    }
+
+    /// Hands each rank its part of a tensor that lives between windows.
+    pub fn put(&self, id: TensorId, parts: Vec<B::Handle>, layout: &Layout, dtype: DType) {
+        for (index, (worker, handle)) in self.workers.iter().zip(parts).enumerate() {
+            let local = layout.local_shape(&self.mesh, Rank(index as u32));
+            let bytes = (local.iter().product::<usize>() * dtype.size()) as u64;
+            // A worker that has ended has left its fault behind; the next read reports it.
+            let _ = worker.jobs.send(Job::Put(id, handle, bytes));
         }
     }
 

@@ -37,6 +37,7 @@ pub(super) enum Job<B: BackendIr> {
     Run(Box<Run>),
     Sync(Sender<Result<(), Fault>>),
     Local(TensorId, Sender<Result<B::Handle, Fault>>),
+    Put(TensorId, B::Handle, u64),
     Stats(Sender<RankStats>),
 }
 
@@ -166,6 +167,7 @@ impl<B: BackendIr> Worker<B> {
                     };
                     let _ = answer.send(result);
                 }
+                Job::Put(id, handle, bytes) => self.keep(id, handle, bytes),
                 Job::Stats(answer) => {
                     let _ = answer.send(RankStats {
                         rank: self.rank.0,
