@@ -187,7 +187,6 @@ fn cast<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &CastOpIr) {
         let handle = cx.env.take(input);
         return cx.env.put(out, handle);
     }
-    let zero = || Scalar::Int(0);
     match (kind(input.dtype), kind(to)) {
         (Kind::Float, Kind::Float) => {
             let input = cx.float(input);
@@ -199,7 +198,10 @@ fn cast<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &CastOpIr) {
         }
         (Kind::Float, Kind::Bool) => {
             let input = cx.float(input);
-            cx.put_bool(out, B::float_not_equal_elem(input, zero(), to.into()));
+            cx.put_bool(
+                out,
+                B::float_not_equal_elem(input, Scalar::Int(0), to.into()),
+            );
         }
         (Kind::Int, Kind::Float) => {
             let input = cx.int(input);
@@ -211,7 +213,7 @@ fn cast<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &CastOpIr) {
         }
         (Kind::Int, Kind::Bool) => {
             let input = cx.int(input);
-            cx.put_bool(out, B::int_not_equal_elem(input, zero(), to.into()));
+            cx.put_bool(out, index::bool::to_bool::<B>(input, to));
         }
         (Kind::Bool, Kind::Float) => {
             let input = cx.bool(input);
@@ -222,8 +224,9 @@ fn cast<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &CastOpIr) {
             cx.put_int(out, B::bool_into_int(input, to.into()));
         }
         (Kind::Bool, Kind::Bool) => {
-            let input = index::bool::to_int::<B>(cx.bool(input));
-            cx.put_bool(out, B::int_not_equal_elem(input, zero(), to.into()));
+            // Another storage of the same values, which `put_bool` converts to.
+            let input = cx.bool(input);
+            cx.put_bool(out, input);
         }
     }
 }

@@ -119,7 +119,11 @@ pub(super) mod bool {
         B::bool_into_int(tensor, DType::I32.into())
     }
 
-    fn to_bool<B: BackendIr>(tensor: IntTensor<B>, dtype: DType) -> BoolTensor<B> {
+    /// Bools from ints: whatever differs from zero is true.
+    pub(in super::super) fn to_bool<B: BackendIr>(
+        tensor: IntTensor<B>,
+        dtype: DType,
+    ) -> BoolTensor<B> {
         B::int_not_equal_elem(tensor, Scalar::Int(0), dtype.into())
     }
 

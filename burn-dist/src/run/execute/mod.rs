@@ -69,8 +69,8 @@ pub enum ExecuteError {
 /// environment by whoever has the data.
 ///
 /// # Errors
-/// [`ExecuteError::Unsupported`] for a custom op, and for ops without a meaning (an int random op among the float ops).
-/// No tensor has been taken in that case.
+/// [`ExecuteError::Unsupported`] for a custom op, for `ctc_loss_backward` on a backend without a kernel for it, and for an
+/// op without a meaning (an int random op among the float ops). No tensor has been taken in that case.
 ///
 /// # Panics
 /// Where the kernel of `B` panics: for shapes and dtypes that the op does not allow.
@@ -88,7 +88,7 @@ pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result
         OperationIr::Bool(op) => boolean::execute(cx, op),
         OperationIr::Int(op) => int::execute(cx, op),
         OperationIr::Float(_, op) => float::execute(cx, op),
-        OperationIr::Module(op) => module::execute(cx, op),
+        OperationIr::Module(op) => return module::execute(cx, op),
         OperationIr::Init(_) => {}
         OperationIr::Custom(op) => {
             return Err(ExecuteError::Unsupported {
@@ -182,8 +182,14 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
         self.env.put(out, B::int_tensor_handle(value));
     }
 
+    /// Stores bools with the dtype that the op promises: some kernels that index leave their storage type behind.
     #[inline]
     fn put_bool(&mut self, out: &TensorIr, value: BoolTensor<B>) {
+        let value = if value.dtype() == out.dtype {
+            value
+        } else {
+            index::bool::to_bool::<B>(index::bool::to_int::<B>(value), out.dtype)
+        };
         self.env.put(out, B::bool_tensor_handle(value));
     }
 

@@ -3,10 +3,13 @@
 mod conv;
 mod pool;
 
-use super::{Context, Env};
+use super::{Context, Env, ExecuteError};
 use burn_ir::{BackendIr, ModuleOperationIr};
 
-pub(super) fn execute<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &ModuleOperationIr) {
+pub(super) fn execute<B: BackendIr, E: Env<B>>(
+    cx: &mut Context<'_, B, E>,
+    op: &ModuleOperationIr,
+) -> Result<(), ExecuteError> {
     match op {
         ModuleOperationIr::Embedding(op) => {
             let weights = cx.float(&op.weights);
@@ -130,6 +133,12 @@ pub(super) fn execute<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &
             cx.put_float(&op.out, out);
         }
         ModuleOperationIr::CtcLossBackward(op) => {
+            if !B::has_ctc_loss_backward() {
+                return Err(ExecuteError::Unsupported {
+                    op: "ctc_loss_backward".into(),
+                    reason: "the backend has no kernel for it: differentiate the ops of the loss",
+                });
+            }
             let log_probs = cx.float(&op.log_probs);
             let targets = cx.int(&op.targets);
             let input_lengths = cx.int(&op.input_lengths);
@@ -146,4 +155,5 @@ pub(super) fn execute<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &
             cx.put_float(&op.out, out);
         }
     }
+    Ok(())
 }

@@ -1,8 +1,17 @@
 //! Ops on floats and ints alike: arithmetic, comparisons, reductions, scans.
 
 use super::{Context, Env, ExecuteError, binary, compare, compare_scalar, unary, with_scalar};
-use burn_backend::DType;
+use burn_backend::{DType, Slice, tensor::IntTensor};
 use burn_ir::{BackendIr, NumericOperationIr};
+
+/// Returns the first `k` elements along `axis`.
+///
+/// Of a descending sort these are the top k: the backends' own kernels for their indices exist on GPUs only.
+fn first<B: BackendIr>(sorted: IntTensor<B>, axis: usize, k: usize) -> IntTensor<B> {
+    let mut ranges = vec![Slice::full(); axis + 1];
+    ranges[axis] = Slice::new(0, Some(k as isize), 1);
+    B::int_slice(sorted, &ranges)
+}
 
 /// Runs `kernel(input, axis)` or `kernel(input, axis, k)`.
 macro_rules! along {
@@ -162,7 +171,7 @@ numeric_ops! {
     float_cumsum float_cumprod float_cummin float_cummax,
     argmax |input, axis, out: DType| B::float_argmax(input, axis, out.into()),
     argmin |input, axis, out: DType| B::float_argmin(input, axis, out.into()),
-    argtopk |input, axis, k, out: DType| B::float_argtopk(input, axis, k, out.into()),
+    argtopk |input, axis, k, out: DType| first::<B>(B::float_argsort(input, axis, true, out.into()), axis, k),
     max_with_indices |input, dim, indices: DType| B::float_max_dim_with_indices(input, dim, indices.into()),
     min_with_indices |input, dim, indices: DType| B::float_min_dim_with_indices(input, dim, indices.into()),
     random |_cx, _op| Err(ExecuteError::Unsupported {
@@ -183,7 +192,7 @@ numeric_ops! {
     int_cumsum int_cumprod int_cummin int_cummax,
     argmax |input, axis, _| B::int_argmax(input, axis),
     argmin |input, axis, _| B::int_argmin(input, axis),
-    argtopk |input, axis, k, _| B::int_argtopk(input, axis, k),
+    argtopk |input, axis, k, _| first::<B>(B::int_argsort(input, axis, true), axis, k),
     max_with_indices |input, dim, _| B::int_max_dim_with_indices(input, dim),
     min_with_indices |input, dim, _| B::int_min_dim_with_indices(input, dim),
     random |cx, op| {

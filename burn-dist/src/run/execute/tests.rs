@@ -84,7 +84,10 @@ fn beyond_runner(op: &OperationIr) -> bool {
         ("float", "quantize"),
         ("float", "dequantize"),
         ("float", "random"),
+        ("numeric_float", "argtopk"),
+        ("numeric_int", "argtopk"),
         ("numeric_int", "random"),
+        ("module", "ctc_loss_backward"),
         ("custom", "custom"),
         ("init", "init"),
         ("drop", "drop"),
@@ -451,6 +454,25 @@ fn quantize_and_dequantize_are_inverse_up_to_a_step() {
 }
 
 #[test]
+fn argtopk_names_the_largest() {
+    for (dtype, family) in [(FLOAT, "numeric_float"), (INT, "numeric_int")] {
+        let op = NumericOperationIr::ArgTopK(ReduceDimOpIr::create_arg(
+            tensor(0, &[2, 4], dtype),
+            1,
+            2,
+            INT,
+            || TensorId::new(1),
+        ));
+        let op = match family {
+            "numeric_float" => OperationIr::NumericFloat(dtype, op),
+            _ => OperationIr::NumericInt(dtype, op),
+        };
+        let data = ints([3, 9, -1, 4, 0, -5, 8, 7], &[2, 4]).convert_dtype(dtype);
+        assert_eq!(run(&op, &[data]), [ints([1, 3, 2, 3], &[2, 2])]);
+    }
+}
+
+#[test]
 fn random_ops_fill_their_shape() {
     Flex::seed(&Default::default(), 1);
     for op in samples().iter().filter(|op| kind_name(op) == "random") {
@@ -538,4 +560,10 @@ fn what_cannot_run_says_so_and_takes_nothing() {
     let random = OperationIr::NumericFloat(FLOAT, NumericOperationIr::IntRandom(random));
     let error = execute::<Flex, _>(&random, &mut env).unwrap_err();
     assert!(error.to_string().contains("random"), "{error}");
+
+    let ctc = samples()
+        .into_iter()
+        .find(|op| kind_name(op) == "ctc_loss_backward");
+    let error = execute::<Flex, _>(&ctc.unwrap(), &mut env).unwrap_err();
+    assert!(error.to_string().contains("ctc_loss_backward"), "{error}");
 }
