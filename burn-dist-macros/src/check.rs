@@ -6,13 +6,14 @@ use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Variant};
 use crate::nearest::nearest;
 use syn::{Data, DeriveInput, Expr, ExprLit, Fields, Ident, Lit, LitStr, Member, Type};
 
-const FIELD_KEYS: [&str; 11] = [
+const FIELD_KEYS: [&str; 12] = [
     "colwise",
     "rowwise",
     "vocab",
     "sequence",
     "replicate",
     "skip",
+    "nested",
     "input",
     "output",
     "axis",
@@ -174,6 +175,7 @@ struct Options {
     keys: Keys,
     style: Option<(Style, Ident)>,
     skip: Option<Ident>,
+    nested: Option<Ident>,
     unit: Option<Ident>,
     axis: Option<(LitStr, Ident)>,
     input: Option<(LitStr, Ident)>,
@@ -203,8 +205,9 @@ impl Options {
         let named = |value| (value, item.key.clone());
         match key.as_str() {
             "skip" if flag(item, errors) => self.skip = Some(item.key.clone()),
+            "nested" if flag(item, errors) => self.nested = Some(item.key.clone()),
             "unit" if flag(item, errors) => self.unit = Some(item.key.clone()),
-            "skip" | "unit" => {}
+            "skip" | "nested" | "unit" => {}
             "axis" => self.axis = axis_name(item, errors).map(named),
             "input" => self.input = layout(item, errors).map(named),
             "output" => self.output = layout(item, errors).map(named),
@@ -217,6 +220,7 @@ impl Options {
     fn rule(self, default_axis: Option<&LitStr>, errors: &mut Vec<syn::Error>) -> Rule {
         let others = [
             self.style.as_ref().map(|(_, key)| key),
+            self.nested.as_ref(),
             self.unit.as_ref(),
             self.axis.as_ref().map(|(_, key)| key),
             self.input.as_ref().map(|(_, key)| key),
@@ -237,7 +241,11 @@ impl Options {
         let Some((style, style_key)) = self.style else {
             // Options without a style: each is a mistake, unless the style itself was one and is already reported.
             if errors.is_empty() {
-                for key in others.into_iter().flatten().filter(|key| *key != "unit") {
+                for key in others
+                    .into_iter()
+                    .flatten()
+                    .filter(|key| *key != "unit" && *key != "nested")
+                {
                     errors.push(syn::Error::new(
                         key.span(),
                         format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`"),
@@ -246,8 +254,15 @@ impl Options {
             }
             return Rule::Nested {
                 unit: self.unit.is_some(),
+                required: self.nested.is_some(),
             };
         };
+        if let Some(key) = &self.nested {
+            errors.push(syn::Error::new(
+                key.span(),
+                format!("`nested` conflicts with `{style_key}`: a field with a style is a leaf, and a plan of its own is not used"),
+            ));
+        }
         if !style.splits()
             && let Some((_, key)) = &self.heads
         {

@@ -4,13 +4,21 @@ use crate::check::{contains_tuple, only_argument};
 use crate::model::{Body, Field, Mark, Module, Rule, Variant};
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::Type;
+use syn::{Type, parse_quote_spanned};
 use syn::spanned::Spanned;
 
 /// Expands to the impl of `Parallelize`.
 pub(crate) fn expand(module: &Module) -> TokenStream {
     let ident = &module.ident;
-    let (impl_generics, ty_generics, where_clause) = module.generics.split_for_impl();
+    let mut generics = module.generics.clone();
+    let required = module.required();
+    if !required.is_empty() {
+        let predicates = &mut generics.make_where_clause().predicates;
+        for ty in required {
+            predicates.push(parse_quote_spanned!(ty.span()=> #ty: ::burn_dist::__private::Parallelize));
+        }
+    }
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     let unit = module.unit.then(|| quote!(scope.unit();));
     let body = match &module.body {
         Body::Struct(fields) => fields.iter().map(field).collect(),
@@ -65,7 +73,7 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
         Rule::Skip => quote!(scope.skip();),
-        Rule::Nested { unit } => {
+        Rule::Nested { unit, .. } => {
             let unit = unit.then(|| quote!(scope.unit();));
             let nested = nested(ty, value);
             quote!(#unit #nested)

@@ -11,6 +11,26 @@ pub(crate) struct Module {
     pub(crate) body: Body,
 }
 
+impl Module {
+    /// The types that must have a plan of their own.
+    pub(crate) fn required(&self) -> Vec<&Type> {
+        let required = |rule: &Rule| matches!(rule, Rule::Nested { required: true, .. });
+        match &self.body {
+            Body::Struct(fields) => fields
+                .iter()
+                .filter(|field| required(&field.rule))
+                .map(|field| &field.ty)
+                .collect(),
+            Body::Enum(variants) => variants
+                .iter()
+                .filter_map(|variant| variant.content.as_ref())
+                .filter(|(_, rule)| required(rule))
+                .map(|(ty, _)| ty)
+                .collect(),
+        }
+    }
+}
+
 pub(crate) enum Body {
     Struct(Vec<Field>),
     Enum(Vec<Variant>),
@@ -35,8 +55,8 @@ pub(crate) enum Rule {
     Hidden,
     /// `#[parallel(skip)]`: its parameters stay whole on every rank.
     Skip,
-    /// No style: its own plan is used, if it has one.
-    Nested { unit: bool },
+    /// No style: its own plan is used, if it has one; with `required` it has to (`#[parallel(nested)]`).
+    Nested { unit: bool, required: bool },
     /// A style: whatever the field holds is one leaf of the plan.
     Styled(Box<Mark>),
 }
