@@ -1,41 +1,18 @@
 //! Named axes, ranks and their coordinates: the shape of a device mesh, as plain data.
 //!
-//! Mesh things are *axis*, tensor things are *dim*.
+//! Mesh things are *axis*, tensor things are *dim*. A [`MeshShape`] knows no device, address or transport; it only says which ranks there
+//! are, how they are numbered, and which of them form a group along some axes.
 
-use serde::{Deserialize, Serialize};
+#![forbid(unsafe_code)]
 
-/// Index of a mesh axis, outermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct AxisIndex(pub u8);
+mod axis;
+mod error;
+mod groups;
+mod parallel_dims;
+mod shape;
+mod text;
 
-/// Index of a device (a process or a worker thread) of a mesh, row-major over the axes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Rank(pub u32);
-
-/// What an axis is for; decides where batches and resting parameters go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum AxisRole {
-    /// Data parallel, parameters replicated (DDP): `dp`, `ddp`, `dp_replicate`, `data`, `batch`, `replicate`.
-    Replicate,
-    /// Data parallel, parameters at rest in pieces (FSDP / ZeRO): `fsdp`, `dp_shard`, `zero`, `shard`.
-    Shard,
-    /// Anything that splits the model itself: `tp`, `cp`, `pp`, `ep` and every other name.
-    Model,
-}
-
-/// One named axis of a mesh.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Axis {
-    /// The name, unique in its mesh.
-    pub name: String,
-    /// Number of devices along the axis, at least 1.
-    pub size: usize,
-    /// What the axis is for.
-    pub role: AxisRole,
-}
-
-/// The axes of a mesh, outermost first. Ranks are numbered row-major.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MeshShape {
-    axes: Vec<Axis>,
-}
+pub use axis::{Axis, AxisIndex, AxisRole, Rank};
+pub use error::MeshError;
+pub use parallel_dims::{Degree, ParallelDims};
+pub use shape::MeshShape;

@@ -1,0 +1,90 @@
+//! What can be wrong with a mesh.
+
+/// The reason why a mesh, or a part of one, cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshError {
+    /// An axis name that the text forms could not carry.
+    #[error(
+        "`{name}` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for example `tp`"
+    )]
+    BadName {
+        /// The name asked for.
+        name: String,
+    },
+    /// An axis of size 0.
+    #[error("axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used")]
+    EmptyAxis {
+        /// The axis.
+        name: String,
+    },
+    /// Two axes of one name.
+    #[error("axis `{name}` appears twice: give every axis its own name")]
+    DuplicateAxis {
+        /// The name.
+        name: String,
+    },
+    /// More axes than an [`AxisIndex`](super::AxisIndex) can number.
+    #[error("the mesh has {found} axes: at most {max} are supported")]
+    TooManyAxes {
+        /// Number of axes asked for.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// More ranks than a [`Rank`](super::Rank) can number.
+    #[error("the mesh `{mesh}` has more than {max} ranks: make an axis smaller")]
+    TooManyRanks {
+        /// The mesh in text form.
+        mesh: String,
+        /// The limit.
+        max: u32,
+    },
+    /// An axis, or a group of axes, that the mesh does not have.
+    #[error("the mesh has no axis `{name}`: it has {}", list(.known))]
+    UnknownAxis {
+        /// The name asked for.
+        name: String,
+        /// The names of the mesh's axes.
+        known: Vec<String>,
+    },
+    /// A text that is not a mesh.
+    #[error("cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`")]
+    Parse {
+        /// The whole text.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Parallel degrees that do not multiply to the number of ranks.
+    #[error("{degrees} needs {needed} ranks, but there are {world_size}: {hint}")]
+    WorldSize {
+        /// The degrees asked for, in text form.
+        degrees: String,
+        /// Product of the degrees.
+        needed: usize,
+        /// Number of ranks there are.
+        world_size: usize,
+        /// What would fit.
+        hint: String,
+    },
+    /// More than one degree left to be inferred.
+    #[error(
+        "{} are all to be inferred, which has no single answer: give all but one, for example {}={example}",
+        .names.join(" and "), .names[0]
+    )]
+    InferTwice {
+        /// The degrees left open.
+        names: Vec<String>,
+        /// A value that would fit the first of them.
+        example: usize,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "no axes at all (a single rank)".to_owned()
+    } else {
+        names.join(", ")
+    }
+}

@@ -1,0 +1,169 @@
+//! The text form `fsdp=2,tp=4`, and the table of groups.
+
+use super::{AxisIndex, MeshError, MeshShape, Rank};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+/// Lists longer than this are cut in [`MeshShape::table`]: a table is for reading.
+const TABLE_ITEMS_MAX: usize = 64;
+
+impl MeshShape {
+    /// Reads a mesh from its text form, `name=size` joined by commas, outermost first.
+    ///
+    /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh` if its roles follow from names.
+    /// # Errors
+    /// [`MeshError::Parse`], and those of [`MeshShape::with_roles`].
+    pub fn parse(text: &str) -> Result<Self, MeshError> {
+        let error = |problem: String| MeshError::Parse {
+            text: text.to_owned(),
+            problem,
+        };
+        if matches!(text.trim(), "" | "1") {
+            return Self::with_roles(Vec::new());
+        }
+        let mut axes = Vec::new();
+        for part in text.split(',') {
+            let part = part.trim();
+            if part.is_empty() {
+                return Err(error("there is nothing between two commas".to_owned()));
+            }
+            let Some((name, size)) = part.split_once('=') else {
+                return Err(error(format!("`{part}` has no size")));
+            };
+            let (name, size) = (name.trim(), size.trim());
+            let size = size
+                .parse()
+                .map_err(|_| error(format!("the size `{size}` of axis `{name}` is not a whole number")))?;
+            axes.push((name, size));
+        }
+        Self::new(axes)
+    }
+
+    /// Draws the mesh: one line of rank groups per axis, then the ranks as a grid over the last axis.
+    pub fn table(&self) -> String {
+        self.try_table().expect("writing to a string cannot fail")
+    }
+
+    fn try_table(&self) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        match self.num_ranks() {
+            1 => writeln!(out, "mesh {self}: 1 rank")?,
+            n => writeln!(out, "mesh {self}: {n} ranks")?,
+        }
+        for axis in self.axis_indices() {
+            write!(out, "group {}, ranks:", self.name(axis))?;
+            let mut left = TABLE_ITEMS_MAX;
+            for group in self.groups(&[axis]) {
+                if group.len() > left {
+                    write!(out, " ...")?;
+                    break;
+                }
+                left -= group.len();
+                let ids: Vec<_> = group.iter().map(Rank::to_string).collect();
+                write!(out, " [{}]", ids.join(", "))?;
+            }
+            writeln!(out)?;
+        }
+        if let Some(last) = self.axis_indices().last() {
+            self.write_grid(last, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    fn write_grid(&self, last: AxisIndex, out: &mut String) -> fmt::Result {
+        let cols = self.size(last).min(TABLE_ITEMS_MAX);
+        let heads: Vec<_> = (0..cols).map(|i| format!("{}={i}", self.name(last))).collect();
+        let width = heads.iter().map(String::len).max().unwrap_or(0);
+        let width = width.max(self.num_ranks().to_string().len());
+        let firsts = self.groups(&[last]);
+        let rows: Vec<_> = firsts
+            .iter()
+            .take(TABLE_ITEMS_MAX)
+            .map(|ranks| {
+                let outer = self.axis_indices().filter(|&axis| axis != last);
+                let label: Vec<_> = outer
+                    .map(|axis| format!("{}={}", self.name(axis), self.coord(ranks[0], axis)))
+                    .collect();
+                (label.join(" "), ranks)
+            })
+            .collect();
+        let label_width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+
+        write!(out, "{:label_width$}", "")?;
+        for head in &heads {
+            write!(out, "  {head:>width$}")?;
+        }
+        let cut = if cols < self.size(last) { "  ..." } else { "" };
+        writeln!(out, "{cut}")?;
+        for (label, ranks) in &rows {
+            write!(out, "{label:label_width$}")?;
+            for rank in &ranks[..cols] {
+                write!(out, "  {:>width$}", rank.0)?;
+            }
+            writeln!(out, "{cut}")?;
+        }
+        if rows.len() < firsts.len() {
+            writeln!(out, "...")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MeshShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.axes().is_empty() {
+            return f.write_str("1");
+        }
+        for (i, axis) in self.axes().iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", axis.name, axis.size)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for MeshShape {
+    type Err = MeshError;
+
+    fn from_str(text: &str) -> Result<Self, MeshError> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use insta::assert_snapshot;
+
+    #[test]
+    fn text_round_trips() {
+        for text in ["1", "tp=1", "fsdp=2,tp=4", "pp=2,dp=3,a-b=1,_x=2"] {
+            assert_eq!(MeshShape::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(MeshShape::parse("").unwrap().num_ranks(), 1);
+        assert_eq!(" fsdp = 2 , tp=2".parse::<MeshShape>().unwrap().to_string(), "fsdp=2,tp=2");
+    }
+
+    #[test]
+    fn errors_show_the_text_and_a_way_out() {
+        let errors: Vec<_> = ["tp", "tp=2,,dp=2", "tp=two", "tp=-1", "=2", "tp=0", "tp=2,tp=2", "2"]
+            .iter()
+            .map(|text| MeshShape::parse(text).unwrap_err().to_string())
+            .collect();
+        assert_snapshot!(errors.join("\n"), @"");
+    }
+
+    #[test]
+    fn tables() {
+        assert_snapshot!(MeshShape::parse("fsdp=2,tp=2").unwrap().table(), @"");
+        assert_snapshot!(MeshShape::parse("pp=2,fsdp=2,tp=3").unwrap().table(), @"");
+        assert_snapshot!(MeshShape::parse("tp=3").unwrap().table(), @"");
+        assert_snapshot!(MeshShape::parse("").unwrap().table(), @"");
+    }
+
+    #[test]
+    fn large_tables_are_cut() {
+        let table = MeshShape::parse("fsdp=512,tp=8").unwrap().table();
+        assert!(table.lines().count() < 80 && table.contains("..."));
+    }
+}
