@@ -1,1 +1,5 @@
 //! (to come)
+
+#[cfg(test)]
+pub(crate) mod samples;
+pub mod visit;
