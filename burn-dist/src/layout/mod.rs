@@ -1,60 +1,27 @@
-//! Who holds which part of a tensor, as plain data.
+//! Who holds which part of a tensor, as plain data, and how to get from one answer to another.
+//!
+//! A [`Layout`] gives every tensor dim a list of mesh axes that split it, as Shardy does, instead of every mesh axis a placement, as DTensor
+//! does: a weight split by tensor parallelism and then by FSDP along the same dim is just `[{tp, fsdp}, -]`. A dim may be a product of
+//! factors with their own axes, so that reshapes keep every shard in place. Any size splits over any axis: chunks are `ceil(n / k)`, and
+//! the last ones are shorter or empty.
+//!
+//! [`Layout::elements`] defines what a layout means; [`redistribute`] plans the collectives between two layouts.
+//!
+//! Left out on purpose: pipeline stages (a stage is a sub-mesh with layouts of its own), and any knowledge of dtypes or operations.
 
-use crate::mesh::AxisIndex;
-use serde::{Deserialize, Serialize};
+#![forbid(unsafe_code)]
 
-/// How the parts of a partial value combine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ReduceOp {
-    /// Elementwise sum.
-    Sum,
-    /// Elementwise mean: the sum divided by the number of members of the group.
-    Mean,
-    /// Elementwise minimum.
-    Min,
-    /// Elementwise maximum.
-    Max,
-    /// Elementwise product.
-    Prod,
-}
+mod build;
+mod error;
+mod local;
+mod placement;
+pub mod redistribute;
+mod reshape;
+mod rest;
+mod text;
+mod types;
 
-/// A factor of a tensor dim: `size` elements, split over `axes` (major to minor).
-///
-/// The split is nested: the first axis cuts `size` into chunks of `ceil(size / k)`, the next one cuts each chunk, and so on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Factor {
-    /// Global number of elements.
-    pub size: usize,
-    /// The mesh axes that split it, major to minor.
-    pub axes: Vec<AxisIndex>,
-}
-
-/// One tensor dim as a product of factors, major to minor; an empty list is not allowed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DimLayout {
-    /// The factors, major to minor.
-    pub factors: Vec<Factor>,
-}
-
-/// A mesh axis over which every rank holds one term of a reduction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Partial {
-    /// The axis.
-    pub axis: AxisIndex,
-    /// How the terms combine.
-    pub op: ReduceOp,
-}
-
-/// Where the elements of a tensor are: an axis list per dim (or per factor of a dim), partial axes, axes at rest.
-///
-/// Invariants: every axis appears at most once over all factors and partials; `partial` is sorted by axis; `at_rest` is a sorted subset of
-/// the axes in `dims`; adjacent factors of a dim that both have no axes are merged; axes of size 1 never appear.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Layout {
-    /// One entry per tensor dim.
-    pub dims: Vec<DimLayout>,
-    /// Axes over which the value is a sum (min, max, ...) of its parts.
-    pub partial: Vec<Partial>,
-    /// Axes in `dims` over which the tensor merely rests (FSDP); any use but an elementwise one gathers them first.
-    pub at_rest: Vec<AxisIndex>,
-}
+pub use error::LayoutError;
+pub use local::chunk;
+pub use placement::Placement;
+pub use types::{DimLayout, Factor, Layout, Partial, ReduceOp};
