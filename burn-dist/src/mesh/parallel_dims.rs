@@ -75,7 +75,11 @@ impl ParallelDims {
         let mut open = Vec::new();
         for (name, degree) in degrees {
             match degree {
-                Degree::Exact(0) => return Err(MeshError::EmptyAxis { name: name.to_owned() }),
+                Degree::Exact(0) => {
+                    return Err(MeshError::EmptyAxis {
+                        name: name.to_owned(),
+                    });
+                }
                 Degree::Exact(degree) => known = known.saturating_mul(degree),
                 Degree::Infer => open.push(name.to_owned()),
             }
@@ -142,7 +146,13 @@ mod tests {
     use super::*;
     use insta::assert_snapshot;
 
-    fn exact(pp: usize, dp_replicate: usize, dp_shard: usize, cp: usize, tp: usize) -> ParallelDims {
+    fn exact(
+        pp: usize,
+        dp_replicate: usize,
+        dp_shard: usize,
+        cp: usize,
+        tp: usize,
+    ) -> ParallelDims {
         ParallelDims {
             dp_replicate: dp_replicate.into(),
             dp_shard: dp_shard.into(),

@@ -31,9 +31,11 @@ impl MeshShape {
                 return Err(error(format!("`{part}` has no size")));
             };
             let (name, size) = (name.trim(), size.trim());
-            let size = size
-                .parse()
-                .map_err(|_| error(format!("the size `{size}` of axis `{name}` is not a whole number")))?;
+            let size = size.parse().map_err(|_| {
+                error(format!(
+                    "the size `{size}` of axis `{name}` is not a whole number"
+                ))
+            })?;
             axes.push((name, size));
         }
         Self::new(axes)
@@ -72,7 +74,9 @@ impl MeshShape {
 
     fn write_grid(&self, last: AxisIndex, out: &mut String) -> fmt::Result {
         let cols = self.size(last).min(TABLE_ITEMS_MAX);
-        let heads: Vec<_> = (0..cols).map(|i| format!("{}={i}", self.name(last))).collect();
+        let heads: Vec<_> = (0..cols)
+            .map(|i| format!("{}={i}", self.name(last)))
+            .collect();
         let width = heads.iter().map(String::len).max().unwrap_or(0);
         let width = width.max(self.num_ranks().to_string().len());
         let firsts = self.groups(&[last]);
@@ -141,15 +145,27 @@ mod tests {
             assert_eq!(MeshShape::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(MeshShape::parse("").unwrap().num_ranks(), 1);
-        assert_eq!(" fsdp = 2 , tp=2".parse::<MeshShape>().unwrap().to_string(), "fsdp=2,tp=2");
+        assert_eq!(
+            " fsdp = 2 , tp=2".parse::<MeshShape>().unwrap().to_string(),
+            "fsdp=2,tp=2"
+        );
     }
 
     #[test]
     fn errors_show_the_text_and_a_way_out() {
-        let errors: Vec<_> = ["tp", "tp=2,,dp=2", "tp=two", "tp=-1", "=2", "tp=0", "tp=2,tp=2", "2"]
-            .iter()
-            .map(|text| MeshShape::parse(text).unwrap_err().to_string())
-            .collect();
+        let errors: Vec<_> = [
+            "tp",
+            "tp=2,,dp=2",
+            "tp=two",
+            "tp=-1",
+            "=2",
+            "tp=0",
+            "tp=2,tp=2",
+            "2",
+        ]
+        .iter()
+        .map(|text| MeshShape::parse(text).unwrap_err().to_string())
+        .collect();
         assert_snapshot!(errors.join("\n"), @"");
     }
 

@@ -4,6 +4,27 @@
 //! factor, how it is split over mesh axes; everything else (layouts of operands and results, which results are partial, what each rank
 //! computes) follows from the rule.
 
+mod attention;
+mod builder;
+mod conv;
+mod ctc;
+mod embedding;
+mod index;
+mod linear;
+mod matmul;
+mod pointwise;
+mod pool;
+mod reduce;
+mod replicated;
+mod sort;
+mod spectral;
+mod table;
+mod view;
+
+pub use replicated::REPLICATED;
+pub use table::rule;
+pub(crate) use view::takes_whole;
+
 use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp};
 use crate::mesh::MeshShape;
 
@@ -40,6 +61,9 @@ pub struct Operand {
     pub shape: Vec<usize>,
     /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
     pub shape_only: bool,
+    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under [`PartialRule::JointLinear`], all inputs with this
+    /// mark are partial together; the others (masks, indices) never are.
+    pub passes: bool,
 }
 
 /// Which partial inputs the operation may pass on as a partial result.
@@ -127,9 +151,9 @@ impl Rule {
 
     /// Returns the layout that `operand` (an input) must have under `assignment`.
     pub fn input_layout(&self, operand: &Operand, assignment: &Assignment) -> Layout {
-        let partial = match self.partial {
-            PartialRule::Resolve => Vec::new(),
-            _ => assignment.kept.clone(),
+        let partial = match operand.passes {
+            true => assignment.kept.clone(),
+            false => Vec::new(),
         };
         self.layout(operand, assignment, partial)
     }
