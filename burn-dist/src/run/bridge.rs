@@ -12,7 +12,8 @@ use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::execute::{from_data, into_data};
-use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Strided};
+use super::Fault;
+use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Strided};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
@@ -90,7 +91,7 @@ fn block<B: BackendIr>(
     handle: B::Handle,
     shape: &[usize],
     dtype: DType,
-) -> Result<(Block, bool), CommError> {
+) -> Result<(Block, bool), CollectiveError> {
     match to_flex::<B>(handle, shape, dtype) {
         Ok(tensor) => {
             let bytes = shape.iter().product::<usize>() * dtype.size();
@@ -107,8 +108,41 @@ fn block<B: BackendIr>(
                 Shape::from(shape.to_vec()),
                 dtype,
             ))
-            .map_err(|error| CommError::Backend(error.to_string()))?;
+            .map_err(|error| CollectiveError::Backend(error.to_string()))?;
             Ok((Block::from(data.bytes), false))
+        }
+    }
+}
+
+/// Why a collective failed on this rank.
+pub(super) enum CollectiveError {
+    /// The communicator says so.
+    Comm(CommError),
+    /// The backend could not hand over the tensor.
+    Backend(String),
+}
+
+impl From<CommError> for CollectiveError {
+    fn from(error: CommError) -> Self {
+        Self::Comm(error)
+    }
+}
+
+impl CollectiveError {
+    pub fn into_fault(self, rank: Rank, task: &CollectiveTask, path: Option<&Arc<str>>) -> Fault {
+        let path = path.cloned();
+        match self {
+            Self::Comm(source) => Fault::Collective {
+                rank,
+                path,
+                source: Arc::new(source),
+            },
+            Self::Backend(message) => Fault::Op {
+                rank,
+                op: task.kind.name().to_string(),
+                path,
+                message,
+            },
         }
     }
 }
@@ -121,7 +155,7 @@ pub(super) fn collective<B: BackendIr>(
     groups: &mut Groups,
     device: &B::Device,
     label: Option<&Arc<str>>,
-) -> Result<B::Handle, CommError> {
+) -> Result<B::Handle, CollectiveError> {
     let elem = task.dtype.size();
     let group = groups.get(&task.group)?;
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
@@ -179,9 +213,10 @@ fn result<B: BackendIr>(
 /// Returns what the communicator counted: kind, calls, bytes received.
 pub(super) fn received(comm: &dyn Communicator) -> Vec<(&'static str, u64, u64)> {
     let stats = comm.stats();
-    crate::comm::Kind::ALL
+    Kind::ALL
         .iter()
-        .map(|&kind| (kind.name(), stats.calls(kind), stats.bytes(kind)))
-        .filter(|(_, calls, _)| *calls > 0)
+        .map(|&kind| (kind.name(), stats.get(kind)))
+        .filter(|(_, stats)| stats.calls > 0)
+        .map(|(name, stats)| (name, stats.calls, stats.bytes))
         .collect()
 }

@@ -113,13 +113,15 @@ impl<B: BackendIr> Runtime<B> {
         options: RuntimeOptions,
     ) -> Self {
         let mesh = Arc::new(mesh.clone());
-        let hub = LocalHub::new(
+        let comms = LocalHub::connect(
             mesh.num_ranks(),
             LocalOptions {
                 timeout: options.timeout,
                 ..LocalOptions::default()
             },
-        );
+        )
+        .expect("a mesh has at least one rank");
+        let hub = comms[0].hub().clone();
         let fault = FaultCell::default();
         let in_flight = Arc::new(AtomicU64::new(0));
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -130,15 +132,15 @@ impl<B: BackendIr> Runtime<B> {
             false => ranks
                 .iter()
                 .zip(devices)
-                .map(|(&rank, device)| {
+                .zip(comms)
+                .map(|((&rank, device), comm)| {
                     let (jobs, queue) = channel();
-                    let comm = hub.comm(rank);
                     let fault = fault.clone();
                     let in_flight = in_flight.clone();
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, comm, fault, in_flight).serve(queue, threads);
+                            Worker::new(rank, device, Box::new(comm), fault, in_flight).serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
                     Handle {
@@ -249,7 +251,7 @@ impl<B: BackendIr> Runtime<B> {
     /// Stops every rank with `fault`.
     pub fn poison(&self, fault: Fault) {
         let fault = self.fault.set(fault);
-        self.hub.poison(fault.to_string());
+        self.hub.abort(super::worker::stop(Rank(0), &fault));
     }
 }
 

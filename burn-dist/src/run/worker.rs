@@ -16,7 +16,7 @@ use super::host;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::Fault;
-use crate::comm::Communicator;
+use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
 use crate::plan::task::{RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, kind_name, visit_ref};
@@ -197,7 +197,7 @@ impl<B: BackendIr> Worker<B> {
                 None => return,
                 Some(fault) => {
                     let fault = self.fault.set(fault);
-                    self.comm.poison(&fault.to_string());
+                    self.comm.abort(stop(self.rank, &fault));
                 }
             }
         }
@@ -271,19 +271,16 @@ impl<B: BackendIr> Worker<B> {
                         false => from.clone(),
                     };
                     let input = input.ok_or(Fault::bug("a slot was read before it was written"))?;
+                    let path = run.plan.paths.get(task.path as usize);
                     let output = bridge::collective::<B>(
                         task,
                         input,
                         self.comm.as_ref(),
                         &mut self.groups,
                         &self.device,
-                        run.plan.paths.get(task.path as usize),
+                        path,
                     )
-                    .map_err(|source| Fault::Collective {
-                        rank: self.rank,
-                        path: run.plan.paths.get(task.path as usize).cloned(),
-                        source: Arc::new(source),
-                    })?;
+                    .map_err(|error| error.into_fault(self.rank, task, path))?;
                     self.slots[task.to as usize] = Some(output);
                 }
                 Task::Store {
@@ -387,6 +384,21 @@ impl OpReader for Shapes {
     }
 
     fn output(&mut self, _: &TensorIr) {}
+}
+
+/// What the other ranks are told.
+pub(super) fn stop(rank: Rank, fault: &Fault) -> CommError {
+    let (what, label) = match fault {
+        Fault::Op { op, path, .. } => (op.clone(), path.clone()),
+        Fault::Collective { source, .. } => return source.as_ref().clone(),
+        _ => ("a window".to_string(), None),
+    };
+    CommError::Aborted {
+        rank,
+        what,
+        label: label.unwrap_or_else(|| "".into()),
+        reason: fault.to_string(),
+    }
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
