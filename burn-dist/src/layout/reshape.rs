@@ -30,7 +30,7 @@ impl Layout {
             return Some(self.clone());
         }
         let numel: usize = self.numel();
-        if numel != to.iter().product() {
+        if numel != to.iter().product::<usize>() {
             return None;
         }
         let groups = if numel == 0 {

@@ -13,6 +13,39 @@ pub(super) struct Options {
     pub per_factor: Vec<Vec<DimLayout>>,
 }
 
+fn merge_whole(dim: &mut DimLayout) {
+    let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
+    for factor in dim.factors.drain(..) {
+        match factors.last_mut() {
+            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => last.size *= factor.size,
+            _ => factors.push(factor),
+        }
+    }
+    dim.factors = factors;
+}
+
+/// Describes the same blocks with fewer factors: a split factor takes in a whole one behind it where every chunk stays the same.
+///
+/// `(8{tp} . 16)` over `tp=2` is `128{tp}`; `(3{tp} . 16)` is not `48{tp}`.
+pub(super) fn simplify(mut layout: Layout, mesh: &MeshShape) -> Layout {
+    for dim in &mut layout.dims {
+        let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
+        for factor in dim.factors.drain(..) {
+            match factors.last_mut() {
+                Some(last)
+                    if factor.axes.is_empty()
+                        && last.size.is_multiple_of(mesh.group_size(&last.axes)) =>
+                {
+                    last.size *= factor.size;
+                }
+                _ => factors.push(factor),
+            }
+        }
+        dim.factors = factors;
+    }
+    layout
+}
+
 pub(super) fn whole(size: usize) -> DimLayout {
     DimLayout {
         factors: vec![Factor {
@@ -53,7 +86,7 @@ impl Options {
                 options.push(dim.clone());
             }
             dim.factors[position].axes.pop();
-            dim.merge_whole();
+            merge_whole(&mut dim);
         }
     }
 
@@ -91,12 +124,11 @@ impl Options {
         };
         // Split options first: if the cap is ever reached, what was left out is the least sharded.
         for option in options.iter().skip(1).chain(options.first()) {
-            let axes = option.axes();
-            if axes.iter().any(|axis| used.contains(axis)) {
+            if option.axes().any(|axis| used.contains(&axis)) {
                 continue;
             }
             let before = used.len();
-            used.extend(axes);
+            used.extend(option.axes());
             chosen.push(option.clone());
             self.descend(chosen, used, count, visit);
             chosen.pop();

@@ -309,7 +309,7 @@ impl<'a> Lowering<'a> {
     fn upload(&self, rank: Rank, value: u32, slot: Slot) -> UploadTask {
         let info = &self.program.slots[slot as usize];
         let layout = &info.layout;
-        let whole = layout.dims.iter().all(|dim| dim.axes().is_empty());
+        let whole = layout.dims.iter().all(|dim| dim.is_whole());
         let term = match layout.partial.as_slice() {
             [] => None,
             partial => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn_backend::DType;
 use burn_ir::{FloatOperationIr, NumericOperationIr, OperationIr};
 
-use super::choose::{Choice, Options, keep_cheaper, passing};
+use super::choose::{Choice, Options, keep_cheaper, passing, simplify};
 use super::task::Slot;
 use super::values::{OpIndex, SlotInfo, Source, Value, Version};
 use super::window::{InputState, ValueIndex, Window};
@@ -371,7 +371,7 @@ impl<'a> Propagator<'a> {
                 .value(tensors.inputs[0].0)
                 .preferred
                 .reshape(self.mesh, out_shape)
-                .unwrap_or_else(|| Layout::replicated(out_shape)),
+                .map_or_else(|| Layout::replicated(out_shape), |l| simplify(l, self.mesh)),
             OpRule::Replicated(_) | OpRule::Custom => return None,
         };
         Some((preferred, depth))
@@ -388,11 +388,11 @@ impl<'a> Propagator<'a> {
             let preferred = self.value(*value).preferred.gathered();
             for (factor, dim) in operand.dims.iter().zip(&preferred.dims) {
                 let Some(factor) = *factor else { continue };
-                let axes = dim.axes();
+                let axes: Vec<AxisIndex> = dim.axes().collect();
                 let slot = &mut assignment.factors[factor as usize];
                 if rule.factors[factor as usize].kind == FactorKind::Map
                     && !axes.is_empty()
-                    && slot.axes().is_empty()
+                    && slot.is_whole()
                     && !axes.iter().any(|axis| used.contains(axis))
                 {
                     used.extend(axes);
@@ -562,7 +562,7 @@ impl<'a> Propagator<'a> {
         let mut candidates: Vec<Assignment> = Vec::new();
         options.combinations(&taken, |factors| {
             let indexed = rule.factors.iter().zip(factors).any(|(factor, dim)| {
-                factor.kind == FactorKind::Index && !dim.axes().is_empty()
+                factor.kind == FactorKind::Index && !dim.is_whole()
             });
             if indexed && !only_sums {
                 return;
@@ -716,6 +716,7 @@ impl<'a> Propagator<'a> {
                 let Some(to) = from.reshape(self.mesh, out_shape) else {
                     continue;
                 };
+                let to = simplify(to, self.mesh);
                 let work = (to.local_numel_max(self.mesh) * dtype.size()) as f64 * LOCAL_WORK;
                 let cost = self.require_cost(*value, &from, false) + work;
                 if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
@@ -821,7 +822,6 @@ impl<'a> Propagator<'a> {
         for (dim, wanted) in layout.dims.iter_mut().zip(&wanted.dims) {
             let axes: Vec<AxisIndex> = wanted
                 .axes()
-                .into_iter()
                 .filter(|axis| !used.contains(axis))
                 .collect();
             if let (false, [factor]) = (axes.is_empty(), dim.factors.as_mut_slice()) {
@@ -907,7 +907,7 @@ impl<'a> Propagator<'a> {
         }
         let votes = self.votes.get_mut(shape).expect("inserted above");
         for axis in self.mesh.axis_indices() {
-            let dim = layout.dims.iter().position(|dim| dim.axes().contains(&axis));
+            let dim = layout.dims.iter().position(|dim| dim.axes().any(|a| a == axis));
             *votes.entry((axis, dim)).or_insert(0) += 1;
         }
     }
@@ -1087,7 +1087,7 @@ impl<'a> Propagator<'a> {
             OpRule::Reshape => {
                 let (input, in_shape, _) = &tensors.inputs[0];
                 let needed = match made.reshape(self.mesh, in_shape) {
-                    Some(needed) => needed,
+                    Some(needed) => simplify(needed, self.mesh),
                     None => {
                         made = Layout::replicated(&shape);
                         Layout::replicated(in_shape)
@@ -1181,22 +1181,21 @@ impl<'a> Propagator<'a> {
     /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved.
     fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
         let info = self.value(value);
+        let now = self.now;
         if let Some(version) = info
-            .versions_at(self.now)
+            .versions_at(now)
             .find(|version| !version.layout.has_partial())
         {
             return Ok(version.slot);
         }
-        match info.versions_at(self.now).next() {
-            Some(version) => {
-                let layout = version.layout.clone();
-                let target = self.resolved(&layout, info.dtype);
+        let (dtype, preferred) = (info.dtype, info.preferred.clone());
+        let partial = info.versions_at(now).next().map(|v| v.layout.clone());
+        match partial {
+            Some(layout) => {
+                let target = self.resolved(&layout, dtype);
                 self.require(value, &target, reason)
             }
-            None => {
-                let preferred = info.preferred.clone();
-                self.materialize(value, &preferred)
-            }
+            None => self.materialize(value, &preferred),
         }
     }
 }

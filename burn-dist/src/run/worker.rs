@@ -259,9 +259,10 @@ impl<B: BackendIr> Worker<B> {
                         args.streams + task.stream,
                         task.distribution,
                         task.dtype,
-                        &task.shape,
+                        task.shape.clone(),
                         task.runs.iter().cloned(),
-                    );
+                    )
+                    .map_err(|error| self.describe(run, index, error.to_string()))?;
                     self.slots[task.slot as usize] = Some(from_data::<B>(data, &self.device));
                 }
                 Task::Collective(task) => {
@@ -362,6 +363,7 @@ impl<B: BackendIr> Worker<B> {
                     run.plan.paths.get(*path as usize).cloned(),
                 )
             }
+            Some(Task::Random(_)) => ("random".to_string(), None),
             Some(Task::Upload(_)) => ("upload".to_string(), None),
             Some(Task::Collective(task)) => (task.kind.name().to_string(), None),
             _ => ("a task".to_string(), None),
