@@ -12,7 +12,8 @@ use burn_ir::{BackendIr, TensorHandle};
 
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{MeshShape, Rank};
-use crate::record::{Dist, MeshDevice};
+use crate::plan::explain::Explanation;
+use crate::record::{Dist, MeshDevice, MeshReport};
 use crate::run::Fault;
 
 /// A layout that cannot be asked for or read.
@@ -64,6 +65,15 @@ pub trait MeshBackend: Backend {
     /// The backend that a rank's part lives on.
     type Local: Backend;
 
+    /// Returns what a mesh did since it was made.
+    ///
+    /// # Communication
+    /// Closes the window and waits for the local ranks.
+    fn report(device: &Self::Device) -> MeshReport;
+    /// Starts collecting what the plans of the following windows do.
+    fn start_explaining(device: &Self::Device);
+    /// Returns what was collected since [`Self::start_explaining`], closing the window.
+    fn explained(device: &Self::Device) -> Explanation;
     /// Returns the mesh of a device.
     fn mesh_of(device: &Self::Device) -> Option<MeshShape>;
     /// Returns the layout of a float tensor on the ranks.
@@ -89,6 +99,18 @@ pub trait MeshBackend: Backend {
 
 impl<B: BackendIr> MeshBackend for Dist<B> {
     type Local = B;
+
+    fn report(device: &MeshDevice) -> MeshReport {
+        crate::record::report::<B>(device)
+    }
+
+    fn start_explaining(device: &MeshDevice) {
+        crate::record::start_explaining::<B>(device);
+    }
+
+    fn explained(device: &MeshDevice) -> Explanation {
+        crate::record::explained::<B>(device)
+    }
 
     fn mesh_of(device: &MeshDevice) -> Option<MeshShape> {
         device.shape().cloned()
@@ -131,6 +153,18 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
 
 impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
     type Local = B::Local;
+
+    fn report(device: &Self::Device) -> MeshReport {
+        B::report(device)
+    }
+
+    fn start_explaining(device: &Self::Device) {
+        B::start_explaining(device);
+    }
+
+    fn explained(device: &Self::Device) -> Explanation {
+        B::explained(device)
+    }
 
     fn mesh_of(device: &Self::Device) -> Option<MeshShape> {
         B::mesh_of(device)
@@ -259,6 +293,30 @@ pub trait LocalParts: Sized {
         layout: &str,
         device: &Self::Device,
     ) -> Result<Self, DTensorError>;
+}
+
+/// Runs `program` and returns what its plans do: every collective with its reason, and the memory of each rank.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let device = mesh.device();
+/// let batch = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let (sum, explanation) = burn_dist::explain::<Dist<Flex>, _>(&device, || batch.exp().sum().into_scalar());
+/// assert!(sum > 80.0);
+/// assert_eq!(explanation.totals["all_reduce"].count, 1);
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
+pub fn explain<B: MeshBackend, T>(
+    device: &B::Device,
+    program: impl FnOnce() -> T,
+) -> (T, Explanation) {
+    B::start_explaining(device);
+    let result = program();
+    (result, B::explained(device))
 }
 
 fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {

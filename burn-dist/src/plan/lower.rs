@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn_backend::{DType, Shape, Slice};
+use burn_std::BoolStore;
 use burn_ir::{
     BaseOperationIr, CreationOpIr, FullOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceOpIr, TensorId, TensorIr, TensorStatus,
@@ -14,6 +15,7 @@ use super::propagate::{Common, LocalStep, Program, random_parts};
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
+use super::PlanOptions;
 use super::window::Window;
 use crate::layout::redistribute::{Step, StepKind};
 use crate::layout::{Layout, ReduceOp};
@@ -102,6 +104,7 @@ pub(super) struct Lowering<'a> {
     alias: Vec<Slot>,
     paths: Arc<[Arc<str>]>,
     pub fuzz: Option<u64>,
+    bool_store: BoolStore,
 }
 
 /// Index of "no known module".
@@ -112,7 +115,7 @@ impl<'a> Lowering<'a> {
         window: &'a Window,
         program: &'a Program,
         mesh: &'a MeshShape,
-        fuzz: Option<u64>,
+        options: &PlanOptions,
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
@@ -139,7 +142,8 @@ impl<'a> Lowering<'a> {
             mesh,
             alias,
             paths: paths.into(),
-            fuzz,
+            fuzz: options.fuzz,
+            bool_store: options.bool_store,
         }
     }
 
@@ -298,6 +302,7 @@ impl<'a> Lowering<'a> {
             outputs: &step.outputs,
             mesh: self.mesh,
             rank,
+            bool_store: self.bool_store,
         };
         let mut temps = || {
             *num_slots += 1;

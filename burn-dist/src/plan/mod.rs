@@ -27,6 +27,8 @@ pub mod window;
 
 use std::sync::Arc;
 
+use burn_std::BoolStore;
+
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 
@@ -44,6 +46,8 @@ pub struct PlanOptions {
     pub fuzz: Option<u64>,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
+    /// How the inner backend stores bools.
+    pub bool_store: BoolStore,
 }
 
 /// A window that cannot be planned.
@@ -85,7 +89,7 @@ pub enum PlanError {
 /// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
     let program = propagate::propagate(window, mesh, options)?;
-    let lowering = lower::Lowering::new(window, &program, mesh, options.fuzz);
+    let lowering = lower::Lowering::new(window, &program, mesh, options);
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {

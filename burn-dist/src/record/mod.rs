@@ -7,6 +7,7 @@ mod channel;
 mod client;
 mod device;
 mod recorder;
+mod report;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod visit;
@@ -16,3 +17,5 @@ pub use channel::{Dist, MeshChannel};
 pub use client::MeshClient;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub(crate) use recorder::Recorder;
+pub use report::MeshReport;
+pub(crate) use report::{explained, report, start_explaining};

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use burn_backend::{BackendTypes, DType, TensorData};
+use burn_backend::{BackendTypes, DType, Element, TensorData};
+use burn_std::BoolStore;
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
@@ -18,7 +19,7 @@ use crate::plan::explain::Explanation;
 use crate::plan::window::{InputState, canonicalize};
 use crate::plan::{PlanError, PlanOptions, fuzz};
 use crate::run::{
-    Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, RuntimeStats,
+    Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
     SyncTicket,
 };
 
@@ -96,6 +97,12 @@ impl<B: BackendIr> Recorder<B> {
             defer: options.fuzz_layouts.is_none(),
             fuzz: options.fuzz_layouts,
             ranks: ranks.clone(),
+            bool_store: match <B::BoolElem as Element>::dtype() {
+                DType::Bool(store) => store,
+                DType::U8 => BoolStore::U8,
+                DType::U32 => BoolStore::U32,
+                _ => BoolStore::Native,
+            },
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let runtime = ended.is_none().then(|| {
@@ -296,7 +303,7 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    pub fn runtime_stats(&mut self) -> Option<RuntimeStats> {
+    pub fn runtime_stats(&mut self) -> Option<StatsTicket> {
         self.flush(Vec::new());
         self.runtime.as_ref().map(Runtime::stats)
     }

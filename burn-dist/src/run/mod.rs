@@ -10,6 +10,6 @@ mod ticket;
 mod worker;
 
 pub use fault::Fault;
-pub use runtime::{RankStats, RuntimeStats};
-pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions};
+pub use runtime::RankStats;
+pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};
 pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};

@@ -1,7 +1,7 @@
 //! The workers of one process: starting them, handing out plans, asking them things.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -63,11 +63,19 @@ pub struct RankStats {
     pub busy: Duration,
 }
 
-/// What the workers of this process did so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RuntimeStats {
-    /// One entry per local rank.
-    pub ranks: Vec<RankStats>,
+/// Answers of the workers, on their way.
+pub(crate) struct StatsTicket {
+    answers: Receiver<RankStats>,
+    asked: usize,
+}
+
+impl StatsTicket {
+    /// Waits for every local rank; in rank order.
+    pub fn wait(self) -> Vec<RankStats> {
+        let mut ranks: Vec<RankStats> = self.answers.iter().take(self.asked).collect();
+        ranks.sort_by_key(|rank| rank.rank);
+        ranks
+    }
 }
 
 /// First fault of the mesh, shared by all its workers.
@@ -235,17 +243,14 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    pub fn stats(&self) -> RuntimeStats {
+    pub fn stats(&self) -> StatsTicket {
         let (answer, answers) = channel();
         let asked = self
             .workers
             .iter()
             .filter(|worker| worker.jobs.send(Job::Stats(answer.clone())).is_ok())
             .count();
-        drop(answer);
-        let mut ranks: Vec<RankStats> = answers.iter().take(asked).collect();
-        ranks.sort_by_key(|rank| rank.rank);
-        RuntimeStats { ranks }
+        StatsTicket { answers, asked }
     }
 
     /// Stops every rank with `fault`.
