@@ -44,6 +44,8 @@ pub struct PlanOptions {
     pub defer: bool,
     /// Seed of fuzz layouts, if on.
     pub fuzz: Option<u64>,
+    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
+    pub scatter_bytes_min: usize,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use burn_backend::DType;
-use burn_ir::{FloatOperationIr, NumericOperationIr, OperationIr};
+use burn_ir::{BaseOperationIr, FloatOperationIr, NumericOperationIr, OperationIr};
 
 use super::choose::{Choice, Options, keep_cheaper, passing, simplify};
 use super::task::Slot;
@@ -22,8 +22,6 @@ use crate::rules::{self, Assignment, FactorKind, OpRule, PartialRule, Rule};
 const DEFERRED_DEPTH_MAX: u32 = 24;
 /// A gathered parameter is given up if its next use is at least this many operations away, and gathered again then.
 const GATHERED_REACH_OPS: OpIndex = 96;
-/// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
-const SCATTER_BYTES_MIN: usize = 16 * 1024;
 /// Moving a parameter off the axes it is pinned to costs as much as this many times the bytes.
 const PIN_FACTOR: f64 = 1e4;
 /// Added to the cost of a candidate that ignores the input layout a module asks for.
@@ -112,6 +110,35 @@ pub(super) struct Program {
     pub num_streams: u64,
 }
 
+/// What is known about an operation beyond its rule and operands.
+struct Hints {
+    /// An input that must have a layout, because the module asks for it.
+    forced: Option<(usize, Layout)>,
+    /// The layout that the result is wanted in.
+    mirror: Option<Layout>,
+}
+
+/// How an operation uses indices.
+#[derive(Clone, Copy, PartialEq)]
+enum Indexing {
+    Read,
+    Write,
+}
+
+/// Returns the dim of its first input that an operation reads or writes by index.
+fn indexed_dim(op: &OperationIr) -> Option<(Indexing, usize)> {
+    let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op)) = op else {
+        return None;
+    };
+    match op {
+        BaseOperationIr::Gather(desc) => Some((Indexing::Read, desc.dim)),
+        BaseOperationIr::Select(desc) => Some((Indexing::Read, desc.dim)),
+        BaseOperationIr::Scatter(desc) => Some((Indexing::Write, desc.dim)),
+        BaseOperationIr::SelectAssign(desc) => Some((Indexing::Write, desc.dim)),
+        _ => None,
+    }
+}
+
 /// Collects the tensors of an operation.
 #[derive(Default)]
 struct Tensors {
@@ -150,6 +177,8 @@ pub(super) struct Propagator<'a> {
     loaded: Vec<Slot>,
     /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial of that shape.
     votes: HashMap<Vec<usize>, HashMap<(AxisIndex, Option<usize>), u32>>,
+    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
+    mirrors: HashMap<(Vec<usize>, usize), Layout>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
@@ -216,6 +245,7 @@ impl<'a> Propagator<'a> {
             streams,
             loaded: vec![Slot::MAX; window.dies.len()],
             votes: HashMap::new(),
+            mirrors: HashMap::new(),
             costs: HashMap::new(),
             path: None,
             now: 0,
@@ -416,7 +446,20 @@ impl<'a> Propagator<'a> {
             "linear" => self.constrain_input(tensors)?,
             _ => None,
         };
-        let choice = self.choose(rule, tensors, forced.as_ref());
+        let mirror = match indexed_dim(op) {
+            Some((Indexing::Write, dim)) if self.value(tensors.inputs[0].0).is_free() => self
+                .mirrors
+                .get(&(tensors.inputs[0].1.clone(), dim))
+                .cloned(),
+            _ => None,
+        };
+        let hints = Hints { forced, mirror };
+        let choice = self.choose(rule, tensors, &hints);
+        if let Some((Indexing::Read, dim)) = indexed_dim(op) {
+            let layout = self.needed(rule, 0, &choice.assignment);
+            self.mirrors
+                .insert((tensors.inputs[0].1.clone(), dim), layout);
+        }
         let resting = rule.elementwise && self.rests(rule, tensors, &choice.assignment);
         let mut slots = Vec::with_capacity(tensors.inputs.len());
         let mut layouts = Vec::with_capacity(tensors.inputs.len());
@@ -457,7 +500,8 @@ impl<'a> Propagator<'a> {
         if rule.elementwise {
             self.inherit_tag(tensors);
         }
-        if matches!(kind, "linear" | "embedding") {
+        // burn-router records an embedding as a select on its weights.
+        if matches!(kind, "linear" | "embedding" | "select") {
             self.constrain_output(kind, tensors)?;
         }
         Ok(())
@@ -500,28 +544,32 @@ impl<'a> Propagator<'a> {
             if shard_axes.is_empty() {
                 continue;
             }
-            let same = |version: &&Version| {
-                version.layout.dims == needed.dims && version.layout.partial == needed.partial
-            };
-            match self.value(*value).versions_at(self.now).find(same) {
-                Some(version) if version.layout.at_rest.is_empty() => return false,
-                Some(_) => resting = true,
-                None => {
-                    let rest = needed.without_axes(&shard_axes).at_rest(self.mesh);
-                    unknown |= rest.dims == needed.dims;
+            let mut split = false;
+            let mut terms = false;
+            for version in self.value(*value).versions_at(self.now) {
+                if version.layout.dims == needed.dims {
+                    split = true;
+                    if version.layout.at_rest.is_empty() {
+                        return false;
+                    }
+                    resting = true;
                 }
+                terms |= version
+                    .layout
+                    .partial
+                    .iter()
+                    .any(|partial| shard_axes.contains(&partial.axis));
+            }
+            if !split && terms {
+                let rest = needed.without_axes(&shard_axes).at_rest(self.mesh);
+                unknown |= rest.dims == needed.dims;
             }
         }
         resting || unknown
     }
 
     /// Picks how the operation is split.
-    fn choose(
-        &mut self,
-        rule: &Rule,
-        tensors: &Tensors,
-        forced: Option<&(usize, Layout)>,
-    ) -> Choice {
+    fn choose(&mut self, rule: &Rule, tensors: &Tensors, hints: &Hints) -> Choice {
         let mut options = Options::new(rule);
         let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
         for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
@@ -554,6 +602,9 @@ impl<'a> Propagator<'a> {
                 options.offer_layout(rule, self.mesh, &operand.dims, layout);
             }
         }
+        if let Some(mirror) = &hints.mirror {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);
+        }
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let kept = passing(rule, &borrowed);
         let taken: Vec<AxisIndex> = kept.iter().map(|p| p.axis).collect();
@@ -575,7 +626,10 @@ impl<'a> Propagator<'a> {
         for assignment in candidates {
             let bound = best.as_ref().map_or(f64::INFINITY, |best| best.cost);
             let mut cost = self.assignment_cost(rule, tensors, &assignment, bound);
-            if let Some((position, layout)) = forced
+            if let Some(mirror) = &hints.mirror {
+                cost += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
+            }
+            if let Some((position, layout)) = &hints.forced
                 && &self.needed(rule, *position, &assignment) != layout
             {
                 cost += FORCED;
@@ -608,19 +662,36 @@ impl<'a> Propagator<'a> {
                 }
             }
         }
-        for (position, (operand, (value, ..))) in
+        for (position, (operand, (value, _, dtype))) in
             rule.inputs.iter().zip(&tensors.inputs).enumerate()
         {
             if cost >= bound {
                 return f64::INFINITY;
             }
             if operand.shape_only {
+                // The gradient of these weights: best made where they are.
+                let weights = self.value(*value).versions_at(self.now).next();
+                if let Some(weights) = weights.map(|version| version.layout.gathered()) {
+                    cost += self.gap(rule, assignment, &weights, *dtype);
+                }
                 continue;
             }
             let layout = self.needed(rule, position, assignment);
             cost += self.require_cost(*value, &layout, rule.elementwise);
         }
         cost
+    }
+
+    /// Returns what it costs to bring the result of `assignment` to `target` once its partial axes are resolved.
+    fn gap(&mut self, rule: &Rule, assignment: &Assignment, target: &Layout, dtype: DType) -> f64 {
+        let mut made = rule.output_layout(&rule.outputs[0], assignment);
+        made.partial.clear();
+        let mut target = target.clone();
+        target.partial.clear();
+        if made.shape() != target.shape() {
+            return 0.0;
+        }
+        self.cost(&Arc::new(made), &target, dtype.size())
     }
 
     /// Returns what it would cost to have `value` in `layout` (up to what is at rest, for elementwise operations).
@@ -918,7 +989,7 @@ impl<'a> Propagator<'a> {
         let mut target = layout.clone();
         target.partial.clear();
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
-        if bytes < SCATTER_BYTES_MIN {
+        if bytes < self.options.scatter_bytes_min {
             return target;
         }
         let shape = layout.shape();

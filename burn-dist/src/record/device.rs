@@ -36,6 +36,8 @@ pub struct MeshOptions {
     pub window_ops_max: usize,
     /// How long a rank waits for the others before it gives up and names them.
     pub timeout: Duration,
+    /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
+    pub scatter_bytes_min: usize,
 }
 
 impl Default for MeshOptions {
@@ -46,6 +48,7 @@ impl Default for MeshOptions {
             dry_run: false,
             window_ops_max: 16_384,
             timeout: Duration::from_secs(30),
+            scatter_bytes_min: 16 * 1024,
         }
     }
 }
@@ -232,6 +235,12 @@ impl DeviceMeshBuilder {
     /// Sets the number of operations after which a window is closed even if nothing is read.
     pub fn window_ops_max(mut self, ops: usize) -> Self {
         self.options.window_ops_max = ops.max(1);
+        self
+    }
+
+    /// Sets the local size below which partial values (gradients) are all-reduced rather than reduce-scattered.
+    pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
+        self.options.scatter_bytes_min = bytes;
         self
     }
 

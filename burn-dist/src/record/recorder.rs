@@ -96,6 +96,7 @@ impl<B: BackendIr> Recorder<B> {
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
             fuzz: options.fuzz_layouts,
+            scatter_bytes_min: options.scatter_bytes_min,
             ranks: ranks.clone(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,
