@@ -1,0 +1,27 @@
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use burn::tensor::activation::silu;
+use burn::tensor::backend::Backend;
+
+/// The gated feed-forward layer: `w2(silu(w1 x) * w3 x)`.
+///
+/// # Source
+/// Shazeer, "GLU Variants Improve Transformer" (arXiv:2002.05202).
+#[derive(Module, Debug)]
+pub struct FeedForward<B: Backend> {
+    pub(super) w1: Linear<B>,
+    pub(super) w2: Linear<B>,
+    pub(super) w3: Linear<B>,
+}
+
+impl<B: Backend> FeedForward<B> {
+    /// Applies the layer to every token.
+    ///
+    /// # Shapes
+    /// Input and output: `[b, s, d]`.
+    pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
+        let gate_bsf = silu(self.w1.forward(x_bsd.clone()));
+        self.w2.forward(gate_bsf * self.w3.forward(x_bsd))
+    }
+}
