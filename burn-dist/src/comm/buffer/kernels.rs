@@ -3,6 +3,7 @@
 //! An element of a reduction depends on the inputs' elements, in the order of the group, and on nothing else: not on chunks, threads or timing.
 //! So reduce-scatter followed by all-gather equals all-reduce bit by bit.
 
+use super::stream;
 use crate::comm::geometry::Move;
 use crate::layout::ReduceOp;
 use burn_std::{BoolStore, DType};
@@ -11,6 +12,9 @@ use std::mem::MaybeUninit;
 
 /// Elements reduced at a time: the accumulators stay in the first-level cache while the inputs stream by.
 const BLOCK: usize = 2048;
+
+/// Runs shorter than this are not streamed: they would leave partial lines in the write-combining buffers.
+const STREAMED_RUN_MIN: usize = 1024;
 
 /// Whether `op` is defined for `dtype`.
 ///
@@ -124,11 +128,11 @@ float_element!(f16, f32, f16::to_f32, f16::from_f32);
 float_element!(bf16, f32, bf16::to_f32, bf16::from_f32);
 int_element!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Copies the box `step` from `src` to the buffer at `dst`.
+/// Copies the box `step` from `src` to the buffer at `dst`; with `past_cache`, long runs go past the caches.
 ///
 /// # Safety
 /// `dst` is valid for writes of the bytes of `step` (of `dst_len` in all), and nobody else accesses these bytes during the call.
-pub(super) unsafe fn copy(step: &Move, src: &[u8], dst: *mut u8, dst_len: usize) {
+pub(super) unsafe fn copy(step: &Move, src: &[u8], dst: *mut u8, dst_len: usize, past_cache: bool) {
     assert!(
         step.src_end() <= src.len() && step.dst_end() <= dst_len,
         "a move stays within its source and its output"
@@ -138,6 +142,10 @@ pub(super) unsafe fn copy(step: &Move, src: &[u8], dst: *mut u8, dst_len: usize)
         let src = src.as_ptr();
         // Short runs are common when a trailing dim is gathered; a copy of constant size is a pair of instructions instead of a call.
         match step.run {
+            run if past_cache && run >= STREAMED_RUN_MIN => {
+                copy_rows(step, |s, d| stream::copy(src.add(s), dst.add(d), run));
+                stream::fence();
+            }
             1 => copy_rows(step, |s, d| copy_const::<1>(src.add(s), dst.add(d))),
             2 => copy_rows(step, |s, d| copy_const::<2>(src.add(s), dst.add(d))),
             4 => copy_rows(step, |s, d| copy_const::<4>(src.add(s), dst.add(d))),
@@ -177,17 +185,25 @@ fn copy_rows(step: &Move, mut row: impl FnMut(usize, usize)) {
     }
 }
 
+/// How a reduction is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reduction {
+    pub(super) dtype: DType,
+    pub(super) op: ReduceOp,
+    /// Whether results go past the caches.
+    pub(super) past_cache: bool,
+}
+
 /// Reduces the box `step` of all `srcs`, in their order, into the buffer at `dst`.
 ///
 /// # Safety
-/// As for [`copy`]; moreover `dst` and all `srcs` are aligned to the elements of `dtype`, and so are the offsets and runs of `step`.
+/// As for [`copy`]; moreover `dst` and all `srcs` are aligned to the elements of the dtype, and so are the offsets and runs of `step`.
 pub(super) unsafe fn reduce(
     step: &Move,
     srcs: &[&[u8]],
     dst: *mut u8,
     dst_len: usize,
-    dtype: DType,
-    op: ReduceOp,
+    how: Reduction,
 ) {
     assert!(
         step.dst_end() <= dst_len && srcs.iter().all(|src| step.src_end() <= src.len()),
@@ -195,20 +211,20 @@ pub(super) unsafe fn reduce(
     );
     // SAFETY: handed on.
     unsafe {
-        match dtype {
-            DType::F64 => reduce_as::<f64>(step, srcs, dst, op),
-            DType::F32 => reduce_as::<f32>(step, srcs, dst, op),
-            DType::F16 => reduce_as::<f16>(step, srcs, dst, op),
-            DType::BF16 => reduce_as::<bf16>(step, srcs, dst, op),
-            DType::I64 => reduce_as::<i64>(step, srcs, dst, op),
-            DType::I32 => reduce_as::<i32>(step, srcs, dst, op),
-            DType::I16 => reduce_as::<i16>(step, srcs, dst, op),
-            DType::I8 => reduce_as::<i8>(step, srcs, dst, op),
-            DType::U64 => reduce_as::<u64>(step, srcs, dst, op),
-            DType::U32 | DType::Bool(BoolStore::U32) => reduce_as::<u32>(step, srcs, dst, op),
-            DType::U16 => reduce_as::<u16>(step, srcs, dst, op),
+        match how.dtype {
+            DType::F64 => reduce_as::<f64>(step, srcs, dst, how),
+            DType::F32 => reduce_as::<f32>(step, srcs, dst, how),
+            DType::F16 => reduce_as::<f16>(step, srcs, dst, how),
+            DType::BF16 => reduce_as::<bf16>(step, srcs, dst, how),
+            DType::I64 => reduce_as::<i64>(step, srcs, dst, how),
+            DType::I32 => reduce_as::<i32>(step, srcs, dst, how),
+            DType::I16 => reduce_as::<i16>(step, srcs, dst, how),
+            DType::I8 => reduce_as::<i8>(step, srcs, dst, how),
+            DType::U64 => reduce_as::<u64>(step, srcs, dst, how),
+            DType::U32 | DType::Bool(BoolStore::U32) => reduce_as::<u32>(step, srcs, dst, how),
+            DType::U16 => reduce_as::<u16>(step, srcs, dst, how),
             DType::U8 | DType::Bool(BoolStore::Native | BoolStore::U8) => {
-                reduce_as::<u8>(step, srcs, dst, op)
+                reduce_as::<u8>(step, srcs, dst, how)
             }
             DType::Flex32 | DType::QFloat(_) => {
                 unreachable!("a call with this dtype was refused when it was started")
@@ -219,8 +235,8 @@ pub(super) unsafe fn reduce(
 
 /// # Safety
 /// As for [`reduce`], with the bounds checked.
-unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, op: ReduceOp) {
-    // SAFETY: the caller says that the sources are aligned; every bit pattern is an element.
+unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: Reduction) {
+    let size = size_of::<T>();
     let typed: Vec<&[T]> = srcs
         .iter()
         .map(|src| {
@@ -228,20 +244,40 @@ unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, op: R
                 src.as_ptr().cast::<T>().is_aligned(),
                 "inputs are aligned when they are deposited"
             );
-            unsafe { std::slice::from_raw_parts(src.as_ptr().cast(), src.len() / size_of::<T>()) }
+            // SAFETY: aligned, as just checked; every bit pattern is an element.
+            unsafe { std::slice::from_raw_parts(src.as_ptr().cast(), src.len() / size) }
         })
         .collect();
+    let is_streamed = how.past_cache && step.run >= STREAMED_RUN_MIN;
+    let mut block = [const { MaybeUninit::<T>::uninit() }; BLOCK];
     copy_rows(step, |s, d| {
-        let size = size_of::<T>();
         debug_assert!(
             s.is_multiple_of(size) && d.is_multiple_of(size) && step.run.is_multiple_of(size)
         );
-        // SAFETY: in bounds and aligned, as the caller says, and owned by it during the call; the elements may be uninitialised.
-        let out = unsafe {
-            std::slice::from_raw_parts_mut(dst.add(d).cast::<MaybeUninit<T>>(), step.run / size)
-        };
-        reduce_run(out, &typed, s / size, op);
+        let (start, num) = (s / size, step.run / size);
+        if !is_streamed {
+            // SAFETY: in bounds and aligned, as the caller says, and owned by it during the call; the elements may be uninitialised.
+            let out =
+                unsafe { std::slice::from_raw_parts_mut(dst.add(d).cast::<MaybeUninit<T>>(), num) };
+            reduce_run(out, &typed, start, how.op);
+            return;
+        }
+        for first in (0..num).step_by(BLOCK) {
+            let part = &mut block[..BLOCK.min(num - first)];
+            reduce_run(part, &typed, start + first, how.op);
+            // SAFETY: the block has been written by the reduction; the destination as above.
+            unsafe {
+                stream::copy(
+                    part.as_ptr().cast(),
+                    dst.add(d + first * size),
+                    size_of_val(part),
+                )
+            }
+        }
     });
+    if is_streamed {
+        stream::fence();
+    }
 }
 
 /// Writes the reduction of the elements from `start` of all `srcs` to all of `out`.

@@ -5,6 +5,7 @@
 
 mod kernels;
 mod pool;
+mod stream;
 mod work;
 
 pub(crate) use kernels::is_reducible;

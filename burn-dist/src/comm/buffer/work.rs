@@ -1,12 +1,16 @@
 //! The work of one collective, done by whichever members have time.
 
-use super::kernels;
+use super::kernels::{self, Reduction};
 use super::pool::{Buffer, Pool};
 use crate::comm::block::Block;
 use crate::comm::geometry::{Geometry, Move, Output, Source};
 use crate::comm::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::layout::ReduceOp;
 use burn_std::{Bytes, DType};
+
+/// Calls that read and write more than this write past the caches: their outputs would push each other out of the last level before anyone
+/// reads them. About the last-level cache of a socket; reducing 64 MiB on 32 MiB of cache gains a quarter.
+const CACHED_BYTES_MAX: usize = 40 << 20;
 
 /// Outputs that are checked byte by byte in debug builds; larger ones only by their sum.
 const CHECKED_BYTES_MAX: usize = 16 << 10;
@@ -26,7 +30,8 @@ pub(crate) struct Work {
     inputs: Mutex<Option<Arc<[Option<Block>]>>>,
     slots: Vec<Slot>,
     readers: Vec<Option<usize>>,
-    reduction: Option<(DType, ReduceOp)>,
+    reduction: Option<Reduction>,
+    past_cache: bool,
     empty: Arc<Bytes>,
 }
 
@@ -40,19 +45,28 @@ struct Slot {
     finished: OnceLock<Arc<Bytes>>,
 }
 
+/// Size of a unit: large enough to hide the claiming (0.1 us), small enough that the last ones finish together.
+fn unit_bytes(written: usize, num_members: usize) -> usize {
+    (written / (8 * num_members))
+        .clamp(32 << 10, 256 << 10)
+        .next_multiple_of(4096)
+}
+
 impl Work {
-    /// Returns the work of `geometry`, cut into units of about `unit_bytes`.
+    /// Returns the work of `geometry`, cut into units.
     ///
     /// `inputs` are by member, checked against the collective, and aligned to the dtype of `reduction`, if there is one.
     pub(crate) fn new(
         mut geometry: Geometry,
-        unit_bytes: usize,
         reduction: Option<(DType, ReduceOp)>,
         inputs: Vec<Option<Block>>,
         pool: &Arc<Pool>,
         empty: &Arc<Bytes>,
     ) -> Self {
-        geometry.split(unit_bytes);
+        let written = geometry.bytes();
+        let read: usize = inputs.iter().flatten().map(Block::len).sum();
+        let past_cache = read + written > CACHED_BYTES_MAX;
+        geometry.split(unit_bytes(written, inputs.len()));
         let mut bytes_left = vec![0; geometry.outputs.len()];
         let mut units_left = vec![0; geometry.outputs.len()];
         for unit in &geometry.moves {
@@ -109,7 +123,12 @@ impl Work {
             inputs: Mutex::new(inputs),
             slots,
             readers: geometry.readers,
-            reduction,
+            reduction: reduction.map(|(dtype, op)| Reduction {
+                dtype,
+                op,
+                past_cache,
+            }),
+            past_cache,
             empty: Arc::clone(empty),
         }
     }
@@ -146,10 +165,12 @@ impl Work {
         // aligned to its dtype (see `new`), the buffer to 64, and units are cut at multiples of 64 bytes from whole elements.
         unsafe {
             match (unit.source, self.reduction) {
-                (Source::Member(member), _) => kernels::copy(unit, input(member), dst, dst_len),
-                (Source::All, Some((dtype, op))) => {
+                (Source::Member(member), _) => {
+                    kernels::copy(unit, input(member), dst, dst_len, self.past_cache)
+                }
+                (Source::All, Some(how)) => {
                     let all: Vec<&[u8]> = (0..inputs.len()).map(input).collect();
-                    kernels::reduce(unit, &all, dst, dst_len, dtype, op);
+                    kernels::reduce(unit, &all, dst, dst_len, how);
                 }
                 (Source::All, None) => {
                     unreachable!("only reductions have units that read all inputs")

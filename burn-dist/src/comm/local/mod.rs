@@ -30,8 +30,6 @@ use std::time::Instant;
 
 /// Calls that write no more than this are done by the last member to arrive: waking the others would take longer.
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Size of a unit of work of a larger call: long enough to hide the claiming, short enough to share the rest evenly.
-const UNIT_BYTES: usize = 256 << 10;
 
 /// What the ranks of one process share: channels, output buffers, the fault, and the records.
 pub struct LocalHub {
@@ -225,7 +223,6 @@ impl LocalHub {
         let reduction = collective.reduce_op().map(|op| (dtype, op));
         let work = Work::new(
             geometry,
-            UNIT_BYTES,
             reduction,
             inputs.collect(),
             &self.pool,
