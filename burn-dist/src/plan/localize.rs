@@ -250,3 +250,6 @@ fn unreachable_lowering(local: &Local) -> ! {
         local.op
     )
 }
+
+#[cfg(test)]
+mod oracle;
