@@ -1,6 +1,6 @@
 //! Where every [`OperationIr`] keeps its tensors and scalars.
 //!
-//! This is the one place that knows. The declaration tables in [`mod@table`] produce, from the same lines, the walk that
+//! This is the one place that knows. The declaration tables below it produce, from the same lines, the walk that
 //! may write ([`visit_mut`]), the walk that only reads ([`visit_ref`]) and the names ([`kind_name`]), so that the three
 //! cannot drift apart. Renaming ids, setting local shapes and patching scalars are visitors.
 //!

@@ -1,3 +1,4 @@
 //! (to come)
 
 pub mod execute;
+pub mod random;
