@@ -29,7 +29,7 @@ impl Layout {
         if shape == to {
             return Some(self.clone());
         }
-        let numel: usize = self.numel();
+        let numel = self.numel();
         if numel != to.iter().product::<usize>() {
             return None;
         }

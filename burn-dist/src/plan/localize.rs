@@ -52,7 +52,9 @@ pub struct Local<'a> {
 pub fn localize(local: &Local, temps: &mut dyn FnMut() -> TensorId, out: &mut Vec<OperationIr>) {
     let emit = &mut Emit { temps, out };
     let outputs: Vec<TensorIr> = local.local_outputs();
-    let nothing = outputs.iter().all(|output| output.shape.num_elements() == 0);
+    let nothing = outputs
+        .iter()
+        .all(|output| output.shape.num_elements() == 0);
     if !outputs.is_empty() && (nothing || local.has_no_terms()) {
         outputs.into_iter().for_each(|output| emit.zeros(output));
         return;
@@ -63,7 +65,9 @@ pub fn localize(local: &Local, temps: &mut dyn FnMut() -> TensorId, out: &mut Ve
             Lowering::MeanAsSum => mean(local, emit),
             Lowering::Special => special(local, rule, emit),
         },
-        OpRule::Reshape | OpRule::Create | OpRule::Replicated(_) | OpRule::Custom => same::same(local, emit),
+        OpRule::Reshape | OpRule::Create | OpRule::Replicated(_) | OpRule::Custom => {
+            same::same(local, emit)
+        }
     }
 }
 
@@ -95,10 +99,12 @@ impl Local<'_> {
             OpRule::Factors(rule) => Some(rule),
             _ => None,
         };
-        rule.zip(self.assignment).into_iter().flat_map(|(rule, assignment)| {
-            let kinds = rule.factors.iter().map(|factor| factor.kind);
-            kinds.zip(&assignment.factors)
-        })
+        rule.zip(self.assignment)
+            .into_iter()
+            .flat_map(|(rule, assignment)| {
+                let kinds = rule.factors.iter().map(|factor| factor.kind);
+                kinds.zip(&assignment.factors)
+            })
     }
 
     /// The split of the factor of dim `dim` of an operand, if it is split.
@@ -110,14 +116,22 @@ impl Local<'_> {
     /// Whether this rank holds no term of a split sum, so that its part of the result is zero.
     fn has_no_terms(&self) -> bool {
         for (kind, split) in self.splits().filter(|(_, split)| !split.is_whole()) {
-            let ranges = split.factors.iter().map(|factor| factor.range(self.mesh, self.rank));
+            let ranges = split
+                .factors
+                .iter()
+                .map(|factor| factor.range(self.mesh, self.rank));
             if split.size() == 0 || !ranges.into_iter().any(|range| range.is_empty()) {
                 continue;
             }
             match kind {
-                FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) | FactorKind::Index => return true,
+                FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) | FactorKind::Index => {
+                    return true;
+                }
                 FactorKind::Reduce(op) => {
-                    panic!("{op:?} over no elements on rank {}; the planner does not offer such a split", self.rank.0)
+                    panic!(
+                        "{op:?} over no elements on rank {}; the planner does not offer such a split",
+                        self.rank.0
+                    )
                 }
                 FactorKind::Map | FactorKind::Whole => {}
             }
@@ -127,12 +141,15 @@ impl Local<'_> {
 
     /// Whether the rank is the first one along all of `axes`.
     fn is_first(&self, axes: impl IntoIterator<Item = AxisIndex>) -> bool {
-        axes.into_iter().all(|axis| self.mesh.coord(self.rank, axis) == 0)
+        axes.into_iter()
+            .all(|axis| self.mesh.coord(self.rank, axis) == 0)
     }
 
     /// Whether the rank is the first one among those that hold different terms of the split sums of this op.
     fn holds_first_terms(&self) -> bool {
-        let sums = self.splits().filter(|(kind, _)| matches!(kind, FactorKind::Reduce(_)));
+        let sums = self
+            .splits()
+            .filter(|(kind, _)| matches!(kind, FactorKind::Reduce(_)));
         self.is_first(sums.flat_map(|(_, split)| split.axes()))
     }
 
@@ -147,7 +164,9 @@ impl Local<'_> {
 
 /// The mean as the local terms of a sum over all ranks.
 fn mean(local: &Local, emit: &mut Emit) {
-    let is_split = |(kind, split): (FactorKind, &DimLayout)| matches!(kind, FactorKind::Reduce(_)) && !split.is_whole();
+    let is_split = |(kind, split): (FactorKind, &DimLayout)| {
+        matches!(kind, FactorKind::Reduce(_)) && !split.is_whole()
+    };
     if !local.splits().any(is_split) {
         return same::same(local, emit);
     }
@@ -202,19 +221,23 @@ fn mean(local: &Local, emit: &mut Emit) {
 
 fn special(local: &Local, rule: &Rule, emit: &mut Emit) {
     match local.op {
-        OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => match op {
-            BaseOperationIr::Gather(op) => index::gather(local, rule, op, emit),
-            BaseOperationIr::Select(op) => index::select(local, rule, op, emit),
-            BaseOperationIr::Scatter(op) => index::scatter(local, rule, op, emit),
-            BaseOperationIr::SelectAssign(op) => index::select_assign(local, rule, op, emit),
-            BaseOperationIr::ScatterNd(op) => index::scatter_nd(local, op, emit),
-            _ => unreachable_lowering(local),
-        },
+        OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
+            match op {
+                BaseOperationIr::Gather(op) => index::gather(local, rule, op, emit),
+                BaseOperationIr::Select(op) => index::select(local, rule, op, emit),
+                BaseOperationIr::Scatter(op) => index::scatter(local, rule, op, emit),
+                BaseOperationIr::SelectAssign(op) => index::select_assign(local, rule, op, emit),
+                BaseOperationIr::ScatterNd(op) => index::scatter_nd(local, op, emit),
+                _ => unreachable_lowering(local),
+            }
+        }
         OperationIr::Module(op) => match op {
-            ModuleOperationIr::Embedding(op) => index::embedding(local, rule, op, emit),
+            ModuleOperationIr::Embedding(_) => index::embedding(local, rule, emit),
             ModuleOperationIr::EmbeddingBackward(_) => index::embedding_backward(local, rule, emit),
             // The bias is a term of its own, which one rank adds.
-            _ if local.is_first(local.outputs[0].partial.iter().map(|p| p.axis)) => same::same(local, emit),
+            _ if local.is_first(local.outputs[0].partial.iter().map(|p| p.axis)) => {
+                same::same(local, emit)
+            }
             _ => same::without_bias(local, emit),
         },
         _ => unreachable_lowering(local),
@@ -222,5 +245,11 @@ fn special(local: &Local, rule: &Rule, emit: &mut Emit) {
 }
 
 fn unreachable_lowering(local: &Local) -> ! {
-    panic!("a rule asks for a special lowering that does not exist: {:?}", local.op)
+    panic!(
+        "a rule asks for a special lowering that does not exist: {:?}",
+        local.op
+    )
 }
+
+#[cfg(test)]
+mod oracle;

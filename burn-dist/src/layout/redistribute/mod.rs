@@ -15,6 +15,8 @@
 
 mod cost;
 mod direct;
+#[cfg(test)]
+mod laws;
 mod plan;
 mod planner;
 mod search;

@@ -91,7 +91,13 @@ impl Emit<'_> {
         self.mask_fill(tensor, mask, value, out);
     }
 
-    pub(super) fn mask_fill(&mut self, tensor: &TensorIr, mask: &TensorIr, value: ScalarIr, out: TensorIr) {
+    pub(super) fn mask_fill(
+        &mut self,
+        tensor: &TensorIr,
+        mask: &TensorIr,
+        value: ScalarIr,
+        out: TensorIr,
+    ) {
         let fill = MaskFillOpIr {
             tensor: read(tensor),
             mask: read(mask),

@@ -55,7 +55,12 @@ fn here(local: &Local, split: &DimLayout, indices: TensorIr, emit: &mut Emit) ->
     };
     // Mask before shifting, so that unsigned indices do not wrap.
     let safe = emit.temp(&indices, shape.clone());
-    emit.mask_fill(&indices, &elsewhere, ScalarIr::Int(start as i64), safe.clone());
+    emit.mask_fill(
+        &indices,
+        &elsewhere,
+        ScalarIr::Int(start as i64),
+        safe.clone(),
+    );
     let shifted = match start {
         0 => safe,
         _ => {
@@ -134,7 +139,7 @@ pub(super) fn select(local: &Local, rule: &Rule, op: &SelectOpIr, emit: &mut Emi
 }
 
 /// `embedding(weights, indices)`: rows on other ranks read as zero.
-pub(super) fn embedding(local: &Local, rule: &Rule, _: &EmbeddingOpIr, emit: &mut Emit) {
+pub(super) fn embedding(local: &Local, rule: &Rule, emit: &mut Emit) {
     let Some(split) = local.split(&rule.inputs[0].dims, 0) else {
         return same::same(local, emit);
     };

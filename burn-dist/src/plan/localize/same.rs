@@ -1,7 +1,7 @@
 //! The same operation on local shapes.
 
-use super::build::Emit;
 use super::Local;
+use super::build::Emit;
 use crate::record::visit::{OpVisitor, visit_mut};
 use crate::rules::{OpRule, takes_whole};
 use burn_ir::*;
@@ -76,7 +76,9 @@ impl OpVisitor for LocalShapes<'_, '_, '_> {
             let shape = layout.local_shape(local.mesh, local.rank);
             *tensor = self.emit.shape_only(tensor, shape);
         } else {
-            tensor.shape = local.inputs[index].local_shape(local.mesh, local.rank).into();
+            tensor.shape = local.inputs[index]
+                .local_shape(local.mesh, local.rank)
+                .into();
             tensor.status = TensorStatus::ReadOnly;
         }
     }
@@ -91,7 +93,8 @@ impl OpVisitor for LocalShapes<'_, '_, '_> {
 
 /// Localises the sizes that ops carry besides the shapes of their tensors.
 fn sizes(op: &mut OperationIr, local: &Local) {
-    let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = op else {
+    let (OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op)) = op
+    else {
         return;
     };
     match op {

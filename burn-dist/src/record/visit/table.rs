@@ -46,7 +46,8 @@ macro_rules! variants {
     )*};
 }
 
-/// Declares the families of [`OperationIr`]; `[]` marks one whose variants are named by the tables above.
+/// Declares the families of [`OperationIr`]: nested ones, whose variants the table above names, and single ops. The parens hold
+/// what stands before the op in the variant.
 macro_rules! families {
     (
         nested { $( $family:ident ( $($before:tt)* ) $label:literal $names:ident, )* }

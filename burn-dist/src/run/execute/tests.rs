@@ -163,7 +163,7 @@ fn combine(update: IndexingUpdateOp, old: f32, new: f32) -> f32 {
     }
 }
 
-/// The dtype-independent form of a test tensor: shape `[2, 3, 2]`, small whole values.
+/// A kind of tensor, with test data given as floats.
 struct Case {
     dtype: DType,
     kind: fn(BaseOperationIr) -> OperationIr,
@@ -202,126 +202,97 @@ impl Case {
     }
 }
 
-#[test]
-fn scatter_does_every_update_along_every_dim() {
-    // Index 2 of dim 1 is hit twice where the update allows it, other elements not at all.
-    let dims = [2, 3, 2];
-    let old: Vec<f32> = (0..12).map(|i| (i % 4) as f32).collect();
-    for (case, update, dim) in CASES.iter().flat_map(|c| {
+/// Every kind of tensor with every update along every dim.
+fn every_update() -> impl Iterator<Item = (&'static Case, IndexingUpdateOp, usize)> {
+    CASES.iter().flat_map(|case| {
         UPDATES
             .iter()
-            .flat_map(move |u| (0..3).map(move |d| (c, *u, d)))
-    }) {
-        let repeats = update != IndexingUpdateOp::Assign;
-        let mut index_dims = dims;
-        index_dims[dim] = 2;
-        let count = index_dims.iter().product::<usize>();
-        let stride: usize = index_dims[dim + 1..].iter().product();
-        let indices: Vec<i64> = (0..count)
-            .map(|n| {
-                let along = (n / stride) % 2;
-                match repeats {
-                    true => (dims[dim] - 1) as i64,
-                    false => (dims[dim] - 1 - along) as i64,
-                }
-            })
-            .collect();
-        let new: Vec<f32> = (0..count).map(|i| ((i * 3 + 1) % 3) as f32).collect();
+            .flat_map(move |update| (0..3).map(move |dim| (case, *update, dim)))
+    })
+}
 
-        let mut want: Vec<f32> = old
-            .iter()
-            .map(|v| case.update(IndexingUpdateOp::Assign, 0.0, *v))
-            .collect();
-        for n in 0..count {
-            let mut at = [0; 3];
-            let mut rest = n;
-            for d in (0..3).rev() {
-                at[d] = rest % index_dims[d];
-                rest /= index_dims[d];
-            }
-            at[dim] = indices[n] as usize;
-            let flat = (at[0] * dims[1] + at[1]) * dims[2] + at[2];
-            want[flat] = case.update(update, want[flat], new[n]);
+const DIMS: [usize; 3] = [2, 3, 2];
+
+/// Applies `new`, of two elements along `dim`, to a tensor of shape [`DIMS`]; `row` gives the row along `dim` that an
+/// element (named by its flat index and its row in `new`) updates. Returns the data before, of the update and after.
+fn reference(
+    case: &Case,
+    update: IndexingUpdateOp,
+    dim: usize,
+    row: impl Fn(usize, usize) -> i64,
+) -> [TensorData; 3] {
+    let mut new_dims = DIMS;
+    new_dims[dim] = 2;
+    let count = new_dims.iter().product::<usize>();
+    let old: Vec<f32> = (0..12).map(|i| (i % 4) as f32).collect();
+    let new: Vec<f32> = (0..count).map(|i| ((i * 5 + 1) % 3) as f32).collect();
+    let before = case.data(&old, &DIMS);
+    let mut after: Vec<f32> = before.iter::<f32>().collect();
+    for (n, value) in new.iter().enumerate() {
+        let mut at = [0; 3];
+        let mut rest = n;
+        for d in (0..3).rev() {
+            at[d] = rest % new_dims[d];
+            rest /= new_dims[d];
         }
+        at[dim] = row(n, at[dim]) as usize;
+        let flat = (at[0] * DIMS[1] + at[1]) * DIMS[2] + at[2];
+        after[flat] = case.update(update, after[flat], *value);
+    }
+    [before, case.data(&new, &new_dims), case.data(&after, &DIMS)]
+}
+
+/// Two rows along `dim`: the same one where the update allows it.
+fn rows(update: IndexingUpdateOp, dim: usize) -> [i64; 2] {
+    let last = DIMS[dim] as i64 - 1;
+    match update {
+        IndexingUpdateOp::Assign => [last, 0],
+        _ => [last, last],
+    }
+}
+
+#[test]
+fn scatter_does_every_update_along_every_dim() {
+    for (case, update, dim) in every_update() {
+        // Lines take turns in the order of the rows, so that the indices are more than one line repeated.
+        let rows = rows(update, dim);
+        let mut index_dims = DIMS;
+        index_dims[dim] = 2;
+        let stride: usize = index_dims[dim + 1..].iter().product();
+        let line = |n: usize| n % stride + n / (2 * stride);
+        let row = |n: usize, along: usize| rows[(along + line(n)) % 2];
+        let [before, new, after] = reference(case, update, dim, row);
+        let count = index_dims.iter().product::<usize>();
+        let indices: Vec<i64> = (0..count).map(|n| row(n, n / stride % 2)).collect();
 
         let op = (case.kind)(BaseOperationIr::Scatter(ScatterOpIr {
-            tensor: tensor(0, &dims, case.dtype),
+            tensor: tensor(0, &DIMS, case.dtype),
             dim,
             indices: tensor(1, &index_dims, INT),
             value: tensor(2, &index_dims, case.dtype),
             update,
-            out: tensor(3, &dims, case.dtype),
+            out: tensor(3, &DIMS, case.dtype),
         }));
-        let data = [
-            case.data(&old, &dims),
-            TensorData::new(indices, index_dims),
-            case.data(&new, &index_dims),
-        ];
-        let got = run(&op, &data).remove(0);
-        assert_eq!(
-            got,
-            case.data(&want, &dims),
-            "{update:?} along {dim} of {:?}",
-            case.dtype
-        );
+        let got = run(&op, &[before, TensorData::new(indices, index_dims), new]);
+        assert_eq!(got, [after], "{update:?} along {dim} of {:?}", case.dtype);
     }
 }
 
 #[test]
 fn select_assign_does_every_update_along_every_dim() {
-    let dims = [2, 3, 2];
-    let old: Vec<f32> = (0..12).map(|i| (i % 4) as f32).collect();
-    for (case, update, dim) in CASES.iter().flat_map(|c| {
-        UPDATES
-            .iter()
-            .flat_map(move |u| (0..3).map(move |d| (c, *u, d)))
-    }) {
-        let last = (dims[dim] - 1) as i64;
-        let indices = match update {
-            IndexingUpdateOp::Assign => vec![last, 0],
-            _ => vec![last, last],
-        };
-        let mut value_dims = dims;
-        value_dims[dim] = 2;
-        let count = value_dims.iter().product::<usize>();
-        let new: Vec<f32> = (0..count).map(|i| ((i * 5 + 1) % 3) as f32).collect();
-
-        let mut want: Vec<f32> = old
-            .iter()
-            .map(|v| case.update(IndexingUpdateOp::Assign, 0.0, *v))
-            .collect();
-        for n in 0..count {
-            let mut at = [0; 3];
-            let mut rest = n;
-            for d in (0..3).rev() {
-                at[d] = rest % value_dims[d];
-                rest /= value_dims[d];
-            }
-            at[dim] = indices[at[dim]] as usize;
-            let flat = (at[0] * dims[1] + at[1]) * dims[2] + at[2];
-            want[flat] = case.update(update, want[flat], new[n]);
-        }
-
+    for (case, update, dim) in every_update() {
+        let rows = rows(update, dim);
+        let [before, new, after] = reference(case, update, dim, |_, along| rows[along]);
         let op = (case.kind)(BaseOperationIr::SelectAssign(SelectAssignOpIr {
-            tensor: tensor(0, &dims, case.dtype),
+            tensor: tensor(0, &DIMS, case.dtype),
             dim,
             indices: tensor(1, &[2], INT),
-            value: tensor(2, &value_dims, case.dtype),
+            value: tensor(2, &new.shape, case.dtype),
             update,
-            out: tensor(3, &dims, case.dtype),
+            out: tensor(3, &DIMS, case.dtype),
         }));
-        let data = [
-            case.data(&old, &dims),
-            TensorData::new(indices, [2]),
-            case.data(&new, &value_dims),
-        ];
-        let got = run(&op, &data).remove(0);
-        assert_eq!(
-            got,
-            case.data(&want, &dims),
-            "{update:?} along {dim} of {:?}",
-            case.dtype
-        );
+        let got = run(&op, &[before, ints(rows, &[2]), new]);
+        assert_eq!(got, [after], "{update:?} along {dim} of {:?}", case.dtype);
     }
 }
 

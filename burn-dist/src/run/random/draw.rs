@@ -14,34 +14,60 @@ pub(super) trait Draw<T, const PER: usize> {
 /// A float dtype: f32 is cast to it.
 pub(super) trait Float: Element {
     fn of(value: f32) -> Self;
-    fn above(value: f32) -> f32;
+    /// The largest value of the dtype below a finite `value`, as f32.
+    fn below(value: f32) -> f32;
 }
 
-/// Defines a cast by `$of`, and the next larger value of the dtype (in f32, which the dtype's values are rounded to).
-macro_rules! floats {
-    ($( $float:ty, |$value:ident| $of:expr, $above:expr; )*) => {$(
+impl Float for f32 {
+    #[inline]
+    fn of(value: f32) -> Self {
+        value
+    }
+    fn below(value: f32) -> f32 {
+        value.next_down()
+    }
+}
+
+impl Float for f64 {
+    #[inline]
+    fn of(value: f32) -> Self {
+        f64::from(value)
+    }
+    /// Samples are f32 before the cast.
+    fn below(value: f32) -> f32 {
+        value.next_down()
+    }
+}
+
+macro_rules! half_floats {
+    ($($float:ty)*) => {$(
         impl Float for $float {
             #[inline]
-            fn of($value: f32) -> Self { $of }
-            fn above($value: f32) -> f32 { $above }
+            fn of(value: f32) -> Self {
+                <$float>::from_f32(value)
+            }
+            fn below(value: f32) -> f32 {
+                let rounded = <$float>::from_f32(value);
+                if rounded.to_f32() < value {
+                    rounded.to_f32()
+                } else {
+                    <$float>::from_bits(next_down(rounded.to_bits())).to_f32()
+                }
+            }
         }
     )*};
 }
 
-/// The bits of the next larger value of a 16-bit float; of the smallest positive one for both zeros.
-fn next_up(bits: u16) -> u16 {
-    match bits {
-        0x8000 | 0 => 1,
-        bits if bits & 0x8000 == 0 => bits + 1,
-        bits => bits - 1,
-    }
-}
+half_floats! { f16 bf16 }
 
-floats! {
-    f32, |value| value, value.next_up();
-    f64, |value| f64::from(value), value.next_up();
-    f16, |value| f16::from_f32(value), f16::from_bits(next_up(f16::from_f32(value).to_bits())).to_f32();
-    bf16, |value| bf16::from_f32(value), bf16::from_bits(next_up(bf16::from_f32(value).to_bits())).to_f32();
+/// The bits of the next smaller value of a 16-bit float: sign and magnitude.
+fn next_down(bits: u16) -> u16 {
+    const SIGN: u16 = 0x8000;
+    match bits {
+        0 | SIGN => SIGN | 1,
+        bits if bits & SIGN == 0 => bits - 1,
+        bits => bits + 1,
+    }
 }
 
 /// An int dtype.
@@ -97,12 +123,8 @@ impl<T: Float> Uniform<T> {
         };
         let (low, high) = (low as f32, high as f32);
         let width = high - low;
-        // The mirror image of the next larger value. NaN and infinite bounds fail the comparisons.
-        let mut last = -T::above(-high);
-        if last >= high {
-            // `high` lies between two values of T and was rounded up: one step is not enough.
-            last = -T::above(-last);
-        }
+        // NaN and infinite bounds fail the comparisons.
+        let last = T::below(high);
         if low < high && width.is_finite() && low <= last {
             Ok(Self {
                 low,
@@ -201,17 +223,18 @@ impl<T: Int> IntUniform<T> {
 
     pub(super) fn new(low: f64, high: f64) -> Result<Self, RandomError> {
         let (first, end) = (T::of(low), T::of(high));
-        if !(low < high) || first.up_to(end) == 0 {
-            return Err(RandomError::EmptyRange {
+        if low < high && (high - low).is_finite() && first.up_to(end) > 0 {
+            Ok(Self {
+                low: first,
+                count: first.up_to(end),
+            })
+        } else {
+            Err(RandomError::EmptyRange {
                 low,
                 high,
                 dtype: T::dtype(),
-            });
+            })
         }
-        Ok(Self {
-            low: first,
-            count: first.up_to(end),
-        })
     }
 }
 
@@ -361,14 +384,19 @@ mod tests {
             (2.0, 2.01),
             (0.0, 1.003),
         ] {
-            assert!(largest::<f32>(low, high) < f64::from(high as f32));
-            assert!(largest::<f64>(low, high) < f64::from(high as f32));
-            if (low, high) != (2.0, 2.01) {
-                assert!(largest::<bf16>(low, high) < high);
+            for largest in [
+                largest::<f32>(low, high),
+                largest::<f64>(low, high),
+                largest::<f16>(low, high),
+                largest::<bf16>(low, high),
+            ] {
+                assert!(largest < f64::from(high as f32), "{largest} of {high}");
+                assert!(largest >= low - (high - low), "{largest} of {low}");
             }
-            assert!(largest::<f16>(low, high) < high);
         }
         assert_eq!(largest::<bf16>(0.0, 1.0), 1.0 - 1.0 / 256.0);
         assert_eq!(largest::<f16>(0.0, 1.0), 1.0 - 1.0 / 2048.0);
+        // A bound that the dtype does not have: the value below it is near.
+        assert_eq!(largest::<bf16>(0.0, 1.003), 1.0);
     }
 }

@@ -28,14 +28,13 @@ impl Philox {
     /// Returns the words of counters `first..first + N`: word `w` of counter `first + n` is at `[w][n]`.
     #[inline]
     pub(super) fn words<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
-        let mut counter = [[0; N]; 4];
-        for n in 0..N {
-            let [low, high] = halves(first.wrapping_add(n as u64));
-            counter[0][n] = low;
-            counter[1][n] = high;
-            counter[2][n] = self.stream[0];
-            counter[3][n] = self.stream[1];
-        }
+        let index: [[u32; 2]; N] = core::array::from_fn(|n| halves(first.wrapping_add(n as u64)));
+        let counter = [
+            index.map(|[low, _]| low),
+            index.map(|[_, high]| high),
+            [self.stream[0]; N],
+            [self.stream[1]; N],
+        ];
         rounds(counter, self.key)
     }
 

@@ -1,5 +1,10 @@
 //! The law that a part is the part of the whole, and the shape of the distributions.
 
+#![allow(
+    clippy::single_range_in_vec_init,
+    reason = "a region of one dim is one range"
+)]
+
 use super::*;
 use proptest::prelude::*;
 
@@ -274,8 +279,15 @@ fn what_cannot_be_drawn_says_so() {
         let error = make(Distribution::Uniform(low, high), DType::F32).unwrap_err();
         assert!(matches!(error, RandomError::EmptyRange { .. }), "{error}");
     }
-    let error = make(Distribution::Uniform(0.1, 0.9), DType::I32).unwrap_err();
-    assert!(matches!(error, RandomError::EmptyRange { .. }), "{error}");
+    for (low, high) in [
+        (0.1, 0.9),
+        (3.0, 1.0),
+        (0.0, f64::INFINITY),
+        (f64::NAN, 1.0),
+    ] {
+        let error = make(Distribution::Uniform(low, high), DType::I32).unwrap_err();
+        assert!(matches!(error, RandomError::EmptyRange { .. }), "{error}");
+    }
     for p in [-0.1, 1.5, f64::NAN] {
         let error = make(Distribution::Bernoulli(p), DType::F32).unwrap_err();
         assert!(matches!(error, RandomError::Probability { .. }), "{error}");
