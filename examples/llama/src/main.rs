@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod data;
 mod generate;
+mod hf;
 mod mesh;
 mod model;
 mod plot;

@@ -39,7 +39,9 @@ pub enum MeshError {
     #[error("axis {0} is named twice: name each axis once")]
     Duplicate(String),
     /// This build has one device.
-    #[error("mesh {mesh} has {ranks} ranks, and this build runs on one device: leave --mesh out, or make every size 1")]
+    #[error(
+        "mesh {mesh} has {ranks} ranks, and this build runs on one device: leave --mesh out, or make every size 1"
+    )]
     OneDevice {
         /// The mesh asked for.
         mesh: MeshSpec,
@@ -54,12 +56,17 @@ impl FromStr for MeshSpec {
     fn from_str(text: &str) -> Result<Self, MeshError> {
         let mut axes: Vec<(String, usize)> = Vec::new();
         for part in text.split(',') {
-            let (name, size) = part.split_once('=').ok_or_else(|| MeshError::Form(part.to_string()))?;
+            let (name, size) = part
+                .split_once('=')
+                .ok_or_else(|| MeshError::Form(part.to_string()))?;
             let (name, size) = (name.trim(), size.trim());
             if name.is_empty() {
                 return Err(MeshError::Form(part.to_string()));
             }
-            let bad_size = || MeshError::Size { axis: name.to_string(), size: size.to_string() };
+            let bad_size = || MeshError::Size {
+                axis: name.to_string(),
+                size: size.to_string(),
+            };
             let number: usize = size.parse().map_err(|_| bad_size())?;
             if number == 0 {
                 return Err(bad_size());
@@ -104,11 +111,15 @@ impl Mesh {
     /// # Errors
     /// [`MeshError::OneDevice`].
     pub fn open(spec: Option<MeshSpec>) -> Result<Self, MeshError> {
-        let mesh = Self { spec, device: FlexDevice };
+        let mesh = Self {
+            spec,
+            device: FlexDevice,
+        };
         match &mesh.spec {
-            Some(spec) if mesh.world_size() > 1 => {
-                Err(MeshError::OneDevice { mesh: spec.clone(), ranks: mesh.world_size() })
-            }
+            Some(spec) if mesh.world_size() > 1 => Err(MeshError::OneDevice {
+                mesh: spec.clone(),
+                ranks: mesh.world_size(),
+            }),
             _ => Ok(mesh),
         }
     }
@@ -120,12 +131,16 @@ impl Mesh {
 
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
-        self.spec.as_ref().map_or(1, |spec| spec.0.iter().map(|(_, size)| size).product())
+        self.spec
+            .as_ref()
+            .map_or(1, |spec| spec.0.iter().map(|(_, size)| size).product())
     }
 
     /// The mesh as text; "1" for one device.
     pub fn name(&self) -> String {
-        self.spec.as_ref().map_or_else(|| "1".to_string(), MeshSpec::to_string)
+        self.spec
+            .as_ref()
+            .map_or_else(|| "1".to_string(), MeshSpec::to_string)
     }
 
     /// Lays the model's parameters out over the mesh.
@@ -155,7 +170,10 @@ impl Mesh {
     ///
     /// # Errors
     /// If the step cannot be planned.
-    pub fn explain(&self, _step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Option<Explanation>> {
+    pub fn explain(
+        &self,
+        _step: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Option<Explanation>> {
         Ok(None)
     }
 }
@@ -177,8 +195,20 @@ mod tests {
         assert_eq!(error("tp"), MeshError::Form("tp".into()));
         assert_eq!(error("=2"), MeshError::Form("=2".into()));
         assert_eq!(error(""), MeshError::Form(String::new()));
-        assert_eq!(error("tp=0"), MeshError::Size { axis: "tp".into(), size: "0".into() });
-        assert_eq!(error("tp=two"), MeshError::Size { axis: "tp".into(), size: "two".into() });
+        assert_eq!(
+            error("tp=0"),
+            MeshError::Size {
+                axis: "tp".into(),
+                size: "0".into()
+            }
+        );
+        assert_eq!(
+            error("tp=two"),
+            MeshError::Size {
+                axis: "tp".into(),
+                size: "two".into()
+            }
+        );
         assert_eq!(error("tp=2,tp=2"), MeshError::Duplicate("tp".into()));
     }
 }

@@ -20,9 +20,13 @@ impl<B: Backend> Block<B> {
     /// # Shapes
     /// Input and output: `[b, s, d]`.
     pub fn forward(&self, x_bsd: Tensor<B, 3>, positions: &Positions<B>) -> Tensor<B, 3> {
-        let attended = self.attention.forward(self.attention_norm.forward(x_bsd.clone()), positions);
+        let attended = self
+            .attention
+            .forward(self.attention_norm.forward(x_bsd.clone()), positions);
         let x_bsd = x_bsd + attended;
-        let transformed = self.feed_forward.forward(self.ffn_norm.forward(x_bsd.clone()));
+        let transformed = self
+            .feed_forward
+            .forward(self.ffn_norm.forward(x_bsd.clone()));
         x_bsd + transformed
     }
 }

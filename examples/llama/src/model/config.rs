@@ -54,7 +54,10 @@ impl Size {
             num_kv_heads: kv_heads,
             hidden_dim: swiglu_hidden(dim, 256),
             vocab,
-            rope: RopeConfig { theta: 500_000.0, scaling: None },
+            rope: RopeConfig {
+                theta: 500_000.0,
+                scaling: None,
+            },
             norm_eps: 1e-5,
         };
         let published = |dim, layers, heads, hidden_dim| LlamaConfig {
@@ -62,7 +65,10 @@ impl Size {
             ..small(dim, layers, heads, 8, 128_256)
         };
         match self {
-            Size::Tiny => LlamaConfig { hidden_dim: 384, ..small(128, 4, 4, 2, 1024) },
+            Size::Tiny => LlamaConfig {
+                hidden_dim: 384,
+                ..small(128, 4, 4, 2, 1024)
+            },
             Size::S => small(256, 4, 8, 4, 2048),
             Size::M => small(512, 8, 8, 4, 8192),
             Size::B1 => published(2048, 16, 32, 8192),
@@ -100,7 +106,9 @@ pub enum ConfigError {
         heads: usize,
     },
     /// Query heads cannot be grouped.
-    #[error("{heads} heads cannot share {kv_heads} key/value heads: choose kv heads that divide the heads")]
+    #[error(
+        "{heads} heads cannot share {kv_heads} key/value heads: choose kv heads that divide the heads"
+    )]
     KvHeadsDoNotDivideHeads {
         /// The number of query heads.
         heads: usize,
@@ -173,13 +181,21 @@ impl LlamaConfig {
             return Err(ConfigError::Zero { what });
         }
         if !self.dim.is_multiple_of(self.num_heads) {
-            return Err(ConfigError::HeadsDoNotDivideDim { dim: self.dim, heads: self.num_heads });
+            return Err(ConfigError::HeadsDoNotDivideDim {
+                dim: self.dim,
+                heads: self.num_heads,
+            });
         }
         if !self.num_heads.is_multiple_of(self.num_kv_heads) {
-            return Err(ConfigError::KvHeadsDoNotDivideHeads { heads: self.num_heads, kv_heads: self.num_kv_heads });
+            return Err(ConfigError::KvHeadsDoNotDivideHeads {
+                heads: self.num_heads,
+                kv_heads: self.num_kv_heads,
+            });
         }
         if !self.head_dim().is_multiple_of(2) {
-            return Err(ConfigError::OddHead { head_dim: self.head_dim() });
+            return Err(ConfigError::OddHead {
+                head_dim: self.head_dim(),
+            });
         }
         Ok(())
     }
@@ -191,9 +207,16 @@ impl LlamaConfig {
     pub fn init<B: Backend>(&self, device: &B::Device) -> Llama<B> {
         let normal = |std| Initializer::Normal { mean: 0.0, std };
         let linear = |d_input, d_output, std| -> Linear<B> {
-            LinearConfig::new(d_input, d_output).with_bias(false).with_initializer(normal(std)).init(device)
+            LinearConfig::new(d_input, d_output)
+                .with_bias(false)
+                .with_initializer(normal(std))
+                .init(device)
         };
-        let norm = || -> RmsNorm<B> { RmsNormConfig::new(self.dim).with_epsilon(self.norm_eps).init(device) };
+        let norm = || -> RmsNorm<B> {
+            RmsNormConfig::new(self.dim)
+                .with_epsilon(self.norm_eps)
+                .init(device)
+        };
         let kv_dim = self.num_kv_heads * self.head_dim();
         let layers = (0..self.num_layers)
             .map(|layer| {
@@ -218,8 +241,9 @@ impl LlamaConfig {
                 }
             })
             .collect();
-        let tok_embeddings: Embedding<B> =
-            EmbeddingConfig::new(self.vocab, self.dim).with_initializer(normal(1.0)).init(device);
+        let tok_embeddings: Embedding<B> = EmbeddingConfig::new(self.vocab, self.dim)
+            .with_initializer(normal(1.0))
+            .init(device);
         Llama {
             tok_embeddings,
             layers,
@@ -233,7 +257,15 @@ impl LlamaConfig {
     /// A model small enough for tests.
     #[cfg(test)]
     pub fn test() -> Self {
-        Self { dim: 16, num_layers: 2, num_heads: 4, num_kv_heads: 2, hidden_dim: 32, vocab: 64, ..Size::Tiny.config() }
+        Self {
+            dim: 16,
+            num_layers: 2,
+            num_heads: 4,
+            num_kv_heads: 2,
+            hidden_dim: 32,
+            vocab: 64,
+            ..Size::Tiny.config()
+        }
     }
 }
 
@@ -244,9 +276,18 @@ mod tests {
     #[test]
     fn the_published_sizes_have_the_published_counts() {
         // The embedding counts twice: 1B ties it, we do not.
-        for (size, billions) in [(Size::B8, 8.03), (Size::B70, 70.55), (Size::B405, 405.85), (Size::B1, 1.50)] {
+        for (size, billions) in [
+            (Size::B8, 8.03),
+            (Size::B70, 70.55),
+            (Size::B405, 405.85),
+            (Size::B1, 1.50),
+        ] {
             let params = size.config().num_params() as f64 / 1e9;
-            assert!((params - billions).abs() < 0.01, "{}: {params}", size.name());
+            assert!(
+                (params - billions).abs() < 0.01,
+                "{}: {params}",
+                size.name()
+            );
         }
         assert_eq!(Size::S.config().hidden_dim, 768);
         assert_eq!(Size::M.config().hidden_dim, 1536);
@@ -257,14 +298,37 @@ mod tests {
         let base = Size::S.config();
         assert_eq!(base.validate(), Ok(()));
         assert_eq!(
-            LlamaConfig { num_heads: 7, ..base.clone() }.validate(),
+            LlamaConfig {
+                num_heads: 7,
+                ..base.clone()
+            }
+            .validate(),
             Err(ConfigError::HeadsDoNotDivideDim { dim: 256, heads: 7 })
         );
         assert_eq!(
-            LlamaConfig { num_kv_heads: 3, ..base.clone() }.validate(),
-            Err(ConfigError::KvHeadsDoNotDivideHeads { heads: 8, kv_heads: 3 })
+            LlamaConfig {
+                num_kv_heads: 3,
+                ..base.clone()
+            }
+            .validate(),
+            Err(ConfigError::KvHeadsDoNotDivideHeads {
+                heads: 8,
+                kv_heads: 3
+            })
         );
-        assert_eq!(LlamaConfig { dim: 24, ..base.clone() }.validate(), Err(ConfigError::OddHead { head_dim: 3 }));
-        assert_eq!(LlamaConfig { vocab: 0, ..base }.validate(), Err(ConfigError::Zero { what: "the vocabulary" }));
+        assert_eq!(
+            LlamaConfig {
+                dim: 24,
+                ..base.clone()
+            }
+            .validate(),
+            Err(ConfigError::OddHead { head_dim: 3 })
+        );
+        assert_eq!(
+            LlamaConfig { vocab: 0, ..base }.validate(),
+            Err(ConfigError::Zero {
+                what: "the vocabulary"
+            })
+        );
     }
 }

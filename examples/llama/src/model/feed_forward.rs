@@ -21,7 +21,11 @@ impl<B: Backend> FeedForward<B> {
     /// # Shapes
     /// Input and output: `[b, s, d]`.
     pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
-        let gate_bsf = silu(self.w1.forward(x_bsd.clone()));
-        self.w2.forward(gate_bsf * self.w3.forward(x_bsd))
+        let [b, s, d] = x_bsd.dims();
+        // One matrix of all tokens, as in attention.
+        let x_td = x_bsd.reshape([b * s, d]);
+        let gate_tf = silu(self.w1.forward(x_td.clone()));
+        let out_td = self.w2.forward(gate_tf * self.w3.forward(x_td));
+        out_td.reshape([b, s, d])
     }
 }
