@@ -19,13 +19,15 @@ mod replicated;
 mod sort;
 mod spectral;
 mod table;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use replicated::REPLICATED;
 pub use table::rule;
 pub(crate) use view::takes_whole;
 
-use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp};
+use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp, chunk};
 use crate::mesh::MeshShape;
 
 /// What may be done with one factor of an operation.
@@ -198,18 +200,19 @@ impl Rule {
 
 /// Returns whether every rank would hold at least one element of `dim`.
 pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
-    dim.factors.iter().all(|factor| {
-        let mut size = factor.size;
+    let is_everywhere = |factor: &Factor| {
+        // The sizes of the chunks so far. A larger chunk can be the one with an empty part: 7 over 2 is 4 and 3, and over 3 more,
+        // 4 is 2, 2, 0 while 3 is 1, 1, 1.
+        let mut sizes = vec![factor.size];
         for &axis in &factor.axes {
             let parts = mesh.size(axis);
-            let chunk = size.div_ceil(parts);
-            // Nested ceil chunks: the last one is the shortest.
-            let last = size.saturating_sub(chunk * (parts - 1));
-            if last == 0 {
-                return false;
-            }
-            size = last;
+            let chunks =
+                |size: usize| (0..parts).map(move |index| chunk(0..size, parts, index).len());
+            sizes = sizes.into_iter().flat_map(chunks).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
         }
-        size > 0
-    })
+        !sizes.contains(&0)
+    };
+    dim.factors.iter().all(is_everywhere)
 }
