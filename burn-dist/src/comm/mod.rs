@@ -34,6 +34,8 @@
 mod block;
 mod buffer;
 mod call;
+#[cfg(test)]
+mod conformance;
 mod error;
 mod geometry;
 mod group;
