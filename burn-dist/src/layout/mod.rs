@@ -13,6 +13,8 @@
 
 mod build;
 mod error;
+#[cfg(test)]
+mod laws;
 mod local;
 mod placement;
 pub mod redistribute;
@@ -20,6 +22,8 @@ mod reshape;
 mod rest;
 mod text;
 mod types;
+#[cfg(test)]
+mod worlds;
 
 pub use error::LayoutError;
 pub use local::chunk;

@@ -29,8 +29,8 @@ impl Layout {
         if shape == to {
             return Some(self.clone());
         }
-        let numel: usize = self.numel();
-        if numel != to.iter().product() {
+        let numel = self.numel();
+        if numel != to.iter().product::<usize>() {
             return None;
         }
         let groups = if numel == 0 {
