@@ -415,11 +415,11 @@ fn label(count: &Expr) -> String {
             .unwrap_or_default(),
         _ => String::new(),
     };
+    let name = name.to_lowercase();
     let words = name
         .strip_prefix("num_")
         .or_else(|| name.strip_prefix("n_"))
         .unwrap_or(&name)
-        .to_lowercase()
         .replace('_', " ");
     if words.is_empty() {
         "heads".into()

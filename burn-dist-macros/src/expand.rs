@@ -4,8 +4,8 @@ use crate::check::{contains_tuple, only_argument};
 use crate::model::{Body, Field, Mark, Module, Rule, Variant};
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Type, parse_quote_spanned};
 use syn::spanned::Spanned;
+use syn::{Type, parse_quote_spanned};
 
 /// Expands to the impl of `Parallelize`.
 pub(crate) fn expand(module: &Module) -> TokenStream {
@@ -15,7 +15,8 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
     if !required.is_empty() {
         let predicates = &mut generics.make_where_clause().predicates;
         for ty in required {
-            predicates.push(parse_quote_spanned!(ty.span()=> #ty: ::burn_dist::__private::Parallelize));
+            predicates
+                .push(parse_quote_spanned!(ty.span()=> #ty: ::burn_dist::__private::Parallelize));
         }
     }
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
@@ -39,7 +40,7 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
 
 fn field(field: &Field) -> TokenStream {
     let name = &field.name;
-    let value = quote!((&self.#name));
+    let value = quote!(&self.#name);
     enter(&name.to_string(), place(&field.rule, &field.ty, &value))
 }
 
@@ -119,7 +120,7 @@ fn nested(ty: &Type, value: &TokenStream) -> TokenStream {
             .enumerate()
             .map(|(i, elem)| {
                 let index = Literal::usize_unsuffixed(i);
-                enter(&i.to_string(), nested(elem, &quote!((&#value.#index))))
+                enter(&i.to_string(), nested(elem, &quote!(&(#value).#index)))
             })
             .collect(),
         Type::Array(array) if contains_tuple(ty) => {

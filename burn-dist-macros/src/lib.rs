@@ -13,6 +13,8 @@ mod fallback;
 mod layout_text;
 mod model;
 mod nearest;
+#[cfg(test)]
+mod tests;
 
 use proc_macro::TokenStream;
 

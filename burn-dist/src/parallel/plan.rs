@@ -110,7 +110,10 @@ impl Plan {
     }
 
     pub(super) fn from_entries(entries: Vec<Entry>) -> Self {
-        Self { entries, ..Self::default() }
+        Self {
+            entries,
+            ..Self::default()
+        }
     }
 
     /// Splits output features: weights `[-, {tp}]`, biases `[{tp}]`.
@@ -166,7 +169,13 @@ impl Plan {
 
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.
     pub fn require_divisible(self, pattern: &str, count: usize, axis: &str) -> Self {
-        self.with(pattern, Action::Divisible { count, axis: axis.into() })
+        self.with(
+            pattern,
+            Action::Divisible {
+                count,
+                axis: axis.into(),
+            },
+        )
     }
 
     /// Replicates what would be split unevenly against [`Plan::require_divisible`] or `heads`, instead of failing.
@@ -193,7 +202,14 @@ impl Plan {
 
     fn style(self, style: Style, pattern: &str) -> Self {
         let axis = self.axis.clone();
-        self.with(pattern, Action::Style(StyleEntry { style, axis, heads: None }))
+        self.with(
+            pattern,
+            Action::Style(StyleEntry {
+                style,
+                axis,
+                heads: None,
+            }),
+        )
     }
 
     fn with(mut self, pattern: &str, action: Action) -> Self {
