@@ -112,6 +112,11 @@ impl LayoutText {
         &self.0
     }
 
+    /// Returns the number of dims of the tensors it is for.
+    pub fn ndim(&self) -> usize {
+        self.some_shape().len()
+    }
+
     /// Returns the names of the axes in it, in order.
     pub(super) fn axes(&self) -> impl Iterator<Item = &str> {
         self.0

@@ -179,6 +179,8 @@ pub(super) struct Propagator<'a> {
     votes: HashMap<Vec<usize>, HashMap<(AxisIndex, Option<usize>), u32>>,
     /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
     mirrors: HashMap<(Vec<usize>, usize), Layout>,
+    /// Results of modules whose output layout has more dims: it applies once they are reshaped.
+    unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
@@ -246,6 +248,7 @@ impl<'a> Propagator<'a> {
             loaded: vec![Slot::MAX; window.dies.len()],
             votes: HashMap::new(),
             mirrors: HashMap::new(),
+            unflattened: HashMap::new(),
             costs: HashMap::new(),
             path: None,
             now: 0,
@@ -803,7 +806,11 @@ impl<'a> Propagator<'a> {
             ),
         };
         let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
-        self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors)
+        self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors)?;
+        match self.unflattened.get(value).cloned() {
+            Some(tag) => self.constrain_result(&tag, tensors),
+            None => Ok(()),
+        }
     }
 
     /// Handles our own operations, by name.
@@ -857,11 +864,26 @@ impl<'a> Propagator<'a> {
     /// Brings the result of a linear layer or an embedding into the layout its weight asks for.
     fn constrain_output(&mut self, kind: &str, tensors: &Tensors) -> Result<(), PlanError> {
         let weight = if kind == "linear" { 1 } else { 0 };
-        let tag = self.value(tensors.inputs[weight].0).tag.clone();
-        let Some((tag, text)) = tag.as_ref().and_then(|t| Some((t, t.output.as_ref()?))) else {
+        let Some(tag) = self.value(tensors.inputs[weight].0).tag.clone() else {
+            return Ok(());
+        };
+        self.constrain_result(&tag, tensors)
+    }
+
+    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is then where the layout applies.
+    fn constrain_result(
+        &mut self,
+        tag: &Arc<ParamSpec>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let Some(text) = &tag.output else {
             return Ok(());
         };
         let (value, shape, _) = &tensors.outputs[0];
+        if text.ndim() != shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
+            self.unflattened.insert(*value, tag.clone());
+            return Ok(());
+        }
         let current = self.values[*value as usize].versions[0].layout.as_ref().clone();
         let target = self.constrained(&current, text.as_str(), shape, tag)?;
         self.require(*value, &target, Reason::Constraint("output layout of the module"))?;
