@@ -26,6 +26,8 @@ pub struct LocalHub {
     pub(super) channels: RwLock<FxHashMap<ChannelKey, Arc<Channel>>>,
     pub(super) fault: OnceLock<CommError>,
     pub(super) ranks: Vec<RankState>,
+    /// Whether any rank has left; spares the others from looking while all are there.
+    pub(super) some_left: AtomicBool,
 }
 
 /// Transfers between a pair are a sequence of their own, apart from the collectives of the same group.
@@ -71,6 +73,7 @@ impl LocalHub {
             channels: RwLock::default(),
             fault: OnceLock::new(),
             ranks: ranks.collect(),
+            some_left: AtomicBool::new(false),
             options,
         });
         Ok((0..num_ranks as u32)
@@ -169,7 +172,11 @@ impl LocalHub {
         match channel.deposit(member, deposit, self.options.open_calls_max)? {
             Arrival::Early(meeting) => {
                 // A rank that leaves marks itself first and then looks for open calls, so one of the two sides notices.
-                match channel.deserted(|rank| self.has_left(rank)) {
+                let deserted = self
+                    .some_left
+                    .load(Ordering::SeqCst)
+                    .then(|| channel.deserted(|rank| self.has_left(rank)));
+                match deserted.flatten() {
                     Some((rank, call)) => Err(CommError::RankLeft { rank, call }),
                     None => Ok(meeting),
                 }
@@ -249,6 +256,7 @@ impl LocalHub {
             return;
         }
         self.state(rank).left.store(true, Ordering::SeqCst);
+        self.some_left.store(true, Ordering::SeqCst);
         let deserted = self
             .all_channels()
             .iter()
