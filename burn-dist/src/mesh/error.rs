@@ -13,7 +13,9 @@ pub enum MeshError {
         name: String,
     },
     /// An axis of size 0.
-    #[error("axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used")]
+    #[error(
+        "axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used"
+    )]
     EmptyAxis {
         /// The axis.
         name: String,
@@ -49,7 +51,9 @@ pub enum MeshError {
         known: Vec<String>,
     },
     /// A text that is not a mesh.
-    #[error("cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`")]
+    #[error(
+        "cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`"
+    )]
     Parse {
         /// The whole text.
         text: String,
