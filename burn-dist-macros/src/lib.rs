@@ -1,1 +1,36 @@
-//! `#[derive(Parallelize)]`.
+//! `#[derive(Parallelize)]` for burn-dist.
+//!
+//! The derive is documented where users meet it, on its re-export `burn_dist::Parallelize`. In here it goes through four steps, one file
+//! each: `attr` (the grammar of `#[parallel(...)]`), `check` (what the attributes mean, every mistake collected) into `model` (what the
+//! user meant, no tokens left to interpret), and `expand`, or `fallback` when there were mistakes.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod check;
+mod expand;
+mod fallback;
+mod layout_text;
+mod model;
+mod nearest;
+#[cfg(test)]
+mod tests;
+
+use proc_macro::TokenStream;
+
+/// Derives `burn_dist::Parallelize`; see the documentation there.
+#[proc_macro_derive(Parallelize, attributes(parallel))]
+pub fn derive_parallelize(input: TokenStream) -> TokenStream {
+    match syn::parse::<syn::DeriveInput>(input) {
+        Ok(input) => derive(&input).into(),
+        Err(error) => error.to_compile_error().into(),
+    }
+}
+
+/// The whole derive on `proc_macro2`, so that tests can run it.
+fn derive(input: &syn::DeriveInput) -> proc_macro2::TokenStream {
+    match check::check(input) {
+        Ok(model) => expand::expand(&model),
+        Err(error) => fallback::expand(input, &error),
+    }
+}

@@ -72,6 +72,27 @@ pub enum MeshError {
         /// What would fit.
         hint: String,
     },
+    /// Not one device per rank.
+    #[error(
+        "mesh `{mesh}` has {ranks} ranks, but {devices} devices were given: give one per rank, or axes whose sizes multiply to {devices}"
+    )]
+    DeviceCount {
+        /// The mesh in text form.
+        mesh: String,
+        /// Product of its sizes.
+        ranks: usize,
+        /// Devices given.
+        devices: usize,
+    },
+    /// More meshes in one process than Burn can number.
+    #[error("this process has made more than 65,535 meshes: make one and share it")]
+    TooManyMeshes,
+    /// A seed of fuzz layouts that is not a number.
+    #[error("BURN_DIST_FUZZ_LAYOUTS is `{text}`: give a whole number, for example 1")]
+    FuzzSeed {
+        /// What was found.
+        text: String,
+    },
     /// More than one degree left to be inferred.
     #[error(
         "{} are all to be inferred, which has no single answer: give all but one, for example {}={example}",

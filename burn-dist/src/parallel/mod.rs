@@ -1,1 +1,57 @@
-//! (to come)
+//! How a model says what is split over which mesh axis: `#[derive(Parallelize)]`, or a [`Plan`] of path patterns.
+//!
+//! Both give the same thing, a [`Plan`]; [`Plan::resolve`] turns it into one [`ParamSpec`] per float parameter, as plain data, and
+//! [`Parallelize::parallelize`] installs each on its parameter: when the parameter is initialised, and whenever it is loaded from a record.
+//! A plan never changes a value, only where it lies.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `spec` | everything the planner knows about one parameter, and its text form |
+//! | `describe` | the trait the derive implements, and what it writes into |
+//! | `plan`, `pattern` | entries and the paths they name |
+//! | `walk` | the float parameters of any Burn module, with their paths |
+//! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
+//! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
+//!
+//! Not here: activations are placed by propagation, and resting axes (FSDP) by the mesh's own policy; a spec only says whether it applies.
+
+mod annotate;
+mod apply;
+mod describe;
+mod dtensor;
+mod error;
+mod fit;
+mod pattern;
+mod plan;
+mod resolve;
+mod spec;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use crate::mesh::MeshShape;
+
+pub use annotate::Annotate;
+pub use apply::ParallelizeWith;
+#[doc = include_str!("derive.md")]
+pub use burn_dist_macros::Parallelize;
+pub use describe::Parallelize;
+pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, explain};
+pub use error::ParallelError;
+pub use plan::Plan;
+pub use spec::{LayoutText, ParamRole, ParamSpec, Style};
+
+/// A mesh is given as anything that has a shape, the bare shape included.
+impl AsRef<MeshShape> for MeshShape {
+    fn as_ref(&self) -> &MeshShape {
+        self
+    }
+}
+
+/// What the derive's expansion names; not for users.
+#[doc(hidden)]
+pub mod private {
+    pub use super::Style;
+    pub use super::describe::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
+    pub use super::describe::{Mark, Parallelize, Scope};
+}

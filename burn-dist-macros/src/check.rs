@@ -1,0 +1,454 @@
+//! From attributes to their meaning, collecting every mistake at the token to change.
+
+use crate::attr::{self, Item};
+use crate::layout_text;
+use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Variant};
+use crate::nearest::nearest;
+use syn::{Data, DeriveInput, Expr, ExprLit, Fields, Ident, Lit, LitStr, Member, Type};
+
+const FIELD_KEYS: [&str; 12] = [
+    "colwise",
+    "rowwise",
+    "vocab",
+    "sequence",
+    "replicate",
+    "skip",
+    "nested",
+    "input",
+    "output",
+    "axis",
+    "heads",
+    "unit",
+];
+const TYPE_KEYS: [&str; 2] = ["unit", "axis"];
+
+/// Reads the derive's input; all mistakes come back as one combined error.
+pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
+    let mut errors = Vec::new();
+    let (unit, axis) = type_attributes(input, &mut errors);
+    let body = match &input.data {
+        Data::Struct(data) => Body::Struct(struct_fields(&data.fields, axis.as_ref(), &mut errors)),
+        Data::Enum(data) => Body::Enum(
+            data.variants
+                .iter()
+                .map(|variant| enum_variant(variant, axis.as_ref(), &mut errors))
+                .collect(),
+        ),
+        Data::Union(data) => {
+            errors.push(syn::Error::new(
+                data.union_token.span,
+                "a union cannot be a module: use a struct or an enum",
+            ));
+            Body::Struct(Vec::new())
+        }
+    };
+    let all = errors.into_iter().reduce(|mut all, error| {
+        all.combine(error);
+        all
+    });
+    match all {
+        Some(error) => Err(error),
+        None => Ok(Module {
+            ident: input.ident.clone(),
+            generics: input.generics.clone(),
+            unit,
+            body,
+        }),
+    }
+}
+
+/// The attributes of the struct or enum itself: is it a unit, and the axis its fields use unless they say otherwise.
+fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> (bool, Option<LitStr>) {
+    let items = attr::items(&input.attrs, errors);
+    let mut keys = Keys::default();
+    let mut unit = false;
+    let mut axis = None;
+    for item in &items {
+        let key = item.key.to_string();
+        if !keys.first(item, errors) {
+            continue;
+        }
+        match key.as_str() {
+            "unit" => unit = flag(item, errors),
+            "axis" => axis = axis_name(item, errors),
+            key if FIELD_KEYS.contains(&key) => errors.push(syn::Error::new(
+                item.key.span(),
+                format!("`{key}` belongs on a field; a type takes `unit` and `axis = \"...\"`"),
+            )),
+            key => errors.push(unknown(&item.key, key, &TYPE_KEYS)),
+        }
+    }
+    (unit, axis)
+}
+
+fn struct_fields(
+    fields: &Fields,
+    axis: Option<&LitStr>,
+    errors: &mut Vec<syn::Error>,
+) -> Vec<Field> {
+    if let Fields::Unnamed(fields) = fields {
+        errors.push(syn::Error::new_spanned(
+            fields,
+            "a module needs named fields: their names are the paths of its parameters",
+        ));
+        return Vec::new();
+    }
+    fields
+        .iter()
+        .filter_map(|field| {
+            let name = field.ident.clone()?;
+            let mut found = Vec::new();
+            let items = attr::items(&field.attrs, &mut found);
+            let rule = rule(&items, attr::is_hidden(&field.attrs), axis, &mut found);
+            errors.append(&mut found);
+            Some(Field {
+                name,
+                ty: field.ty.clone(),
+                rule,
+            })
+        })
+        .collect()
+}
+
+fn enum_variant(
+    variant: &syn::Variant,
+    axis: Option<&LitStr>,
+    errors: &mut Vec<syn::Error>,
+) -> Variant {
+    // `#[parallel(...)]` may stand on the variant or on the field in it.
+    let mut found = Vec::new();
+    let mut items = attr::items(&variant.attrs, &mut found);
+    for field in &variant.fields {
+        items.extend(attr::items(&field.attrs, &mut found));
+    }
+    let content = match &variant.fields {
+        Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
+            let hidden = attr::is_hidden(&fields.unnamed[0].attrs);
+            Some((
+                fields.unnamed[0].ty.clone(),
+                rule(&items, hidden, axis, &mut found),
+            ))
+        }
+        _ => {
+            if let Some(item) = items.first() {
+                found.push(syn::Error::new(
+                    item.key.span(),
+                    "only a variant with exactly one unnamed field holds a module",
+                ));
+            }
+            None
+        }
+    };
+    errors.append(&mut found);
+    Variant {
+        name: variant.ident.clone(),
+        content,
+    }
+}
+
+/// What the attributes of one field say together; `errors` holds those of this field only.
+fn rule(
+    items: &[Item],
+    hidden: bool,
+    default_axis: Option<&LitStr>,
+    errors: &mut Vec<syn::Error>,
+) -> Rule {
+    if hidden {
+        if let Some(item) = items.first() {
+            errors.push(syn::Error::new(
+                item.key.span(),
+                "this field is `#[module(skip)]`: it has no parameters to place",
+            ));
+        }
+        return Rule::Hidden;
+    }
+    let mut read = Options::default();
+    for item in items {
+        read.item(item, errors);
+    }
+    read.rule(default_axis, errors)
+}
+
+/// The options of a field as they are read.
+#[derive(Default)]
+struct Options {
+    keys: Keys,
+    style: Option<(Style, Ident)>,
+    skip: Option<Ident>,
+    nested: Option<Ident>,
+    unit: Option<Ident>,
+    axis: Option<(LitStr, Ident)>,
+    input: Option<(LitStr, Ident)>,
+    output: Option<(LitStr, Ident)>,
+    heads: Option<(Heads, Ident)>,
+}
+
+impl Options {
+    fn item(&mut self, item: &Item, errors: &mut Vec<syn::Error>) {
+        if !self.keys.first(item, errors) {
+            return;
+        }
+        let key = item.key.to_string();
+        if let Some(style) = Style::from_key(&key) {
+            if !flag(item, errors) {
+                return;
+            }
+            match &self.style {
+                Some((_, first)) => errors.push(syn::Error::new(
+                    item.key.span(),
+                    format!("`{key}` conflicts with `{first}`: a field has one style"),
+                )),
+                None => self.style = Some((style, item.key.clone())),
+            }
+            return;
+        }
+        let named = |value| (value, item.key.clone());
+        match key.as_str() {
+            "skip" if flag(item, errors) => self.skip = Some(item.key.clone()),
+            "nested" if flag(item, errors) => self.nested = Some(item.key.clone()),
+            "unit" if flag(item, errors) => self.unit = Some(item.key.clone()),
+            "skip" | "nested" | "unit" => {}
+            "axis" => self.axis = axis_name(item, errors).map(named),
+            "input" => self.input = layout(item, errors).map(named),
+            "output" => self.output = layout(item, errors).map(named),
+            "heads" => self.heads = heads(item, errors).map(|heads| (heads, item.key.clone())),
+            key => errors.push(unknown(&item.key, key, &FIELD_KEYS)),
+        }
+    }
+
+    /// Checks how the options go together.
+    fn rule(self, default_axis: Option<&LitStr>, errors: &mut Vec<syn::Error>) -> Rule {
+        let others = [
+            self.style.as_ref().map(|(_, key)| key),
+            self.nested.as_ref(),
+            self.unit.as_ref(),
+            self.axis.as_ref().map(|(_, key)| key),
+            self.input.as_ref().map(|(_, key)| key),
+            self.output.as_ref().map(|(_, key)| key),
+            self.heads.as_ref().map(|(_, key)| key),
+        ];
+        if self.skip.is_some() {
+            for key in others.into_iter().flatten() {
+                errors.push(syn::Error::new(
+                    key.span(),
+                    format!(
+                        "`{key}` conflicts with `skip`, which leaves the field whole on every rank"
+                    ),
+                ));
+            }
+            return Rule::Skip;
+        }
+        let Some((style, style_key)) = self.style else {
+            // Options without a style: each is a mistake, unless the style itself was one and is already reported.
+            if errors.is_empty() {
+                for key in others
+                    .into_iter()
+                    .flatten()
+                    .filter(|key| *key != "unit" && *key != "nested")
+                {
+                    errors.push(syn::Error::new(
+                        key.span(),
+                        format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`"),
+                    ));
+                }
+            }
+            return Rule::Nested {
+                unit: self.unit.is_some(),
+                required: self.nested.is_some(),
+            };
+        };
+        if let Some(key) = &self.nested {
+            errors.push(syn::Error::new(
+                key.span(),
+                format!("`nested` conflicts with `{style_key}`: a field with a style is a leaf, and a plan of its own is not used"),
+            ));
+        }
+        if !style.splits()
+            && let Some((_, key)) = &self.heads
+        {
+            errors.push(syn::Error::new(
+                key.span(),
+                format!("`heads` says what a split must divide, and `{style_key}` splits nothing"),
+            ));
+        }
+        if style == Style::Replicate
+            && let Some((_, key)) = &self.axis
+        {
+            errors.push(syn::Error::new(
+                key.span(),
+                "`replicate` is over every axis: remove `axis`",
+            ));
+        }
+        Rule::Styled(Box::new(Mark {
+            style,
+            axis: match self.axis {
+                Some((axis, _)) => Some(axis),
+                None => default_axis.filter(|_| style != Style::Replicate).cloned(),
+            },
+            input: self.input.map(|(text, _)| text),
+            output: self.output.map(|(text, _)| text),
+            heads: self.heads.map(|(heads, _)| heads),
+            unit: self.unit.is_some(),
+        }))
+    }
+}
+
+/// The keys of one place so far.
+#[derive(Default)]
+struct Keys(Vec<String>);
+
+impl Keys {
+    /// Whether this is the first item with its key; otherwise reports the duplicate.
+    fn first(&mut self, item: &Item, errors: &mut Vec<syn::Error>) -> bool {
+        let key = item.key.to_string();
+        if self.0.contains(&key) {
+            errors.push(syn::Error::new(
+                item.key.span(),
+                format!("`{key}` is given twice"),
+            ));
+            return false;
+        }
+        self.0.push(key);
+        true
+    }
+}
+
+fn unknown(at: &Ident, key: &str, known: &[&str]) -> syn::Error {
+    let advice = match nearest(key, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known keys are `{}`", known.join("`, `")),
+    };
+    syn::Error::new(at.span(), format!("unknown key `{key}`: {advice}"))
+}
+
+/// A key that stands alone.
+fn flag(item: &Item, errors: &mut Vec<syn::Error>) -> bool {
+    match &item.value {
+        None => true,
+        Some(value) => {
+            let message = format!("`{}` takes no value", item.key);
+            errors.push(syn::Error::new_spanned(value, message));
+            false
+        }
+    }
+}
+
+/// The value of a key, or the complaint that there is none.
+fn value<'a>(item: &'a Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<&'a Expr> {
+    if item.value.is_none() {
+        errors.push(syn::Error::new(
+            item.key.span(),
+            format!("`{0}` needs a value: `{0} = {example}`", item.key),
+        ));
+    }
+    item.value.as_ref()
+}
+
+fn string(item: &Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    match value(item, example, errors)? {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => Some(text.clone()),
+        other => {
+            errors.push(syn::Error::new_spanned(
+                other,
+                format!("expected a string: `{} = {example}`", item.key),
+            ));
+            None
+        }
+    }
+}
+
+fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    let text = string(item, "\"tp\"", errors)?;
+    if syn::parse_str::<Ident>(&text.value()).is_err() {
+        errors.push(syn::Error::new(
+            text.span(),
+            format!("`{}` is not the name of a mesh axis", text.value()),
+        ));
+        return None;
+    }
+    Some(text)
+}
+
+fn layout(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    let text = string(item, "\"[-, {tp}, -]\"", errors)?;
+    if let Err((column, message)) = layout_text::check(&text.value()) {
+        errors.push(syn::Error::new(
+            text.span(),
+            format!("malformed layout, column {column}: {message}"),
+        ));
+        return None;
+    }
+    Some(text)
+}
+
+fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> {
+    let count = value(item, "self.n_heads", errors)?.clone();
+    if let Expr::Lit(ExprLit { lit, .. }) = &count
+        && !matches!(lit, Lit::Int(_))
+    {
+        errors.push(syn::Error::new(
+            lit.span(),
+            "expected a count, such as `self.n_heads` or `8`",
+        ));
+        return None;
+    }
+    let label = label(&count);
+    Some(Heads { count, label })
+}
+
+/// What is counted, in words: `self.n_kv_heads` counts `kv heads`.
+fn label(count: &Expr) -> String {
+    let name = match count {
+        Expr::Field(field) => match &field.member {
+            Member::Named(name) => name.to_string(),
+            Member::Unnamed(_) => String::new(),
+        },
+        Expr::MethodCall(call) => call.method.to_string(),
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .map(|segment| segment.ident.to_string())
+            .unwrap_or_default(),
+        _ => String::new(),
+    };
+    let name = name.to_lowercase();
+    let words = name
+        .strip_prefix("num_")
+        .or_else(|| name.strip_prefix("n_"))
+        .unwrap_or(&name)
+        .replace('_', " ");
+    if words.is_empty() {
+        "heads".into()
+    } else {
+        words
+    }
+}
+
+/// Whether a type is written with a tuple somewhere inside, and so needs to be taken apart by the derive.
+pub(crate) fn contains_tuple(ty: &Type) -> bool {
+    match ty {
+        Type::Tuple(_) => true,
+        Type::Paren(inner) => contains_tuple(&inner.elem),
+        Type::Group(inner) => contains_tuple(&inner.elem),
+        Type::Array(array) => contains_tuple(&array.elem),
+        Type::Path(_) => only_argument(ty).is_some_and(contains_tuple),
+        _ => false,
+    }
+}
+
+/// The type argument of a path that has exactly one: `T` of `Vec<T>`.
+pub(crate) fn only_argument(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let syn::PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments
+    else {
+        return None;
+    };
+    match arguments.args.iter().collect::<Vec<_>>().as_slice() {
+        [syn::GenericArgument::Type(argument)] => Some(argument),
+        _ => None,
+    }
+}

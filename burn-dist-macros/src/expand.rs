@@ -1,0 +1,145 @@
+//! The impl: one call per field, in the words of `burn_dist::__private`.
+
+use crate::check::{contains_tuple, only_argument};
+use crate::model::{Body, Field, Mark, Module, Rule, Variant};
+use proc_macro2::{Ident, Literal, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Type, parse_quote_spanned};
+
+/// Expands to the impl of `Parallelize`.
+pub(crate) fn expand(module: &Module) -> TokenStream {
+    let ident = &module.ident;
+    let mut generics = module.generics.clone();
+    let required = module.required();
+    if !required.is_empty() {
+        let predicates = &mut generics.make_where_clause().predicates;
+        for ty in required {
+            predicates
+                .push(parse_quote_spanned!(ty.span()=> #ty: ::burn_dist::__private::Parallelize));
+        }
+    }
+    let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
+    let unit = module.unit.then(|| quote!(scope.unit();));
+    let body = match &module.body {
+        Body::Struct(fields) => fields.iter().map(field).collect(),
+        Body::Enum(variants) => enum_body(variants),
+    };
+    quote! {
+        #[automatically_derived]
+        impl #impl_generics ::burn_dist::__private::Parallelize for #ident #ty_generics #where_clause {
+            #[allow(unused_imports, unused_variables)]
+            fn describe(&self, scope: &mut ::burn_dist::__private::Scope) {
+                use ::burn_dist::__private::{EachItem as _, EachNothing as _, ViaNothing as _, ViaPlan as _};
+                #unit
+                #body
+            }
+        }
+    }
+}
+
+fn field(field: &Field) -> TokenStream {
+    let name = &field.name;
+    let value = quote!(&self.#name);
+    enter(&name.to_string(), place(&field.rule, &field.ty, &value))
+}
+
+fn enum_body(variants: &[Variant]) -> TokenStream {
+    if variants.is_empty() {
+        return quote!(match *self {});
+    }
+    let arms = variants.iter().map(|variant| {
+        let name = &variant.name;
+        match &variant.content {
+            Some((ty, rule)) => {
+                let body = enter(&name.to_string(), place(rule, ty, &quote!(module)));
+                quote!(Self::#name(module) => { #body })
+            }
+            None => quote!(Self::#name { .. } => {}),
+        }
+    });
+    quote!(match self { #(#arms)* })
+}
+
+/// The segment of the path Burn uses, and what is said inside; nothing if nothing is.
+fn enter(segment: &str, inside: TokenStream) -> TokenStream {
+    if inside.is_empty() {
+        return inside;
+    }
+    quote!(scope.enter(#segment, |scope| { #inside });)
+}
+
+/// What is said about a value of type `ty`; `value` is a reference to it.
+fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
+    match rule {
+        Rule::Hidden => TokenStream::new(),
+        Rule::Skip => quote!(scope.skip();),
+        Rule::Nested { unit, .. } => {
+            let unit = unit.then(|| quote!(scope.unit();));
+            let nested = nested(ty, value);
+            quote!(#unit #nested)
+        }
+        Rule::Styled(mark) => styled(mark, value),
+    }
+}
+
+fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
+    let style = format_ident!("{}", mark.style.variant());
+    let unit = mark.unit.then(|| quote!(scope.unit();));
+    let axis = mark.axis.iter().map(|axis| quote!(.axis(#axis)));
+    let input = mark.input.iter().map(|text| quote!(.input(#text)));
+    let output = mark.output.iter().map(|text| quote!(.output(#text)));
+    let heads = mark.heads.iter().map(|heads| {
+        let (count, label) = (&heads.count, &heads.label);
+        // The span of the count, so that a count of another type is reported there.
+        let call = quote_spanned!(count.span()=> .heads(#count, #label));
+        quote!(#call)
+    });
+    // A field that may hold nothing at all (`None`, an empty `Vec`) is no mistake when it does.
+    quote! {
+        #unit
+        scope.style(
+            ::burn_dist::__private::Mark::new(::burn_dist::__private::Style::#style)
+                #(#axis)* #(#input)* #(#output)* #(#heads)*
+                .vacant((&::burn_dist::__private::Probe(#value)).is_vacant())
+        );
+    }
+}
+
+/// Hands over to the plan of the value's own type, if it has one: trait resolution decides, so foreign types need no impl.
+///
+/// Tuples are taken apart here, since their elements differ in whether they have a plan.
+fn nested(ty: &Type, value: &TokenStream) -> TokenStream {
+    let item = Ident::new("item", proc_macro2::Span::mixed_site());
+    match ty {
+        Type::Paren(inner) => nested(&inner.elem, value),
+        Type::Group(inner) => nested(&inner.elem, value),
+        Type::Tuple(tuple) => tuple
+            .elems
+            .iter()
+            .enumerate()
+            .map(|(i, elem)| {
+                let index = Literal::usize_unsuffixed(i);
+                enter(&i.to_string(), nested(elem, &quote!(&(#value).#index)))
+            })
+            .collect(),
+        Type::Array(array) if contains_tuple(ty) => {
+            let inside = nested(&array.elem, &quote!(#item));
+            each(value, &item, &array.elem, &inside)
+        }
+        Type::Path(_) if contains_tuple(ty) => match only_argument(ty) {
+            Some(elem) => {
+                let inside = nested(elem, &quote!(#item));
+                each(value, &item, elem, &inside)
+            }
+            None => TokenStream::new(),
+        },
+        _ => quote!((&::burn_dist::__private::Probe(#value)).describe_into(scope);),
+    }
+}
+
+fn each(value: &TokenStream, item: &Ident, elem: &Type, inside: &TokenStream) -> TokenStream {
+    quote! {
+        (&::burn_dist::__private::Probe(#value)).each(scope, |scope, #item: &#elem| { #inside });
+    }
+}

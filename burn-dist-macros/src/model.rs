@@ -1,0 +1,119 @@
+//! What the user meant: the derive's input with nothing left to interpret.
+
+use syn::{Expr, Generics, Ident, LitStr, Type};
+
+/// The struct or enum the derive stands on.
+pub(crate) struct Module {
+    pub(crate) ident: Ident,
+    pub(crate) generics: Generics,
+    /// `#[parallel(unit)]` on the type: every instance is an FSDP unit.
+    pub(crate) unit: bool,
+    pub(crate) body: Body,
+}
+
+impl Module {
+    /// The types that must have a plan of their own.
+    pub(crate) fn required(&self) -> Vec<&Type> {
+        let required = |rule: &Rule| matches!(rule, Rule::Nested { required: true, .. });
+        match &self.body {
+            Body::Struct(fields) => fields
+                .iter()
+                .filter(|field| required(&field.rule))
+                .map(|field| &field.ty)
+                .collect(),
+            Body::Enum(variants) => variants
+                .iter()
+                .filter_map(|variant| variant.content.as_ref())
+                .filter(|(_, rule)| required(rule))
+                .map(|(ty, _)| ty)
+                .collect(),
+        }
+    }
+}
+
+pub(crate) enum Body {
+    Struct(Vec<Field>),
+    Enum(Vec<Variant>),
+}
+
+/// A named field of a struct.
+pub(crate) struct Field {
+    pub(crate) name: Ident,
+    pub(crate) ty: Type,
+    pub(crate) rule: Rule,
+}
+
+/// A variant of an enum; `content` is `None` unless it is a tuple of one, the only form Burn's `Module` takes.
+pub(crate) struct Variant {
+    pub(crate) name: Ident,
+    pub(crate) content: Option<(Type, Rule)>,
+}
+
+/// What happens to one field.
+pub(crate) enum Rule {
+    /// `#[module(skip)]`: Burn never visits it, so neither do we.
+    Hidden,
+    /// `#[parallel(skip)]`: its parameters stay whole on every rank.
+    Skip,
+    /// No style: its own plan is used, if it has one; with `required` it has to (`#[parallel(nested)]`).
+    Nested { unit: bool, required: bool },
+    /// A style: whatever the field holds is one leaf of the plan.
+    Styled(Box<Mark>),
+}
+
+/// A style and its options.
+pub(crate) struct Mark {
+    pub(crate) style: Style,
+    /// The axis the user named; `None` leaves the default, which a mesh may lack.
+    pub(crate) axis: Option<LitStr>,
+    pub(crate) input: Option<LitStr>,
+    pub(crate) output: Option<LitStr>,
+    pub(crate) heads: Option<Heads>,
+    pub(crate) unit: bool,
+}
+
+/// A count the axis has to divide.
+pub(crate) struct Heads {
+    pub(crate) count: Expr,
+    /// What is counted, for the error message: `kv heads`.
+    pub(crate) label: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Style {
+    Colwise,
+    Rowwise,
+    Vocab,
+    Sequence,
+    Replicate,
+}
+
+impl Style {
+    /// The style an attribute key names.
+    pub(crate) fn from_key(key: &str) -> Option<Self> {
+        Some(match key {
+            "colwise" => Self::Colwise,
+            "rowwise" => Self::Rowwise,
+            "vocab" => Self::Vocab,
+            "sequence" => Self::Sequence,
+            "replicate" => Self::Replicate,
+            _ => return None,
+        })
+    }
+
+    /// The variant of `burn_dist::parallel::Style`.
+    pub(crate) fn variant(self) -> &'static str {
+        match self {
+            Self::Colwise => "Colwise",
+            Self::Rowwise => "Rowwise",
+            Self::Vocab => "Vocab",
+            Self::Sequence => "Sequence",
+            Self::Replicate => "Replicate",
+        }
+    }
+
+    /// Whether the style splits weights over its axis.
+    pub(crate) fn splits(self) -> bool {
+        matches!(self, Self::Colwise | Self::Rowwise | Self::Vocab)
+    }
+}

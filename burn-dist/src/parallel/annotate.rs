@@ -1,0 +1,24 @@
+//! The seam to the backend: pinning a tensor's layout.
+
+use super::ParamSpec;
+use crate::mesh::MeshShape;
+use burn_core::tensor::backend::Backend;
+use burn_core::tensor::ops::FloatTensor;
+
+/// A backend that can pin the layout of a tensor.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not run on a device mesh",
+    label = "`parallelize` needs `Dist<B>` or `Autodiff<Dist<B>>`",
+    note = "wrap the backend: `type B = Autodiff<Dist<Flex>>;`"
+)]
+pub trait Annotate: Backend {
+    /// Returns a tensor of the same global value whose layout is the one `spec` says.
+    ///
+    /// Law: reading the result gives what reading `tensor` gives. `tensor` is never tracked by autodiff here; its caller restores that.
+    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self>;
+
+    /// Returns the shape of the mesh a device stands for, or `None` if this backend's devices do not know.
+    ///
+    /// With `None`, the mesh given to [`super::Parallelize::parallelize`] is taken at its word.
+    fn mesh_shape(device: &Self::Device) -> Option<MeshShape>;
+}

@@ -1,0 +1,165 @@
+//! Installing specs on the parameters of a module.
+
+use super::walk::Place;
+use super::{Annotate, ParallelError, ParamSpec, Plan};
+use crate::mesh::MeshShape;
+use burn_core::module::{Module, ModuleMapper, Param};
+use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
+use core::marker::PhantomData;
+use std::collections::{HashMap, VecDeque};
+
+/// Placing any Burn module, foreign ones too, by a plan of path patterns.
+pub trait ParallelizeWith<B: Annotate>: Module<B> {
+    /// Places every float parameter as `plan` says, now and whenever it is loaded from a record.
+    ///
+    /// Lazy parameters stay lazy, ids stay, and other load and save mappers (`LinearLayout::Col`) go on working. Int and bool parameters and
+    /// constant tensors are left alone, and so are quantized values, which stay whole on every rank.
+    ///
+    /// Only `plan` counts: to amend a module's own attributes, start from [`super::Parallelize::plan`].
+    ///
+    /// # Communication
+    /// None by itself: layouts are recorded, and moves happen where values are used.
+    /// # Errors
+    /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
+    fn parallelize_with(
+        self,
+        mesh: &impl AsRef<MeshShape>,
+        plan: &Plan,
+    ) -> Result<Self, ParallelError> {
+        let mesh = mesh.as_ref();
+        let mut installer = Installer::<B> {
+            place: Place::default(),
+            specs: HashMap::new(),
+            mesh,
+            error: None,
+            backend: PhantomData,
+        };
+        for spec in plan.resolve(&self, mesh)? {
+            installer
+                .specs
+                .entry(spec.path.clone())
+                .or_default()
+                .push_back(spec);
+        }
+        let module = self.map(&mut installer);
+        match installer.error {
+            Some(error) => Err(error),
+            None => Ok(module),
+        }
+    }
+}
+
+impl<B: Annotate, M: Module<B>> ParallelizeWith<B> for M {}
+
+struct Installer<'a, B> {
+    place: Place,
+    /// By path; a hand-written module may visit several parameters under one path, always in the same order.
+    specs: HashMap<String, VecDeque<ParamSpec>>,
+    mesh: &'a MeshShape,
+    error: Option<ParallelError>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Annotate> Installer<'_, B> {
+    /// The spec of the parameter here, if all is well.
+    fn spec(&mut self, device: &B::Device) -> Result<ParamSpec, ParallelError> {
+        let path = self.place.path();
+        let spec = self.specs.get_mut(&path).and_then(VecDeque::pop_front);
+        let spec = spec.ok_or(ParallelError::UnevenWalk { path })?;
+        match B::mesh_shape(device) {
+            Some(found) if found != *self.mesh => Err(ParallelError::OtherMesh {
+                path: spec.path,
+                asked: self.mesh.clone(),
+                found,
+            }),
+            _ => Ok(spec),
+        }
+    }
+}
+
+impl<B: Annotate> ModuleMapper<B> for Installer<'_, B> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.place.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.place.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if self.error.is_some() {
+            return param;
+        }
+        match self.spec(&param.lazy_device()) {
+            Ok(spec) => install(param, spec),
+            Err(error) => {
+                self.error = Some(error);
+                param
+            }
+        }
+    }
+
+    // The defaults would initialise the parameters.
+    fn map_int<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Int>>,
+    ) -> Param<Tensor<B, D, Int>> {
+        param
+    }
+
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Bool>>,
+    ) -> Param<Tensor<B, D, Bool>> {
+        param
+    }
+}
+
+/// Pins a parameter now, or when it is initialised, and whenever it is loaded.
+///
+/// `Param::load_mapper` replaces the mapper there may be, so ours runs that one first.
+fn install<B: Annotate, const D: usize>(
+    param: Param<Tensor<B, D>>,
+    spec: ParamSpec,
+) -> Param<Tensor<B, D>> {
+    if param.is_initialized() {
+        let (id, tensor, mapper) = param.consume();
+        let tensor = pin(tensor, &spec);
+        return Param::from_mapped_value(id, tensor, mapper.clone())
+            .load_mapper(move |loaded| pin(mapper.on_load(loaded), &spec));
+    }
+    // A lazy parameter hands out its mappers only by loading; a clone of it is a recipe and holds no value.
+    let recipe = param.clone();
+    let id = param.id;
+    let at_init = spec.clone();
+    param
+        .init_mapper(move |tensor| pin(tensor, &at_init))
+        .load_mapper(move |loaded| {
+            // Untracked, since what a mapper makes of a tracked tensor could not become a leaf again.
+            let loaded = loaded.set_require_grad(false);
+            pin(
+                recipe.clone().transform_for_load(loaded, id).into_value(),
+                &spec,
+            )
+        })
+}
+
+/// Returns the tensor with its layout pinned, tracked by autodiff as before.
+fn pin<B: Annotate, const D: usize>(tensor: Tensor<B, D>, spec: &ParamSpec) -> Tensor<B, D> {
+    let tracked = tensor.is_require_grad();
+    let shape = tensor.dims();
+    match tensor.set_require_grad(false).into_primitive() {
+        TensorPrimitive::Float(primitive) => {
+            let primitive = B::annotate(primitive, &spec.clone().for_shape(&shape));
+            // The pinned tensor is a leaf: gradients belong to the parameter, not to what it was made from.
+            Tensor::from_primitive(TensorPrimitive::Float(primitive)).set_require_grad(tracked)
+        }
+        quantized => {
+            tracing::warn!(
+                path = spec.path,
+                "a quantized parameter is not split: it stays whole on every rank"
+            );
+            Tensor::from_primitive(quantized)
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The trait the derive implements, and what its expansion writes into.
+
+use super::Annotate;
+use super::pattern::Pattern;
+use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
+use super::{LayoutText, ParallelError, ParallelizeWith, Style};
+use crate::mesh::MeshShape;
+use burn_core::module::Module;
+
+/// A module that says how it is split over a device mesh.
+///
+/// Derived, not written: see the derive of the same name.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how it is parallelised",
+    label = "no plan",
+    note = "add `#[derive(Parallelize)]` to the module, or give a plan: `model.parallelize_with(&mesh, &Plan::new().colwise(\"...\"))`"
+)]
+pub trait Parallelize {
+    /// Writes what the attributes say into `scope`, nested modules included.
+    #[doc(hidden)]
+    fn describe(&self, scope: &mut Scope);
+
+    /// Returns the plan the attributes describe; later entries override earlier ones, so it can be amended.
+    fn plan(&self) -> Plan {
+        let mut scope = Scope::default();
+        self.describe(&mut scope);
+        Plan::from_entries(scope.entries)
+    }
+
+    /// Places every float parameter as the attributes say, now and whenever it is loaded from a record.
+    ///
+    /// Lazy parameters stay lazy. A parameter no attribute names is whole over the tensor-parallel axes and rests over the FSDP axes.
+    ///
+    /// # Communication
+    /// None by itself: layouts are recorded, and moves happen where values are used.
+    /// # Errors
+    /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
+    fn parallelize<B: Annotate>(self, mesh: &impl AsRef<MeshShape>) -> Result<Self, ParallelError>
+    where
+        Self: Module<B>,
+    {
+        let plan = self.plan();
+        self.parallelize_with(mesh, &plan)
+    }
+}
+
+impl<T: Parallelize> Parallelize for Vec<T> {
+    fn describe(&self, scope: &mut Scope) {
+        self.as_slice().describe(scope);
+    }
+}
+
+impl<T: Parallelize, const N: usize> Parallelize for [T; N] {
+    fn describe(&self, scope: &mut Scope) {
+        self.as_slice().describe(scope);
+    }
+}
+
+impl<T: Parallelize> Parallelize for [T] {
+    fn describe(&self, scope: &mut Scope) {
+        for (i, item) in self.iter().enumerate() {
+            scope.enter(&i.to_string(), |scope| item.describe(scope));
+        }
+    }
+}
+
+impl<T: Parallelize> Parallelize for Option<T> {
+    fn describe(&self, scope: &mut Scope) {
+        if let Some(item) = self {
+            item.describe(scope);
+        }
+    }
+}
+
+/// Where a description stands in the module tree, and what it has said so far.
+#[derive(Debug, Default)]
+pub struct Scope {
+    path: Vec<String>,
+    entries: Vec<Entry>,
+}
+
+impl Scope {
+    /// Describes what lies under `segment`: a field, a variant, or an index, spelled as Burn's derive spells it.
+    pub fn enter(&mut self, segment: &str, describe: impl FnOnce(&mut Self)) {
+        self.path.push(segment.into());
+        describe(self);
+        self.path.pop();
+    }
+
+    /// Marks the module here as an FSDP unit; of a list, each element.
+    pub fn unit(&mut self) {
+        self.push(Action::Unit, false);
+    }
+
+    /// Leaves everything here whole on every rank, at rest too.
+    pub fn skip(&mut self) {
+        self.push(Action::Skip, false);
+    }
+
+    /// Gives the module or parameter here a style.
+    pub fn style(&mut self, mark: Mark) {
+        let Mark {
+            style,
+            input,
+            output,
+            vacant,
+        } = mark;
+        self.push(Action::Style(style), vacant);
+        if let Some(text) = input {
+            self.push(Action::Input(text), vacant);
+        }
+        if let Some(text) = output {
+            self.push(Action::Output(text), vacant);
+        }
+    }
+
+    fn push(&mut self, action: Action, vacant: bool) {
+        self.entries.push(Entry {
+            text: self.path.join("."),
+            pattern: Ok(Pattern::exactly(&self.path)),
+            action,
+            origin: Origin::Derived { vacant },
+        });
+    }
+}
+
+/// A style with its options.
+#[derive(Debug)]
+pub struct Mark {
+    style: StyleEntry,
+    input: Option<LayoutText>,
+    output: Option<LayoutText>,
+    vacant: bool,
+}
+
+impl Mark {
+    /// Starts with a style over the default axis.
+    pub fn new(style: Style) -> Self {
+        Self {
+            style: StyleEntry {
+                style,
+                axis: None,
+                heads: None,
+            },
+            input: None,
+            output: None,
+            vacant: false,
+        }
+    }
+
+    /// Names the axis; the mesh has to have it.
+    pub fn axis(mut self, axis: &str) -> Self {
+        self.style.axis = Some(axis.into());
+        self
+    }
+
+    /// Gives the layout of the input.
+    pub fn input(mut self, text: &str) -> Self {
+        self.input = Some(LayoutText::new(text));
+        self
+    }
+
+    /// Gives the layout of the output.
+    pub fn output(mut self, text: &str) -> Self {
+        self.output = Some(LayoutText::new(text));
+        self
+    }
+
+    /// Gives a count the axis has to divide, and what is counted.
+    pub fn heads(mut self, count: usize, what: &str) -> Self {
+        self.style.heads = Some((count, what.into()));
+        self
+    }
+
+    /// Says that the field holds nothing just now, so that it is no mistake to find no parameter there.
+    pub fn vacant(mut self, vacant: bool) -> Self {
+        self.vacant = vacant;
+        self
+    }
+}
+
+/// Finding out whether a field's type has a plan, by trait resolution on the type itself (autoref specialisation).
+///
+/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Parallelize`], and that of
+/// [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is compared.
+pub mod probe {
+    use super::{Parallelize, Scope};
+
+    /// A field to ask about.
+    #[derive(Debug)]
+    pub struct Probe<'a, T: ?Sized>(pub &'a T);
+
+    /// Fields with a plan.
+    pub trait ViaPlan {
+        /// Writes the field's own plan.
+        fn describe_into(&self, scope: &mut Scope);
+    }
+
+    impl<T: Parallelize + ?Sized> ViaPlan for Probe<'_, T> {
+        fn describe_into(&self, scope: &mut Scope) {
+            self.0.describe(scope);
+        }
+    }
+
+    /// Fields without.
+    pub trait ViaNothing {
+        /// Writes nothing: the field's type has no plan.
+        fn describe_into(&self, _scope: &mut Scope) {}
+
+        /// Returns whether the field holds nothing; only lists and options can.
+        fn is_vacant(&self) -> bool {
+            false
+        }
+    }
+
+    impl<T: ?Sized> ViaNothing for &Probe<'_, T> {}
+
+    /// Lists and options, whose items are looked at one by one.
+    pub trait EachItem<T> {
+        /// Calls `describe` for each item, under its index where there is one.
+        fn each(&self, scope: &mut Scope, describe: impl FnMut(&mut Scope, &T));
+
+        /// Returns whether there is no item.
+        fn is_vacant(&self) -> bool;
+    }
+
+    impl<T> EachItem<T> for Probe<'_, Vec<T>> {
+        fn each(&self, scope: &mut Scope, describe: impl FnMut(&mut Scope, &T)) {
+            each(self.0, scope, describe);
+        }
+
+        fn is_vacant(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    impl<T, const N: usize> EachItem<T> for Probe<'_, [T; N]> {
+        fn each(&self, scope: &mut Scope, describe: impl FnMut(&mut Scope, &T)) {
+            each(self.0, scope, describe);
+        }
+
+        fn is_vacant(&self) -> bool {
+            N == 0
+        }
+    }
+
+    impl<T> EachItem<T> for Probe<'_, Option<T>> {
+        fn each(&self, scope: &mut Scope, mut describe: impl FnMut(&mut Scope, &T)) {
+            if let Some(item) = self.0 {
+                describe(scope, item);
+            }
+        }
+
+        fn is_vacant(&self) -> bool {
+            self.0.is_none()
+        }
+    }
+
+    /// Everything else has no items.
+    pub trait EachNothing {
+        /// Describes nothing.
+        fn each<T>(&self, _scope: &mut Scope, _describe: impl FnMut(&mut Scope, &T)) {}
+    }
+
+    impl<T: ?Sized> EachNothing for &Probe<'_, T> {}
+
+    fn each<T>(items: &[T], scope: &mut Scope, mut describe: impl FnMut(&mut Scope, &T)) {
+        for (i, item) in items.iter().enumerate() {
+            scope.enter(&i.to_string(), |scope| describe(scope, item));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What can be wrong with a plan, each with the way out.
+
+use super::Style;
+use crate::mesh::MeshShape;
+
+/// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParallelError {
+    /// A pattern names nothing in the module.
+    #[error(
+        "{entry}(\"{pattern}\") names nothing in this module; its paths, closest first: {}{}",
+        .closest.join(", "),
+        if *.num_more > 0 { format!(" and {num_more} more") } else { String::new() }
+    )]
+    UnknownPath {
+        /// The entry of the plan: `colwise`.
+        entry: String,
+        /// The pattern.
+        pattern: String,
+        /// Paths that exist, closest first; `*` stands for the indices of a list.
+        closest: Vec<String>,
+        /// How many further paths exist.
+        num_more: usize,
+    },
+    /// A pattern cannot be read.
+    #[error("{entry}(\"{pattern}\"): {reason}")]
+    MalformedPattern {
+        /// The entry of the plan.
+        entry: String,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An axis that was named explicitly is not in the mesh.
+    #[error("{place}: no axis {axis} in the mesh; its axes are {}", .axes.join(", "))]
+    UnknownAxis {
+        /// Where the axis was named.
+        place: String,
+        /// The axis.
+        axis: String,
+        /// The axes of the mesh.
+        axes: Vec<String>,
+    },
+    /// A count, such as attention heads, does not split evenly over the axis.
+    #[error(
+        "{}: {count} {what} cannot be split over axis {axis} (size {size}): use {axis} = {}, \
+         or mark it replicate / pass .replicate_indivisible()",
+        path_or_root(.path),
+        divisors(*.count)
+    )]
+    Indivisible {
+        /// The module.
+        path: String,
+        /// The count that was asked to be split.
+        count: usize,
+        /// What is counted: `kv heads`.
+        what: String,
+        /// The axis.
+        axis: String,
+        /// Its size.
+        size: usize,
+    },
+    /// A style was put on something it has no meaning for.
+    #[error("{}: {style} does not fit {found}: {advice}", path_or_root(.path))]
+    DoesNotFit {
+        /// The module or parameter the style was put on.
+        path: String,
+        /// The style.
+        style: Style,
+        /// What is there.
+        found: String,
+        /// What to do instead.
+        advice: String,
+    },
+    /// A style that splits weights was put on a field without any.
+    #[error("{path}: {style} needs float parameters and there are none: remove the attribute")]
+    NoParameters {
+        /// The field.
+        path: String,
+        /// The style.
+        style: Style,
+    },
+    /// A layout in text cannot be read.
+    #[error("{place}: cannot read the layout \"{text}\": {reason}")]
+    MalformedLayout {
+        /// Where the layout was given.
+        place: String,
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The model's device belongs to another mesh than the one given.
+    #[error(
+        "{path} is on a device of mesh {found}, not of {asked}: \
+         create the model on the device of the mesh it is parallelised over"
+    )]
+    OtherMesh {
+        /// The first parameter found elsewhere.
+        path: String,
+        /// The mesh given.
+        asked: MeshShape,
+        /// The mesh of the parameter's device.
+        found: MeshShape,
+    },
+    /// A module written by hand maps other parameters than it visits.
+    #[error(
+        "{path}: `Module::map` reaches a float parameter that `Module::visit` does not; \
+         a module's two walks must agree"
+    )]
+    UnevenWalk {
+        /// The parameter.
+        path: String,
+    },
+    /// The text form of a [`super::ParamSpec`] cannot be read.
+    #[error("cannot read the parameter spec \"{line}\": {reason}")]
+    MalformedSpec {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The module itself has the empty path, which would read as nothing.
+fn path_or_root(path: &str) -> &str {
+    if path.is_empty() { "(root)" } else { path }
+}
+
+/// The sizes that do divide `count`, in words: `1, 2 or 4`.
+fn divisors(count: usize) -> String {
+    let all: Vec<String> = (1..=count)
+        .filter(|size| count.is_multiple_of(*size))
+        .map(|size| size.to_string())
+        .collect();
+    match all.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => "1".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_way_out() {
+        let error = ParallelError::Indivisible {
+            path: "layers.0.attention.wk".into(),
+            count: 4,
+            what: "kv heads".into(),
+            axis: "tp".into(),
+            size: 3,
+        };
+        assert_eq!(
+            error.to_string(),
+            "layers.0.attention.wk: 4 kv heads cannot be split over axis tp (size 3): use tp = 1, 2 or 4, \
+             or mark it replicate / pass .replicate_indivisible()"
+        );
+    }
+
+    #[test]
+    fn divisors_in_words() {
+        assert_eq!(divisors(0), "1");
+        assert_eq!(divisors(1), "1");
+        assert_eq!(divisors(7), "1 or 7");
+        assert_eq!(divisors(12), "1, 2, 3, 4, 6 or 12");
+    }
+}

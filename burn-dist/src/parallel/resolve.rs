@@ -1,0 +1,337 @@
+//! Plan x parameters x mesh -> one spec per parameter. A pure function.
+
+use super::fit::{self, Relation};
+use super::pattern::closest_first;
+use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
+use super::walk::Parameter;
+use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
+use crate::layout::Layout;
+use crate::mesh::{AxisIndex, MeshShape};
+use std::collections::BTreeSet;
+
+/// How many existing paths an error lists.
+const NUM_LISTED_MAX: usize = 8;
+
+/// Where an entry's pattern meets a parameter's path: the segments it names, and what they are to the parameter.
+type Meeting = Option<(usize, Relation)>;
+
+pub(super) fn resolve(
+    plan: &Plan,
+    parameters: &[Parameter],
+    mesh: &MeshShape,
+) -> Result<Vec<ParamSpec>, ParallelError> {
+    let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
+    for entry in &plan.entries {
+        check_axes(entry, mesh)?;
+        let meetings = meetings(entry, parameters)?;
+        if meetings.iter().all(Option::is_none) {
+            check_may_be_empty(entry, parameters)?;
+        }
+        met.push(meetings);
+    }
+    let resolver = Resolver {
+        plan,
+        parameters,
+        mesh,
+        met,
+    };
+    (0..parameters.len()).map(|i| resolver.spec(i)).collect()
+}
+
+/// Finds what the pattern names in each parameter's path.
+fn meetings(entry: &Entry, parameters: &[Parameter]) -> Result<Vec<Meeting>, ParallelError> {
+    let pattern = match &entry.pattern {
+        Ok(pattern) => pattern,
+        Err(reason) => {
+            return Err(ParallelError::MalformedPattern {
+                entry: entry.verb(),
+                pattern: entry.text.clone(),
+                reason: reason.clone(),
+            });
+        }
+    };
+    let meeting = |parameter: &Parameter| {
+        // `**` may name several modules on the way down; the one nearest to the parameter is meant.
+        (0..=parameter.names.len())
+            .filter(|len| pattern.matches(&parameter.names[..*len]))
+            .map(|len| (fit::relation(parameter, len), len))
+            .max()
+            .map(|(relation, len)| (len, relation))
+    };
+    Ok(parameters.iter().map(meeting).collect())
+}
+
+/// An axis that was named has to exist; the default one need not.
+fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
+    let exists = |axis: &str| mesh.axes().iter().any(|a| a.name == axis);
+    let missing = match &entry.action {
+        Action::Style(StyleEntry {
+            axis: Some(axis), ..
+        }) if !exists(axis) => Some(axis.as_str()),
+        Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => {
+            Some(axis.as_str())
+        }
+        Action::Input(text) | Action::Output(text) => {
+            check_layout(entry, text)?;
+            text.axes()
+                .find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
+        }
+        _ => None,
+    };
+    match missing {
+        None => Ok(()),
+        Some(axis) => Err(ParallelError::UnknownAxis {
+            place: entry.place(),
+            axis: axis.into(),
+            axes: mesh
+                .axes()
+                .iter()
+                .map(|a| format!("{}={}", a.name, a.size))
+                .collect(),
+        }),
+    }
+}
+
+fn check_layout(entry: &Entry, text: &LayoutText) -> Result<(), ParallelError> {
+    text.check()
+        .map_err(|reason| ParallelError::MalformedLayout {
+            place: entry.place(),
+            text: text.as_str().into(),
+            reason,
+        })
+}
+
+/// Complains about an entry that names nothing, if that is a mistake.
+fn check_may_be_empty(entry: &Entry, parameters: &[Parameter]) -> Result<(), ParallelError> {
+    match (&entry.origin, &entry.action) {
+        (Origin::Written, _) => {
+            let mut closest = existing_paths(parameters);
+            closest_first(&entry.text, &mut closest);
+            let num_more = closest.len().saturating_sub(NUM_LISTED_MAX);
+            closest.truncate(NUM_LISTED_MAX);
+            Err(ParallelError::UnknownPath {
+                entry: entry.verb(),
+                pattern: entry.text.clone(),
+                closest,
+                num_more,
+            })
+        }
+        (Origin::Derived { vacant: false }, Action::Style(style)) if style.style.splits() => {
+            Err(ParallelError::NoParameters {
+                path: entry.text.clone(),
+                style: style.style,
+            })
+        }
+        (Origin::Derived { .. }, _) => Ok(()),
+    }
+}
+
+/// Every path that exists, modules and parameters, with `*` for the indices of lists.
+fn existing_paths(parameters: &[Parameter]) -> Vec<String> {
+    let mut paths = BTreeSet::new();
+    for parameter in parameters {
+        let names: Vec<&str> = parameter
+            .segments
+            .iter()
+            .map(|s| {
+                if s.is_interchangeable() {
+                    "*"
+                } else {
+                    s.name.as_str()
+                }
+            })
+            .collect();
+        paths.extend((1..=names.len()).map(|len| names[..len].join(".")));
+    }
+    paths.into_iter().collect()
+}
+
+struct Resolver<'a> {
+    plan: &'a Plan,
+    parameters: &'a [Parameter],
+    mesh: &'a MeshShape,
+    /// Per entry, per parameter.
+    met: Vec<Vec<Meeting>>,
+}
+
+/// What the entries say about one parameter, the later over the earlier.
+#[derive(Default)]
+struct Said<'a> {
+    /// The entry that gives the style.
+    style: Option<usize>,
+    skip: bool,
+    input: Option<(&'a LayoutText, Origin)>,
+    output: Option<(&'a LayoutText, Origin)>,
+    /// Number of segments of the unit's path; the longest wins.
+    unit: Option<usize>,
+    divisible: Vec<(usize, &'a str, usize)>,
+}
+
+impl Resolver<'_> {
+    fn spec(&self, i: usize) -> Result<ParamSpec, ParallelError> {
+        let parameter = &self.parameters[i];
+        let said = self.said(i);
+        let mut spec = ParamSpec {
+            path: parameter.path(),
+            style: Style::Replicate,
+            role: ParamRole::Other,
+            layout: layout(&parameter.shape, None),
+            input: said.input.and_then(|(text, _)| self.without_missing(text)),
+            output: said.output.and_then(|(text, _)| self.without_missing(text)),
+            unit: said.unit.map(|len| parameter.prefix(len)),
+            at_rest: !said.skip,
+        };
+        let style = said
+            .style
+            .and_then(|e| match (&self.plan.entries[e].action, self.met[e][i]) {
+                (Action::Style(style), Some((len, relation))) => Some((e, style, len, relation)),
+                _ => None,
+            });
+        let Some((e, entry, len, relation)) = style else {
+            let (_, role) = fit::fit(
+                parameter,
+                Style::Replicate,
+                Relation::Holder,
+                &spec.path,
+                &String::new,
+            )?;
+            spec.role = role;
+            return Ok(spec);
+        };
+        let named = parameter.prefix(len);
+        let others = || self.described(e, &named);
+        let (dim, role) = fit::fit(parameter, entry.style, relation, &named, &others)?;
+        let axis = self.axis(entry);
+        spec.style = entry.style;
+        spec.role = role;
+        if self.splits_evenly(&named, entry, axis, &said.divisible)? {
+            // A split over one rank is none.
+            let axis = axis.filter(|axis| self.mesh.size(*axis) > 1);
+            spec.layout = layout(&parameter.shape, dim.zip(axis));
+        } else {
+            spec.style = Style::Replicate;
+            spec.input = None;
+            spec.output = None;
+        }
+        Ok(spec)
+    }
+
+    fn said(&self, i: usize) -> Said<'_> {
+        let parameter = &self.parameters[i];
+        let mut said = Said::default();
+        for (e, entry) in self.plan.entries.iter().enumerate() {
+            let Some((len, _)) = self.met[e][i] else {
+                continue;
+            };
+            match &entry.action {
+                Action::Style(_) | Action::Skip => {
+                    said.skip = matches!(entry.action, Action::Skip);
+                    said.style = (!said.skip).then_some(e);
+                    // Layouts that came with an attribute's style go with it.
+                    if said.skip || entry.origin == Origin::Written {
+                        let written = |layout: &(&LayoutText, Origin)| layout.1 == Origin::Written;
+                        said.input = said.input.filter(written);
+                        said.output = said.output.filter(written);
+                    }
+                }
+                Action::Input(text) => said.input = Some((text, entry.origin)),
+                Action::Output(text) => said.output = Some((text, entry.origin)),
+                Action::Unit => {
+                    let elements = parameter.segments[len..]
+                        .iter()
+                        .take_while(|s| s.is_element())
+                        .count();
+                    said.unit = said.unit.max(Some(len + elements));
+                }
+                Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
+            }
+        }
+        said
+    }
+
+    /// The axis of a style: its index, if the mesh has it.
+    fn axis(&self, entry: &StyleEntry) -> Option<AxisIndex> {
+        self.mesh
+            .axis(entry.axis.as_deref().unwrap_or(DEFAULT_AXIS))
+            .ok()
+    }
+
+    /// Drops the default axis from an activation's layout when the mesh lacks it.
+    fn without_missing(&self, text: &LayoutText) -> Option<LayoutText> {
+        if self.mesh.axis(DEFAULT_AXIS).is_ok() || text.axes().all(|axis| axis != DEFAULT_AXIS) {
+            return Some(text.clone());
+        }
+        text.without(DEFAULT_AXIS)
+    }
+
+    /// Whether all counts divide; `false` if not and that means replicating.
+    fn splits_evenly(
+        &self,
+        named: &str,
+        entry: &StyleEntry,
+        axis: Option<AxisIndex>,
+        divisible: &[(usize, &str, usize)],
+    ) -> Result<bool, ParallelError> {
+        let Some(axis) = axis.filter(|_| entry.style.splits()) else {
+            return Ok(true);
+        };
+        let size = self.mesh.size(axis);
+        let name = self.mesh.name(axis);
+        let heads = entry
+            .heads
+            .iter()
+            .map(|(count, what)| (*count, what.as_str()));
+        let required = divisible
+            .iter()
+            .filter(|(_, required, _)| *required == name)
+            .map(|(_, _, count)| (*count, "parts"));
+        for (count, what) in heads.chain(required) {
+            if count.is_multiple_of(size) {
+                continue;
+            }
+            if self.plan.replicate_indivisible {
+                return Ok(false);
+            }
+            return Err(ParallelError::Indivisible {
+                path: named.into(),
+                count,
+                what: what.into(),
+                axis: name.into(),
+                size,
+            });
+        }
+        Ok(true)
+    }
+
+    /// The parameters an entry names at one path, for messages: `gamma [64], beta [64]`.
+    fn described(&self, e: usize, named: &str) -> String {
+        let all: Vec<String> = self
+            .parameters
+            .iter()
+            .zip(&self.met[e])
+            .filter_map(|(parameter, met)| {
+                let (len, _) = met.filter(|(len, _)| parameter.prefix(*len) == named)?;
+                let name = parameter.names[len..].join(".");
+                Some(
+                    format!("{name} {}", fit::shape(&parameter.shape))
+                        .trim_start()
+                        .into(),
+                )
+            })
+            .collect();
+        match all.split_at_checked(4) {
+            Some((first, rest)) if !rest.is_empty() => {
+                format!("{} and {} more", first.join(", "), rest.len())
+            }
+            _ => all.join(", "),
+        }
+    }
+}
+
+/// The layout of a tensor split over at most one dim and axis.
+fn layout(shape: &[usize], split: Option<(usize, AxisIndex)>) -> Layout {
+    match split {
+        Some((dim, axis)) => Layout::sharded(shape, dim, &[axis]),
+        None => Layout::replicated(shape),
+    }
+}

@@ -1,0 +1,346 @@
+//! Everything the planner must know about one parameter, as plain data with a text form.
+
+use super::ParallelError;
+use crate::layout::Layout;
+use crate::mesh::MeshShape;
+use core::fmt;
+use core::str::FromStr;
+
+/// How a module is split over a tensor-parallel axis.
+///
+/// For `y = x W + b` with `W` of shape `[in, out]`, as in Burn's `Linear`:
+///
+/// | style | `weight` | `bias` |
+/// | --- | --- | --- |
+/// | colwise | `[-, {tp}]` | `[{tp}]` |
+/// | rowwise | `[{tp}, -]` | `[-]` |
+/// | vocab on an `Embedding` (`[vocab, dim]`) | `[{tp}, -]` | |
+/// | vocab on a `Linear` (the output head) | `[-, {tp}]` | `[{tp}]` |
+/// | sequence, replicate | whole | whole |
+///
+/// # Source
+/// Megatron-LM (arXiv:1909.08053, section 3) for colwise, rowwise and vocab; arXiv:2205.05198, section 4.2.2, for sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Style {
+    /// Output features are split; every rank computes some columns of the result.
+    Colwise,
+    /// Input features are split; every rank computes a term of a sum.
+    Rowwise,
+    /// The vocabulary is split: the rows of an embedding, the columns of an output head (logits stay sharded: loss parallel).
+    Vocab,
+    /// The module works on its part of the sequence; its own parameters are whole.
+    Sequence,
+    /// Whole over every tensor-parallel axis.
+    Replicate,
+}
+
+impl Style {
+    /// Whether the style splits weights over its axis.
+    pub fn splits(self) -> bool {
+        matches!(self, Self::Colwise | Self::Rowwise | Self::Vocab)
+    }
+}
+
+/// What a parameter is to its module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ParamRole {
+    /// The matrix of a linear map, or a convolution's kernel.
+    Weight,
+    /// What is added after it.
+    Bias,
+    /// A table of vectors.
+    Embedding,
+    /// The scale or shift of a norm.
+    Norm,
+    /// Anything else.
+    Other,
+}
+
+/// A two-way table of names, for the text forms.
+macro_rules! names {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),+ $(,)?) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $name),+ })
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    other => Err(format!(concat!("unknown ", $what, " `{}`"), other)),
+                }
+            }
+        }
+    };
+}
+
+names!(
+    Style,
+    "style",
+    Colwise = "colwise",
+    Rowwise = "rowwise",
+    Vocab = "vocab",
+    Sequence = "sequence",
+    Replicate = "replicate"
+);
+names!(
+    ParamRole,
+    "role",
+    Weight = "weight",
+    Bias = "bias",
+    Embedding = "embedding",
+    Norm = "norm",
+    Other = "other"
+);
+
+/// The layout of an activation, kept as text until a tensor with its number of dims is at hand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LayoutText(String);
+
+impl LayoutText {
+    /// Takes a layout in text; whether it can be read is checked by [`super::Plan::resolve`].
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the names of the axes in it, in order.
+    pub(super) fn axes(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .split('{')
+            .skip(1)
+            .filter_map(|rest| rest.split_once('}'))
+            .flat_map(|(axes, _)| axes.split(','))
+            .map(|axis| axis.trim().trim_end_matches('*'))
+    }
+
+    /// Checks the form, whatever mesh it is for.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let mut names: Vec<&str> = self.axes().filter(|name| is_name(name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mesh = MeshShape::new(names.into_iter().map(|name| (name, 2)))
+            .map_err(|error| error.to_string())?;
+        let layout = Layout::parse(&self.0, &mesh, Some(&self.some_shape()))
+            .map_err(|error| error.to_string())?;
+        match layout.at_rest.as_slice() {
+            [] => Ok(()),
+            _ => Err("only parameters rest: leave the `*` out".into()),
+        }
+    }
+
+    /// A shape the layout could be for: sizes as written, 1 where none is.
+    fn some_shape(&self) -> Vec<usize> {
+        let inside = self.0.split_once('[').map_or("", |(_, rest)| rest);
+        let inside = inside.split_once(']').map_or(inside, |(inside, _)| inside);
+        if inside.trim().is_empty() {
+            return Vec::new();
+        }
+        let (mut shape, mut in_braces) = (vec![1_usize], false);
+        let mut number: Option<usize> = None;
+        // A comma at the end, so that the last number is taken too; its dim is cut off again.
+        for c in inside.chars().chain([',']) {
+            if let Some(digit) = c.to_digit(10).filter(|_| !in_braces) {
+                number = Some(
+                    number
+                        .unwrap_or(0)
+                        .saturating_mul(10)
+                        .saturating_add(digit as usize),
+                );
+                continue;
+            }
+            if let (Some(size), Some(dim)) = (number.take(), shape.last_mut()) {
+                *dim = dim.saturating_mul(size);
+            }
+            match c {
+                '{' => in_braces = true,
+                '}' => in_braces = false,
+                ',' if !in_braces => shape.push(1),
+                _ => {}
+            }
+        }
+        shape.pop();
+        shape
+    }
+
+    /// Returns the text without an axis; `None` if no other axis is left, so that it says nothing.
+    pub(super) fn without(&self, axis: &str) -> Option<Self> {
+        let mut out = String::new();
+        let mut rest = self.0.as_str();
+        while let Some((before, group)) = rest.split_once('{') {
+            let (axes, after) = group.split_once('}')?;
+            let kept: Vec<&str> = axes
+                .split(',')
+                .map(str::trim)
+                .filter(|a| *a != axis)
+                .collect();
+            let (head, word) = split_last_word(before);
+            if !kept.is_empty() {
+                out.push_str(&format!("{before}{{{}}}", kept.join(", ")));
+            } else if word.chars().any(char::is_alphabetic) {
+                // `+ sum{tp}`: a sum over nobody is no sum.
+                out.push_str(head.trim_end().trim_end_matches('+').trim_end());
+            } else if word.is_empty() {
+                out.push_str(before);
+                out.push('-');
+            } else {
+                // `8{tp}`: the factor stays, unsplit.
+                out.push_str(before);
+            }
+            rest = after;
+        }
+        out.push_str(rest);
+        let text = Self(out);
+        let says_something = text.axes().next().is_some();
+        says_something.then_some(text)
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars.next().is_some_and(|c| c == '_' || c.is_alphabetic())
+        && chars.all(|c| c == '_' || c.is_alphanumeric())
+}
+
+/// Splits off the run of letters, digits and underscores at the end.
+fn split_last_word(text: &str) -> (&str, &str) {
+    let word = text.trim_end_matches(|c: char| !(c == '_' || c.is_alphanumeric()));
+    if word.len() < text.len() {
+        return (text, "");
+    }
+    let start = text
+        .char_indices()
+        .rev()
+        .take_while(|(_, c)| *c == '_' || c.is_alphanumeric())
+        .last()
+        .map_or(text.len(), |(at, _)| at);
+    text.split_at(start)
+}
+
+impl fmt::Display for LayoutText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Everything the planner must know about one parameter.
+///
+/// Its text form is one line, keys in this order, absent options left out:
+/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;rest=yes`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ParamSpec {
+    /// Dotted path from the root of the model.
+    pub path: String,
+    /// The style of the module that holds it.
+    pub style: Style,
+    /// What it is to that module.
+    pub role: ParamRole,
+    /// Its tensor-parallel layout, without the axes it rests over.
+    pub layout: Layout,
+    /// The layout in which the module takes its input.
+    pub input: Option<LayoutText>,
+    /// The layout in which the module gives its output.
+    pub output: Option<LayoutText>,
+    /// The FSDP unit it belongs to: the path of the nearest module marked so, `""` for the whole model.
+    pub unit: Option<String>,
+    /// Whether it rests in pieces over the axes made for that (FSDP).
+    pub at_rest: bool,
+}
+
+impl ParamSpec {
+    /// Returns the canonical text form.
+    ///
+    /// Law: `ParamSpec::parse(&spec.to_text(mesh), shape, mesh) == Ok(spec)` for the shape of the parameter.
+    pub fn to_text(&self, mesh: &MeshShape) -> String {
+        let mut text = format!(
+            "path={};style={};role={};layout={}",
+            self.path,
+            self.style,
+            self.role,
+            self.layout.display(mesh)
+        );
+        let options = [
+            ("input", self.input.as_ref().map(LayoutText::as_str)),
+            ("output", self.output.as_ref().map(LayoutText::as_str)),
+            ("unit", self.unit.as_deref()),
+        ];
+        for (key, value) in options {
+            if let Some(value) = value {
+                text.push_str(&format!(";{key}={value}"));
+            }
+        }
+        text.push_str(if self.at_rest {
+            ";rest=yes"
+        } else {
+            ";rest=no"
+        });
+        text
+    }
+
+    /// Reads the text form; `shape` is the global shape of the parameter.
+    ///
+    /// # Errors
+    /// [`ParallelError::MalformedSpec`] if it is not exactly the form [`ParamSpec::to_text`] writes.
+    pub fn parse(line: &str, shape: &[usize], mesh: &MeshShape) -> Result<Self, ParallelError> {
+        Self::read(line, shape, mesh).map_err(|reason| ParallelError::MalformedSpec {
+            line: line.into(),
+            reason,
+        })
+    }
+
+    fn read(line: &str, shape: &[usize], mesh: &MeshShape) -> Result<Self, String> {
+        let mut items = line
+            .split(';')
+            .map(|item| item.split_once('=').unwrap_or((item, "")))
+            .peekable();
+        let mut optional = |wanted: &str| {
+            items
+                .next_if(|(key, _)| *key == wanted)
+                .map(|(_, value)| value)
+        };
+        let missing = |key: &str| format!("expected `{key}=` next");
+        let spec = Self {
+            path: optional("path").ok_or_else(|| missing("path"))?.into(),
+            style: optional("style").ok_or_else(|| missing("style"))?.parse()?,
+            role: optional("role").ok_or_else(|| missing("role"))?.parse()?,
+            layout: Layout::parse(
+                optional("layout").ok_or_else(|| missing("layout"))?,
+                mesh,
+                Some(shape),
+            )
+            .map_err(|error| error.to_string())?,
+            input: optional("input").map(LayoutText::new),
+            output: optional("output").map(LayoutText::new),
+            unit: optional("unit").map(Into::into),
+            at_rest: match optional("rest").ok_or_else(|| missing("rest"))? {
+                "yes" => true,
+                "no" => false,
+                other => return Err(format!("`rest` is `yes` or `no`, not `{other}`")),
+            },
+        };
+        match items.next() {
+            None => Ok(spec),
+            Some((key, _)) => Err(format!("unexpected `{key}`")),
+        }
+    }
+
+    /// Returns the spec for the shape the parameter turned out to have.
+    ///
+    /// Burn states the shape of a lazy parameter before its mappers run, so only now are the sizes certain. The layout splits the same dims.
+    pub(super) fn for_shape(mut self, shape: &[usize]) -> Self {
+        for (dim, size) in self.layout.dims.iter_mut().zip(shape) {
+            if let [factor] = dim.factors.as_mut_slice() {
+                factor.size = *size;
+            }
+        }
+        self
+    }
+}

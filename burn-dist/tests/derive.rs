@@ -1,0 +1,629 @@
+//! What the derive promises: the plan its attributes describe, on every shape of module, and errors that show the way out.
+
+use burn::backend::Flex;
+use burn::module::{Module, Param};
+use burn::nn::{
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, LayerNorm, LayerNormConfig, Linear,
+    LinearConfig, LinearLayout, RmsNorm, RmsNormConfig,
+};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use burn_dist::mesh::MeshShape;
+use burn_dist::parallel::{ParallelError, ParamSpec};
+use burn_dist::{Parallelize, Plan};
+
+type B = Flex;
+
+fn mesh(text: &str) -> MeshShape {
+    MeshShape::parse(text).expect("a mesh")
+}
+
+fn linear(input: usize, output: usize) -> Linear<B> {
+    LinearConfig::new(input, output)
+        .with_bias(false)
+        .init(&Default::default())
+}
+
+fn param<const D: usize>(shape: [usize; D]) -> Param<Tensor<B, D>> {
+    Param::from_tensor(Tensor::zeros(shape, &Default::default()))
+}
+
+/// `path: style layout`, and the unit and rest where they are not the usual.
+fn lines(specs: &[ParamSpec], mesh: &MeshShape) -> Vec<String> {
+    specs
+        .iter()
+        .map(|spec| {
+            let unit = spec
+                .unit
+                .as_ref()
+                .map(|unit| format!(" unit={unit}"))
+                .unwrap_or_default();
+            let rest = if spec.at_rest { "" } else { " whole" };
+            format!(
+                "{}: {} {}{unit}{rest}",
+                spec.path,
+                spec.style,
+                spec.layout.display(mesh)
+            )
+        })
+        .collect()
+}
+
+fn derived<M: Module<B> + Parallelize>(module: &M, on: &str) -> Vec<String> {
+    let mesh = mesh(on);
+    lines(
+        &module.plan().resolve(module, &mesh).expect("resolves"),
+        &mesh,
+    )
+}
+
+fn planned<M: Module<B>>(module: &M, plan: &Plan, on: &str) -> Vec<String> {
+    let mesh = mesh(on);
+    lines(&plan.resolve(module, &mesh).expect("resolves"), &mesh)
+}
+
+fn refused<M: Module<B>>(module: &M, plan: &Plan, on: &str) -> ParallelError {
+    plan.resolve(module, &mesh(on))
+        .expect_err("does not resolve")
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Attention<B: Backend> {
+    #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]")]
+    wq: Linear<B>,
+    #[parallel(colwise, heads = self.n_kv_heads)]
+    wk: Linear<B>,
+    #[parallel(rowwise, output = "[-, {tp}, -]")]
+    wo: Linear<B>,
+    n_heads: usize,
+    n_kv_heads: usize,
+}
+
+fn attention() -> Attention<B> {
+    Attention {
+        wq: linear(8, 8),
+        wk: linear(8, 4),
+        wo: linear(8, 8),
+        n_heads: 8,
+        n_kv_heads: 4,
+    }
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Block<B: Backend> {
+    #[parallel(sequence)]
+    attention_norm: RmsNorm<B>,
+    attention: Attention<B>,
+    dropout: Dropout,
+    plain: Linear<B>,
+}
+
+fn block() -> Block<B> {
+    Block {
+        attention_norm: RmsNormConfig::new(8).init(&Default::default()),
+        attention: attention(),
+        dropout: DropoutConfig::new(0.1).init(),
+        plain: linear(8, 8),
+    }
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Model<B: Backend> {
+    #[parallel(vocab, unit)]
+    tok_embeddings: Embedding<B>,
+    #[parallel(unit)]
+    layers: Vec<Block<B>>,
+    #[parallel(vocab)]
+    output: Linear<B>,
+}
+
+fn model() -> Model<B> {
+    Model {
+        tok_embeddings: EmbeddingConfig::new(100, 8).init(&Default::default()),
+        layers: vec![block(), block()],
+        output: LinearConfig::new(8, 100).init(&Default::default()),
+    }
+}
+
+#[test]
+fn nested_modules_and_lists() {
+    let block = |i: usize| {
+        vec![
+            format!("layers.{i}.attention_norm.gamma: sequence [-] unit=layers.{i}"),
+            format!("layers.{i}.attention.wq.weight: colwise [-, {{tp}}] unit=layers.{i}"),
+            format!("layers.{i}.attention.wk.weight: colwise [-, {{tp}}] unit=layers.{i}"),
+            format!("layers.{i}.attention.wo.weight: rowwise [{{tp}}, -] unit=layers.{i}"),
+            format!("layers.{i}.plain.weight: replicate [-, -] unit=layers.{i}"),
+        ]
+    };
+    let mut expected =
+        vec!["tok_embeddings.weight: vocab [{tp}, -] unit=tok_embeddings".to_string()];
+    expected.extend(block(0));
+    expected.extend(block(1));
+    expected.push("output.weight: vocab [-, {tp}]".into());
+    expected.push("output.bias: vocab [{tp}]".into());
+    assert_eq!(derived(&model(), "fsdp=2,tp=2"), expected);
+}
+
+#[test]
+fn layouts_of_activations_travel_with_the_parameters() {
+    let mesh = mesh("tp=2");
+    let attention = attention();
+    let specs = attention
+        .plan()
+        .resolve(&attention, &mesh)
+        .expect("resolves");
+    let text: Vec<String> = specs.iter().map(|spec| spec.to_text(&mesh)).collect();
+    assert_eq!(
+        text,
+        [
+            "path=wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, {tp}, -];rest=yes",
+            "path=wk.weight;style=colwise;role=weight;layout=[-, {tp}];rest=yes",
+            "path=wo.weight;style=rowwise;role=weight;layout=[{tp}, -];output=[-, {tp}, -];rest=yes",
+        ]
+    );
+}
+
+#[test]
+fn resolving_initialises_nothing() {
+    let module = model();
+    module
+        .plan()
+        .resolve(&module, &mesh("tp=2"))
+        .expect("resolves");
+    assert!(!module.output.weight.is_initialized());
+    assert!(!module.tok_embeddings.weight.is_initialized());
+}
+
+#[test]
+fn without_the_default_axis_nothing_is_split() {
+    let mesh = mesh("fsdp=2");
+    let attention = attention();
+    let specs = attention
+        .plan()
+        .resolve(&attention, &mesh)
+        .expect("resolves");
+    assert_eq!(
+        specs[0].to_text(&mesh),
+        "path=wq.weight;style=colwise;role=weight;layout=[-, -];rest=yes"
+    );
+}
+
+#[test]
+fn an_axis_of_one_rank_splits_nothing() {
+    assert_eq!(
+        derived(&attention(), "fsdp=2,tp=1")[0],
+        "wq.weight: colwise [-, -]"
+    );
+}
+
+#[derive(Module, Debug, Parallelize)]
+enum Projection<B: Backend> {
+    #[parallel(colwise)]
+    Dense(Linear<B>),
+    Attention(Attention<B>),
+    Norm(#[parallel(sequence)] LayerNorm<B>),
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Containers<B: Backend> {
+    maybe: Option<Attention<B>>,
+    never: Option<Attention<B>>,
+    #[parallel(colwise)]
+    no_linear: Option<Linear<B>>,
+    #[parallel(colwise)]
+    linears: [Linear<B>; 2],
+    #[parallel(rowwise)]
+    none_yet: Vec<Linear<B>>,
+    pair: (Linear<B>, Attention<B>),
+    pairs: Vec<(Attention<B>, Option<Linear<B>>)>,
+    nested: Option<[(Linear<B>, Attention<B>); 1]>,
+    projection: Projection<B>,
+    constant: Tensor<B, 2>,
+    count: usize,
+    #[module(skip)]
+    notes: Vec<String>,
+}
+
+fn containers(projection: Projection<B>) -> Containers<B> {
+    Containers {
+        maybe: Some(attention()),
+        never: None,
+        no_linear: None,
+        linears: [linear(4, 4), linear(4, 4)],
+        none_yet: Vec::new(),
+        pair: (linear(4, 4), attention()),
+        pairs: vec![(attention(), Some(linear(4, 4)))],
+        nested: Some([(linear(4, 4), attention())]),
+        projection,
+        constant: Tensor::zeros([2, 2], &Default::default()),
+        count: 3,
+        notes: Vec::new(),
+    }
+}
+
+#[test]
+fn options_arrays_tuples_and_constants() {
+    let attention = |at: &str| {
+        [
+            format!("{at}.wq.weight: colwise [-, {{tp}}]"),
+            format!("{at}.wk.weight: colwise [-, {{tp}}]"),
+            format!("{at}.wo.weight: rowwise [{{tp}}, -]"),
+        ]
+    };
+    let plain = |at: &str| [format!("{at}.weight: replicate [-, -]")];
+    let mut expected = Vec::new();
+    expected.extend(attention("maybe"));
+    expected.push("linears.0.weight: colwise [-, {tp}]".into());
+    expected.push("linears.1.weight: colwise [-, {tp}]".into());
+    expected.extend(plain("pair.0"));
+    expected.extend(attention("pair.1"));
+    expected.extend(attention("pairs.0.0"));
+    expected.extend(plain("pairs.0.1"));
+    expected.extend(plain("nested.0.0"));
+    expected.extend(attention("nested.0.1"));
+    expected.extend(attention("projection.Attention"));
+    assert_eq!(
+        derived(
+            &containers(Projection::Attention(attention_of_enum())),
+            "tp=2"
+        ),
+        expected
+    );
+}
+
+fn attention_of_enum() -> Attention<B> {
+    attention()
+}
+
+#[test]
+fn enums_describe_the_variant_they_are() {
+    assert_eq!(
+        derived(&Projection::Dense(linear(4, 4)), "tp=2"),
+        ["Dense.weight: colwise [-, {tp}]"]
+    );
+    let norm = Projection::Norm(LayerNormConfig::new(4).init(&Default::default()));
+    assert_eq!(
+        derived(&norm, "tp=2"),
+        ["Norm.gamma: sequence [-]", "Norm.beta: sequence [-]"]
+    );
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Unreached<B: Backend, M> {
+    inner: M,
+    #[parallel(colwise)]
+    head: Linear<B>,
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Reached<B: Backend, M: Module<B>> {
+    #[parallel(nested)]
+    inner: M,
+    #[parallel(colwise)]
+    head: Linear<B>,
+}
+
+#[test]
+fn generic_fields_are_reached_when_marked() {
+    let unreached = Unreached {
+        inner: attention(),
+        head: linear(4, 4),
+    };
+    assert_eq!(
+        derived(&unreached, "tp=2")[0],
+        "inner.wq.weight: replicate [-, -]"
+    );
+    let reached = Reached {
+        inner: attention(),
+        head: linear(4, 4),
+    };
+    assert_eq!(
+        derived(&reached, "tp=2")[0],
+        "inner.wq.weight: colwise [-, {tp}]"
+    );
+    assert_eq!(
+        derived(&reached, "tp=2")[3],
+        "head.weight: colwise [-, {tp}]"
+    );
+}
+
+#[derive(Module, Debug, Parallelize)]
+#[parallel(unit, axis = "model")]
+struct Bare<B: Backend> {
+    #[parallel(colwise)]
+    up: Param<Tensor<B, 2>>,
+    #[parallel(colwise)]
+    up_bias: Param<Tensor<B, 1>>,
+    #[parallel(rowwise, axis = "other")]
+    down: Param<Tensor<B, 2>>,
+    #[parallel(rowwise)]
+    down_bias: Param<Tensor<B, 1>>,
+    #[parallel(vocab)]
+    table: Param<Tensor<B, 2>>,
+    #[parallel(replicate)]
+    attention: Attention<B>,
+    #[parallel(skip)]
+    untouched: Attention<B>,
+}
+
+fn bare() -> Bare<B> {
+    Bare {
+        up: param([4, 8]),
+        up_bias: param([8]),
+        down: param([8, 4]),
+        down_bias: param([4]),
+        table: param([16, 4]),
+        attention: attention(),
+        untouched: attention(),
+    }
+}
+
+#[test]
+fn bare_parameters_axes_and_skips() {
+    assert_eq!(
+        derived(&bare(), "model=2,other=2"),
+        [
+            "up: colwise [-, {model}] unit=",
+            "up_bias: colwise [{model}] unit=",
+            "down: rowwise [{other}, -] unit=",
+            "down_bias: rowwise [-] unit=",
+            "table: vocab [{model}, -] unit=",
+            "attention.wq.weight: replicate [-, -] unit=",
+            "attention.wk.weight: replicate [-, -] unit=",
+            "attention.wo.weight: replicate [-, -] unit=",
+            "untouched.wq.weight: replicate [-, -] unit= whole",
+            "untouched.wk.weight: replicate [-, -] unit= whole",
+            "untouched.wo.weight: replicate [-, -] unit= whole",
+        ]
+    );
+}
+
+#[test]
+fn an_axis_named_by_an_attribute_has_to_exist() {
+    let error = refused(&bare(), &bare().plan(), "model=2,tp=2");
+    assert_eq!(
+        error.to_string(),
+        "rowwise on down: no axis other in the mesh; its axes are model=2, tp=2"
+    );
+}
+
+#[test]
+fn patterns_say_what_attributes_say() {
+    let plan = Plan::new()
+        .vocab("tok_embeddings")
+        .unit("tok_embeddings")
+        .unit("layers.*")
+        .sequence("layers.*.*_norm")
+        .colwise("layers.*.attention.w*")
+        .rowwise("**.wo")
+        .vocab("output");
+    assert_eq!(
+        planned(&model(), &plan, "fsdp=2,tp=2"),
+        derived(&model(), "fsdp=2,tp=2")
+    );
+}
+
+#[test]
+fn later_entries_override() {
+    let plan = Plan::new().colwise("**").replicate("1");
+    let pair = (linear(4, 4), linear(4, 4));
+    assert_eq!(
+        planned(&pair, &plan, "tp=2"),
+        ["0.weight: colwise [-, {tp}]", "1.weight: replicate [-, -]"]
+    );
+    // A new style drops the layouts that came with the attribute's.
+    let attention = attention();
+    let amended = attention
+        .plan()
+        .replicate("wq")
+        .resolve(&attention, &mesh("tp=2"))
+        .expect("resolves");
+    assert_eq!(amended[0].input, None);
+    let amended = attention
+        .plan()
+        .input("wq", "[{tp}, -]")
+        .colwise("wq")
+        .resolve(&attention, &mesh("tp=2"))
+        .expect("resolves");
+    assert_eq!(
+        amended[0].input.as_ref().map(|text| text.as_str()),
+        Some("[{tp}, -]")
+    );
+}
+
+#[test]
+fn the_root_has_the_empty_path() {
+    let plan = Plan::new().colwise("").unit("");
+    assert_eq!(
+        planned(&linear(4, 4), &plan, "tp=2"),
+        ["weight: colwise [-, {tp}] unit="]
+    );
+}
+
+#[test]
+fn an_unknown_path_lists_what_exists() {
+    let error = refused(&model(), &Plan::new().colwise("layers.*.attn.wq"), "tp=2");
+    assert_eq!(
+        error.to_string(),
+        "colwise(\"layers.*.attn.wq\") names nothing in this module; its paths, closest first: layers.*.attention, \
+         layers.*.attention.wq, layers.*.attention.wk, layers.*.attention.wo, layers.*.plain, layers.*, layers.*.plain.weight, layers \
+         and 10 more"
+    );
+}
+
+#[test]
+fn an_unknown_axis_lists_what_exists() {
+    let error = refused(
+        &model(),
+        &Plan::new().axis("tpp").colwise("output"),
+        "fsdp=2,tp=2",
+    );
+    assert_eq!(
+        error.to_string(),
+        "colwise(\"output\"): no axis tpp in the mesh; its axes are fsdp=2, tp=2"
+    );
+    let error = refused(&model(), &Plan::new().input("output", "[-, {sp}]"), "tp=2");
+    assert!(matches!(error, ParallelError::UnknownAxis { axis, .. } if axis == "sp"));
+}
+
+#[test]
+fn styles_that_do_not_fit_say_so() {
+    let error = refused(
+        &model(),
+        &Plan::new().colwise("layers.*.attention_norm"),
+        "tp=2",
+    );
+    assert_eq!(
+        error.to_string(),
+        "layers.0.attention_norm: colwise does not fit a module whose parameters are gamma [8]: it splits a `weight` of 2 dims and \
+         a `bias`; use sequence or replicate, or give `layers.0.attention_norm.gamma` its own entry"
+    );
+    let error = refused(&model(), &Plan::new().rowwise("layers.0.attention"), "tp=2");
+    assert_eq!(
+        error.to_string(),
+        "layers.0.attention: rowwise does not fit a module of modules (wq.weight [8, 8], wk.weight [8, 4], wo.weight [8, 8]): name the \
+         modules in it that hold weights"
+    );
+    let odd = Odd {
+        kernel: param([2, 3, 4]),
+        weight: param([4, 4]),
+    };
+    let error = refused(&odd, &Plan::new().rowwise("kernel"), "tp=2");
+    assert_eq!(
+        error.to_string(),
+        "kernel: rowwise does not fit a parameter of 3 dims ([2, 3, 4]): it splits the 2 dims of a weight, or the one of a bias; use replicate"
+    );
+    // Which dim of a foreign weight is the vocabulary, nobody says.
+    let error = refused(&odd, &Plan::new().vocab("").replicate("kernel"), "tp=2");
+    assert_eq!(
+        error.to_string(),
+        "(root): vocab does not fit `Odd` ([4, 4]): only `Embedding` and `Linear` say which dim is the vocabulary; use rowwise for dim 0, \
+         colwise for dim 1"
+    );
+}
+
+#[derive(Module, Debug)]
+struct Odd<B: Backend> {
+    kernel: Param<Tensor<B, 3>>,
+    weight: Param<Tensor<B, 2>>,
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct NotAWeight<B: Backend> {
+    #[parallel(colwise)]
+    count: usize,
+    head: Linear<B>,
+}
+
+#[test]
+fn a_split_of_nothing_is_an_error() {
+    let module = NotAWeight {
+        count: 1,
+        head: linear(4, 4),
+    };
+    let error = refused(&module, &module.plan(), "tp=2");
+    assert_eq!(
+        error.to_string(),
+        "count: colwise needs float parameters and there are none: remove the attribute"
+    );
+}
+
+#[test]
+fn heads_that_do_not_divide() {
+    let error = refused(&model(), &model().plan(), "tp=8");
+    assert_eq!(
+        error.to_string(),
+        "layers.0.attention.wk: 4 kv heads cannot be split over axis tp (size 8): use tp = 1, 2 or 4, or mark it replicate / pass \
+         .replicate_indivisible()"
+    );
+    let lines = planned(&model(), &model().plan().replicate_indivisible(), "tp=8");
+    assert_eq!(
+        lines[2],
+        "layers.0.attention.wq.weight: colwise [-, {tp}] unit=layers.0"
+    );
+    assert_eq!(
+        lines[3],
+        "layers.0.attention.wk.weight: replicate [-, -] unit=layers.0"
+    );
+
+    let plan = Plan::new()
+        .colwise("**.wk")
+        .require_divisible("**.wk", 4, "tp");
+    assert!(matches!(
+        refused(&model(), &plan, "tp=3"),
+        ParallelError::Indivisible {
+            count: 4,
+            size: 3,
+            ..
+        }
+    ));
+    assert_eq!(
+        planned(&model(), &plan.replicate_indivisible(), "tp=3")[3],
+        "layers.0.attention.wk.weight: replicate [-, -]"
+    );
+}
+
+#[test]
+fn patterns_and_layouts_that_cannot_be_read() {
+    let error = refused(&model(), &Plan::new().unit("layers..wq"), "tp=2");
+    assert!(
+        matches!(error, ParallelError::MalformedPattern { .. }),
+        "{error}"
+    );
+    let error = refused(&model(), &Plan::new().output("output", "[-, {tp]"), "tp=2");
+    assert!(
+        matches!(error, ParallelError::MalformedLayout { .. }),
+        "{error}"
+    );
+    let error = refused(
+        &model(),
+        &Plan::new().output("output", "[-, {tp*}]"),
+        "tp=2",
+    );
+    assert!(
+        error.to_string().contains("only parameters rest"),
+        "{error}"
+    );
+}
+
+#[test]
+fn specs_read_back_from_their_text() {
+    let (model, mesh) = (model(), mesh("fsdp=2,tp=2"));
+    let plan = model
+        .plan()
+        .output("output", "[-, (4 . 8{tp})] + sum{fsdp}")
+        .skip("layers.1.plain");
+    let specs = plan.resolve(&model, &mesh).expect("resolves");
+    for spec in specs {
+        let text = spec.to_text(&mesh);
+        let read = ParamSpec::parse(&text, &spec.layout.shape(), &mesh).expect("reads back");
+        assert_eq!(read, spec, "{text}");
+        assert_eq!(read.to_text(&mesh), text);
+    }
+    for line in [
+        "",
+        "path=a",
+        "path=a;style=colwize;role=weight;layout=[-];rest=yes",
+        "path=a;style=colwise;role=weight;layout=[-];rest=yes;x=1",
+    ] {
+        assert!(ParamSpec::parse(line, &[4], &mesh).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn transposed_storage_resolves() {
+    let linear: Linear<B> = LinearConfig::new(4, 8)
+        .with_layout(LinearLayout::Col)
+        .init(&Default::default());
+    assert_eq!(
+        planned(&linear, &Plan::new().colwise(""), "tp=2")[0],
+        "weight: colwise [-, {tp}]"
+    );
+}
+
+#[test]
+#[ignore = "compiles dozens of small crates: run with --ignored, on the pinned toolchain"]
+fn wrong_attributes_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/derive/*.rs");
+}
