@@ -14,4 +14,5 @@ pub mod run;
 
 #[doc(hidden)]
 pub use parallel::private as __private;
-pub use parallel::{Parallelize, ParallelizeWith, Plan};
+pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
+pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};

@@ -13,7 +13,9 @@ pub enum MeshError {
         name: String,
     },
     /// An axis of size 0.
-    #[error("axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used")]
+    #[error(
+        "axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used"
+    )]
     EmptyAxis {
         /// The axis.
         name: String,
@@ -49,7 +51,9 @@ pub enum MeshError {
         known: Vec<String>,
     },
     /// A text that is not a mesh.
-    #[error("cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`")]
+    #[error(
+        "cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`"
+    )]
     Parse {
         /// The whole text.
         text: String,
@@ -67,6 +71,27 @@ pub enum MeshError {
         world_size: usize,
         /// What would fit.
         hint: String,
+    },
+    /// Not one device per rank.
+    #[error(
+        "mesh `{mesh}` has {ranks} ranks, but {devices} devices were given: give one per rank, or axes whose sizes multiply to {devices}"
+    )]
+    DeviceCount {
+        /// The mesh in text form.
+        mesh: String,
+        /// Product of its sizes.
+        ranks: usize,
+        /// Devices given.
+        devices: usize,
+    },
+    /// More meshes in one process than Burn can number.
+    #[error("this process has made more than 65,535 meshes: make one and share it")]
+    TooManyMeshes,
+    /// A seed of fuzz layouts that is not a number.
+    #[error("BURN_DIST_FUZZ_LAYOUTS is `{text}`: give a whole number, for example 1")]
+    FuzzSeed {
+        /// What was found.
+        text: String,
     },
     /// More than one degree left to be inferred.
     #[error(

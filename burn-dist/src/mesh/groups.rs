@@ -127,20 +127,29 @@ mod tests {
         assert_eq!(mesh.group_of(Rank(3), &[a, c]), ranks(&[2, 3, 6, 7]));
         assert_eq!(mesh.group_of(Rank(3), &[c, a]), ranks(&[2, 6, 3, 7]));
         assert_eq!(mesh.group_of(Rank(3), &[]), ranks(&[3]));
-        assert_eq!(mesh.groups(&[a, b]), [ranks(&[0, 2, 4, 6]), ranks(&[1, 3, 5, 7])]);
+        assert_eq!(
+            mesh.groups(&[a, b]),
+            [ranks(&[0, 2, 4, 6]), ranks(&[1, 3, 5, 7])]
+        );
     }
 
     #[test]
     fn named_groups() {
         let m = mesh("pp=2,dp=2,fsdp=2,tp=2");
-        let group = |name: &str| m.group(name).map(|g| g.iter().map(|a| a.0).collect::<Vec<_>>());
+        let group = |name: &str| {
+            m.group(name)
+                .map(|g| g.iter().map(|a| a.0).collect::<Vec<_>>())
+        };
         assert_eq!(group("tp").unwrap(), [3]);
         assert_eq!(group("data").unwrap(), [1, 2]);
         assert_eq!(group("model").unwrap(), [0, 3]);
         assert_eq!(group("all").unwrap(), [0, 1, 2, 3]);
         assert_eq!(group("world").unwrap(), [0, 1, 2, 3]);
         assert_eq!(group("tp, dp").unwrap(), [3, 1]);
-        assert_eq!(group("tp*model").unwrap_err(), MeshError::DuplicateAxis { name: "tp".into() });
+        assert_eq!(
+            group("tp*model").unwrap_err(),
+            MeshError::DuplicateAxis { name: "tp".into() }
+        );
         assert!(matches!(group("ep"), Err(MeshError::UnknownAxis { .. })));
         assert!(matches!(group(""), Err(MeshError::UnknownAxis { .. })));
         assert_eq!(mesh("data=2,fsdp=2").group("data").unwrap(), [AxisIndex(0)]);

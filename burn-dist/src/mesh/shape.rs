@@ -62,10 +62,9 @@ impl MeshShape {
             }
         }
         let mesh = Self { axes };
-        let ranks = mesh
-            .axes
-            .iter()
-            .try_fold(1u32, |n, axis| n.checked_mul(u32::try_from(axis.size).ok()?));
+        let ranks = mesh.axes.iter().try_fold(1u32, |n, axis| {
+            n.checked_mul(u32::try_from(axis.size).ok()?)
+        });
         match ranks {
             Some(_) => Ok(mesh),
             None => Err(MeshError::TooManyRanks {
@@ -152,9 +151,17 @@ impl MeshShape {
     /// # Panics
     /// If there is not one coordinate per axis, or one lies outside its axis.
     pub fn rank(&self, coords: &[usize]) -> Rank {
-        assert_eq!(coords.len(), self.axes.len(), "one coordinate per axis of {self}");
+        assert_eq!(
+            coords.len(),
+            self.axes.len(),
+            "one coordinate per axis of {self}"
+        );
         let flat = coords.iter().zip(&self.axes).fold(0, |flat, (&c, axis)| {
-            assert!(c < axis.size, "coordinate {c} is outside axis {} of {self}", axis.name);
+            assert!(
+                c < axis.size,
+                "coordinate {c} is outside axis {} of {self}",
+                axis.name
+            );
             flat * axis.size + c
         });
         rank(flat)
@@ -248,7 +255,10 @@ mod tests {
     fn roles_follow_names_unless_given() {
         let mesh = new(&[("dp", 2), ("fsdp", 2), ("tp", 2)]).unwrap();
         let roles: Vec<_> = mesh.axis_indices().map(|a| mesh.role(a)).collect();
-        assert_eq!(roles, [AxisRole::Replicate, AxisRole::Shard, AxisRole::Model]);
+        assert_eq!(
+            roles,
+            [AxisRole::Replicate, AxisRole::Shard, AxisRole::Model]
+        );
         let axis = Axis {
             role: AxisRole::Shard,
             ..Axis::new("hosts", 2)

@@ -1,1 +1,147 @@
-//! (to come)
+//! Planning: from a recorded window to tasks per rank, as pure data.
+//!
+//! ```text
+//! window      recorded operations in canonical form                     window.rs
+//!   propagate   a layout for every value, redistributions inserted        propagate.rs, choose.rs, values.rs
+//!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize.rs
+//!   lifetimes   last uses                                                 lifetimes.rs
+//! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
+//! ```
+//!
+//! Nothing here knows a backend, a thread, a clock or the environment.
+
+pub mod cache;
+mod choose;
+mod custom;
+pub mod explain;
+pub mod fuzz;
+mod lifetimes;
+pub mod localize;
+mod lower;
+pub mod memory;
+mod propagate;
+mod rename;
+pub mod task;
+mod values;
+pub mod window;
+
+use std::sync::Arc;
+
+use burn_std::BoolStore;
+
+use crate::layout::LayoutError;
+use crate::mesh::{MeshShape, Rank};
+
+pub use custom::CustomOp;
+pub(crate) use lower::runs;
+use task::{Output, Plan, ReadPlan};
+use window::Window;
+
+/// What a plan depends on besides the window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Whether values that come from nothing wait for their use.
+    pub defer: bool,
+    /// Seed of fuzz layouts, if on.
+    pub fuzz: Option<u64>,
+    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
+    pub scatter_bytes_min: usize,
+    /// The ranks to plan for.
+    pub ranks: Vec<Rank>,
+    /// How the inner backend stores bools.
+    pub bool_store: BoolStore,
+}
+
+/// A window that cannot be planned.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A layout is not possible.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A module's input or output layout is not possible.
+    #[error("{path}: the layout `{text}` asked for its input or output does not fit: {source}")]
+    ModuleLayout {
+        /// The parameter that asks.
+        path: String,
+        /// What it asks for.
+        text: String,
+        /// Why not.
+        source: LayoutError,
+    },
+    /// A custom operation is not one of ours.
+    #[error(
+        "custom operation `{id}` is not known to burn-dist: express it with Burn's own operations, or run it on tensors of the inner backend (`to_local`)"
+    )]
+    UnknownCustom {
+        /// Its id.
+        id: String,
+    },
+    /// A bug in this crate.
+    #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]
+    NoVersion {
+        /// The value.
+        value: u32,
+    },
+}
+
+/// Plans a window for the ranks named in `options`.
+///
+/// # Errors
+/// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
+pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
+    let program = propagate::propagate(window, mesh, options)?;
+    let lowering = lower::Lowering::new(window, &program, mesh, options);
+    let mut ranks = Vec::with_capacity(options.ranks.len());
+    let mut memory = Vec::with_capacity(options.ranks.len());
+    for &rank in &options.ranks {
+        let mut plan = lowering.rank(rank);
+        lifetimes::lifetimes(&mut plan);
+        memory.push(memory::memory(&program, &plan));
+        ranks.push(Arc::new(plan));
+    }
+    let reads = program
+        .reads
+        .iter()
+        .map(|(slot, value)| {
+            let layout = program.slots[*slot as usize].layout.clone();
+            let info = &program.values[*value as usize];
+            ReadPlan {
+                senders: senders(&layout, mesh),
+                layout,
+                shape: info.shape.clone(),
+                dtype: info.dtype,
+            }
+        })
+        .collect();
+    let collectives = lowering.records();
+    let outputs = program
+        .outputs
+        .iter()
+        .map(|(value, layout, tag)| Output {
+            value: *value,
+            layout: layout.clone(),
+            tag: tag.clone(),
+        })
+        .collect();
+    Ok(Plan {
+        ranks,
+        outputs,
+        reads,
+        num_streams: program.num_streams,
+        collectives,
+        memory,
+    })
+}
+
+/// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the tensor.
+fn senders(layout: &crate::layout::Layout, mesh: &MeshShape) -> Vec<Rank> {
+    let used = layout.axes_used();
+    (0..mesh.num_ranks() as u32)
+        .map(Rank)
+        .filter(|&rank| {
+            mesh.axis_indices()
+                .all(|axis| used.contains(&axis) || mesh.coord(rank, axis) == 0)
+        })
+        .collect()
+}

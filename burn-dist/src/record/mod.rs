@@ -1,1 +1,21 @@
-//! (to come)
+//! Recording: `Dist<B>`, the device mesh as a Burn device, and the client that burn-router calls.
+//!
+//! All contact with burn-router is in this folder.
+
+mod annotate;
+mod channel;
+mod client;
+mod device;
+mod recorder;
+mod report;
+#[cfg(test)]
+pub(crate) mod samples;
+pub mod visit;
+
+pub(crate) use annotate::{from_local, redistribute};
+pub use channel::{Dist, MeshChannel};
+pub use client::MeshClient;
+pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
+pub(crate) use recorder::Recorder;
+pub use report::MeshReport;
+pub(crate) use report::{explained, report, start_explaining};

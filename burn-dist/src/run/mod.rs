@@ -1,1 +1,15 @@
-//! (to come)
+//! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have decided.
+
+mod bridge;
+pub mod execute;
+mod fault;
+mod host;
+pub mod random;
+mod runtime;
+mod ticket;
+mod worker;
+
+pub use fault::Fault;
+pub use runtime::RankStats;
+pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};
+pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};

@@ -1,1 +1,19 @@
-fn main() {}
+//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain`.
+
+use llama::{cli, commands};
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match commands::run(&cli::Cli::parse()) {
+        Ok(commands::End::Done) => ExitCode::SUCCESS,
+        // 128 + SIGINT, as shells report it.
+        Ok(commands::End::Interrupted) => ExitCode::from(130),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

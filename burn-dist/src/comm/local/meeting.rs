@@ -1,0 +1,296 @@
+//! Where the members of one call meet: deposits, matching, and waiting.
+
+use crate::comm::block::Block;
+use crate::comm::buffer::Work;
+use crate::comm::group::Group;
+use crate::comm::info::CallInfo;
+use crate::comm::sync::{Arc, AtomicU64, Condvar, Mutex, OnceLock, Ordering, lock};
+use crate::comm::{CommError, Payload};
+use crate::mesh::Rank;
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// What one member brings to a call.
+#[derive(Debug)]
+pub(super) struct Deposit {
+    pub(super) info: Arc<CallInfo>,
+    pub(super) input: Input,
+}
+
+pub(super) enum Input {
+    Block(Option<Block>),
+    Value(Payload),
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Input::Block(block) => f.debug_tuple("Block").field(block).finish(),
+            Input::Value(_) => f.write_str("Value"),
+        }
+    }
+}
+
+/// What follows when all members have arrived.
+pub(super) enum Outcome {
+    Work(Work),
+    Values(Arc<[Payload]>),
+}
+
+/// One call of a group: empty until all members have arrived, then their common outcome.
+#[derive(Default)]
+pub(super) struct Meeting {
+    outcome: OnceLock<Outcome>,
+    /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so none sleeps through it.
+    sleepers: Mutex<usize>,
+    bell: Condvar,
+}
+
+/// How long a waiting thread stays awake before it sleeps.
+///
+/// Waking a thread costs microseconds, as much as a small collective. Spinning helps only if every rank has a core; giving up the core helps
+/// also if several ranks share one, because the one that is waited for runs at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) spins: u32,
+    pub(super) yields: u32,
+}
+
+/// Why waiting ended without a result.
+pub(super) enum Stop {
+    Fault(CommError),
+    Late,
+}
+
+impl Meeting {
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Publishes the outcome. Only the last member to arrive does.
+    pub(super) fn conclude(&self, outcome: Outcome) {
+        let first = self.outcome.set(outcome).is_ok();
+        assert!(first, "a call has one last member");
+        self.ring();
+    }
+
+    /// Lets sleepers look again.
+    pub(super) fn ring(&self) {
+        if *lock(&self.sleepers) > 0 {
+            self.bell.notify_all();
+        }
+    }
+
+    /// Waits until `ready` returns something, a fault is set, or `timeout` has passed.
+    pub(super) fn wait_until<'a, T>(
+        &'a self,
+        ready: impl Fn(&'a Self) -> Option<T>,
+        fault: &OnceLock<CommError>,
+        patience: Patience,
+        timeout: Duration,
+    ) -> Result<T, Stop> {
+        for _ in 0..patience.spins {
+            if let Some(result) = ready(self) {
+                return Ok(result);
+            }
+            std::hint::spin_loop();
+        }
+        let started = Instant::now();
+        for _ in 0..patience.yields {
+            if let Some(result) = ready(self) {
+                return Ok(result);
+            }
+            if fault.get().is_some() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let mut sleepers = lock(&self.sleepers);
+        loop {
+            if let Some(result) = ready(self) {
+                return Ok(result);
+            }
+            if let Some(fault) = fault.get() {
+                return Err(Stop::Fault(fault.clone()));
+            }
+            let Some(left) = timeout
+                .checked_sub(started.elapsed())
+                .filter(|left| !left.is_zero())
+            else {
+                return Err(Stop::Late);
+            };
+            *sleepers += 1;
+            (sleepers, _) = self
+                .bell
+                .wait_timeout(sleepers, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            *sleepers -= 1;
+        }
+    }
+}
+
+/// The calls of one group and lane, in order.
+pub(super) struct Channel {
+    pub(super) group: Group,
+    /// For each member the number of its next call.
+    next: Vec<AtomicU64>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    /// Sequence number of the first entry of `open`.
+    first: u64,
+    /// Calls for which members are missing; `None` where all have arrived out of order.
+    open: VecDeque<Option<Open>>,
+}
+
+struct Open {
+    meeting: Arc<Meeting>,
+    /// By member.
+    deposits: Vec<Option<Deposit>>,
+    arrived: usize,
+}
+
+/// What a deposit led to.
+pub(super) enum Arrival {
+    /// Others are missing.
+    Early(Arc<Meeting>),
+    /// This was the last one: all deposits, in the order of the group. The caller concludes the meeting.
+    Last(Arc<Meeting>, Vec<Deposit>),
+}
+
+impl Channel {
+    pub(super) fn new(group: Group) -> Self {
+        let next = (0..group.len()).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            group,
+            next,
+            calls: Mutex::default(),
+        }
+    }
+
+    /// The number of the next call of `member`.
+    pub(super) fn next_sequence(&self, member: usize) -> u64 {
+        self.next[member].fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the meeting of call `sequence`, which its caller has not yet made a deposit to.
+    pub(super) fn meeting(&self, sequence: u64) -> Arc<Meeting> {
+        Arc::clone(&lock(&self.calls).entry(sequence, self.group.len()).meeting)
+    }
+
+    /// Makes the deposit of `member` to its call.
+    ///
+    /// # Errors
+    /// [`CommError::Mismatch`] and [`CommError::TooManyOpen`].
+    pub(super) fn deposit(
+        &self,
+        member: usize,
+        deposit: Deposit,
+        open_calls_max: usize,
+    ) -> Result<Arrival, CommError> {
+        let sequence = deposit.info.sequence;
+        let mut calls = lock(&self.calls);
+        let ahead = sequence - calls.first;
+        if ahead >= open_calls_max as u64 {
+            return Err(CommError::TooManyOpen {
+                call: deposit.info,
+                limit: open_calls_max,
+            });
+        }
+        let open = calls.entry(sequence, self.group.len());
+        if let Some(first) = open.deposits.iter().flatten().next()
+            && !first.info.matches(&deposit.info)
+        {
+            return Err(CommError::Mismatch {
+                first: Arc::clone(&first.info),
+                second: deposit.info,
+            });
+        }
+        let before = open.deposits[member].replace(deposit);
+        assert!(before.is_none(), "a member makes each of its calls once");
+        open.arrived += 1;
+        if open.arrived < open.deposits.len() {
+            return Ok(Arrival::Early(Arc::clone(&open.meeting)));
+        }
+        let open = calls.open[ahead as usize]
+            .take()
+            .expect("the entry was just filled");
+        while calls.open.front().is_some_and(Option::is_none) {
+            calls.open.pop_front();
+            calls.first += 1;
+        }
+        Ok(Arrival::Last(
+            open.meeting,
+            open.deposits.into_iter().flatten().collect(),
+        ))
+    }
+
+    /// The members that have not arrived at call `sequence`; none if it is not open any more.
+    pub(super) fn missing(&self, sequence: u64) -> Vec<Rank> {
+        let calls = lock(&self.calls);
+        let index = sequence
+            .checked_sub(calls.first)
+            .map(|index| index as usize);
+        let Some(open) = index
+            .and_then(|index| calls.open.get(index))
+            .and_then(Option::as_ref)
+        else {
+            return Vec::new();
+        };
+        self.group
+            .ranks()
+            .iter()
+            .zip(&open.deposits)
+            .filter(|(_, deposit)| deposit.is_none())
+            .map(|(&rank, _)| rank)
+            .collect()
+    }
+
+    /// Returns a call that someone has made and that waits for a member for which `left` is true, and that member.
+    pub(super) fn deserted(&self, left: impl Fn(Rank) -> bool) -> Option<(Rank, Arc<CallInfo>)> {
+        let calls = lock(&self.calls);
+        calls.open.iter().flatten().find_map(|open| {
+            let call = open.deposits.iter().flatten().next()?;
+            let absent = self
+                .group
+                .ranks()
+                .iter()
+                .zip(&open.deposits)
+                .find(|(rank, deposit)| deposit.is_none() && left(**rank));
+            absent.map(|(&rank, _)| (rank, Arc::clone(&call.info)))
+        })
+    }
+
+    /// Wakes everyone who waits in this channel.
+    pub(super) fn ring_all(&self) {
+        let meetings: Vec<_> = lock(&self.calls)
+            .open
+            .iter()
+            .flatten()
+            .map(|open| Arc::clone(&open.meeting))
+            .collect();
+        for meeting in meetings {
+            meeting.ring();
+        }
+    }
+}
+
+impl Calls {
+    fn entry(&mut self, sequence: u64, num_members: usize) -> &mut Open {
+        let index = (sequence - self.first) as usize;
+        while self.open.len() <= index {
+            let deposits = (0..num_members).map(|_| None).collect();
+            self.open.push_back(Some(Open {
+                meeting: Arc::default(),
+                deposits,
+                arrived: 0,
+            }));
+        }
+        self.open[index]
+            .as_mut()
+            .expect("a call is open until all its members have arrived")
+    }
+}

@@ -1,0 +1,416 @@
+//! Layouts of tensors, for people: asking, moving, and the parts of single ranks.
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn_backend::tensor::{FloatTensor, IntTensor};
+use burn_backend::{AutodiffBackend, Backend, TensorMetadata};
+use burn_core::tensor::{Int, Tensor, TensorPrimitive};
+use burn_ir::{BackendIr, TensorHandle};
+
+use crate::layout::{Layout, LayoutError};
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::explain::Explanation;
+use crate::record::{Dist, MeshDevice, MeshReport};
+use crate::run::Fault;
+
+/// A layout that cannot be asked for or read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum DTensorError {
+    /// The text is not a layout of that tensor on that mesh.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The mesh has stopped.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// A rank that the mesh does not have.
+    #[error("rank {rank} does not exist: mesh {mesh} has ranks 0 to {last}")]
+    NoSuchRank {
+        /// What was asked for.
+        rank: u32,
+        /// Text form of the mesh.
+        mesh: String,
+        /// The last rank.
+        last: usize,
+    },
+    /// The parts given to [`DTensor::from_local`] do not make up the tensor.
+    #[error("rank {rank} must hold {expected:?} of a tensor in layout {layout}, but was given {found:?}")]
+    LocalShape {
+        /// Whose part.
+        rank: u32,
+        /// Shape that the layout gives it.
+        expected: Vec<usize>,
+        /// Shape that was given.
+        found: Vec<usize>,
+        /// Text form of the layout.
+        layout: String,
+    },
+    /// Not one part per rank.
+    #[error("mesh {mesh} has {ranks} ranks, but {found} parts were given: give one per rank, in rank order")]
+    NumParts {
+        /// Text form of the mesh.
+        mesh: String,
+        /// Its ranks.
+        ranks: usize,
+        /// Parts given.
+        found: usize,
+    },
+}
+
+/// A backend whose float and int tensors have layouts: [`Dist<B>`] and `Autodiff` over it.
+pub trait MeshBackend: Backend {
+    /// The backend that a rank's part lives on.
+    type Local: Backend;
+
+    /// Returns what a mesh did since it was made.
+    ///
+    /// # Communication
+    /// Closes the window and waits for the local ranks.
+    fn report(device: &Self::Device) -> MeshReport;
+    /// Starts collecting what the plans of the following windows do.
+    fn start_explaining(device: &Self::Device);
+    /// Returns what was collected since [`Self::start_explaining`], closing the window.
+    fn explained(device: &Self::Device) -> Explanation;
+    /// Returns the mesh of a device.
+    fn mesh_of(device: &Self::Device) -> Option<MeshShape>;
+    /// Returns the layout of a float tensor on the ranks.
+    fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault>;
+    /// Returns the layout of an int tensor on the ranks.
+    fn int_layout(tensor: &IntTensor<Self>) -> Result<Layout, Fault>;
+    /// Records a move of a float tensor to `target`.
+    fn float_redistribute(tensor: FloatTensor<Self>, target: &Layout) -> FloatTensor<Self>;
+    /// Records a move of an int tensor to `target`.
+    fn int_redistribute(tensor: IntTensor<Self>, target: &Layout) -> IntTensor<Self>;
+    /// Returns a rank's part of a float tensor.
+    fn float_local(
+        tensor: &FloatTensor<Self>,
+        rank: Rank,
+    ) -> Result<FloatTensor<Self::Local>, Fault>;
+    /// Makes a float tensor of the parts of all ranks.
+    fn float_from_local(
+        parts: Vec<FloatTensor<Self::Local>>,
+        layout: &Layout,
+        device: &Self::Device,
+    ) -> Result<FloatTensor<Self>, Fault>;
+}
+
+impl<B: BackendIr> MeshBackend for Dist<B> {
+    type Local = B;
+
+    fn report(device: &MeshDevice) -> MeshReport {
+        crate::record::report::<B>(device)
+    }
+
+    fn start_explaining(device: &MeshDevice) {
+        crate::record::start_explaining::<B>(device);
+    }
+
+    fn explained(device: &MeshDevice) -> Explanation {
+        crate::record::explained::<B>(device)
+    }
+
+    fn mesh_of(device: &MeshDevice) -> Option<MeshShape> {
+        device.shape().cloned()
+    }
+
+    fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
+        tensor.client.layout_of(tensor)
+    }
+
+    fn int_layout(tensor: &IntTensor<Self>) -> Result<Layout, Fault> {
+        tensor.client.layout_of(tensor)
+    }
+
+    fn float_redistribute(tensor: FloatTensor<Self>, target: &Layout) -> FloatTensor<Self> {
+        crate::record::redistribute(tensor, target)
+    }
+
+    fn int_redistribute(tensor: IntTensor<Self>, target: &Layout) -> IntTensor<Self> {
+        crate::record::redistribute(tensor, target)
+    }
+
+    fn float_local(tensor: &FloatTensor<Self>, rank: Rank) -> Result<FloatTensor<B>, Fault> {
+        let (handle, shape) = tensor.client.local_of(tensor, rank)?;
+        Ok(B::float_tensor(TensorHandle {
+            handle,
+            shape: shape.into(),
+        }))
+    }
+
+    fn float_from_local(
+        parts: Vec<FloatTensor<B>>,
+        layout: &Layout,
+        device: &MeshDevice,
+    ) -> Result<FloatTensor<Self>, Fault> {
+        let dtype = parts[0].dtype();
+        let handles = parts.into_iter().map(B::float_tensor_handle).collect();
+        crate::record::from_local(handles, layout, dtype, device)
+    }
+}
+
+impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
+    type Local = B::Local;
+
+    fn report(device: &Self::Device) -> MeshReport {
+        B::report(device)
+    }
+
+    fn start_explaining(device: &Self::Device) {
+        B::start_explaining(device);
+    }
+
+    fn explained(device: &Self::Device) -> Explanation {
+        B::explained(device)
+    }
+
+    fn mesh_of(device: &Self::Device) -> Option<MeshShape> {
+        B::mesh_of(device)
+    }
+
+    fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
+        B::float_layout(&tensor.primitive)
+    }
+
+    fn int_layout(tensor: &IntTensor<Self>) -> Result<Layout, Fault> {
+        B::int_layout(tensor)
+    }
+
+    fn float_redistribute(tensor: FloatTensor<Self>, target: &Layout) -> FloatTensor<Self> {
+        /// The gradient of a move has the same global value; where it lies is the planner's business.
+        #[derive(Debug)]
+        struct Redistribute;
+
+        impl<B: Backend> Backward<B, 1> for Redistribute {
+            type State = ();
+
+            fn backward(
+                self,
+                ops: Ops<(), 1>,
+                grads: &mut Gradients,
+                _checkpointer: &mut Checkpointer,
+            ) {
+                unary::<B, _>(ops.parents, ops.node, grads, |grad| grad);
+            }
+        }
+
+        match Redistribute
+            .prepare::<C>([tensor.node.clone()])
+            .compute_bound()
+            .stateful()
+        {
+            OpsKind::Tracked(prep) => {
+                prep.finish((), B::float_redistribute(tensor.primitive, target))
+            }
+            OpsKind::UnTracked(prep) => {
+                prep.finish(B::float_redistribute(tensor.primitive, target))
+            }
+        }
+    }
+
+    fn int_redistribute(tensor: IntTensor<Self>, target: &Layout) -> IntTensor<Self> {
+        B::int_redistribute(tensor, target)
+    }
+
+    fn float_local(
+        tensor: &FloatTensor<Self>,
+        rank: Rank,
+    ) -> Result<FloatTensor<B::Local>, Fault> {
+        B::float_local(&tensor.primitive, rank)
+    }
+
+    fn float_from_local(
+        parts: Vec<FloatTensor<B::Local>>,
+        layout: &Layout,
+        device: &Self::Device,
+    ) -> Result<FloatTensor<Self>, Fault> {
+        let inner = B::float_from_local(parts, layout, device)?;
+        Ok(<Self as AutodiffBackend>::from_inner(inner))
+    }
+}
+
+/// What a tensor on a mesh can be asked and told about its layout. Values never change by it.
+///
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::tensor::Tensor;
+/// use burn_dist::mesh::Rank;
+/// use burn_dist::{DTensor, DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("tp", 2).build()?;
+/// let x = Tensor::<Autodiff<Dist<Flex>>, 2>::ones([3, 4], &mesh.device());
+/// let x = x.redistribute("[-, {tp}]")?;
+/// assert_eq!(x.layout_text()?, "[-, {tp}]");
+/// assert_eq!(x.to_local(Rank(1))?.dims(), [3, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait DTensor: Sized {
+    /// Returns the layout of the tensor on the ranks.
+    ///
+    /// # Communication
+    /// Closes the window; a partial value is resolved, since it outlives it.
+    /// # Errors
+    /// [`DTensorError::Fault`] if the mesh has stopped.
+    fn layout(&self) -> Result<Layout, DTensorError>;
+
+    /// Returns the text form of [`Self::layout`].
+    ///
+    /// # Errors
+    /// As [`Self::layout`].
+    fn layout_text(&self) -> Result<String, DTensorError>;
+
+    /// Moves the tensor to the layout that `target` describes (text form), by the cheapest sequence of collectives.
+    ///
+    /// # Gradient
+    /// The gradient has the same global value.
+    /// # Errors
+    /// [`DTensorError::Layout`] if the text does not describe a layout of this tensor on its mesh.
+    fn redistribute(self, target: &str) -> Result<Self, DTensorError>;
+}
+
+/// The parts of single ranks of a float tensor.
+pub trait LocalParts: Sized {
+    /// A rank's part.
+    type Part;
+    /// The mesh device.
+    type Device;
+
+    /// Returns a rank's part: a cheap view on the inner backend.
+    ///
+    /// # Errors
+    /// [`DTensorError::NoSuchRank`], [`DTensorError::Fault`].
+    fn to_local(&self, rank: Rank) -> Result<Self::Part, DTensorError>;
+
+    /// Makes a tensor of `shape` from the parts of all ranks, in rank order, laid out as `layout` (text form) says.
+    ///
+    /// # Errors
+    /// [`DTensorError`] if there is not one part per rank, or a part does not have the shape that the layout gives it.
+    fn from_local(
+        parts: Vec<Self::Part>,
+        shape: &[usize],
+        layout: &str,
+        device: &Self::Device,
+    ) -> Result<Self, DTensorError>;
+}
+
+/// Runs `program` and returns what its plans do: every collective with its reason, and the memory of each rank.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let device = mesh.device();
+/// let batch = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let (sum, explanation) = burn_dist::explain::<Dist<Flex>, _>(&device, || batch.exp().sum().into_scalar());
+/// assert!(sum > 80.0);
+/// assert_eq!(explanation.totals["all_reduce"].count, 1);
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
+pub fn explain<B: MeshBackend, T>(
+    device: &B::Device,
+    program: impl FnOnce() -> T,
+) -> (T, Explanation) {
+    B::start_explaining(device);
+    let result = program();
+    (result, B::explained(device))
+}
+
+fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {
+    B::mesh_of(device).ok_or_else(|| Fault::Ended {
+        mesh: format!("{device:?}"),
+    })
+}
+
+impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D> {
+    fn layout(&self) -> Result<Layout, DTensorError> {
+        Ok(B::float_layout(&self.clone().into_primitive().tensor())?)
+    }
+
+    fn layout_text(&self) -> Result<String, DTensorError> {
+        let mesh = mesh_of::<B>(&self.device())?;
+        Ok(self.layout()?.display(&mesh).to_string())
+    }
+
+    fn redistribute(self, target: &str) -> Result<Self, DTensorError> {
+        let mesh = mesh_of::<B>(&self.device())?;
+        let target = Layout::parse(target, &mesh, Some(&self.dims()))?;
+        let tensor = B::float_redistribute(self.into_primitive().tensor(), &target);
+        Ok(Tensor::from_primitive(TensorPrimitive::Float(tensor)))
+    }
+}
+
+impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D, Int> {
+    fn layout(&self) -> Result<Layout, DTensorError> {
+        Ok(B::int_layout(&self.clone().into_primitive())?)
+    }
+
+    fn layout_text(&self) -> Result<String, DTensorError> {
+        let mesh = mesh_of::<B>(&self.device())?;
+        Ok(self.layout()?.display(&mesh).to_string())
+    }
+
+    fn redistribute(self, target: &str) -> Result<Self, DTensorError> {
+        let mesh = mesh_of::<B>(&self.device())?;
+        let target = Layout::parse(target, &mesh, Some(&self.dims()))?;
+        Ok(Tensor::from_primitive(B::int_redistribute(
+            self.into_primitive(),
+            &target,
+        )))
+    }
+}
+
+impl<B: MeshBackend, const D: usize> LocalParts for Tensor<B, D> {
+    type Part = Tensor<B::Local, D>;
+    type Device = B::Device;
+
+    fn to_local(&self, rank: Rank) -> Result<Self::Part, DTensorError> {
+        let mesh = mesh_of::<B>(&self.device())?;
+        if rank.0 as usize >= mesh.num_ranks() {
+            return Err(DTensorError::NoSuchRank {
+                rank: rank.0,
+                mesh: mesh.to_string(),
+                last: mesh.num_ranks() - 1,
+            });
+        }
+        let local = B::float_local(&self.clone().into_primitive().tensor(), rank)?;
+        Ok(Tensor::from_primitive(TensorPrimitive::Float(local)))
+    }
+
+    fn from_local(
+        parts: Vec<Self::Part>,
+        shape: &[usize],
+        layout: &str,
+        device: &Self::Device,
+    ) -> Result<Self, DTensorError> {
+        let mesh = mesh_of::<B>(device)?;
+        let layout = Layout::parse(layout, &mesh, Some(shape))?;
+        if parts.len() != mesh.num_ranks() {
+            return Err(DTensorError::NumParts {
+                mesh: mesh.to_string(),
+                ranks: mesh.num_ranks(),
+                found: parts.len(),
+            });
+        }
+        for (rank, part) in parts.iter().enumerate() {
+            let expected = layout.local_shape(&mesh, Rank(rank as u32));
+            if part.dims().as_slice() != expected.as_slice() {
+                return Err(DTensorError::LocalShape {
+                    rank: rank as u32,
+                    expected,
+                    found: part.dims().to_vec(),
+                    layout: layout.display(&mesh).to_string(),
+                });
+            }
+        }
+        let parts = parts
+            .into_iter()
+            .map(|part| part.into_primitive().tensor())
+            .collect();
+        let tensor = B::float_from_local(parts, &layout, device)?;
+        Ok(Tensor::from_primitive(TensorPrimitive::Float(tensor)))
+    }
+}

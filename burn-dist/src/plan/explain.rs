@@ -1,0 +1,207 @@
+//! What a plan does, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::memory::MemoryPlan;
+use super::task::{CollectiveRecord, Plan};
+
+/// Totals of one kind of collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CollectiveTotal {
+    /// Number of calls.
+    pub count: u64,
+    /// Bytes the busiest rank receives.
+    pub bytes: u64,
+}
+
+/// Collectives that are alike but for the module they serve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExplainedCollective {
+    /// `all_gather`, `reduce_scatter`, `all_reduce` or `all_to_all`.
+    pub kind: &'static str,
+    /// Mesh axes it runs over.
+    pub axes: String,
+    /// Global shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Layout before.
+    pub from: String,
+    /// Layout after.
+    pub to: String,
+    /// Why it is there.
+    pub reason: String,
+    /// Path of the module it serves (`*` where several do).
+    pub path: Option<String>,
+    /// Number of calls.
+    pub count: u64,
+    /// Bytes the busiest rank receives, all calls together.
+    pub bytes: u64,
+}
+
+/// A plan in words and numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Text form of the mesh.
+    pub mesh: String,
+    /// Number of windows.
+    pub windows: u64,
+    /// Totals by kind.
+    pub totals: BTreeMap<&'static str, CollectiveTotal>,
+    /// Collectives, alike ones together, in program order.
+    pub collectives: Vec<ExplainedCollective>,
+    /// Memory of the planned ranks.
+    pub memory: Vec<MemoryPlan>,
+}
+
+impl Explanation {
+    /// Starts an explanation of nothing.
+    pub fn new(mesh: String) -> Self {
+        Self {
+            mesh,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a plan.
+    pub fn add(&mut self, plan: &Plan) {
+        self.windows += 1;
+        for record in &plan.collectives {
+            self.add_collective(record);
+        }
+        for (rank, memory) in plan.memory.iter().enumerate() {
+            match self.memory.get_mut(rank) {
+                Some(total) if total.peak_bytes >= memory.peak_bytes => {
+                    total.end_bytes = memory.end_bytes;
+                }
+                Some(total) => *total = memory.clone(),
+                None => self.memory.push(memory.clone()),
+            }
+        }
+    }
+
+    fn add_collective(&mut self, record: &CollectiveRecord) {
+        let kind = record.kind.name();
+        let total = self.totals.entry(kind).or_default();
+        total.count += 1;
+        total.bytes += record.bytes;
+        let path = record.path.as_deref().map(generalize);
+        let same = self.collectives.iter_mut().find(|c| {
+            c.kind == kind
+                && c.axes == record.axes
+                && c.shape == record.shape
+                && c.from == record.layouts.0
+                && c.to == record.layouts.1
+                && c.reason == record.reason
+                && c.path == path
+        });
+        match same {
+            Some(same) => {
+                same.count += 1;
+                same.bytes += record.bytes;
+            }
+            None => self.collectives.push(ExplainedCollective {
+                kind,
+                axes: record.axes.clone(),
+                shape: record.shape.clone(),
+                from: record.layouts.0.clone(),
+                to: record.layouts.1.clone(),
+                reason: record.reason.clone(),
+                path,
+                count: 1,
+                bytes: record.bytes,
+            }),
+        }
+    }
+
+    /// Returns the explanation as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("plain data with string keys")
+    }
+}
+
+/// `layers.3.attention.wq` -> `layers.*.attention.wq`
+fn generalize(path: &str) -> String {
+    path.split('.')
+        .map(|part| {
+            if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+                "*"
+            } else {
+                part
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+/// Bytes for people: `12.5 MiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "mesh {}, {} window(s)", self.mesh, self.windows)?;
+        if self.collectives.is_empty() {
+            writeln!(f, "no communication")?;
+        }
+        for c in &self.collectives {
+            let mut line = String::new();
+            write!(
+                line,
+                "{:>5} x {:<14} {:<10} {:>10}  {:?} {} -> {}",
+                c.count,
+                c.kind,
+                c.axes,
+                human_bytes(c.bytes),
+                c.shape,
+                c.from,
+                c.to
+            )?;
+            write!(line, "  ({}", c.reason)?;
+            if let Some(path) = &c.path {
+                write!(line, ", {path}")?;
+            }
+            writeln!(f, "{line})")?;
+        }
+        for (kind, total) in &self.totals {
+            writeln!(
+                f,
+                "{kind}: {} call(s), {} received by the busiest rank",
+                total.count,
+                human_bytes(total.bytes)
+            )?;
+        }
+        for (rank, memory) in self.memory.iter().enumerate() {
+            write!(
+                f,
+                "rank {rank}: peak {}, between windows {}",
+                human_bytes(memory.peak_bytes),
+                human_bytes(memory.end_bytes)
+            )?;
+            for (class, bytes) in &memory.peak_by_class {
+                let name = serde_json::to_value(class).expect("plain data");
+                write!(
+                    f,
+                    "; {} {}",
+                    name.as_str().unwrap_or_default(),
+                    human_bytes(*bytes)
+                )?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Last uses: marks where a rank's slots are used for the last time, so that operations may work in place and memory is given back at once.
+
+use burn_ir::{OperationIr, TensorIr, TensorStatus};
+
+use super::task::{RankPlan, Slot, Task};
+use crate::record::visit::{OpReader, OpVisitor, visit_mut, visit_ref};
+
+#[derive(Default)]
+struct Uses {
+    inputs: Vec<Slot>,
+    outputs: Vec<Slot>,
+}
+
+impl OpReader for Uses {
+    fn input(&mut self, t: &TensorIr) {
+        self.inputs.push(t.id.value() as Slot);
+    }
+
+    fn output(&mut self, t: &TensorIr) {
+        self.outputs.push(t.id.value() as Slot);
+    }
+}
+
+/// Slots a task reads and writes.
+pub(super) fn uses(task: &Task) -> (Vec<Slot>, Vec<Slot>) {
+    match task {
+        Task::Load { slot, .. } => (vec![], vec![*slot]),
+        Task::Upload(task) => (vec![], vec![task.slot]),
+        Task::Random(task) => (vec![], vec![task.slot]),
+        Task::Op(op, _) => {
+            let mut uses = Uses::default();
+            visit_ref(op, &mut uses);
+            (uses.inputs, uses.outputs)
+        }
+        Task::Collective(task) => (vec![task.from], vec![task.to]),
+        Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
+            (vec![*slot], vec![])
+        }
+        Task::Forget(_) => (vec![], vec![]),
+    }
+}
+
+struct MarkLast<'a> {
+    last: &'a [Slot],
+}
+
+impl OpVisitor for MarkLast<'_> {
+    fn input(&mut self, tensor: &mut TensorIr) {
+        if self.last.contains(&(tensor.id.value() as Slot)) {
+            tensor.status = TensorStatus::ReadWrite;
+        }
+    }
+
+    fn output(&mut self, _: &mut TensorIr) {}
+}
+
+/// Marks the last use of every slot and frees the slots that nothing uses.
+pub(super) fn lifetimes(plan: &mut RankPlan) {
+    let mut seen = vec![false; plan.num_slots as usize];
+    let mut reversed: Vec<Task> = Vec::with_capacity(plan.tasks.len() + 16);
+    for mut task in std::mem::take(&mut plan.tasks).into_iter().rev() {
+        let (inputs, outputs) = uses(&task);
+        for &slot in &outputs {
+            if !seen[slot as usize] {
+                reversed.push(Task::Free(slot));
+            }
+        }
+        let mut last: Vec<Slot> = Vec::new();
+        for &slot in &inputs {
+            if !std::mem::replace(&mut seen[slot as usize], true) {
+                last.push(slot);
+            }
+        }
+        match &mut task {
+            Task::Op(op, _) => {
+                // An operand used twice is not moved: the order in which operations take theirs is not ours.
+                last.retain(|slot| {
+                    let once = inputs.iter().filter(|s| *s == slot).count() == 1;
+                    if !once {
+                        reversed.push(Task::Free(*slot));
+                    }
+                    once
+                });
+                if !last.is_empty() {
+                    mark(op, &last);
+                }
+            }
+            Task::Collective(task) => task.take = !last.is_empty(),
+            Task::Store { take, .. } | Task::Read { take, .. } => *take = !last.is_empty(),
+            _ => {}
+        }
+        reversed.push(task);
+    }
+    reversed.reverse();
+    plan.tasks = reversed;
+}
+
+fn mark(op: &mut OperationIr, last: &[Slot]) {
+    visit_mut(op, &mut MarkLast { last });
+}

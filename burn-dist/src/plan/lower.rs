@@ -1,0 +1,635 @@
+//! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn_backend::{DType, Shape, Slice};
+use burn_std::BoolStore;
+use burn_ir::{
+    BaseOperationIr, CreationOpIr, FullOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
+    SliceOpIr, TensorId, TensorIr, TensorStatus,
+};
+
+use super::localize::{Local, localize};
+use super::propagate::{Common, LocalStep, Program, random_parts};
+use super::task::{
+    CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
+};
+use super::PlanOptions;
+use super::window::Window;
+use crate::layout::redistribute::{Step, StepKind};
+use crate::layout::{Layout, ReduceOp};
+use crate::mesh::{AxisIndex, MeshShape, Rank};
+
+/// Sizes of the pieces that `size` elements are cut into over nested axes of the given sizes, in group order.
+fn pieces(size: usize, parts: &[usize]) -> Vec<usize> {
+    let mut sizes = vec![size];
+    for &parts in parts {
+        sizes = sizes
+            .into_iter()
+            .flat_map(|size| {
+                // n=7, 3 parts -> 3, 3, 1
+                let chunk = size.div_ceil(parts).max(1);
+                (0..parts).map(move |part| size.saturating_sub(part * chunk).min(chunk))
+            })
+            .collect();
+    }
+    sizes
+}
+
+/// The local block of a layout with every factor as a dim of its own.
+struct View {
+    sizes: Vec<usize>,
+    /// Position in `sizes` of the first factor of each dim.
+    starts: Vec<usize>,
+}
+
+impl View {
+    fn new(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Self {
+        let mut sizes = Vec::new();
+        let mut starts = Vec::new();
+        for (dim, factors) in layout.dims.iter().enumerate() {
+            starts.push(sizes.len());
+            for factor in 0..factors.factors.len() {
+                sizes.push(layout.factor_range(mesh, rank, dim, factor).len());
+            }
+        }
+        Self { sizes, starts }
+    }
+
+    fn position(&self, (dim, factor): (usize, usize)) -> usize {
+        self.starts[dim] + factor
+    }
+}
+
+/// Local size of a factor as it is once the minor-most `axes` are gathered.
+fn gathered_size(
+    layout: &Layout,
+    mesh: &MeshShape,
+    rank: Rank,
+    dim: usize,
+    factor: usize,
+    axes: usize,
+) -> usize {
+    let mut layout = layout.clone();
+    let factor_axes = &mut layout.dims[dim].factors[factor].axes;
+    factor_axes.truncate(factor_axes.len() - axes);
+    layout.factor_range(mesh, rank, dim, factor).len()
+}
+
+fn tensor(slot: TensorId, shape: Vec<usize>, dtype: DType, status: TensorStatus) -> TensorIr {
+    TensorIr {
+        id: slot,
+        shape: Shape::from(shape),
+        status,
+        dtype,
+    }
+}
+
+fn base(dtype: DType, op: BaseOperationIr) -> OperationIr {
+    if dtype.is_float() {
+        OperationIr::BaseFloat(op)
+    } else if dtype.is_bool() {
+        OperationIr::BaseBool(op)
+    } else {
+        OperationIr::BaseInt(op)
+    }
+}
+
+pub(super) struct Lowering<'a> {
+    pub window: &'a Window,
+    pub program: &'a Program,
+    pub mesh: &'a MeshShape,
+    /// Slots that hold the same blocks as an earlier one.
+    alias: Vec<Slot>,
+    paths: Arc<[Arc<str>]>,
+    pub fuzz: Option<u64>,
+    bool_store: BoolStore,
+}
+
+/// Index of "no known module".
+const NO_PATH: u32 = u32::MAX;
+
+impl<'a> Lowering<'a> {
+    pub fn new(
+        window: &'a Window,
+        program: &'a Program,
+        mesh: &'a MeshShape,
+        options: &PlanOptions,
+    ) -> Self {
+        let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
+        for step in &program.steps {
+            if let Common::Move { step, from, to, .. } = step
+                && step.kind == StepKind::Refactor
+            {
+                alias[*to as usize] = alias[*from as usize];
+            }
+        }
+        let mut paths: Vec<Arc<str>> = program
+            .steps
+            .iter()
+            .filter_map(|step| match step {
+                Common::Local(step) => step.path.clone(),
+                Common::Move { path, .. } => path.clone(),
+                _ => None,
+            })
+            .collect();
+        paths.sort();
+        paths.dedup();
+        Self {
+            window,
+            program,
+            mesh,
+            alias,
+            paths: paths.into(),
+            fuzz: options.fuzz,
+            bool_store: options.bool_store,
+        }
+    }
+
+    fn path_index(&self, path: &Option<Arc<str>>) -> u32 {
+        path.as_ref()
+            .and_then(|path| self.paths.binary_search(path).ok())
+            .map_or(NO_PATH, |index| index as u32)
+    }
+
+    /// Describes the collectives of the program, in order.
+    pub fn records(&self) -> Vec<CollectiveRecord> {
+        let mut records = Vec::new();
+        for common in &self.program.steps {
+            let Common::Move {
+                step,
+                to,
+                reason,
+                path,
+                ..
+            } = common
+            else {
+                continue;
+            };
+            let Some((kind, axes)) = collective(&step.kind) else {
+                continue;
+            };
+            let dtype = self.program.slots[*to as usize].dtype;
+            let bytes = (0..self.mesh.num_ranks().min(64))
+                .map(|rank| step.step_bytes(self.mesh, Rank(rank as u32), dtype.size()))
+                .max()
+                .unwrap_or(0);
+            let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
+            records.push(CollectiveRecord {
+                kind,
+                axes: names.join(","),
+                reason: reason.to_string(),
+                path: path.clone(),
+                shape: step.from.shape(),
+                dtype,
+                layouts: (
+                    step.from.display(self.mesh).to_string(),
+                    step.to.display(self.mesh).to_string(),
+                ),
+                bytes,
+            });
+        }
+        records
+    }
+
+    /// Returns the tasks of one rank, before lifetimes are known.
+    pub fn rank(&self, rank: Rank) -> RankPlan {
+        let mut tasks = Vec::with_capacity(self.program.steps.len());
+        let mut num_slots = self.program.slots.len() as u64;
+        let mut ops = Vec::new();
+        let mut record = 0;
+        for common in &self.program.steps {
+            match common {
+                Common::Load { value, slot } => tasks.push(Task::Load {
+                    value: *value,
+                    slot: *slot,
+                    take: self.window.dies[*value as usize],
+                    bytes: self.bytes(rank, *slot),
+                }),
+                Common::Upload { value, slot } => {
+                    tasks.push(Task::Upload(Box::new(self.upload(rank, *value, *slot))));
+                }
+                Common::Random { op, stream, slot } => {
+                    let info = &self.program.slots[*slot as usize];
+                    let Some((_, distribution)) =
+                        random_parts(&self.window.ops[*op as usize])
+                    else {
+                        continue;
+                    };
+                    tasks.push(Task::Random(Box::new(RandomTask {
+                        slot: *slot,
+                        dtype: info.dtype,
+                        distribution,
+                        stream: *stream,
+                        shape: info.layout.local_shape(self.mesh, rank),
+                        runs: runs(&info.layout, self.mesh, rank),
+                    })));
+                }
+                Common::Local(step) => {
+                    ops.clear();
+                    self.local(rank, step, &mut num_slots, &mut ops);
+                    let path = self.path_index(&step.path);
+                    tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
+                }
+                Common::Move {
+                    step,
+                    from,
+                    to,
+                    path,
+                    ..
+                } => {
+                    let path = self.path_index(path);
+                    let dtype = self.program.slots[*to as usize].dtype;
+                    let from = self.alias[*from as usize];
+                    if collective(&step.kind).is_some() {
+                        let task = self.collective(rank, step, (from, *to), dtype, record, path);
+                        record += 1;
+                        tasks.push(Task::Collective(Box::new(task)));
+                    } else {
+                        ops.clear();
+                        self.local_move(rank, step, from, *to, dtype, &mut num_slots, &mut ops);
+                        tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
+                    }
+                }
+                Common::Store { slot, value } => tasks.push(Task::Store {
+                    slot: self.alias[*slot as usize],
+                    value: *value,
+                    take: false,
+                    bytes: self.bytes(rank, *slot),
+                    shape: self.program.slots[*slot as usize].layout.local_shape(self.mesh, rank),
+                    dtype: self.program.slots[*slot as usize].dtype,
+                }),
+                Common::Read { slot, read } => {
+                    let info = &self.program.slots[*slot as usize];
+                    tasks.push(Task::Read {
+                        slot: self.alias[*slot as usize],
+                        read: *read,
+                        shape: info.layout.local_shape(self.mesh, rank),
+                        dtype: info.dtype,
+                        take: false,
+                    });
+                }
+            }
+        }
+        RankPlan {
+            tasks,
+            num_slots: num_slots as u32,
+            paths: self.paths.clone(),
+        }
+    }
+
+    fn bytes(&self, rank: Rank, slot: Slot) -> u64 {
+        let info = &self.program.slots[slot as usize];
+        let local = info.layout.local_shape(self.mesh, rank);
+        (local.iter().product::<usize>() * info.dtype.size()) as u64
+    }
+
+    fn local(
+        &self,
+        rank: Rank,
+        step: &LocalStep,
+        num_slots: &mut u64,
+        ops: &mut Vec<OperationIr>,
+    ) {
+        let mut op = step.op.clone();
+        super::rename::redirect(&mut op, &self.alias);
+        let local = Local {
+            op: &op,
+            rule: &step.rule,
+            assignment: step.assignment.as_ref(),
+            inputs: &step.inputs,
+            outputs: &step.outputs,
+            mesh: self.mesh,
+            rank,
+            bool_store: self.bool_store,
+        };
+        let mut temps = || {
+            *num_slots += 1;
+            TensorId::new(*num_slots - 1)
+        };
+        localize(&local, &mut temps, ops);
+    }
+
+    fn upload(&self, rank: Rank, value: u32, slot: Slot) -> UploadTask {
+        let info = &self.program.slots[slot as usize];
+        let layout = &info.layout;
+        let whole = layout.dims.iter().all(|dim| dim.is_whole());
+        let term = match layout.partial.as_slice() {
+            [] => None,
+            partial => {
+                let axes: Vec<AxisIndex> = partial.iter().map(|p| p.axis).collect();
+                Some((
+                    self.mesh.group_index(rank, &axes),
+                    self.mesh.group_size(&axes),
+                    partial[0].op,
+                    self.fuzz.unwrap_or(0).wrapping_add(value.into()),
+                ))
+            }
+        };
+        UploadTask {
+            value,
+            slot,
+            dtype: info.dtype,
+            shape: layout.local_shape(self.mesh, rank),
+            runs: (!whole).then(|| runs(layout, self.mesh, rank)),
+            term,
+        }
+    }
+
+    fn collective(
+        &self,
+        rank: Rank,
+        step: &Step,
+        (from, to): (Slot, Slot),
+        dtype: DType,
+        record: u32,
+        path: u32,
+    ) -> CollectiveTask {
+        let mesh = self.mesh;
+        let view = View::new(&step.from, mesh, rank);
+        let mut to_view = view.sizes.clone();
+        let sizes_of = |axes: &[AxisIndex]| -> Vec<usize> {
+            axes.iter().map(|&axis| mesh.size(axis)).collect()
+        };
+        let (kind, axes, op, dim, to_dim, sizes, to_sizes) = match &step.kind {
+            StepKind::AllGather { axes, dim, factor } => {
+                let whole = gathered_size(&step.from, mesh, rank, *dim, *factor, axes.len());
+                let position = view.position((*dim, *factor));
+                to_view[position] = whole;
+                let sizes = pieces(whole, &sizes_of(axes));
+                (
+                    CollectiveKind::AllGather,
+                    axes.clone(),
+                    ReduceOp::Sum,
+                    position,
+                    position,
+                    sizes.clone(),
+                    sizes,
+                )
+            }
+            StepKind::ReduceScatter {
+                axes,
+                op,
+                dim,
+                factor,
+            } => {
+                let position = view.position((*dim, *factor));
+                let sizes = pieces(view.sizes[position], &sizes_of(axes));
+                to_view[position] = sizes[mesh.group_index(rank, axes)];
+                (
+                    CollectiveKind::ReduceScatter,
+                    axes.clone(),
+                    *op,
+                    position,
+                    position,
+                    sizes.clone(),
+                    sizes,
+                )
+            }
+            StepKind::AllReduce { axes, op } => (
+                CollectiveKind::AllReduce,
+                axes.clone(),
+                *op,
+                0,
+                0,
+                Vec::new(),
+                Vec::new(),
+            ),
+            StepKind::AllToAll {
+                axis,
+                from: (from_dim, from_factor),
+                to: target,
+            } => {
+                let axes = vec![*axis];
+                let joined = view.position((*from_dim, *from_factor));
+                let cut = view.position(*target);
+                let whole = gathered_size(&step.from, mesh, rank, *from_dim, *from_factor, 1);
+                let sizes = pieces(view.sizes[cut], &sizes_of(&axes));
+                let to_sizes = pieces(whole, &sizes_of(&axes));
+                to_view[cut] = sizes[mesh.group_index(rank, &axes)];
+                to_view[joined] = whole;
+                (
+                    CollectiveKind::AllToAll,
+                    axes,
+                    ReduceOp::Sum,
+                    cut,
+                    joined,
+                    sizes,
+                    to_sizes,
+                )
+            }
+            StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => {
+                unreachable!("local steps are lowered to operations")
+            }
+        };
+        CollectiveTask {
+            kind,
+            group: mesh.group_of(rank, &axes).into(),
+            index: mesh.group_index(rank, &axes),
+            op,
+            dtype,
+            from,
+            to,
+            from_shape: step.from.local_shape(mesh, rank),
+            to_shape: step.to.local_shape(mesh, rank),
+            from_view: view.sizes,
+            to_view,
+            dim,
+            to_dim,
+            sizes: sizes.into(),
+            to_sizes: to_sizes.into(),
+            bytes: step.step_bytes(mesh, rank, dtype.size()),
+            record,
+            path,
+            take: false,
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // The parts of one step, each from another place.
+    fn local_move(
+        &self,
+        rank: Rank,
+        step: &Step,
+        from: Slot,
+        to: Slot,
+        dtype: DType,
+        num_slots: &mut u64,
+        ops: &mut Vec<OperationIr>,
+    ) {
+        let mesh = self.mesh;
+        let from_id = TensorId::new(from.into());
+        let to_id = TensorId::new(to.into());
+        let from_shape = step.from.local_shape(mesh, rank);
+        let to_shape = step.to.local_shape(mesh, rank);
+        let mut temp = || {
+            *num_slots += 1;
+            TensorId::new(*num_slots - 1)
+        };
+        let reshape = |input: (TensorId, &[usize]), out: (TensorId, &[usize])| {
+            base(
+                dtype,
+                BaseOperationIr::Reshape(ShapeOpIr {
+                    input: tensor(input.0, input.1.to_vec(), dtype, TensorStatus::ReadOnly),
+                    out: tensor(out.0, out.1.to_vec(), dtype, TensorStatus::NotInit),
+                }),
+            )
+        };
+        match &step.kind {
+            StepKind::Refactor => {}
+            StepKind::Slice { axes, dim, factor } => {
+                let view = View::new(&step.from, mesh, rank);
+                let position = view.position((*dim, *factor));
+                let parts: Vec<usize> = axes.iter().map(|&axis| mesh.size(axis)).collect();
+                let sizes = pieces(view.sizes[position], &parts);
+                let index = mesh.group_index(rank, axes);
+                let start: usize = sizes[..index].iter().sum();
+                let end = start + sizes[index];
+                if start == end {
+                    ops.push(base(
+                        dtype,
+                        BaseOperationIr::Zeros(CreationOpIr {
+                            out: tensor(to_id, to_shape, dtype, TensorStatus::NotInit),
+                        }),
+                    ));
+                    return;
+                }
+                let simple = view.sizes.len() == from_shape.len();
+                let mut cut_shape = view.sizes.clone();
+                cut_shape[position] = end - start;
+                let ranges: Vec<Slice> = view
+                    .sizes
+                    .iter()
+                    .enumerate()
+                    .map(|(d, &size)| {
+                        let (start, end) = if d == position { (start, end) } else { (0, size) };
+                        Slice::new(start as isize, Some(end as isize), 1)
+                    })
+                    .collect();
+                let source = if simple {
+                    from_id
+                } else {
+                    let id = temp();
+                    ops.push(reshape((from_id, &from_shape), (id, &view.sizes)));
+                    id
+                };
+                let cut = if simple { to_id } else { temp() };
+                ops.push(base(
+                    dtype,
+                    BaseOperationIr::Slice(SliceOpIr {
+                        tensor: tensor(source, view.sizes.clone(), dtype, TensorStatus::ReadOnly),
+                        ranges,
+                        out: tensor(cut, cut_shape.clone(), dtype, TensorStatus::NotInit),
+                    }),
+                ));
+                if !simple {
+                    ops.push(reshape((cut, &cut_shape), (to_id, &to_shape)));
+                }
+            }
+            StepKind::ToPartial { axis, op } => {
+                if mesh.coord(rank, *axis) == 0 {
+                    ops.push(reshape((from_id, &from_shape), (to_id, &to_shape)));
+                } else {
+                    ops.push(identity(*op, tensor(to_id, to_shape, dtype, TensorStatus::NotInit)));
+                }
+            }
+            _ => unreachable!("collectives are tasks of their own"),
+        }
+    }
+}
+
+/// Returns a tensor full of the identity of `op`.
+fn identity(op: ReduceOp, out: TensorIr) -> OperationIr {
+    let dtype = out.dtype;
+    let extreme = |low: bool| {
+        if dtype.is_float() {
+            ScalarIr::Float(if low { f64::NEG_INFINITY } else { f64::INFINITY })
+        } else if dtype.is_uint() {
+            let max = match dtype.size() {
+                1 => u8::MAX as i64,
+                2 => u16::MAX as i64,
+                4 => u32::MAX as i64,
+                _ => i64::MAX,
+            };
+            ScalarIr::Int(if low { 0 } else { max })
+        } else {
+            let bits = 8 * dtype.size() as u32;
+            let max = (i64::MAX) >> (64 - bits);
+            ScalarIr::Int(if low { -max - 1 } else { max })
+        }
+    };
+    let full = |value: ScalarIr, out: TensorIr| {
+        let op = NumericOperationIr::Full(FullOpIr { out, value });
+        if dtype.is_float() {
+            OperationIr::NumericFloat(dtype, op)
+        } else {
+            OperationIr::NumericInt(dtype, op)
+        }
+    };
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => {
+            base(dtype, BaseOperationIr::Zeros(CreationOpIr { out }))
+        }
+        ReduceOp::Prod => base(dtype, BaseOperationIr::Ones(CreationOpIr { out })),
+        ReduceOp::Max => full(extreme(true), out),
+        ReduceOp::Min => full(extreme(false), out),
+    }
+}
+
+fn collective(kind: &StepKind) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
+    match kind {
+        StepKind::AllGather { axes, .. } => Some((CollectiveKind::AllGather, axes.clone())),
+        StepKind::ReduceScatter { axes, .. } => Some((CollectiveKind::ReduceScatter, axes.clone())),
+        StepKind::AllReduce { axes, .. } => Some((CollectiveKind::AllReduce, axes.clone())),
+        StepKind::AllToAll { axis, .. } => Some((CollectiveKind::AllToAll, vec![*axis])),
+        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
+    }
+}
+
+/// Returns the flat ranges of the global tensor that a rank holds, in local order.
+pub(crate) fn runs(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Arc<[Range<usize>]> {
+    // Factors as dims of their own: (global size, range held).
+    let mut dims: Vec<(usize, Range<usize>)> = Vec::new();
+    for (dim, factors) in layout.dims.iter().enumerate() {
+        for (factor, f) in factors.factors.iter().enumerate() {
+            dims.push((f.size, layout.factor_range(mesh, rank, dim, factor)));
+        }
+    }
+    if dims.iter().any(|(_, range)| range.is_empty()) {
+        return Arc::new([]);
+    }
+    // The innermost dims held whole join into one run.
+    let mut inner = 1;
+    while let Some((size, range)) = dims.last() {
+        if range.len() != *size {
+            break;
+        }
+        inner *= size;
+        dims.pop();
+    }
+    let (run_start, run_len) = match dims.pop() {
+        Some((size, range)) => {
+            let run = (range.start * inner, range.len() * inner);
+            inner *= size;
+            run
+        }
+        None => return Arc::new([0..inner]),
+    };
+    let mut starts = vec![0usize];
+    let mut stride = inner;
+    let mut strides = vec![0; dims.len()];
+    for (index, (size, _)) in dims.iter().enumerate().rev() {
+        strides[index] = stride;
+        stride *= size;
+    }
+    for ((_, range), stride) in dims.iter().zip(strides) {
+        starts = starts
+            .iter()
+            .flat_map(|&start| range.clone().map(move |index| start + index * stride))
+            .collect();
+    }
+    starts
+        .into_iter()
+        .map(|start| start + run_start..start + run_start + run_len)
+        .collect()
+}

@@ -1,0 +1,247 @@
+//! What one rank does in one window: tasks over numbered slots, as plain data.
+
+use burn_backend::{DType, Distribution};
+use burn_ir::OperationIr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::window::ValueIndex;
+use crate::layout::{Layout, ReduceOp};
+use crate::mesh::Rank;
+use crate::parallel::ParamSpec;
+
+/// Number of a local tensor of a plan.
+pub type Slot = u32;
+
+/// One step of a rank.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    /// Takes value `value` (a tensor that lives between windows) into `slot`; `take` if it dies here.
+    Load {
+        /// Which value.
+        value: ValueIndex,
+        /// Where to.
+        slot: Slot,
+        /// Whether nothing needs it afterwards.
+        take: bool,
+        /// Size of the rank's part.
+        bytes: u64,
+    },
+    /// Takes the rank's part of a host tensor.
+    Upload(Box<UploadTask>),
+    /// Fills `slot` with random values by global index.
+    Random(Box<RandomTask>),
+    /// Runs a local operation, on behalf of the module at that index of [`RankPlan::paths`].
+    Op(OperationIr, u32),
+    /// Runs a collective.
+    Collective(Box<CollectiveTask>),
+    /// Keeps `slot` as value `value` beyond the window; `take` if no later task needs the slot.
+    Store {
+        /// From where.
+        slot: Slot,
+        /// As which value.
+        value: ValueIndex,
+        /// Whether the slot is empty afterwards.
+        take: bool,
+        /// Size of the rank's part.
+        bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+    },
+    /// Hands `slot` to the host as part of read number `read`.
+    Read {
+        /// From where.
+        slot: Slot,
+        /// Index into the window's reads.
+        read: u32,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+        /// Whether the slot is empty afterwards.
+        take: bool,
+    },
+    /// Drops a slot that no operation consumes.
+    Free(Slot),
+    /// Drops a value that lives between windows and was not loaded.
+    Forget(ValueIndex),
+}
+
+/// The rank's part of a host tensor; see [`Task::Upload`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct UploadTask {
+    /// Which value.
+    pub value: ValueIndex,
+    /// Where to.
+    pub slot: Slot,
+    /// Element type.
+    pub dtype: DType,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Flat element ranges of the host tensor, in local order; `None` for all of it.
+    pub runs: Option<Arc<[Range<usize>]>>,
+    /// Splits the values into terms (fuzz layouts): index of this rank's term, number of terms, how terms combine, seed.
+    pub term: Option<(usize, usize, ReduceOp, u64)>,
+}
+
+/// Random values by global index; see [`Task::Random`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RandomTask {
+    /// Where to.
+    pub slot: Slot,
+    /// Element type.
+    pub dtype: DType,
+    /// What to draw.
+    pub distribution: Distribution,
+    /// Number of the random operation within the window: its stream is the recorder's plus this.
+    pub stream: u64,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Flat element ranges of the global tensor, in local order.
+    pub runs: Arc<[Range<usize>]>,
+}
+
+/// Kinds of collectives a plan contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CollectiveKind {
+    /// Every member receives all pieces.
+    AllGather,
+    /// Every member receives one piece of the reduction.
+    ReduceScatter,
+    /// Every member receives the reduction.
+    AllReduce,
+    /// A split over one dim becomes a split over another.
+    AllToAll,
+}
+
+impl CollectiveKind {
+    /// Returns the field's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllReduce => "all_reduce",
+            Self::AllToAll => "all_to_all",
+        }
+    }
+}
+
+/// A collective of one rank; see [`Task::Collective`].
+///
+/// The local block is seen as `[outer, mid, inner]` around the dim (or factor of a dim) that is gathered or scattered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveTask {
+    /// Which.
+    pub kind: CollectiveKind,
+    /// The members, in order.
+    pub group: Arc<[Rank]>,
+    /// Index of this rank in `group`.
+    pub index: usize,
+    /// How terms combine, for the reducing kinds.
+    pub op: ReduceOp,
+    /// Element type.
+    pub dtype: DType,
+    /// From where.
+    pub from: Slot,
+    /// Where to.
+    pub to: Slot,
+    /// Local shape before.
+    pub from_shape: Vec<usize>,
+    /// Local shape after.
+    pub to_shape: Vec<usize>,
+    /// The local block before, with every factor as a dim of its own.
+    pub from_view: Vec<usize>,
+    /// The local block after, likewise.
+    pub to_view: Vec<usize>,
+    /// Gather: dim of the views along which pieces are joined. Scatter: dim that is cut. All-to-all: dim that is cut.
+    pub dim: usize,
+    /// All-to-all: dim along which pieces are joined; else equal to `dim`.
+    pub to_dim: usize,
+    /// Size of each member's piece along `dim`.
+    pub sizes: Arc<[usize]>,
+    /// All-to-all: size of each member's piece along `to_dim`.
+    pub to_sizes: Arc<[usize]>,
+    /// Bytes this rank receives from other members.
+    pub bytes: u64,
+    /// Index into [`Plan::collectives`].
+    pub record: u32,
+    /// Index into [`RankPlan::paths`] of the module it serves.
+    pub path: u32,
+    /// Whether `from` is empty afterwards.
+    pub take: bool,
+}
+
+/// The plan of one rank.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct RankPlan {
+    /// In order.
+    pub tasks: Vec<Task>,
+    /// Number of slots.
+    pub num_slots: u32,
+    /// Module paths that operations refer to; an index beyond it is "unknown".
+    pub paths: Arc<[Arc<str>]>,
+}
+
+/// A value that a window leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Which.
+    pub value: ValueIndex,
+    /// Where it rests.
+    pub layout: Arc<Layout>,
+    /// What is known of it as a parameter.
+    pub tag: Option<Arc<ParamSpec>>,
+}
+
+/// How the host puts a read tensor together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadPlan {
+    /// The layout it is read in; no partial axes.
+    pub layout: Arc<Layout>,
+    /// Ranks that send their part.
+    pub senders: Vec<Rank>,
+    /// Global shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// One collective of the plan, as `explain` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectiveRecord {
+    /// Which.
+    pub kind: CollectiveKind,
+    /// Names of the mesh axes it runs over.
+    pub axes: String,
+    /// Why it is there.
+    pub reason: String,
+    /// Path of the module it serves, if known.
+    pub path: Option<Arc<str>>,
+    /// Global shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Layout before and after, in text form.
+    pub layouts: (String, String),
+    /// Bytes the busiest rank receives.
+    pub bytes: u64,
+}
+
+/// A planned window.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// One plan per local rank.
+    pub ranks: Vec<Arc<RankPlan>>,
+    /// What is left behind.
+    pub outputs: Vec<Output>,
+    /// How each read is put together.
+    pub reads: Vec<ReadPlan>,
+    /// Number of random operations.
+    pub num_streams: u64,
+    /// Every collective, in order.
+    pub collectives: Vec<CollectiveRecord>,
+    /// Planned memory per local rank.
+    pub memory: Vec<super::memory::MemoryPlan>,
+}

@@ -1,0 +1,91 @@
+//! The values of a window while it is planned, and the versions of them that exist on the ranks.
+
+use std::sync::Arc;
+
+use burn_backend::DType;
+
+use super::task::Slot;
+use super::window::ValueIndex;
+use crate::layout::Layout;
+use crate::parallel::ParamSpec;
+
+/// Position of an operation in its window.
+pub(super) type OpIndex = u32;
+
+/// Where the content of a value comes from when no version of it exists yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It has versions.
+    Versions,
+    /// The host holds all of it: any part is free.
+    Host,
+    /// An operation whose inputs are free too: computed where, and in the parts in which, it is used.
+    Deferred {
+        op: OpIndex,
+        /// Length of the chain of deferred operations behind it.
+        depth: u32,
+    },
+}
+
+/// One materialised layout of a value.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub layout: Arc<Layout>,
+    pub slot: Slot,
+    /// Operation after which it is given up (a gathered parameter whose next use is far away).
+    pub until: Option<OpIndex>,
+}
+
+/// A value of the window.
+#[derive(Clone, Debug)]
+pub(super) struct Value {
+    pub shape: Vec<usize>,
+    pub dtype: DType,
+    pub source: Source,
+    pub versions: Vec<Version>,
+    /// The layout it takes if nothing else decides (free values).
+    pub preferred: Arc<Layout>,
+    pub tag: Option<Arc<ParamSpec>>,
+    /// Operations that use it, ascending.
+    pub uses: Vec<OpIndex>,
+    /// Whether it lives on after the window or is read by the host.
+    pub survives: bool,
+}
+
+impl Value {
+    /// Returns the versions that still exist at `now`.
+    pub fn versions_at(&self, now: OpIndex) -> impl Iterator<Item = &Version> {
+        self.versions
+            .iter()
+            .filter(move |version| version.until.is_none_or(|until| until >= now))
+    }
+
+    /// Returns whether any part of it can be had without communication.
+    pub fn is_free(&self) -> bool {
+        matches!(self.source, Source::Host | Source::Deferred { .. })
+    }
+
+    /// Returns the first use after `now`.
+    pub fn next_use(&self, now: OpIndex) -> Option<OpIndex> {
+        let index = self.uses.partition_point(|&use_| use_ <= now);
+        self.uses.get(index).copied()
+    }
+
+    /// Returns whether the operation at hand is the only one that ever needs it.
+    pub fn single_use(&self) -> bool {
+        !self.survives && self.uses.len() == 1
+    }
+
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// A local tensor of the plan, by its global description.
+#[derive(Clone, Debug)]
+pub(super) struct SlotInfo {
+    pub layout: Arc<Layout>,
+    pub dtype: DType,
+    /// The value it is a version of.
+    pub value: ValueIndex,
+}

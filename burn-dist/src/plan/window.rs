@@ -1,0 +1,232 @@
+//! A window of recorded operations in canonical form: what the planner plans and what the cache compares.
+//!
+//! Two windows that do the same work are equal: tensor ids become value numbers in order of first use, scalars become slots, and lifetimes become a
+//! set (a drop may arrive in any order, and burn-autodiff's do).
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use burn_backend::DType;
+use burn_ir::{OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::layout::Layout;
+use crate::parallel::ParamSpec;
+use crate::record::visit::{OpVisitor, visit_mut};
+
+/// Number of a value in its window, in order of first appearance.
+pub type ValueIndex = u32;
+
+/// Where a value that a window takes from outside is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum InputState {
+    /// On the ranks.
+    Placed {
+        /// Who holds what.
+        layout: Arc<Layout>,
+        /// What is known of it as a parameter.
+        tag: Option<Arc<ParamSpec>>,
+    },
+    /// On the host, whole: every rank can take any part of it.
+    Host {
+        /// The layout it takes if nothing else decides.
+        preferred: Arc<Layout>,
+    },
+}
+
+/// A value that a window takes from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Input {
+    /// Its number.
+    pub value: ValueIndex,
+    /// Global shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Where it is.
+    pub state: InputState,
+}
+
+/// A window in canonical form.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// The operations. Tensor ids are value numbers; every step-varying scalar is `ScalarIr::UInt(slot)`.
+    pub ops: Vec<OperationIr>,
+    /// Values from outside.
+    pub inputs: Vec<Input>,
+    /// Whether each value is gone at the end of the window.
+    pub dies: Vec<bool>,
+    /// Values the host reads at the end of the window.
+    pub reads: Vec<ValueIndex>,
+    /// Structural hash over all of the above.
+    pub hash: u64,
+}
+
+impl PartialEq for Window {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+            && self.reads == other.reads
+            && self.dies == other.dies
+            && self.inputs == other.inputs
+            && self.ops == other.ops
+    }
+}
+
+/// What one run of a plan is bound to: the parts of a window that change from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct Bindings {
+    /// The recorded id of each value.
+    pub ids: Vec<TensorId>,
+    /// The scalars, by slot.
+    pub scalars: Vec<ScalarIr>,
+}
+
+/// Brings recorded operations into canonical form.
+///
+/// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the window (in any order), `reads` what
+/// the host wants.
+pub fn canonicalize<E>(
+    mut ops: Vec<OperationIr>,
+    dropped: &[TensorId],
+    reads: &[TensorIr],
+    mut lookup: impl FnMut(&TensorIr) -> Result<InputState, E>,
+) -> Result<(Window, Bindings), E> {
+    let mut numbering = Numbering::new(&ops);
+    let mut scalars = Vec::new();
+    let mut hasher = FxHasher::default();
+    for op in &mut ops {
+        visit_mut(
+            op,
+            &mut Canonicalizer {
+                numbering: &mut numbering,
+                scalars: &mut scalars,
+            },
+        );
+        op.hash(&mut hasher);
+    }
+    let mut read_values = Vec::with_capacity(reads.len());
+    for read in reads {
+        let mut read = read.clone();
+        numbering.input(&mut read);
+        read_values.push(read.id.value() as ValueIndex);
+    }
+    for id in dropped {
+        if let Some(value) = numbering.get(*id) {
+            numbering.dies[value as usize] = true;
+        }
+    }
+    let mut inputs = Vec::with_capacity(numbering.outside.len());
+    for (value, tensor) in std::mem::take(&mut numbering.outside) {
+        inputs.push(Input {
+            value,
+            shape: tensor.shape.to_vec(),
+            dtype: tensor.dtype,
+            state: lookup(&tensor)?,
+        });
+    }
+    inputs.hash(&mut hasher);
+    numbering.dies.hash(&mut hasher);
+    read_values.hash(&mut hasher);
+    let window = Window {
+        ops,
+        inputs,
+        dies: numbering.dies,
+        reads: read_values,
+        hash: hasher.finish(),
+    };
+    let bindings = Bindings {
+        ids: numbering.ids,
+        scalars,
+    };
+    Ok((window, bindings))
+}
+
+/// Maps recorded ids to value numbers. Ids are handed out in sequence, so those made in the window are found by offset.
+struct Numbering {
+    first: u64,
+    dense: Vec<ValueIndex>,
+    sparse: FxHashMap<u64, ValueIndex>,
+    ids: Vec<TensorId>,
+    dies: Vec<bool>,
+    outside: Vec<(ValueIndex, TensorIr)>,
+}
+
+const UNSEEN: ValueIndex = ValueIndex::MAX;
+
+impl Numbering {
+    fn new(ops: &[OperationIr]) -> Self {
+        let first = ops
+            .iter()
+            .find_map(|op| op.outputs().next().map(|out| out.id.value()))
+            .unwrap_or(0);
+        Self {
+            first,
+            dense: vec![UNSEEN; 2 * ops.len()],
+            sparse: FxHashMap::default(),
+            ids: Vec::with_capacity(ops.len() + ops.len() / 4),
+            dies: Vec::with_capacity(ops.len() + ops.len() / 4),
+            outside: Vec::new(),
+        }
+    }
+
+    fn get(&self, id: TensorId) -> Option<ValueIndex> {
+        let offset = id.value().wrapping_sub(self.first) as usize;
+        match self.dense.get(offset) {
+            Some(&value) => (value != UNSEEN).then_some(value),
+            None => self.sparse.get(&id.value()).copied(),
+        }
+    }
+
+    fn add(&mut self, id: TensorId) -> ValueIndex {
+        let value = self.ids.len() as ValueIndex;
+        let offset = id.value().wrapping_sub(self.first) as usize;
+        match self.dense.get_mut(offset) {
+            Some(entry) => *entry = value,
+            None => {
+                self.sparse.insert(id.value(), value);
+            }
+        }
+        self.ids.push(id);
+        self.dies.push(false);
+        value
+    }
+
+    fn input(&mut self, tensor: &mut TensorIr) {
+        let value = match self.get(tensor.id) {
+            Some(value) => value,
+            None => {
+                let value = self.add(tensor.id);
+                self.outside.push((value, tensor.clone()));
+                value
+            }
+        };
+        if tensor.status == TensorStatus::ReadWrite {
+            self.dies[value as usize] = true;
+        }
+        tensor.id = TensorId::new(value.into());
+        tensor.status = TensorStatus::ReadOnly;
+    }
+}
+
+struct Canonicalizer<'a> {
+    numbering: &'a mut Numbering,
+    scalars: &'a mut Vec<ScalarIr>,
+}
+
+impl OpVisitor for Canonicalizer<'_> {
+    fn input(&mut self, tensor: &mut TensorIr) {
+        self.numbering.input(tensor);
+    }
+
+    fn output(&mut self, tensor: &mut TensorIr) {
+        let value = self.numbering.add(tensor.id);
+        tensor.id = TensorId::new(value.into());
+        tensor.status = TensorStatus::NotInit;
+    }
+
+    fn scalar(&mut self, scalar: &mut ScalarIr) {
+        let slot = self.scalars.len() as u64;
+        self.scalars.push(*scalar);
+        *scalar = ScalarIr::UInt(slot);
+    }
+}

@@ -1,0 +1,82 @@
+//! Layouts that the user asks for, as recorded operations.
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::tensor::FloatTensor;
+use burn_backend::{AutodiffBackend, DType};
+use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
+use burn_router::{RouterTensor, RunnerClient};
+
+use super::{Dist, MeshChannel, MeshClient, MeshDevice};
+use crate::layout::Layout;
+use crate::mesh::MeshShape;
+use crate::parallel::{Annotate, ParamSpec};
+use crate::plan::CustomOp;
+use crate::run::Fault;
+
+/// Records one of our own operations: one input, one output of the same shape.
+pub(super) fn record_custom<B: BackendIr>(
+    tensor: RouterTensor<MeshClient<B>>,
+    op: &CustomOp,
+) -> RouterTensor<MeshClient<B>> {
+    let client = tensor.client.clone();
+    let id = op.id(client.recorder().mesh());
+    let input = tensor.into_ir();
+    let out = TensorIr::uninit(
+        client.create_empty_handle(),
+        input.shape.clone(),
+        input.dtype,
+    );
+    let custom = CustomOpIr {
+        id,
+        inputs: vec![input],
+        outputs: vec![out],
+    };
+    client
+        .register(OperationIr::Custom(custom))
+        .pop()
+        .expect("one output was given")
+}
+
+impl<B: BackendIr> Annotate for Dist<B> {
+    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
+        record_custom(tensor, &CustomOp::Param(spec.clone()))
+    }
+
+    fn mesh_shape(device: &MeshDevice) -> Option<MeshShape> {
+        device.shape().cloned()
+    }
+}
+
+impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
+    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
+        let inner = <Self as AutodiffBackend>::inner(tensor);
+        <Self as AutodiffBackend>::from_inner(B::annotate(inner, spec))
+    }
+
+    fn mesh_shape(device: &<Self as burn_backend::BackendTypes>::Device) -> Option<MeshShape> {
+        B::mesh_shape(device)
+    }
+}
+
+/// Records a move to `target`.
+pub(crate) fn redistribute<B: BackendIr>(
+    tensor: RouterTensor<MeshClient<B>>,
+    target: &Layout,
+) -> RouterTensor<MeshClient<B>> {
+    let text = target.display(tensor.client.recorder().mesh()).to_string();
+    record_custom(tensor, &CustomOp::Redistribute(text))
+}
+
+/// Makes a tensor of the parts of all ranks.
+pub(crate) fn from_local<B: BackendIr>(
+    parts: Vec<B::Handle>,
+    layout: &Layout,
+    dtype: DType,
+    device: &MeshDevice,
+) -> Result<RouterTensor<MeshClient<B>>, Fault> {
+    let client = burn_router::get_client::<MeshChannel<B>>(device);
+    let id = client.create_empty_handle();
+    client.recorder().put(id, parts, layout, dtype)?;
+    Ok(RouterTensor::new(id, layout.shape().into(), dtype, client))
+}

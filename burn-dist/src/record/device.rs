@@ -1,0 +1,344 @@
+//! A device mesh as a Burn device.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use burn_backend::backend::{DeviceId, DeviceOps};
+use burn_std::device::Device;
+
+use crate::mesh::{Axis, MeshError, MeshShape};
+
+/// Burn's type id of mesh devices.
+const MESH_TYPE_ID: u16 = 0xD157;
+
+/// How tensors made from data enter the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum InputPolicy {
+    /// Dim 0 is the batch: split over the data axes where it has at least one element per part. Data is kept on the host until its first
+    /// use, so a tensor that is combined with another layout (a mask, a table) follows that one instead, at no cost.
+    #[default]
+    Batch,
+    /// Whole on every rank.
+    Replicate,
+}
+
+/// What a mesh does besides its axes; see [`DeviceMeshBuilder`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshOptions {
+    /// How tensors made from data enter the mesh.
+    pub input: InputPolicy,
+    /// Gives every tensor made from data a random layout from this seed; for tests, see [`DeviceMeshBuilder::fuzz_layouts`].
+    pub fuzz_layouts: Option<u64>,
+    /// Plans and explains, but executes nothing; reads return zeros.
+    pub dry_run: bool,
+    /// Operations after which a window is closed even if nothing is read.
+    pub window_ops_max: usize,
+    /// How long a rank waits for the others before it gives up and names them.
+    pub timeout: Duration,
+    /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
+    pub scatter_bytes_min: usize,
+}
+
+impl Default for MeshOptions {
+    fn default() -> Self {
+        Self {
+            input: InputPolicy::Batch,
+            fuzz_layouts: None,
+            dry_run: false,
+            window_ops_max: 16_384,
+            timeout: Duration::from_secs(30),
+            scatter_bytes_min: 16 * 1024,
+        }
+    }
+}
+
+type Closer = Box<dyn Fn() + Send + Sync>;
+
+pub(crate) struct MeshInner {
+    pub(crate) id: u16,
+    pub(crate) shape: MeshShape,
+    pub(crate) devices: Vec<DeviceId>,
+    pub(crate) options: MeshOptions,
+    closers: Mutex<Vec<Closer>>,
+}
+
+impl MeshInner {
+    /// Registers what ends with the mesh.
+    pub(crate) fn on_close(&self, closer: Closer) {
+        self.closers
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .push(closer);
+    }
+}
+
+impl Drop for MeshInner {
+    fn drop(&mut self) {
+        let closers = std::mem::take(&mut *self.closers.lock().unwrap_or_else(|e| e.into_inner()));
+        for closer in closers {
+            closer();
+        }
+    }
+}
+
+impl std::fmt::Debug for MeshInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mesh {} ({})", self.id, self.shape)
+    }
+}
+
+/// Every mesh of the process that is still alive, by id: Burn makes devices from ids ([`Device::from_id`]).
+static MESHES: Mutex<Option<HashMap<u16, Weak<MeshInner>>>> = Mutex::new(None);
+
+fn register(
+    shape: MeshShape,
+    devices: Vec<DeviceId>,
+    options: MeshOptions,
+) -> Result<DeviceMesh, MeshError> {
+    if !devices.is_empty() && devices.len() != shape.num_ranks() {
+        return Err(MeshError::DeviceCount {
+            mesh: shape.to_string(),
+            ranks: shape.num_ranks(),
+            devices: devices.len(),
+        });
+    }
+    let mut meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
+    let meshes = meshes.get_or_insert_default();
+    // Ids are never used twice: burn-router keeps one client per id for the life of the process.
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    let id = NEXT
+        .try_update(
+            std::sync::atomic::Ordering::Relaxed,
+            std::sync::atomic::Ordering::Relaxed,
+            |id| id.checked_add(1),
+        )
+        .map_err(|_| MeshError::TooManyMeshes)?;
+    let inner = Arc::new(MeshInner {
+        id,
+        shape,
+        devices,
+        options,
+        closers: Mutex::new(Vec::new()),
+    });
+    meshes.retain(|_, mesh| mesh.strong_count() > 0);
+    meshes.insert(id, Arc::downgrade(&inner));
+    Ok(DeviceMesh { inner })
+}
+
+/// A mesh of devices with named axes: what a program runs on.
+///
+/// The mesh ends when the last [`DeviceMesh`] and the last [`MeshDevice`] of it are dropped: its workers stop, and tensors that were on it can
+/// no longer be read.
+///
+/// ```
+/// use burn_dist::DeviceMesh;
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2).build()?;
+/// assert_eq!(mesh.shape().num_ranks(), 4);
+/// assert_eq!(mesh.to_string(), "fsdp=2,tp=2");
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeviceMesh {
+    inner: Arc<MeshInner>,
+}
+
+impl DeviceMesh {
+    /// Starts a mesh.
+    pub fn builder() -> DeviceMeshBuilder {
+        DeviceMeshBuilder::default()
+    }
+
+    /// Makes a mesh from its text form, such as `fsdp=2,tp=2`.
+    ///
+    /// # Errors
+    /// [`MeshError`] if the text names an axis twice, a size of zero, or is not of that form.
+    pub fn parse(text: &str) -> Result<Self, MeshError> {
+        register(MeshShape::parse(text)?, Vec::new(), MeshOptions::default())
+    }
+
+    /// Returns the Burn device that stands for the whole mesh.
+    pub fn device(&self) -> MeshDevice {
+        MeshDevice {
+            id: self.inner.id,
+            inner: Some(self.inner.clone()),
+        }
+    }
+
+    /// Returns the axes.
+    pub fn shape(&self) -> &MeshShape {
+        &self.inner.shape
+    }
+}
+
+impl std::fmt::Display for DeviceMesh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.inner.shape.fmt(f)
+    }
+}
+
+/// Collects the axes and options of a [`DeviceMesh`].
+#[derive(Clone, Debug, Default)]
+pub struct DeviceMeshBuilder {
+    axes: Vec<(String, usize)>,
+    exact: Option<Vec<Axis>>,
+    devices: Vec<DeviceId>,
+    options: MeshOptions,
+}
+
+impl DeviceMeshBuilder {
+    /// Adds an axis, inside the ones before it. Its role follows from its name (see [`AxisRole`](crate::mesh::AxisRole)).
+    pub fn axis(mut self, name: impl Into<String>, size: usize) -> Self {
+        self.axes.push((name.into(), size));
+        self
+    }
+
+    /// Takes all axes, with their roles, from `axes`.
+    pub fn axes(mut self, axes: &MeshShape) -> Self {
+        self.exact = Some(axes.axes().to_vec());
+        self
+    }
+
+    /// Places rank `i` on `devices[i]` of the inner backend; without it, every rank runs on the inner backend's default device.
+    pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
+        self.devices = devices.iter().map(|device| device.to_id()).collect();
+        self
+    }
+
+    /// Sets how tensors made from data enter the mesh.
+    pub fn input_policy(mut self, policy: InputPolicy) -> Self {
+        self.options.input = policy;
+        self
+    }
+
+    /// Gives every tensor made from data a random layout (uneven, factored, partial) drawn from `seed`.
+    ///
+    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of that promise.
+    pub fn fuzz_layouts(mut self, seed: u64) -> Self {
+        self.options.fuzz_layouts = Some(seed);
+        self
+    }
+
+    /// Plans and explains but executes nothing: nothing is allocated, reads return zeros.
+    pub fn dry_run(mut self) -> Self {
+        self.options.dry_run = true;
+        self
+    }
+
+    /// Sets how long a rank waits for the others before it gives up and names them.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = timeout;
+        self
+    }
+
+    /// Sets the number of operations after which a window is closed even if nothing is read.
+    pub fn window_ops_max(mut self, ops: usize) -> Self {
+        self.options.window_ops_max = ops.max(1);
+        self
+    }
+
+    /// Sets the local size below which partial values (gradients) are all-reduced rather than reduce-scattered.
+    pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
+        self.options.scatter_bytes_min = bytes;
+        self
+    }
+
+    /// Builds the mesh.
+    ///
+    /// # Errors
+    /// [`MeshError`] for an axis named twice, a size of zero, or a number of devices other than the product of the sizes.
+    pub fn build(self) -> Result<DeviceMesh, MeshError> {
+        let shape = match self.exact {
+            Some(axes) => MeshShape::with_roles(axes)?,
+            None => MeshShape::new(self.axes)?,
+        };
+        register(shape, self.devices, self.options)
+    }
+}
+
+/// The Burn device of [`Dist`](crate::Dist): a whole mesh.
+///
+/// The default device is a mesh of one rank, or what the environment variable `BURN_DIST_MESH` (`fsdp=2,tp=2`) says;
+/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it.
+#[derive(Clone)]
+pub struct MeshDevice {
+    id: u16,
+    /// `None` once the mesh has ended.
+    inner: Option<Arc<MeshInner>>,
+}
+
+impl MeshDevice {
+    pub(crate) fn inner(&self) -> Option<&Arc<MeshInner>> {
+        self.inner.as_ref()
+    }
+
+    pub(crate) fn find(id: u16) -> Self {
+        let meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
+        let inner = meshes
+            .as_ref()
+            .and_then(|meshes| meshes.get(&id))
+            .and_then(Weak::upgrade);
+        Self { id, inner }
+    }
+
+    /// Returns the axes of the mesh, or `None` if it has ended.
+    pub fn shape(&self) -> Option<&MeshShape> {
+        self.inner.as_deref().map(|inner| &inner.shape)
+    }
+}
+
+impl std::fmt::Debug for MeshDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.inner {
+            Some(inner) => inner.fmt(f),
+            None => write!(f, "mesh {} (ended)", self.id),
+        }
+    }
+}
+
+impl PartialEq for MeshDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for MeshDevice {}
+
+impl Default for MeshDevice {
+    fn default() -> Self {
+        static DEFAULT: OnceLock<DeviceMesh> = OnceLock::new();
+        DEFAULT
+            .get_or_init(|| match default_mesh() {
+                Ok(mesh) => mesh,
+                Err(error) => panic!("the default mesh cannot be made: {error}"),
+            })
+            .device()
+    }
+}
+
+/// Reads the environment; the only place that does.
+fn default_mesh() -> Result<DeviceMesh, MeshError> {
+    let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
+    let mut builder = DeviceMesh::builder().axes(&MeshShape::parse(&text)?);
+    if let Ok(seed) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
+        let seed = seed
+            .trim()
+            .parse()
+            .map_err(|_| MeshError::FuzzSeed { text: seed })?;
+        builder = builder.fuzz_layouts(seed);
+    }
+    builder.build()
+}
+
+impl Device for MeshDevice {
+    fn from_id(id: DeviceId) -> Self {
+        Self::find(id.index_id)
+    }
+
+    fn to_id(&self) -> DeviceId {
+        DeviceId::new(MESH_TYPE_ID, self.id)
+    }
+}
+
+impl DeviceOps for MeshDevice {}

@@ -1,0 +1,429 @@
+//! The recorder of one mesh: collects operations into windows, plans them, and hands the plans to the workers.
+//!
+//! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use burn_backend::{BackendTypes, DType, Element, TensorData};
+use burn_std::BoolStore;
+use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
+use rustc_hash::FxHashMap;
+
+use super::{InputPolicy, MeshDevice, MeshOptions};
+use crate::layout::Layout;
+use crate::mesh::{AxisRole, MeshShape, Rank};
+use crate::parallel::ParamSpec;
+use crate::plan::cache::{CacheStats, PlanCache};
+use crate::plan::explain::Explanation;
+use crate::plan::window::{InputState, canonicalize};
+use crate::plan::{PlanError, PlanOptions, fuzz};
+use crate::run::{
+    Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
+    SyncTicket,
+};
+
+/// A tensor that lives between windows.
+enum Live {
+    /// On the host: no operation has used it yet.
+    Host {
+        data: Arc<TensorData>,
+        preferred: Arc<Layout>,
+    },
+    /// On the ranks.
+    Placed {
+        layout: Arc<Layout>,
+        tag: Option<Arc<ParamSpec>>,
+    },
+}
+
+/// What a recorder did so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecorderStats {
+    /// Windows, and how often their plan was known.
+    pub cache: CacheStats,
+    /// Time spent bringing windows into canonical form, looking plans up and making them.
+    pub plan_time: Duration,
+    /// Operations recorded.
+    pub ops: u64,
+}
+
+pub(crate) struct Recorder<B: BackendIr> {
+    mesh: MeshShape,
+    options: MeshOptions,
+    plan_options: PlanOptions,
+    inner_device: B::Device,
+    runtime: Option<Runtime<B>>,
+    /// Why nothing runs any more.
+    ended: Option<Fault>,
+    log: Vec<OperationIr>,
+    dropped: Vec<TensorId>,
+    live: FxHashMap<TensorId, Live>,
+    cache: PlanCache,
+    seed: u64,
+    streams: u64,
+    fuzzed: u64,
+    stats: RecorderStats,
+    explanation: Option<Explanation>,
+}
+
+impl<B: BackendIr> Recorder<B> {
+    pub fn new(device: &MeshDevice) -> Self {
+        let (mesh, options, devices) = match device.inner() {
+            Some(inner) => (
+                inner.shape.clone(),
+                inner.options.clone(),
+                inner.devices.clone(),
+            ),
+            None => (
+                MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
+                MeshOptions::default(),
+                Vec::new(),
+            ),
+        };
+        let ranks: Vec<Rank> = match options.dry_run {
+            true => vec![Rank(0)],
+            false => (0..mesh.num_ranks() as u32).map(Rank).collect(),
+        };
+        let devices: Vec<B::Device> = ranks
+            .iter()
+            .map(|rank| match devices.get(rank.0 as usize) {
+                Some(&id) => burn_std::device::Device::from_id(id),
+                None => Default::default(),
+            })
+            .collect();
+        let inner_device = devices[0].clone();
+        let plan_options = PlanOptions {
+            defer: options.fuzz_layouts.is_none(),
+            fuzz: options.fuzz_layouts,
+            scatter_bytes_min: options.scatter_bytes_min,
+            ranks: ranks.clone(),
+            bool_store: match <B::BoolElem as Element>::dtype() {
+                DType::Bool(store) => store,
+                DType::U8 => BoolStore::U8,
+                DType::U32 => BoolStore::U32,
+                _ => BoolStore::Native,
+            },
+        };
+        let ended = device.inner().is_none().then(|| Fault::ended(device));
+        let runtime = ended.is_none().then(|| {
+            Runtime::new(
+                &mesh,
+                ranks,
+                devices,
+                RuntimeOptions {
+                    timeout: options.timeout,
+                    dry_run: options.dry_run,
+                },
+            )
+        });
+        Self {
+            mesh,
+            options,
+            plan_options,
+            inner_device,
+            runtime,
+            ended,
+            log: Vec::new(),
+            dropped: Vec::new(),
+            live: FxHashMap::default(),
+            cache: PlanCache::default(),
+            seed: 0,
+            streams: 0,
+            fuzzed: 0,
+            stats: RecorderStats::default(),
+            explanation: None,
+        }
+    }
+
+    pub fn mesh(&self) -> &MeshShape {
+        &self.mesh
+    }
+
+    pub fn inner_device(&self) -> <B as BackendTypes>::Device {
+        self.inner_device.clone()
+    }
+
+    /// Ends the mesh; returns the workers, to be dropped outside the lock.
+    pub fn close(&mut self) -> Option<Runtime<B>> {
+        self.end(Fault::Ended {
+            mesh: self.mesh.to_string(),
+        });
+        self.runtime.take()
+    }
+
+    fn end(&mut self, fault: Fault) {
+        if self.ended.is_none() {
+            self.ended = Some(fault);
+        }
+        self.log.clear();
+        self.dropped.clear();
+        self.live.clear();
+    }
+
+    pub fn record(&mut self, op: OperationIr) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.log.push(op);
+        if self.log.len() >= self.options.window_ops_max {
+            self.flush(Vec::new());
+        }
+    }
+
+    pub fn drop_tensor(&mut self, id: TensorId) {
+        if self.ended.is_none() {
+            self.dropped.push(id);
+        }
+    }
+
+    pub fn seed(&mut self, seed: u64) {
+        // Operations recorded so far draw from the old seed.
+        self.flush(Vec::new());
+        self.seed = seed;
+        self.streams = 0;
+    }
+
+    pub fn add_data(&mut self, id: TensorId, data: TensorData) {
+        if self.ended.is_some() {
+            return;
+        }
+        let preferred = Arc::new(self.entry_layout(&data));
+        self.live.insert(
+            id,
+            Live::Host {
+                data: Arc::new(data),
+                preferred,
+            },
+        );
+    }
+
+    /// Returns the layout in which data enters if nothing else decides.
+    fn entry_layout(&mut self, data: &TensorData) -> Layout {
+        let shape = data.shape.to_vec();
+        if let Some(seed) = self.options.fuzz_layouts {
+            self.fuzzed += 1;
+            return fuzz::random_layout(
+                &self.mesh,
+                &shape,
+                data.dtype,
+                seed.wrapping_add(self.fuzzed),
+            );
+        }
+        let mut layout = Layout::replicated(&shape);
+        if self.options.input == InputPolicy::Batch && !shape.is_empty() {
+            let axes: Vec<_> = self
+                .mesh
+                .axis_indices()
+                .filter(|&axis| self.mesh.role(axis) != AxisRole::Model)
+                .collect();
+            if !axes.is_empty() && shape[0] >= self.mesh.group_size(&axes) {
+                layout = Layout::sharded(&shape, 0, &axes);
+                layout.normalize(&self.mesh);
+            }
+        }
+        layout
+    }
+
+    pub fn read(&mut self, tensor: TensorIr) -> ReadTicket {
+        if let Some(Live::Host { data, .. }) = self.live.get(&tensor.id) {
+            let data = data.clone();
+            if tensor.status == TensorStatus::ReadWrite {
+                self.drop_tensor(tensor.id);
+            }
+            return ReadTicket::ready(Arc::unwrap_or_clone(data));
+        }
+        let ticket = self.flush(vec![tensor]);
+        match (ticket, &self.ended) {
+            (_, Some(fault)) => ReadTicket::failed(fault.clone()),
+            (Some(ticket), None) => ticket,
+            (None, None) => ReadTicket::failed(Fault::bug("a read closed no window")),
+        }
+    }
+
+    pub fn sync(&mut self) -> SyncTicket {
+        self.flush(Vec::new());
+        match (&self.ended, &self.runtime) {
+            (None, Some(runtime)) => runtime.sync(),
+            (Some(fault), _) => SyncTicket::failed(fault.clone()),
+            (None, None) => SyncTicket::failed(Fault::bug("a mesh without workers")),
+        }
+    }
+
+    /// Returns a rank's part of a placed tensor.
+    pub fn local(&mut self, id: TensorId, rank: Rank) -> LocalTicket<B> {
+        match (&self.ended, &self.runtime) {
+            (Some(fault), _) => LocalTicket::failed(fault.clone()),
+            (None, Some(runtime)) => runtime.local(id, rank),
+            (None, None) => LocalTicket::failed(Fault::bug("a mesh without workers")),
+        }
+    }
+
+    /// Hands the parts of a tensor to the ranks.
+    pub fn put(
+        &mut self,
+        id: TensorId,
+        parts: Vec<B::Handle>,
+        layout: &Layout,
+        dtype: DType,
+    ) -> Result<(), Fault> {
+        if let Some(fault) = &self.ended {
+            return Err(fault.clone());
+        }
+        let Some(runtime) = &self.runtime else {
+            return Err(Fault::bug("a mesh without workers"));
+        };
+        runtime.put(id, parts, layout, dtype);
+        self.live.insert(
+            id,
+            Live::Placed {
+                layout: Arc::new(layout.clone()),
+                tag: None,
+            },
+        );
+        Ok(())
+    }
+
+    /// Returns the layout that `tensor` has on the ranks, closing the window and placing it if need be.
+    pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
+        let mut tensor = tensor.clone();
+        tensor.status = TensorStatus::ReadOnly;
+        // A read places data that no operation has used; what it would answer is not needed.
+        let _ = self.flush(vec![tensor.clone()]);
+        match (&self.ended, self.live.get(&tensor.id)) {
+            (Some(fault), _) => Err(fault.clone()),
+            (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),
+            (None, _) => Err(Fault::unknown_tensor(tensor.id)),
+        }
+    }
+
+    pub fn stats(&mut self) -> RecorderStats {
+        RecorderStats {
+            cache: self.cache.stats(),
+            ..self.stats.clone()
+        }
+    }
+
+    pub fn runtime_stats(&mut self) -> Option<StatsTicket> {
+        self.flush(Vec::new());
+        self.runtime.as_ref().map(Runtime::stats)
+    }
+
+    /// Starts collecting what the plans of the following windows do.
+    pub fn explain(&mut self) {
+        self.flush(Vec::new());
+        self.explanation = Some(Explanation::new(self.mesh.to_string()));
+    }
+
+    /// Returns what was collected since [`Self::explain`].
+    pub fn explained(&mut self) -> Option<Explanation> {
+        self.flush(Vec::new());
+        self.explanation.take()
+    }
+
+    /// Plans the window and starts it. Errors end the mesh: later reads return them.
+    fn flush(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
+        if self.ended.is_some() || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty()) {
+            return None;
+        }
+        let capacity = self.log.len();
+        let ops = std::mem::replace(&mut self.log, Vec::with_capacity(capacity));
+        let dropped = std::mem::take(&mut self.dropped);
+        match self.run(ops, dropped, reads) {
+            Ok(ticket) => ticket,
+            Err(fault) => {
+                if let Some(runtime) = &self.runtime {
+                    runtime.poison(fault.clone());
+                }
+                self.end(fault);
+                None
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        ops: Vec<OperationIr>,
+        dropped: Vec<TensorId>,
+        reads: Vec<TensorIr>,
+    ) -> Result<Option<ReadTicket>, Fault> {
+        let start = Instant::now();
+        self.stats.ops += ops.len() as u64;
+        let mut host: Vec<(TensorId, Arc<TensorData>)> = Vec::new();
+        let live = &self.live;
+        let (window, bindings) =
+            canonicalize(ops, &dropped, &reads, |tensor| match live.get(&tensor.id) {
+                Some(Live::Placed { layout, tag }) => Ok(InputState::Placed {
+                    layout: layout.clone(),
+                    tag: tag.clone(),
+                }),
+                Some(Live::Host { data, preferred }) => {
+                    host.push((tensor.id, data.clone()));
+                    Ok(InputState::Host {
+                        preferred: preferred.clone(),
+                    })
+                }
+                None => Err(Fault::unknown_tensor(tensor.id)),
+            })?;
+        let ended: Vec<TensorId> = window
+            .inputs
+            .iter()
+            .filter(|input| window.dies[input.value as usize])
+            .map(|input| bindings.ids[input.value as usize])
+            .collect();
+        let host: Vec<HostValue> = window
+            .inputs
+            .iter()
+            .filter(|input| matches!(input.state, InputState::Host { .. }))
+            .zip(host)
+            .map(|(input, (_, data))| HostValue {
+                value: input.value,
+                data,
+            })
+            .collect();
+        let (plan, _fresh) = self
+            .cache
+            .get(window, &self.mesh, &self.plan_options)
+            .map_err(|error: PlanError| Fault::Plan(Arc::new(error)))?;
+        for id in &ended {
+            self.live.remove(id);
+        }
+        let mut forget = Vec::new();
+        for id in dropped {
+            if let Some(Live::Placed { .. }) = self.live.remove(&id) {
+                forget.push(id);
+            }
+        }
+        for output in &plan.outputs {
+            self.live.insert(
+                bindings.ids[output.value as usize],
+                Live::Placed {
+                    layout: output.layout.clone(),
+                    tag: output.tag.clone(),
+                },
+            );
+        }
+        if let Some(explanation) = &mut self.explanation {
+            explanation.add(&plan);
+        }
+        let streams = self.streams;
+        self.streams += plan.num_streams;
+        self.stats.plan_time += start.elapsed();
+        let Some(runtime) = &self.runtime else {
+            return Err(Fault::bug("a mesh without workers"));
+        };
+        let ticket = runtime.run(
+            &self.mesh,
+            &plan,
+            RunArgs {
+                ids: bindings.ids.into(),
+                scalars: bindings.scalars.into_iter().map(Into::into).collect(),
+                host: host.into(),
+                forget: forget.into(),
+                seed: self.seed,
+                streams,
+            },
+        );
+        Ok((!reads.is_empty()).then_some(ticket))
+    }
+}

@@ -1,0 +1,49 @@
+//! What a mesh did, and what its plans do.
+
+use std::time::Duration;
+
+use burn_ir::BackendIr;
+use burn_router::get_client;
+
+use super::{MeshChannel, MeshDevice};
+use crate::plan::cache::CacheStats;
+use crate::plan::explain::Explanation;
+use crate::run::RankStats;
+
+/// What a mesh did since it was made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MeshReport {
+    /// Windows, and how often their plan was known.
+    pub cache: CacheStats,
+    /// Time spent on planning, looking plans up included.
+    pub plan_time: Duration,
+    /// Operations recorded.
+    pub ops: u64,
+    /// Memory and traffic of the local ranks.
+    pub ranks: Vec<RankStats>,
+}
+
+pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
+    let client = get_client::<MeshChannel<B>>(device);
+    let (stats, answers) = {
+        let mut recorder = client.recorder();
+        (recorder.stats(), recorder.runtime_stats())
+    };
+    MeshReport {
+        cache: stats.cache,
+        plan_time: stats.plan_time,
+        ops: stats.ops,
+        ranks: answers.map(|ticket| ticket.wait()).unwrap_or_default(),
+    }
+}
+
+pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice) {
+    get_client::<MeshChannel<B>>(device).recorder().explain();
+}
+
+pub(crate) fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
+    get_client::<MeshChannel<B>>(device)
+        .recorder()
+        .explained()
+        .unwrap_or_default()
+}

@@ -1,0 +1,27 @@
+//! Products of matrices and of vectors.
+
+use super::OpRule;
+use super::builder::{Name, RuleBuilder, Tensors, dims_but};
+use crate::layout::ReduceOp;
+use burn_ir::CrossOpIr;
+
+/// Batched matrix product; batch dims broadcast.
+pub(super) fn matmul(tensors: &Tensors) -> OpRule {
+    RuleBuilder::notation(tensors, "... i k, ... k j -> ... i j")
+        .broadcast()
+        .contract(ReduceOp::Sum)
+        .linear()
+        .build()
+}
+
+/// Cross product: the three components stay together.
+pub(super) fn cross(tensors: &Tensors, op: &CrossOpIr) -> OpRule {
+    let names = |tensor| dims_but(tensor, op.dim, Name::Whole);
+    RuleBuilder::named(
+        tensors,
+        vec![names(&op.lhs), names(&op.rhs)],
+        vec![names(&op.out)],
+    )
+    .broadcast()
+    .build()
+}

@@ -1,0 +1,222 @@
+//! Between tensors of the inner backend and blocks of the communicator.
+//!
+//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. Other backends go through the host.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use burn_backend::{DType, Shape, TensorData};
+use burn_flex::{FlexTensor, Layout as FlexLayout};
+use burn_ir::{BackendIr, TensorHandle};
+use burn_std::Bytes;
+use rustc_hash::FxHashMap;
+
+use super::execute::{from_data, into_data};
+use super::Fault;
+use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Strided};
+use crate::mesh::Rank;
+use crate::plan::task::{CollectiveKind, CollectiveTask};
+
+/// Groups by their members; making one validates it, so it is done once.
+#[derive(Default)]
+pub(super) struct Groups(FxHashMap<Arc<[Rank]>, Group>);
+
+impl Groups {
+    fn get(&mut self, ranks: &Arc<[Rank]>) -> Result<Group, CommError> {
+        if let Some(group) = self.0.get(ranks) {
+            return Ok(group.clone());
+        }
+        let group = Group::new(ranks.to_vec())?;
+        self.0.insert(ranks.clone(), group.clone());
+        Ok(group)
+    }
+}
+
+/// Moves `value` out as a `T`, if that is what it is.
+fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
+    let mut value = Some(value);
+    match (&mut value as &mut dyn Any).downcast_mut::<Option<T>>() {
+        Some(found) => Ok(found.take().expect("put in above")),
+        None => Err(value.take().expect("put in above, not taken")),
+    }
+}
+
+/// A handle as the Flex tensor it is, or unchanged.
+fn to_flex<B: BackendIr>(
+    handle: B::Handle,
+    shape: &[usize],
+    dtype: DType,
+) -> Result<FlexTensor, B::Handle> {
+    let shape = Shape::from(shape.to_vec());
+    let tensor = TensorHandle { handle, shape };
+    if dtype.is_float() {
+        downcast(B::float_tensor(tensor)).map_err(B::float_tensor_handle)
+    } else if dtype.is_bool() {
+        downcast(B::bool_tensor(tensor)).map_err(B::bool_tensor_handle)
+    } else {
+        downcast(B::int_tensor(tensor)).map_err(B::int_tensor_handle)
+    }
+}
+
+fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Option<B::Handle> {
+    if dtype.is_float() {
+        downcast(tensor).ok().map(B::float_tensor_handle)
+    } else if dtype.is_bool() {
+        downcast(tensor).ok().map(B::bool_tensor_handle)
+    } else {
+        downcast(tensor).ok().map(B::int_tensor_handle)
+    }
+}
+
+/// Returns a tensor without the parts of a larger buffer that it does not show: what is kept between windows must not keep more than itself.
+pub(super) fn compact<B: BackendIr>(handle: B::Handle, shape: &[usize], dtype: DType) -> B::Handle {
+    if matches!(dtype, DType::QFloat(_)) {
+        return handle;
+    }
+    match to_flex::<B>(handle, shape, dtype) {
+        Ok(tensor) => {
+            let bytes = shape.iter().product::<usize>() * dtype.size();
+            let tensor = match tensor.bytes().len() > bytes {
+                true => FlexTensor::from_data(tensor.into_data()),
+                false => tensor,
+            };
+            from_flex::<B>(tensor, dtype).expect("it came from this backend")
+        }
+        Err(handle) => handle,
+    }
+}
+
+/// The content of a tensor as a block; `true` if the backend shares its buffers.
+fn block<B: BackendIr>(
+    handle: B::Handle,
+    shape: &[usize],
+    dtype: DType,
+) -> Result<(Block, bool), CollectiveError> {
+    match to_flex::<B>(handle, shape, dtype) {
+        Ok(tensor) => {
+            let bytes = shape.iter().product::<usize>() * dtype.size();
+            let tensor = match tensor.layout().is_contiguous() {
+                true => tensor,
+                false => tensor.to_contiguous(),
+            };
+            let start = tensor.layout().start_offset() * dtype.size();
+            Ok((Block::new(tensor.data_arc(), start..start + bytes)?, true))
+        }
+        Err(handle) => {
+            let data = burn_std::future::block_on(into_data::<B>(
+                handle,
+                Shape::from(shape.to_vec()),
+                dtype,
+            ))
+            .map_err(|error| CollectiveError::Backend(error.to_string()))?;
+            Ok((Block::from(data.bytes), false))
+        }
+    }
+}
+
+/// Why a collective failed on this rank.
+pub(super) enum CollectiveError {
+    /// The communicator says so.
+    Comm(CommError),
+    /// The backend could not hand over the tensor.
+    Backend(String),
+}
+
+impl From<CommError> for CollectiveError {
+    fn from(error: CommError) -> Self {
+        Self::Comm(error)
+    }
+}
+
+impl CollectiveError {
+    pub fn into_fault(self, rank: Rank, task: &CollectiveTask, path: Option<&Arc<str>>) -> Fault {
+        let path = path.cloned();
+        match self {
+            Self::Comm(source) => Fault::Collective {
+                rank,
+                path,
+                source: Arc::new(source),
+            },
+            Self::Backend(message) => Fault::Op {
+                rank,
+                op: task.kind.name().to_string(),
+                path,
+                message,
+            },
+        }
+    }
+}
+
+/// Runs a collective and returns this rank's result.
+pub(super) fn collective<B: BackendIr>(
+    task: &CollectiveTask,
+    input: B::Handle,
+    comm: &dyn Communicator,
+    groups: &mut Groups,
+    device: &B::Device,
+    label: Option<&Arc<str>>,
+) -> Result<B::Handle, CollectiveError> {
+    let elem = task.dtype.size();
+    let group = groups.get(&task.group)?;
+    let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
+    let outer: usize = task.from_view[..task.dim.min(task.from_view.len())].iter().product();
+    let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
+    let parts = || Strided {
+        outer,
+        mid_sizes: task.sizes.clone(),
+        inner_bytes: inner * elem,
+    };
+    let mut call = match task.kind {
+        CollectiveKind::AllGather => Call::all_gather(&group, task.dtype, parts(), block),
+        CollectiveKind::ReduceScatter => {
+            Call::reduce_scatter(&group, task.dtype, task.op, parts(), block)
+        }
+        CollectiveKind::AllReduce => Call::all_reduce(&group, task.dtype, task.op, block),
+        CollectiveKind::AllToAll => {
+            let mut shape = task.from_view.clone();
+            shape[task.to_dim] = task.to_sizes.iter().sum();
+            let pieces = AllToAll::Dims {
+                shape: shape.into(),
+                split: (task.dim, task.sizes.clone()),
+                concat: (task.to_dim, task.to_sizes.clone()),
+                elem_bytes: elem,
+            };
+            Call::all_to_all(&group, task.dtype, pieces, block)
+        }
+    };
+    if let Some(label) = label {
+        call = call.labelled(label.clone());
+    }
+    let bytes = comm.start(call)?.wait()?;
+    Ok(result::<B>(bytes, task, shared, device))
+}
+
+fn result<B: BackendIr>(
+    bytes: Arc<Bytes>,
+    task: &CollectiveTask,
+    shared: bool,
+    device: &B::Device,
+) -> B::Handle {
+    let shape = Shape::from(task.to_shape.clone());
+    if shared {
+        let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), task.dtype);
+        return from_flex::<B>(tensor, task.dtype).expect("it came from this backend");
+    }
+    let data = TensorData {
+        bytes: Arc::unwrap_or_clone(bytes),
+        shape,
+        dtype: task.dtype,
+    };
+    from_data::<B>(data, device)
+}
+
+/// Returns what the communicator counted: kind, calls, bytes received.
+pub(super) fn received(comm: &dyn Communicator) -> Vec<(&'static str, u64, u64)> {
+    let stats = comm.stats();
+    Kind::ALL
+        .iter()
+        .map(|&kind| (kind.name(), stats.get(kind)))
+        .filter(|(_, stats)| stats.calls > 0)
+        .map(|(name, stats)| (name, stats.calls, stats.bytes))
+        .collect()
+}

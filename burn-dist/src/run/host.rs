@@ -1,0 +1,109 @@
+//! Tensors on the host: parts cut out and put together by flat element ranges.
+
+use std::ops::Range;
+
+use burn_backend::TensorData;
+use burn_std::Bytes;
+
+use crate::layout::ReduceOp;
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::runs;
+use crate::plan::task::{ReadPlan, UploadTask};
+
+/// Puts the parts of a tensor together.
+pub(super) fn assemble(
+    plan: &ReadPlan,
+    mesh: &MeshShape,
+    mut parts: Vec<(Rank, TensorData)>,
+) -> TensorData {
+    if plan.senders.len() == 1
+        && let Some((_, mut data)) = parts.pop()
+    {
+        data.shape = plan.shape.clone().into();
+        return data;
+    }
+    let elem = plan.dtype.size();
+    let elements: usize = plan.shape.iter().product();
+    let mut whole = vec![0u8; elements * elem];
+    for (rank, part) in parts {
+        let bytes: &[u8] = &part.bytes;
+        let mut from = 0;
+        for run in runs(&plan.layout, mesh, rank).iter() {
+            let len = run.len() * elem;
+            whole[run.start * elem..run.end * elem].copy_from_slice(&bytes[from..from + len]);
+            from += len;
+        }
+    }
+    TensorData {
+        bytes: Bytes::from_bytes_vec(whole),
+        shape: plan.shape.clone().into(),
+        dtype: plan.dtype,
+    }
+}
+
+/// Cuts a rank's part out of a host tensor.
+pub(super) fn part(data: &TensorData, task: &UploadTask) -> TensorData {
+    let mut part = match &task.runs {
+        None => data.clone(),
+        Some(runs) => TensorData {
+            bytes: Bytes::from_bytes_vec(cut(&data.bytes, runs, task.dtype.size())),
+            shape: task.shape.clone().into(),
+            dtype: data.dtype,
+        },
+    };
+    part.shape = task.shape.clone().into();
+    if let Some((index, terms, op, seed)) = task.term {
+        part = term(part, index, terms, op, seed);
+    }
+    part
+}
+
+fn cut(bytes: &[u8], runs: &[Range<usize>], elem: usize) -> Vec<u8> {
+    let total: usize = runs.iter().map(Range::len).sum();
+    let mut part = Vec::with_capacity(total * elem);
+    for run in runs {
+        part.extend_from_slice(&bytes[run.start * elem..run.end * elem]);
+    }
+    part
+}
+
+/// Returns term `index` of `terms` that sum up to `data`, unlike each other so that mistakes do not cancel: small integers that are exact in every
+/// dtype, alternating in sign, and on the last rank what is missing.
+fn term(data: TensorData, index: usize, terms: usize, op: ReduceOp, seed: u64) -> TensorData {
+    debug_assert_eq!(op, ReduceOp::Sum, "fuzz layouts draw sums only");
+    let noise = |element: usize, term: usize| -> i64 {
+        let mut z = seed ^ ((element as u64) << 8) ^ (term as u64 + 1).wrapping_mul(0x9E37_79B9);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z ^= z >> 27;
+        (z % 7) as i64 - 3
+    };
+    let (shape, dtype) = (data.shape.clone(), data.dtype);
+    let value = |element: usize, x: f64| -> f64 {
+        if index + 1 < terms {
+            noise(element, index) as f64
+        } else {
+            x - (0..terms - 1).map(|t| noise(element, t) as f64).sum::<f64>()
+        }
+    };
+    if dtype.is_float() {
+        let values: Vec<f64> = data
+            .iter::<f64>()
+            .enumerate()
+            .map(|(element, x)| value(element, x))
+            .collect();
+        TensorData::new(values, shape).convert_dtype(dtype)
+    } else {
+        let values: Vec<i64> = data
+            .iter::<i64>()
+            .enumerate()
+            .map(|(element, x)| {
+                if index + 1 < terms {
+                    noise(element, index)
+                } else {
+                    x.wrapping_sub((0..terms - 1).map(|t| noise(element, t)).sum())
+                }
+            })
+            .collect();
+        TensorData::new(values, shape).convert_dtype(dtype)
+    }
+}

@@ -1,0 +1,402 @@
+//! From random words to samples of a distribution.
+
+use super::RandomError;
+use burn_backend::Element;
+use burn_std::{bf16, f16};
+use core::marker::PhantomData;
+
+/// Samples of a distribution, `PER` of them from the four words of one counter.
+pub(super) trait Draw<T, const PER: usize> {
+    /// Returns the samples of N counters: sample `s` of counter `n` is at `[s][n]`, from the words at `[w][n]`.
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; PER];
+}
+
+/// A float dtype: f32 is cast to it.
+pub(super) trait Float: Element {
+    fn of(value: f32) -> Self;
+    /// The largest value of the dtype below a finite `value`, as f32.
+    fn below(value: f32) -> f32;
+}
+
+impl Float for f32 {
+    #[inline]
+    fn of(value: f32) -> Self {
+        value
+    }
+    fn below(value: f32) -> f32 {
+        value.next_down()
+    }
+}
+
+impl Float for f64 {
+    #[inline]
+    fn of(value: f32) -> Self {
+        f64::from(value)
+    }
+    /// Samples are f32 before the cast.
+    fn below(value: f32) -> f32 {
+        value.next_down()
+    }
+}
+
+macro_rules! half_floats {
+    ($($float:ty)*) => {$(
+        impl Float for $float {
+            #[inline]
+            fn of(value: f32) -> Self {
+                <$float>::from_f32(value)
+            }
+            fn below(value: f32) -> f32 {
+                let rounded = <$float>::from_f32(value);
+                if rounded.to_f32() < value {
+                    rounded.to_f32()
+                } else {
+                    <$float>::from_bits(next_down(rounded.to_bits())).to_f32()
+                }
+            }
+        }
+    )*};
+}
+
+half_floats! { f16 bf16 }
+
+/// The bits of the next smaller value of a 16-bit float: sign and magnitude.
+fn next_down(bits: u16) -> u16 {
+    const SIGN: u16 = 0x8000;
+    match bits {
+        0 | SIGN => SIGN | 1,
+        bits if bits & SIGN == 0 => bits - 1,
+        bits => bits + 1,
+    }
+}
+
+/// An int dtype.
+pub(super) trait Int: Element + Copy {
+    /// Truncates towards zero, and to the range of the dtype.
+    fn of(value: f64) -> Self;
+    /// The distance to a larger value.
+    fn up_to(self, larger: Self) -> u64;
+    /// The value `distance` above `self`, which must exist.
+    fn plus(self, distance: u64) -> Self;
+    fn min() -> Self;
+    fn max() -> Self;
+}
+
+macro_rules! ints {
+    ($($int:ty)*) => {$(
+        impl Int for $int {
+            #[inline]
+            fn of(value: f64) -> Self { value as $int }
+            fn up_to(self, larger: Self) -> u64 { (larger as i128 - self as i128) as u64 }
+            // Modular: the distance may exceed the positive range of a signed dtype, the sum does not leave the dtype.
+            #[inline]
+            fn plus(self, distance: u64) -> Self { self.wrapping_add(distance as $int) }
+            fn min() -> Self { <$int>::MIN }
+            fn max() -> Self { <$int>::MAX }
+        }
+    )*};
+}
+
+ints! { i64 i32 i16 i8 u64 u32 u16 u8 }
+
+/// A uniform number in `[0, 1)`, a multiple of 2^-24.
+#[inline]
+fn unit(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / (1 << 24) as f32)
+}
+
+/// Uniform floats on `[low, high)`.
+pub(super) struct Uniform<T> {
+    low: f32,
+    width: f32,
+    /// The largest value of T below the upper bound: rounding must not reach it.
+    last: f32,
+    dtype: PhantomData<T>,
+}
+
+impl<T: Float> Uniform<T> {
+    pub(super) fn new(low: f64, high: f64) -> Result<Self, RandomError> {
+        let empty = RandomError::EmptyRange {
+            low,
+            high,
+            dtype: T::dtype(),
+        };
+        let (low, high) = (low as f32, high as f32);
+        let width = high - low;
+        // NaN and infinite bounds fail the comparisons.
+        let last = T::below(high);
+        if low < high && width.is_finite() && low <= last {
+            Ok(Self {
+                low,
+                width,
+                last,
+                dtype: PhantomData,
+            })
+        } else {
+            Err(empty)
+        }
+    }
+}
+
+impl<T: Float> Draw<T, 4> for Uniform<T> {
+    #[inline]
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
+        words
+            .map(|word| word.map(|word| T::of((self.low + self.width * unit(word)).min(self.last))))
+    }
+}
+
+/// One of two values, the second with a given probability.
+pub(super) struct Bernoulli<T> {
+    /// A word below this is a success; 2^32 for certainty.
+    threshold: u64,
+    values: [T; 2],
+}
+
+impl<T> Bernoulli<T> {
+    pub(super) fn new(probability: f64, failure: T, success: T) -> Result<Self, RandomError> {
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(RandomError::Probability { probability });
+        }
+        Ok(Self {
+            threshold: (probability * (1u64 << 32) as f64) as u64,
+            values: [failure, success],
+        })
+    }
+}
+
+impl<T: Copy> Draw<T, 4> for Bernoulli<T> {
+    #[inline]
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
+        let [failure, success] = self.values;
+        words.map(|word| {
+            word.map(|word| match u64::from(word) < self.threshold {
+                true => success,
+                false => failure,
+            })
+        })
+    }
+}
+
+/// Normal floats.
+pub(super) struct Normal<T> {
+    mean: f32,
+    std: f32,
+    dtype: PhantomData<T>,
+}
+
+impl<T> Normal<T> {
+    pub(super) fn new(mean: f64, std: f64) -> Result<Self, RandomError> {
+        if !(mean as f32).is_finite() || !(std as f32).is_finite() {
+            return Err(RandomError::NotFinite { mean, std });
+        }
+        Ok(Self {
+            mean: mean as f32,
+            std: std as f32,
+            dtype: PhantomData,
+        })
+    }
+}
+
+impl<T: Float> Draw<T, 4> for Normal<T> {
+    #[inline]
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
+        standard_normals(words).map(|lane| lane.map(|z| T::of(self.mean + self.std * z)))
+    }
+}
+
+/// Uniform ints on `[low, low + count)`.
+pub(super) struct IntUniform<T> {
+    low: T,
+    /// Zero stands for all 2^64.
+    count: u64,
+}
+
+impl<T: Int> IntUniform<T> {
+    /// Every value of the dtype.
+    pub(super) fn whole() -> Self {
+        Self {
+            low: T::min(),
+            count: T::min().up_to(T::max()).wrapping_add(1),
+        }
+    }
+
+    pub(super) fn new(low: f64, high: f64) -> Result<Self, RandomError> {
+        let (first, end) = (T::of(low), T::of(high));
+        if low < high && (high - low).is_finite() && first.up_to(end) > 0 {
+            Ok(Self {
+                low: first,
+                count: first.up_to(end),
+            })
+        } else {
+            Err(RandomError::EmptyRange {
+                low,
+                high,
+                dtype: T::dtype(),
+            })
+        }
+    }
+}
+
+impl<T: Int> Draw<T, 2> for IntUniform<T> {
+    /// Takes 64 bits per sample, so that the bias of scaling them down to `count` values is below `count / 2^64`.
+    #[inline]
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 2] {
+        core::array::from_fn(|sample| {
+            core::array::from_fn(|n| {
+                let (low, high) = (words[2 * sample][n], words[2 * sample + 1][n]);
+                let word = u64::from(low) | u64::from(high) << 32;
+                self.low.plus(match self.count {
+                    0 => word,
+                    count => ((u128::from(word) * u128::from(count)) >> 64) as u64,
+                })
+            })
+        })
+    }
+}
+
+/// Normal numbers, truncated to ints.
+pub(super) struct IntNormal<T>(Normal<T>);
+
+impl<T> IntNormal<T> {
+    pub(super) fn new(mean: f64, std: f64) -> Result<Self, RandomError> {
+        Normal::new(mean, std).map(Self)
+    }
+}
+
+impl<T: Int> Draw<T, 4> for IntNormal<T> {
+    #[inline]
+    fn draw<const N: usize>(&self, words: &[[u32; N]; 4]) -> [[T; N]; 4] {
+        let Self(Normal { mean, std, .. }) = self;
+        standard_normals(words).map(|lane| lane.map(|z| T::of(f64::from(mean + std * z))))
+    }
+}
+
+/// Four standard normal numbers per counter, by Box-Muller on its two pairs of words.
+#[inline]
+fn standard_normals<const N: usize>(words: &[[u32; N]; 4]) -> [[f32; N]; 4] {
+    let mut normals = [[0.0; N]; 4];
+    for pair in [0, 2] {
+        for n in 0..N {
+            // In (0, 1]: half a step up, so that the logarithm is finite. The largest |z| is sqrt(-2 ln 2^-33) = 6.8.
+            let u = words[pair][n] as f32 * STEP + 0.5 * STEP;
+            let radius = (-2.0 * ln(u)).sqrt();
+            let (sin, cos) = sin_cos_turn(words[pair + 1][n]);
+            normals[pair][n] = radius * cos;
+            normals[pair + 1][n] = radius * sin;
+        }
+    }
+    normals
+}
+
+/// 2^-32.
+const STEP: f32 = 1.0 / (1u64 << 32) as f32;
+
+/// The natural logarithm of a positive normal number, to about 1e-7 relative or absolute, by additions and
+/// multiplications only: the polynomial of the Cephes library.
+#[inline]
+fn ln(x: f32) -> f32 {
+    // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
+    let bits = x.to_bits() as i32 - 0x3f35_04f3;
+    let e = (bits >> 23) as f32;
+    let m = f32::from_bits(((bits & 0x007f_ffff) + 0x3f35_04f3) as u32);
+    let t = m - 1.0;
+    let square = t * t;
+    let mut p = 7.037_683_6e-2;
+    for coefficient in [
+        -1.151_461e-1,
+        1.167_699_9e-1,
+        -1.242_014_1e-1,
+        1.424_932_3e-1,
+        -1.666_805_8e-1,
+        2.000_071_5e-1,
+        -2.499_999_4e-1,
+        3.333_333e-1,
+    ] {
+        p = p * t + coefficient;
+    }
+    // ln 2 in two parts, of which the first is exact in e times itself.
+    let low = p * t * square - 2.121_944_4e-4 * e - 0.5 * square;
+    low + t + 0.693_359_4 * e
+}
+
+/// Sine and cosine of `word / 2^32` of a full turn, to about 1e-7, by additions and multiplications only: the
+/// polynomials of the Cephes library on an eighth of a turn to both sides.
+#[inline]
+fn sin_cos_turn(word: u32) -> (f32, f32) {
+    // The nearest quarter turn and the rest in [-1/8, 1/8) of a turn.
+    let quarter = word.wrapping_add(1 << 29) >> 30;
+    let rest = word.wrapping_sub(quarter << 30) as i32;
+    let x = rest as f32 * (core::f32::consts::TAU * STEP);
+    let square = x * x;
+    let sin =
+        ((-1.951_529_6e-4 * square + 8.332_161e-3) * square - 1.666_665_5e-1) * square * x + x;
+    let cos =
+        ((2.443_315_7e-5 * square - 1.388_731_6e-3) * square + 4.166_664_6e-2) * square * square
+            - 0.5 * square
+            + 1.0;
+    // Rotate: (sin, cos) -> (cos, -sin) per quarter turn.
+    let (s, c) = if quarter & 1 == 0 {
+        (sin, cos)
+    } else {
+        (cos, sin)
+    };
+    let sign = |negative: u32, value: f32| f32::from_bits(value.to_bits() ^ (negative << 31));
+    (
+        sign(quarter >> 1, s),
+        sign((quarter ^ (quarter >> 1)) & 1, c),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elementary_functions_agree_with_libm() {
+        for i in 0..100_000u32 {
+            let word = i.wrapping_mul(2_654_435_761);
+            let turn = f64::from(word) / 4_294_967_296.0 * core::f64::consts::TAU;
+            let (sin, cos) = sin_cos_turn(word);
+            assert!((f64::from(sin) - turn.sin()).abs() < 2e-7, "{word}");
+            assert!((f64::from(cos) - turn.cos()).abs() < 2e-7, "{word}");
+            let x = word as f32 * STEP + 0.5 * STEP;
+            let want = f64::from(x).ln();
+            assert!(
+                (f64::from(ln(x)) - want).abs() < 2e-7 * want.abs().max(1.0),
+                "{x}"
+            );
+        }
+        assert_eq!(ln(1.0), 0.0);
+    }
+
+    #[test]
+    fn uniform_stays_below_its_bound_in_every_dtype() {
+        fn largest<T: Float>(low: f64, high: f64) -> f64 {
+            let uniform = Uniform::<T>::new(low, high).unwrap();
+            let [[value], ..] = uniform.draw(&[[u32::MAX], [0], [0], [0]]);
+            value.elem::<f64>()
+        }
+        for (low, high) in [
+            (0.0, 1.0),
+            (-3.0, -1.0),
+            (-1.0, 0.0),
+            (2.0, 2.01),
+            (0.0, 1.003),
+        ] {
+            for largest in [
+                largest::<f32>(low, high),
+                largest::<f64>(low, high),
+                largest::<f16>(low, high),
+                largest::<bf16>(low, high),
+            ] {
+                assert!(largest < f64::from(high as f32), "{largest} of {high}");
+                assert!(largest >= low - (high - low), "{largest} of {low}");
+            }
+        }
+        assert_eq!(largest::<bf16>(0.0, 1.0), 1.0 - 1.0 / 256.0);
+        assert_eq!(largest::<f16>(0.0, 1.0), 1.0 - 1.0 / 2048.0);
+        // A bound that the dtype does not have: the value below it is near.
+        assert_eq!(largest::<bf16>(0.0, 1.003), 1.0);
+    }
+}

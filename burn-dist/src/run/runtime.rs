@@ -1,0 +1,278 @@
+//! The workers of one process: starting them, handing out plans, asking them things.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use burn_backend::{DType, Scalar, TensorData};
+use burn_ir::{BackendIr, TensorId};
+
+use super::worker::{Job, Run, Worker};
+use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
+use crate::comm::{LocalHub, LocalOptions};
+use crate::layout::Layout;
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::task::Plan;
+use crate::plan::window::ValueIndex;
+
+pub(crate) struct RuntimeOptions {
+    pub timeout: Duration,
+    pub dry_run: bool,
+}
+
+/// A host tensor that a window uses.
+#[derive(Clone)]
+pub(crate) struct HostValue {
+    pub value: ValueIndex,
+    pub data: Arc<TensorData>,
+}
+
+/// What one run of a plan is bound to.
+#[derive(Clone)]
+pub(crate) struct RunArgs {
+    /// Recorded id of each value.
+    pub ids: Arc<[TensorId]>,
+    /// Scalars by slot.
+    pub scalars: Arc<[Scalar]>,
+    /// Host tensors by value.
+    pub host: Arc<[HostValue]>,
+    /// Tensors that were dropped without being used.
+    pub forget: Arc<[TensorId]>,
+    /// Seed of random operations.
+    pub seed: u64,
+    /// Stream of the window's first random operation.
+    pub streams: u64,
+}
+
+/// Memory and traffic of one rank, in bytes of tensor contents.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankStats {
+    /// Which.
+    pub rank: u32,
+    /// Tensors that live between windows.
+    pub resident_bytes: u64,
+    /// The most that was alive at once.
+    pub peak_bytes: u64,
+    /// Parameters and optimizer state that rest in pieces, and everything else that lives between windows.
+    pub at_rest_bytes: u64,
+    /// Bytes received from other ranks, by kind of collective, as the communicator counted them.
+    pub received: Vec<(&'static str, u64, u64)>,
+    /// Time spent in tasks.
+    pub busy: Duration,
+}
+
+/// Answers of the workers, on their way.
+pub(crate) struct StatsTicket {
+    answers: Receiver<RankStats>,
+    asked: usize,
+}
+
+impl StatsTicket {
+    /// Waits for every local rank; in rank order.
+    pub fn wait(self) -> Vec<RankStats> {
+        let mut ranks: Vec<RankStats> = self.answers.iter().take(self.asked).collect();
+        ranks.sort_by_key(|rank| rank.rank);
+        ranks
+    }
+}
+
+/// First fault of the mesh, shared by all its workers.
+#[derive(Clone, Default)]
+pub(super) struct FaultCell(Arc<Mutex<Option<Fault>>>);
+
+impl FaultCell {
+    pub fn get(&self) -> Option<Fault> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Keeps `fault` if it is the first; returns the one that is kept.
+    pub fn set(&self, fault: Fault) -> Fault {
+        self.0
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .get_or_insert(fault)
+            .clone()
+    }
+}
+
+struct Handle<B: BackendIr> {
+    jobs: Sender<Job<B>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The local ranks of a mesh.
+pub(crate) struct Runtime<B: BackendIr> {
+    mesh: Arc<MeshShape>,
+    workers: Vec<Handle<B>>,
+    hub: Arc<LocalHub>,
+    fault: FaultCell,
+    dry_run: bool,
+    /// Windows handed out and not yet finished, to bound the queue.
+    in_flight: Arc<AtomicU64>,
+}
+
+impl<B: BackendIr> Runtime<B> {
+    pub fn new(
+        mesh: &MeshShape,
+        ranks: Vec<Rank>,
+        devices: Vec<B::Device>,
+        options: RuntimeOptions,
+    ) -> Self {
+        let mesh = Arc::new(mesh.clone());
+        let comms = LocalHub::connect(
+            mesh.num_ranks(),
+            LocalOptions {
+                timeout: options.timeout,
+                ..LocalOptions::default()
+            },
+        )
+        .expect("a mesh has at least one rank");
+        let hub = comms[0].hub().clone();
+        let fault = FaultCell::default();
+        let in_flight = Arc::new(AtomicU64::new(0));
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        // Kernels of one rank share the cores with those of the others.
+        let threads = (cores / ranks.len()).max(1);
+        let workers = match options.dry_run {
+            true => Vec::new(),
+            false => ranks
+                .iter()
+                .zip(devices)
+                .zip(comms)
+                .map(|((&rank, device), comm)| {
+                    let (jobs, queue) = channel();
+                    let fault = fault.clone();
+                    let in_flight = in_flight.clone();
+                    let thread = std::thread::Builder::new()
+                        .name(format!("rank {}", rank.0))
+                        .spawn(move || {
+                            Worker::new(rank, device, Box::new(comm), fault, in_flight).serve(queue, threads);
+                        })
+                        .expect("the system can start a thread per rank");
+                    Handle {
+                        jobs,
+                        thread: Some(thread),
+                    }
+                })
+                .collect(),
+        };
+        Self {
+            mesh,
+            workers,
+            hub,
+            fault,
+            dry_run: options.dry_run,
+            in_flight,
+        }
+    }
+
+    /// Hands a plan to the workers. The ticket is that of the first read, if there is one.
+    pub fn run(&self, _mesh: &MeshShape, plan: &Plan, args: RunArgs) -> ReadTicket {
+        if self.dry_run {
+            return match plan.reads.first() {
+                Some(read) => {
+                    let elements: usize = read.shape.iter().product();
+                    ReadTicket::ready(TensorData {
+                        bytes: burn_std::Bytes::from_bytes_vec(vec![
+                            0;
+                            elements * read.dtype.size()
+                        ]),
+                        shape: read.shape.clone().into(),
+                        dtype: read.dtype,
+                    })
+                }
+                None => ReadTicket::failed(Fault::bug("no read")),
+            };
+        }
+        let (parts, received) = channel();
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        for ((worker, rank_plan), memory) in
+            self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
+        {
+            let run = Run {
+                plan: rank_plan.clone(),
+                reads: plan
+                    .reads
+                    .iter()
+                    .map(|read| read.senders.clone())
+                    .collect(),
+                peak_bytes: memory.peak_bytes,
+                args: args.clone(),
+                parts: parts.clone(),
+            };
+            // A worker that has ended has left its fault behind; the read below reports it.
+            let _ = worker.jobs.send(Job::Run(Box::new(run)));
+        }
+        match plan.reads.first() {
+            Some(read) => ReadTicket::pending(received, read.clone(), self.mesh.clone()),
+            None => ReadTicket::failed(Fault::bug("no read")),
+        }
+    }
+
+    pub fn sync(&self) -> SyncTicket {
+        let (answer, answers) = channel();
+        for worker in &self.workers {
+            if worker.jobs.send(Job::Sync(answer.clone())).is_err() {
+                return SyncTicket::failed(
+                    self.fault.get().unwrap_or(Fault::bug("a worker has ended")),
+                );
+            }
+        }
+        SyncTicket::pending(answers, self.workers.len())
+    }
+
+    pub fn local(&self, id: TensorId, rank: Rank) -> LocalTicket<B> {
+        let (answer, answers) = channel();
+        match self.workers.get(rank.0 as usize) {
+            Some(worker) if worker.jobs.send(Job::Local(id, answer)).is_ok() => {
+                LocalTicket::pending(answers)
+            }
+            _ => LocalTicket::failed(self.fault.get().unwrap_or(Fault::bug("a worker has ended"))),
+        }
+    }
+
+    /// Hands each rank its part of a tensor that lives between windows.
+    pub fn put(&self, id: TensorId, parts: Vec<B::Handle>, layout: &Layout, dtype: DType) {
+        for (index, (worker, handle)) in self.workers.iter().zip(parts).enumerate() {
+            let local = layout.local_shape(&self.mesh, Rank(index as u32));
+            let bytes = (local.iter().product::<usize>() * dtype.size()) as u64;
+            // A worker that has ended has left its fault behind; the next read reports it.
+            let _ = worker.jobs.send(Job::Put(id, handle, bytes));
+        }
+    }
+
+    pub fn stats(&self) -> StatsTicket {
+        let (answer, answers) = channel();
+        let asked = self
+            .workers
+            .iter()
+            .filter(|worker| worker.jobs.send(Job::Stats(answer.clone())).is_ok())
+            .count();
+        StatsTicket { answers, asked }
+    }
+
+    /// Stops every rank with `fault`.
+    pub fn poison(&self, fault: Fault) {
+        let fault = self.fault.set(fault);
+        self.hub.abort(super::worker::stop(Rank(0), &fault));
+    }
+}
+
+impl<B: BackendIr> Drop for Runtime<B> {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            let (jobs, _) = channel();
+            // Closing the queue ends the worker once it has done what it was given.
+            worker.jobs = jobs;
+        }
+        for worker in &mut self.workers {
+            if let Some(thread) = worker.thread.take()
+                && thread.thread().id() != std::thread::current().id()
+            {
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Results that are on their way.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use burn_backend::TensorData;
+use burn_ir::BackendIr;
+
+use super::Fault;
+use super::host::assemble;
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::task::ReadPlan;
+
+/// The content of a tensor, on its way to the host.
+#[must_use]
+pub(crate) struct ReadTicket(Inner);
+
+enum Inner {
+    Done(Result<TensorData, Fault>),
+    Pending {
+        parts: Receiver<(Rank, Result<TensorData, Fault>)>,
+        plan: ReadPlan,
+        mesh: Arc<MeshShape>,
+    },
+}
+
+impl ReadTicket {
+    pub fn ready(data: TensorData) -> Self {
+        Self(Inner::Done(Ok(data)))
+    }
+
+    pub fn failed(fault: Fault) -> Self {
+        Self(Inner::Done(Err(fault)))
+    }
+
+    pub fn pending(
+        parts: Receiver<(Rank, Result<TensorData, Fault>)>,
+        plan: ReadPlan,
+        mesh: Arc<MeshShape>,
+    ) -> Self {
+        Self(Inner::Pending { parts, plan, mesh })
+    }
+
+    /// Waits for all parts and puts them together.
+    pub fn wait(self) -> Result<TensorData, Fault> {
+        match self.0 {
+            Inner::Done(result) => result,
+            Inner::Pending { parts, plan, mesh } => {
+                let mut received = Vec::with_capacity(plan.senders.len());
+                for _ in 0..plan.senders.len() {
+                    let (rank, part) = parts
+                        .recv()
+                        .map_err(|_| Fault::bug("a worker ended without an answer"))?;
+                    received.push((rank, part?));
+                }
+                Ok(assemble(&plan, &mesh, received))
+            }
+        }
+    }
+}
+
+/// The end of all work handed out so far.
+#[must_use]
+pub(crate) struct SyncTicket(Result<(Receiver<Result<(), Fault>>, usize), Fault>);
+
+impl SyncTicket {
+    pub fn failed(fault: Fault) -> Self {
+        Self(Err(fault))
+    }
+
+    pub fn pending(answers: Receiver<Result<(), Fault>>, ranks: usize) -> Self {
+        Self(Ok((answers, ranks)))
+    }
+
+    /// Waits for every local rank.
+    pub fn wait(self) -> Result<(), Fault> {
+        let (answers, ranks) = self.0?;
+        let mut first = Ok(());
+        for _ in 0..ranks {
+            let answer = answers
+                .recv()
+                .map_err(|_| Fault::bug("a worker ended without an answer"))?;
+            if first.is_ok() {
+                first = answer;
+            }
+        }
+        first
+    }
+}
+
+/// One rank's part of a tensor, on its way.
+#[must_use]
+pub(crate) struct LocalTicket<B: BackendIr>(Result<Receiver<Result<B::Handle, Fault>>, Fault>);
+
+impl<B: BackendIr> LocalTicket<B> {
+    pub fn failed(fault: Fault) -> Self {
+        Self(Err(fault))
+    }
+
+    pub fn pending(answer: Receiver<Result<B::Handle, Fault>>) -> Self {
+        Self(Ok(answer))
+    }
+
+    /// Waits for the rank.
+    pub fn wait(self) -> Result<B::Handle, Fault> {
+        self.0?
+            .recv()
+            .map_err(|_| Fault::bug("a worker ended without an answer"))?
+    }
+}

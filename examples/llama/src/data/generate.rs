@@ -1,0 +1,367 @@
+//! The generated instruction set: questions whose answers follow rules that a small model can learn in minutes.
+//!
+//! Every fact (the sum of these two numbers, the reverse of this list) belongs either to training or to the held-out
+//! questions, by a hash of the fact and the seed: no held-out fact is ever seen in training, in any wording.
+
+use std::collections::HashSet;
+
+use super::Example;
+use super::rng::{Rng, hash_text};
+
+/// One in this many facts is held out.
+const HELD_OUT_ONE_IN: u64 = 8;
+
+const NAMES: [&str; 12] = [
+    "Anna", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jack", "Kim", "Leo",
+];
+const COLOURS: [&str; 8] = [
+    "red", "blue", "green", "black", "white", "brown", "pink", "grey",
+];
+const THINGS: [&str; 16] = [
+    "kite", "drum", "book", "lamp", "coat", "boat", "ring", "cup", "hat", "bag", "key", "map",
+    "bell", "desk", "rope", "vase",
+];
+const CITIES: [&str; 10] = [
+    "Rome", "Oslo", "Paris", "Lima", "Cairo", "Tokyo", "Delhi", "Quito", "Bern", "Riga",
+];
+const ANIMALS: [&str; 16] = [
+    "cat", "dog", "fox", "owl", "bee", "cow", "hen", "pig", "rat", "ant", "bat", "elk", "emu",
+    "yak", "ape", "eel",
+];
+const DAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
+const MONTHS: [(&str, usize); 12] = [
+    ("January", 31),
+    ("February", 28),
+    ("March", 31),
+    ("April", 30),
+    ("May", 31),
+    ("June", 30),
+    ("July", 31),
+    ("August", 31),
+    ("September", 30),
+    ("October", 31),
+    ("November", 30),
+    ("December", 31),
+];
+/// Larger unit, smaller unit, how many of the smaller make one of the larger.
+const UNITS: [(&str, &str, usize); 6] = [
+    ("metres", "centimetres", 100),
+    ("kilometres", "metres", 1000),
+    ("kilograms", "grams", 1000),
+    ("litres", "millilitres", 1000),
+    ("centimetres", "millimetres", 10),
+    ("dollars", "cents", 100),
+];
+
+/// Of six training facts two are sums or differences, which take longest to learn.
+const TRAINING_KINDS: [usize; 6] = [0, 1, 0, 2, 3, 4];
+
+/// The families of questions, as reports name them.
+pub const KINDS: [&str; 5] = ["arithmetic", "dates", "units", "lists", "texts"];
+
+/// A fact and its wordings.
+struct Fact {
+    kind: &'static str,
+    /// What decides whether the fact is held out: the same for all its wordings.
+    key: String,
+    prompt: String,
+    response: String,
+    /// The same fact as a sentence, for the base model.
+    statement: String,
+}
+
+/// The data of a run without files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generated {
+    /// Sentences that state training facts, for the base model.
+    pub statements: Vec<String>,
+    /// Questions and answers about training facts.
+    pub train: Vec<Example>,
+    /// Questions about facts that appear nowhere in training, evenly over [`KINDS`].
+    pub held_out: Vec<Example>,
+}
+
+/// Generates `num_train` statements and questions and `num_held_out` unseen questions; equal seeds give equal data.
+pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> Generated {
+    let mut rng = Rng::new(seed, 1);
+    let mut statements = Vec::with_capacity(num_train);
+    let mut train = Vec::with_capacity(num_train);
+    let mut held_out = Vec::with_capacity(num_held_out);
+    let mut asked = HashSet::new();
+    while held_out.len() < num_held_out {
+        let fact = fact(held_out.len() % KINDS.len(), &mut rng);
+        if is_held_out(&fact, seed) && asked.insert(fact.prompt.clone()) {
+            held_out.push(example(fact));
+        }
+    }
+    while train.len() < num_train {
+        let fact = fact(TRAINING_KINDS[train.len() % TRAINING_KINDS.len()], &mut rng);
+        if !is_held_out(&fact, seed) {
+            statements.push(fact.statement.clone());
+            train.push(example(fact));
+        }
+    }
+    Generated {
+        statements,
+        train,
+        held_out,
+    }
+}
+
+fn is_held_out(fact: &Fact, seed: u64) -> bool {
+    hash_text(&fact.key, seed).is_multiple_of(HELD_OUT_ONE_IN)
+}
+
+fn example(fact: Fact) -> Example {
+    Example {
+        kind: Some(fact.kind),
+        prompt: fact.prompt,
+        response: fact.response,
+    }
+}
+
+fn fact(kind: usize, rng: &mut Rng) -> Fact {
+    let (key, prompt, response, statement) = match kind {
+        0 => arithmetic(rng),
+        1 => date(rng),
+        2 => units(rng),
+        3 => list(rng),
+        _ => text(rng),
+    };
+    Fact {
+        kind: KINDS[kind],
+        key,
+        prompt,
+        response,
+        statement,
+    }
+}
+
+/// Key, prompt, response, statement.
+type Words = (String, String, String, String);
+
+fn arithmetic(rng: &mut Rng) -> Words {
+    let (a, b) = (rng.below(100), rng.below(10));
+    let (sign, word, result) = match a.checked_sub(b) {
+        Some(difference) if rng.below(2) == 0 => ('-', "minus", difference),
+        _ => ('+', "plus", a + b),
+    };
+    let sentence = format!("{a} {word} {b} is {result}.");
+    (
+        format!("{a}{sign}{b}"),
+        format!("What is {a} {word} {b}?"),
+        sentence.clone(),
+        sentence,
+    )
+}
+
+fn date(rng: &mut Rng) -> Words {
+    if rng.below(4) == 0 {
+        let (today, name) = (rng.below(7), rng.pick(&NAMES));
+        let (when, other) = match rng.below(2) {
+            0 => ("tomorrow", DAYS[(today + 1) % 7]),
+            _ => ("yesterday", DAYS[(today + 6) % 7]),
+        };
+        let today = DAYS[today];
+        return (
+            format!("{today} {when} {name}"),
+            format!("{name} says today is {today}. What day is {when}?"),
+            format!("{when} is {other}."),
+            format!("{name} says today is {today}. {when} is {other}."),
+        );
+    }
+    let month = rng.below(12);
+    let (name, num_days) = MONTHS[month];
+    let day = 1 + rng.below(num_days);
+    let (next, after) = if day == num_days {
+        (MONTHS[(month + 1) % 12].0, 1)
+    } else {
+        (name, day + 1)
+    };
+    let sentence = format!("{name} {day} comes before {next} {after}.");
+    (
+        format!("{name} {day}"),
+        format!("What date comes after {name} {day}?"),
+        sentence.clone(),
+        sentence,
+    )
+}
+
+fn units(rng: &mut Rng) -> Words {
+    let (large, small, factor) = UNITS[rng.below(UNITS.len())];
+    let n = 2 + rng.below(98);
+    let sentence = format!("{n} {large} are {} {small}.", n * factor);
+    (
+        format!("{n} {large}"),
+        format!("How many {small} are {n} {large}?"),
+        sentence.clone(),
+        sentence,
+    )
+}
+
+fn list(rng: &mut Rng) -> Words {
+    let num_items = 3 + rng.below(2);
+    let mut digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let mut animals = ANIMALS;
+    let of_digits = rng.below(2) == 0;
+    let items = if of_digits {
+        rng.shuffle(&mut digits);
+        &digits[..num_items]
+    } else {
+        rng.shuffle(&mut animals);
+        &animals[..num_items]
+    };
+    let mut sorted = items.to_vec();
+    sorted.sort_unstable();
+    let reversed: Vec<&str> = items.iter().rev().copied().collect();
+    let (task, answer) = match rng.below(if of_digits { 5 } else { 3 }) {
+        0 => ("Reverse", reversed.join(" ")),
+        1 => ("First of", items[0].to_string()),
+        2 => ("Last of", items[num_items - 1].to_string()),
+        3 => ("Sort", sorted.join(" ")),
+        _ => ("Largest of", sorted[num_items - 1].to_string()),
+    };
+    let given = items.join(" ");
+    // Keyed by the list, so that a held-out list is new to every task.
+    (
+        given.clone(),
+        format!("{task}: {given}"),
+        answer.clone(),
+        format!("{task}: {given} is {answer}"),
+    )
+}
+
+fn text(rng: &mut Rng) -> Words {
+    let (mut names, mut things, mut cities) = (NAMES, THINGS, CITIES);
+    rng.shuffle(&mut names);
+    rng.shuffle(&mut things);
+    rng.shuffle(&mut cities);
+    let asked = rng.below(2);
+    let (name, thing) = (names[asked], things[asked]);
+    let colours = [rng.pick(&COLOURS), rng.pick(&COLOURS)];
+    let (facts, question): ([String; 2], String) = match rng.below(3) {
+        0 => (
+            [0, 1].map(|i| format!("{} lives in {}", names[i], cities[i])),
+            format!("Where does {name} live?"),
+        ),
+        1 => (
+            [0, 1].map(|i| format!("{} has a {} {}", names[i], colours[i], things[i])),
+            format!("What does {name} have?"),
+        ),
+        _ => (
+            [0, 1].map(|i| format!("the {} is {}", things[i], colours[i])),
+            format!("What colour is the {thing}?"),
+        ),
+    };
+    let story = format!("{} and {}.", facts[0], facts[1]);
+    let answer = format!("{}.", facts[asked]);
+    (
+        story.clone(),
+        format!("{story} {question}"),
+        answer.clone(),
+        format!("{story} {answer}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_seeds_give_equal_data_and_others_do_not() {
+        assert_eq!(generate(7, 500, 50), generate(7, 500, 50));
+        assert_ne!(generate(7, 500, 50), generate(8, 500, 50));
+    }
+
+    #[test]
+    fn held_out_questions_appear_nowhere_in_training() {
+        let data = generate(3, 20_000, 200);
+        let trained: HashSet<&str> = data
+            .train
+            .iter()
+            .map(|example| example.prompt.as_str())
+            .collect();
+        assert_eq!(data.held_out.len(), 200);
+        for example in &data.held_out {
+            assert!(
+                !trained.contains(example.prompt.as_str()),
+                "{}",
+                example.prompt
+            );
+        }
+        // The fact behind an unseen sum is not stated either.
+        let stated: HashSet<&str> = data.statements.iter().map(String::as_str).collect();
+        for example in data
+            .held_out
+            .iter()
+            .filter(|example| example.kind == Some("arithmetic"))
+        {
+            assert!(
+                !stated.contains(example.response.as_str()),
+                "{}",
+                example.response
+            );
+        }
+    }
+
+    #[test]
+    fn held_out_questions_are_distinct_and_cover_every_kind() {
+        let data = generate(0, 100, 100);
+        let distinct: HashSet<&str> = data
+            .held_out
+            .iter()
+            .map(|example| example.prompt.as_str())
+            .collect();
+        assert_eq!(distinct.len(), 100);
+        for kind in KINDS {
+            assert_eq!(
+                data.held_out
+                    .iter()
+                    .filter(|example| example.kind == Some(kind))
+                    .count(),
+                20,
+                "{kind}"
+            );
+        }
+    }
+
+    #[test]
+    fn answers_follow_from_the_questions() {
+        for example in generate(5, 3000, 0).train {
+            let words: Vec<&str> = example
+                .prompt
+                .trim_end_matches(['?', '.'])
+                .split(' ')
+                .collect();
+            let number = |i: usize| words[i].parse::<usize>().expect("a number");
+            let expected = match words.as_slice() {
+                ["What", "is", a, "plus", b] => {
+                    format!("{a} plus {b} is {}.", number(2) + number(4))
+                }
+                ["What", "is", a, "minus", b] => {
+                    format!("{a} minus {b} is {}.", number(2) - number(4))
+                }
+                ["Reverse:", items @ ..] => {
+                    items.iter().rev().copied().collect::<Vec<_>>().join(" ")
+                }
+                ["Last", "of:", .., last] => (*last).to_string(),
+                ["How", "many", "grams", "are", _, "kilograms"] => {
+                    format!("{0} kilograms are {0}000 grams.", number(4))
+                }
+                ["What", "date", .., "December", "31"] => {
+                    "December 31 comes before January 1.".to_string()
+                }
+                _ => continue,
+            };
+            assert_eq!(example.response, expected, "{}", example.prompt);
+        }
+    }
+}

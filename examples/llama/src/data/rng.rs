@@ -1,0 +1,67 @@
+/// A small deterministic generator (SplitMix64): the data must not depend on the machine or on a crate's version.
+///
+/// # Source
+/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+#[derive(Debug, Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// Starts the sequence of `seed`; `stream` keeps uses of one seed apart.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut rng = Self(seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        rng.next_u64();
+        rng
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    /// A number below `bound`.
+    ///
+    /// # Panics
+    /// If `bound` is 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        assert!(bound > 0, "nothing lies below 0");
+        // The high half of the product: uniform to within bound / 2^64.
+        ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
+    }
+
+    /// A number in `[0, 1)`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of `items`.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
+        items[self.below(items.len())]
+    }
+
+    /// Puts `items` in random order (Fisher-Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Hashes text, the same on every machine (FNV-1a, mixed).
+pub fn hash_text(text: &str, seed: u64) -> u64 {
+    let fnv = text
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325 ^ mix(seed), |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        });
+    mix(fnv)
+}

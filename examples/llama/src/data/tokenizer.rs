@@ -1,0 +1,346 @@
+//! Text to token ids: a byte-level BPE trained on the data at hand, or the `tokenizer.json` of a checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::{AddedToken, Tokenizer};
+
+use super::Example;
+
+const USER: &str = "<|user|>";
+const ASSISTANT: &str = "<|assistant|>";
+const END: &str = "<|end|>";
+
+/// A tokenizer that cannot be made, read or used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The file cannot be read or understood.
+    #[error("cannot read the tokenizer {}: {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the tokenizer {}: {reason}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Training on the given text failed.
+    #[error("cannot train a tokenizer: {0}")]
+    Train(String),
+    /// Text or ids that the tokenizer cannot take.
+    #[error("the tokenizer failed: {0}")]
+    Use(String),
+    /// Nothing tells where an answer ends.
+    #[error(
+        "the tokenizer has no token that ends an answer: none of {tried:?} is in its vocabulary, \
+         and config.json names no eos_token_id"
+    )]
+    NoEnd {
+        /// The tokens that were looked for.
+        tried: Vec<&'static str>,
+    },
+}
+
+/// How a question and an answer become one text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialogue {
+    /// Our own marks, of tokenizers trained here.
+    Marks,
+    /// The headers of Llama 3's instruction-tuned checkpoints.
+    Llama3,
+    /// Plain text, for base checkpoints.
+    Plain,
+}
+
+/// An example as token ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The question's ids, then the answer's.
+    pub ids: Vec<u32>,
+    /// Where the answer begins in `ids`; 0 for plain text, all of which is to be learnt.
+    pub answer_from: usize,
+}
+
+/// Text to ids and back, with the form of a dialogue.
+#[derive(Debug, Clone)]
+pub struct Text {
+    tokenizer: Tokenizer,
+    dialogue: Dialogue,
+    begin: Option<u32>,
+    end: u32,
+}
+
+impl Text {
+    /// Trains a byte-level BPE of at most `vocab` tokens; every digit stays a token, so that numbers have structure.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Train`] if `vocab` cannot hold the 256 bytes and the marks.
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        vocab: usize,
+    ) -> Result<Self, TokenizerError> {
+        let marks = [USER, ASSISTANT, END];
+        let smallest = 256 + marks.len();
+        if vocab < smallest {
+            return Err(TokenizerError::Train(format!(
+                "a vocabulary of {vocab} is below {smallest}: 256 bytes and 3 marks"
+            )));
+        }
+        let train = |error: tokenizers::Error| TokenizerError::Train(error.to_string());
+        let bytes = ByteLevel::new(false, true, true);
+        let mut tokenizer = Tokenizer::new(BPE::default());
+        tokenizer
+            .with_pre_tokenizer(Some(Sequence::new(vec![
+                PreTokenizerWrapper::Digits(Digits::new(true)),
+                PreTokenizerWrapper::ByteLevel(bytes),
+            ])))
+            .with_decoder(Some(bytes));
+        let mut trainer: TrainerWrapper = BpeTrainerBuilder::new()
+            .show_progress(false)
+            .vocab_size(vocab)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(marks.map(|mark| AddedToken::from(mark, true)).to_vec())
+            .build()
+            .into();
+        // The leading space is the one that `encode` puts before a question and an answer.
+        tokenizer
+            .train(&mut trainer, texts.map(|text| format!(" {text}")))
+            .map_err(train)?;
+        Self::new(tokenizer, None)
+    }
+
+    /// Reads a `tokenizer.json`; `eos` is the id that ends an answer if the tokenizer has no token known for it.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Read`]; [`TokenizerError::NoEnd`].
+    pub fn read(path: &Path, eos: Option<u32>) -> Result<Self, TokenizerError> {
+        let tokenizer = Tokenizer::from_file(path).map_err(|error| TokenizerError::Read {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        })?;
+        Self::new(tokenizer, eos)
+    }
+
+    /// Writes a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Write`].
+    pub fn write(&self, path: &Path) -> Result<(), TokenizerError> {
+        self.tokenizer
+            .save(path, false)
+            .map_err(|error| TokenizerError::Write {
+                path: path.to_path_buf(),
+                reason: error.to_string(),
+            })
+    }
+
+    fn new(tokenizer: Tokenizer, eos: Option<u32>) -> Result<Self, TokenizerError> {
+        let id = |token| tokenizer.token_to_id(token);
+        let (dialogue, tried): (_, &[&'static str]) =
+            if id(USER).is_some() && id(ASSISTANT).is_some() {
+                (Dialogue::Marks, &[END])
+            } else if id("<|start_header_id|>").is_some() && id("<|eot_id|>").is_some() {
+                (Dialogue::Llama3, &["<|eot_id|>"])
+            } else {
+                (
+                    Dialogue::Plain,
+                    &["<|end_of_text|>", "</s>", "<|endoftext|>"],
+                )
+            };
+        let end = tried
+            .iter()
+            .find_map(|token| id(token))
+            .or(eos)
+            .ok_or_else(|| TokenizerError::NoEnd {
+                tried: tried.to_vec(),
+            })?;
+        let begin = ["<|begin_of_text|>", "<s>"].into_iter().find_map(id);
+        Ok(Self {
+            tokenizer,
+            dialogue,
+            begin,
+            end,
+        })
+    }
+
+    /// The number of ids, marks included.
+    pub fn vocab(&self) -> usize {
+        self.tokenizer.get_vocab_size(true)
+    }
+
+    /// The id that ends an answer, which also fills unused positions.
+    pub fn end(&self) -> u32 {
+        self.end
+    }
+
+    fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let encoding = self
+            .tokenizer
+            .encode(text, false)
+            .map_err(|error| TokenizerError::Use(error.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The ids of a question, up to where the answer begins.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Use`].
+    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, TokenizerError> {
+        // A space before the first word makes it the same token there as within a sentence.
+        let ids = self.ids(&match self.dialogue {
+            Dialogue::Marks => format!("{USER} {prompt}{ASSISTANT}"),
+            Dialogue::Llama3 => format!(
+                "<|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>\
+                 <|start_header_id|>assistant<|end_header_id|>\n\n"
+            ),
+            Dialogue::Plain => format!("Question: {prompt}\nAnswer:"),
+        })?;
+        Ok(self.begin.into_iter().chain(ids).collect())
+    }
+
+    /// The ids of a question and its answer.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Use`].
+    pub fn encode_example(&self, example: &Example) -> Result<Encoded, TokenizerError> {
+        let mut ids = self.encode_prompt(&example.prompt)?;
+        let answer_from = ids.len();
+        let space = if self.dialogue == Dialogue::Llama3 {
+            ""
+        } else {
+            " "
+        };
+        ids.extend(self.ids(&format!("{space}{}", example.response))?);
+        ids.push(self.end);
+        Ok(Encoded { ids, answer_from })
+    }
+
+    /// The ids of a text that is learnt as a whole.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Use`].
+    pub fn encode_text(&self, text: &str) -> Result<Encoded, TokenizerError> {
+        let ids = self.ids(&format!(" {text}"))?;
+        Ok(Encoded {
+            ids: self
+                .begin
+                .into_iter()
+                .chain(ids)
+                .chain([self.end])
+                .collect(),
+            answer_from: 0,
+        })
+    }
+
+    /// The text of an answer's ids, without marks and outer spaces.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Use`].
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        let text = self
+            .tokenizer
+            .decode(ids, true)
+            .map_err(|error| TokenizerError::Use(error.to_string()))?;
+        Ok(text.trim().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::generate::generate;
+
+    fn text() -> Text {
+        let data = generate(1, 2000, 0);
+        Text::train(data.statements.iter().map(String::as_str), 1024).unwrap()
+    }
+
+    #[test]
+    fn any_text_survives_the_round_trip() {
+        let text = text();
+        for sample in [
+            "47 plus 5 is 52.",
+            "Reverse: cat dog",
+            "naïve — 日本語 \u{1F980}",
+            "a  b",
+        ] {
+            let ids = text.encode_text(sample).unwrap().ids;
+            assert_eq!(text.decode(&ids).unwrap(), sample);
+        }
+        assert!(text.vocab() <= 1024);
+    }
+
+    #[test]
+    fn digits_are_tokens_and_common_words_are_one() {
+        let text = text();
+        let encode = |sample: &str| text.encode_text(sample).unwrap().ids.len();
+        assert_eq!(encode("7") + 2, encode("789"));
+        assert_eq!(encode("plus"), 2, "the word and the end");
+    }
+
+    #[test]
+    fn the_answer_begins_after_the_question() {
+        let text = text();
+        let example = Example {
+            kind: None,
+            prompt: "What is 4 plus 5?".into(),
+            response: "9".into(),
+        };
+        let encoded = text.encode_example(&example).unwrap();
+        assert_eq!(
+            encoded.ids[..encoded.answer_from],
+            text.encode_prompt(&example.prompt).unwrap()
+        );
+        assert_eq!(
+            text.decode(&encoded.ids[encoded.answer_from..]).unwrap(),
+            "9"
+        );
+        assert_eq!(encoded.ids.last(), Some(&text.end()));
+    }
+
+    #[test]
+    fn training_is_deterministic_and_a_written_tokenizer_reads_the_same() {
+        let (a, b) = (text(), text());
+        let sample = "Anna has a red kite and Ben has a blue drum.";
+        assert_eq!(
+            a.encode_text(sample).unwrap(),
+            b.encode_text(sample).unwrap()
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        a.write(&path).unwrap();
+        let read = Text::read(&path, None).unwrap();
+        assert_eq!(
+            a.encode_text(sample).unwrap(),
+            read.encode_text(sample).unwrap()
+        );
+        assert_eq!(read.dialogue, Dialogue::Marks);
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        std::fs::write(&path, "{}").unwrap();
+        let error = Text::read(&path, None).unwrap_err().to_string();
+        assert!(error.contains("tokenizer.json"), "{error}");
+        let error = Text::train(["a"].into_iter(), 100).unwrap_err().to_string();
+        assert!(
+            error.contains("a vocabulary of 100 is below 259"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! Answers from a model: greedy or sampled, one token at a time for many questions at once.
+
+use anyhow::Context;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+
+use crate::data::Example;
+use crate::data::rng::Rng;
+use crate::data::tokenizer::Text;
+use crate::model::Llama;
+
+/// How answers are made.
+#[derive(Debug, Clone)]
+pub struct Decoding {
+    /// 0 takes the likeliest token; higher values draw more freely.
+    pub temperature: f64,
+    /// An answer has at most this many tokens.
+    pub max_new_tokens: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// Rows decoded together.
+const ROWS: usize = 64;
+/// Rows are padded to a multiple of this many positions, so that few shapes occur.
+const SEQ_STEP: usize = 16;
+
+/// Answers every question.
+///
+/// Each token runs the whole prefix again: there is no cache of keys and values.
+///
+/// # Errors
+/// If the tokenizer or the device fails.
+pub fn answer<B: Backend>(
+    model: &Llama<B>,
+    text: &Text,
+    prompts: &[&str],
+    decoding: &Decoding,
+    device: &B::Device,
+) -> anyhow::Result<Vec<String>> {
+    let mut rng = Rng::new(decoding.seed, 3);
+    let mut answers = Vec::with_capacity(prompts.len());
+    for prompts in prompts.chunks(ROWS) {
+        let rows: Vec<Vec<u32>> = prompts
+            .iter()
+            .map(|prompt| text.encode_prompt(prompt))
+            .collect::<Result<_, _>>()?;
+        for ids in decode(model, rows, text.end(), decoding, &mut rng, device)? {
+            answers.push(text.decode(&ids)?);
+        }
+    }
+    Ok(answers)
+}
+
+/// Extends every row until its end token; returns the new ids without it.
+fn decode<B: Backend>(
+    model: &Llama<B>,
+    mut rows: Vec<Vec<u32>>,
+    end: u32,
+    decoding: &Decoding,
+    rng: &mut Rng,
+    device: &B::Device,
+) -> anyhow::Result<Vec<Vec<u32>>> {
+    let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
+    let longest = prompt_lens.iter().max().copied().unwrap_or(0);
+    let seq = (longest + decoding.max_new_tokens).next_multiple_of(SEQ_STEP);
+    let mut ended = vec![false; rows.len()];
+    for _ in 0..decoding.max_new_tokens {
+        let next = next_tokens(model, &rows, seq, end, decoding.temperature, rng, device)?;
+        for ((row, ended), id) in rows.iter_mut().zip(&mut ended).zip(next) {
+            *ended |= id == end;
+            if !*ended {
+                row.push(id);
+            }
+        }
+        if ended.iter().all(|ended| *ended) {
+            break;
+        }
+    }
+    Ok(rows
+        .into_iter()
+        .zip(prompt_lens)
+        .map(|(row, prompt)| row[prompt..].to_vec())
+        .collect())
+}
+
+/// The token after each row.
+fn next_tokens<B: Backend>(
+    model: &Llama<B>,
+    rows: &[Vec<u32>],
+    seq: usize,
+    pad: u32,
+    temperature: f64,
+    rng: &mut Rng,
+    device: &B::Device,
+) -> anyhow::Result<Vec<u32>> {
+    // Positions after a row's end are padding, which the causal mask hides from it.
+    let padded = |row: &Vec<u32>| -> Vec<i32> {
+        row.iter()
+            .copied()
+            .chain(std::iter::repeat(pad))
+            .take(seq)
+            .map(|id| id as i32)
+            .collect()
+    };
+    let tokens: Vec<i32> = rows.iter().flat_map(padded).collect();
+    let last: Vec<i32> = rows.iter().map(|row| row.len() as i32 - 1).collect();
+    let tokens_bs =
+        Tensor::<B, 2, Int>::from_data(TensorData::new(tokens, [rows.len(), seq]), device);
+    let last_b11 =
+        Tensor::<B, 3, Int>::from_data(TensorData::new(last, [rows.len(), 1, 1]), device);
+
+    let hidden_bsd = model.hidden(tokens_bs);
+    let [b, _, d] = hidden_bsd.dims();
+    let logits_b1v = model.logits(hidden_bsd.gather(1, last_b11.expand([b, 1, d])));
+    if temperature <= 0.0 {
+        let ids = logits_b1v
+            .argmax(2)
+            .try_into_data()
+            .context("cannot read the next tokens")?;
+        return Ok(ids.iter::<i64>().map(|id| id as u32).collect());
+    }
+    let [_, _, vocab] = logits_b1v.dims();
+    let logits = logits_b1v
+        .try_into_data()
+        .context("cannot read the logits")?;
+    let logits: Vec<f32> = logits.iter::<f32>().collect();
+    Ok(logits
+        .chunks(vocab)
+        .map(|logits| draw(logits, temperature, rng))
+        .collect())
+}
+
+/// Draws an id with probability proportional to `exp(logit / temperature)`.
+fn draw(logits: &[f32], temperature: f64, rng: &mut Rng) -> u32 {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weight = |logit: &f32| (f64::from(logit - highest) / temperature).exp();
+    let mut left = rng.unit() * logits.iter().map(weight).sum::<f64>();
+    for (id, logit) in logits.iter().enumerate() {
+        left -= weight(logit);
+        if left < 0.0 {
+            return id as u32;
+        }
+    }
+    // Rounding may leave a sliver: it belongs to the last id.
+    logits.len() as u32 - 1
+}
+
+/// A question with what the model said.
+#[derive(Debug, Clone)]
+pub struct Answered<'a> {
+    /// The question and the right answer.
+    pub example: &'a Example,
+    /// The model's answer.
+    pub said: String,
+}
+
+impl Answered<'_> {
+    /// Whether the answer is right to the letter, outer spaces aside.
+    pub fn right(&self) -> bool {
+        self.said == self.example.response.trim()
+    }
+}
+
+/// Asks every question and keeps the answers; greedy, with room for the longest right answer.
+///
+/// # Errors
+/// As [`answer`].
+pub fn ask<'a, B: Backend>(
+    model: &Llama<B>,
+    text: &Text,
+    questions: &'a [Example],
+    device: &B::Device,
+) -> anyhow::Result<Vec<Answered<'a>>> {
+    let prompts: Vec<&str> = questions
+        .iter()
+        .map(|example| example.prompt.as_str())
+        .collect();
+    let mut max_new_tokens = 1;
+    for example in questions {
+        let encoded = text.encode_example(example)?;
+        max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.answer_from);
+    }
+    let decoding = Decoding {
+        temperature: 0.0,
+        max_new_tokens,
+        seed: 0,
+    };
+    let said = answer(model, text, &prompts, &decoding, device)?;
+    Ok(questions
+        .iter()
+        .zip(said)
+        .map(|(example, said)| Answered { example, said })
+        .collect())
+}
+
+/// Share of the answers that are right.
+pub fn exact_match(answers: &[Answered<'_>]) -> Option<f64> {
+    let right = answers.iter().filter(|answer| answer.right()).count();
+    (!answers.is_empty()).then(|| right as f64 / answers.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LlamaConfig;
+    use burn::backend::flex::{Flex, FlexDevice};
+
+    #[test]
+    fn greedy_answers_do_not_depend_on_the_other_rows_or_on_padding() {
+        let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+        let decoding = Decoding {
+            temperature: 0.0,
+            max_new_tokens: 6,
+            seed: 0,
+        };
+        let decode = |rows: Vec<Vec<u32>>| {
+            decode(
+                &model,
+                rows,
+                63,
+                &decoding,
+                &mut Rng::new(0, 0),
+                &FlexDevice,
+            )
+            .unwrap()
+        };
+        let (short, long) = (vec![1, 2, 3], (0..20).collect::<Vec<u32>>());
+        let together = decode(vec![short.clone(), long.clone()]);
+        assert_eq!(together[0], decode(vec![short])[0]);
+        assert_eq!(together[1], decode(vec![long])[0]);
+        assert!(
+            together
+                .iter()
+                .all(|ids| ids.len() <= 6 && !ids.contains(&63))
+        );
+    }
+
+    #[test]
+    fn draws_follow_the_temperature() {
+        let logits = [0.0, 2.0, 1.0];
+        let share = |temperature| {
+            let mut rng = Rng::new(1, 1);
+            (0..4000)
+                .filter(|_| draw(&logits, temperature, &mut rng) == 1)
+                .count() as f64
+                / 4000.0
+        };
+        let expected = 2.0_f64.exp() / (1.0 + 2.0_f64.exp() + 1.0_f64.exp());
+        assert!((share(1.0) - expected).abs() < 0.03, "{}", share(1.0));
+        assert!(share(0.05) > 0.999);
+        assert!((share(100.0) - 1.0 / 3.0).abs() < 0.03);
+    }
+}

@@ -1,0 +1,334 @@
+use burn::module::Initializer;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::tensor::backend::Backend;
+use thiserror::Error;
+
+use super::{Attention, Block, FeedForward, Llama, RopeConfig};
+
+/// The named shapes of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Size {
+    /// 0.7M parameters: learns the generated task in a minute or two on two cores.
+    #[value(name = "tiny")]
+    Tiny,
+    /// dim 256, 4 layers, 8 heads, 4 kv heads, vocabulary 2048; seq 256, batch 8.
+    #[value(name = "S")]
+    S,
+    /// dim 512, 8 layers, 8 heads, 4 kv heads, vocabulary 8192; seq 512, batch 4.
+    #[value(name = "M")]
+    M,
+    /// Llama 3.2 1B.
+    #[value(name = "1b")]
+    B1,
+    /// Llama 3.1 8B.
+    #[value(name = "8b")]
+    B8,
+    /// Llama 3.1 70B.
+    #[value(name = "70b")]
+    B70,
+    /// Llama 3.1 405B.
+    #[value(name = "405b")]
+    B405,
+}
+
+impl Size {
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Size::Tiny => "tiny",
+            Size::S => "S",
+            Size::M => "M",
+            Size::B1 => "1b",
+            Size::B8 => "8b",
+            Size::B70 => "70b",
+            Size::B405 => "405b",
+        }
+    }
+
+    /// The shape with this name.
+    pub fn config(self) -> LlamaConfig {
+        let small = |dim, layers, heads, kv_heads, vocab| LlamaConfig {
+            dim,
+            num_layers: layers,
+            num_heads: heads,
+            num_kv_heads: kv_heads,
+            hidden_dim: swiglu_hidden(dim, 256),
+            vocab,
+            rope: RopeConfig {
+                theta: 500_000.0,
+                scaling: None,
+            },
+            norm_eps: 1e-5,
+        };
+        let published = |dim, layers, heads, hidden_dim| LlamaConfig {
+            hidden_dim,
+            ..small(dim, layers, heads, 8, 128_256)
+        };
+        match self {
+            Size::Tiny => LlamaConfig {
+                hidden_dim: 384,
+                ..small(128, 4, 4, 2, 1024)
+            },
+            Size::S => small(256, 4, 8, 4, 2048),
+            Size::M => small(512, 8, 8, 4, 8192),
+            Size::B1 => published(2048, 16, 32, 8192),
+            Size::B8 => published(4096, 32, 32, 14_336),
+            Size::B70 => published(8192, 80, 64, 28_672),
+            Size::B405 => published(16_384, 126, 128, 53_248),
+        }
+    }
+
+    /// Sequence length and global batch of a training step when the command line names none.
+    pub fn default_seq_and_batch(self) -> (usize, usize) {
+        match self {
+            Size::Tiny => (48, 48),
+            Size::S => (256, 8),
+            Size::M => (512, 4),
+            Size::B1 | Size::B8 | Size::B70 | Size::B405 => (8192, 8),
+        }
+    }
+}
+
+/// Returns two thirds of four times `dim`, rounded up to a multiple of `multiple_of`.
+fn swiglu_hidden(dim: usize, multiple_of: usize) -> usize {
+    (2 * 4 * dim / 3).next_multiple_of(multiple_of)
+}
+
+/// A shape that is no Llama.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The heads do not fill the width.
+    #[error("dim {dim} is not a multiple of {heads} heads: choose a head count that divides it")]
+    HeadsDoNotDivideDim {
+        /// The model width.
+        dim: usize,
+        /// The number of query heads.
+        heads: usize,
+    },
+    /// Query heads cannot be grouped.
+    #[error(
+        "{heads} heads cannot share {kv_heads} key/value heads: choose kv heads that divide the heads"
+    )]
+    KvHeadsDoNotDivideHeads {
+        /// The number of query heads.
+        heads: usize,
+        /// The number of key/value heads.
+        kv_heads: usize,
+    },
+    /// Rotary positions turn pairs.
+    #[error("the head width {head_dim} is odd: rotary positions need pairs of elements")]
+    OddHead {
+        /// The width of one head.
+        head_dim: usize,
+    },
+    /// A size is zero.
+    #[error("{what} is 0: every size of a model must be at least 1")]
+    Zero {
+        /// Which one.
+        what: &'static str,
+    },
+}
+
+/// The shape of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LlamaConfig {
+    /// Model width.
+    pub dim: usize,
+    /// Number of blocks.
+    pub num_layers: usize,
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key/value heads; each serves `num_heads / num_kv_heads` query heads.
+    pub num_kv_heads: usize,
+    /// Width inside the feed-forward layer.
+    pub hidden_dim: usize,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// Rotary positions.
+    pub rope: RopeConfig,
+    /// Added to the mean square before its root.
+    pub norm_eps: f64,
+}
+
+impl LlamaConfig {
+    /// Elements of one head.
+    pub fn head_dim(&self) -> usize {
+        self.dim / self.num_heads
+    }
+
+    /// Number of parameters.
+    pub fn num_params(&self) -> usize {
+        let kv_dim = self.num_kv_heads * self.head_dim();
+        let attention = 2 * self.dim * self.dim + 2 * self.dim * kv_dim;
+        let block = attention + 3 * self.dim * self.hidden_dim + 2 * self.dim;
+        2 * self.vocab * self.dim + self.num_layers * block + self.dim
+    }
+
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the sizes at fault.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let sizes = [
+            ("dim", self.dim),
+            ("the number of layers", self.num_layers),
+            ("the number of heads", self.num_heads),
+            ("the number of kv heads", self.num_kv_heads),
+            ("the feed-forward width", self.hidden_dim),
+            ("the vocabulary", self.vocab),
+        ];
+        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+            return Err(ConfigError::Zero { what });
+        }
+        if !self.dim.is_multiple_of(self.num_heads) {
+            return Err(ConfigError::HeadsDoNotDivideDim {
+                dim: self.dim,
+                heads: self.num_heads,
+            });
+        }
+        if !self.num_heads.is_multiple_of(self.num_kv_heads) {
+            return Err(ConfigError::KvHeadsDoNotDivideHeads {
+                heads: self.num_heads,
+                kv_heads: self.num_kv_heads,
+            });
+        }
+        if !self.head_dim().is_multiple_of(2) {
+            return Err(ConfigError::OddHead {
+                head_dim: self.head_dim(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Builds the model with lazy parameters: nothing is allocated before its first use.
+    ///
+    /// Normal embedding; 0.02 for the matrices that read the residual, less with depth for those that write to it;
+    /// `dim^-0.5` for the output. torchtitan's initialisation, without its truncation at two deviations and more.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Llama<B> {
+        let normal = |std| Initializer::Normal { mean: 0.0, std };
+        let linear = |d_input, d_output, std| -> Linear<B> {
+            LinearConfig::new(d_input, d_output)
+                .with_bias(false)
+                .with_initializer(normal(std))
+                .init(device)
+        };
+        let norm = || -> RmsNorm<B> {
+            RmsNormConfig::new(self.dim)
+                .with_epsilon(self.norm_eps)
+                .init(device)
+        };
+        let kv_dim = self.num_kv_heads * self.head_dim();
+        let layers = (0..self.num_layers)
+            .map(|layer| {
+                let deep = 0.02 / (2.0 * (layer + 1) as f64).sqrt();
+                Block {
+                    attention_norm: norm(),
+                    attention: Attention {
+                        wq: linear(self.dim, self.dim, 0.02),
+                        wk: linear(self.dim, kv_dim, 0.02),
+                        wv: linear(self.dim, kv_dim, 0.02),
+                        wo: linear(self.dim, self.dim, deep),
+                        num_heads: self.num_heads,
+                        num_kv_heads: self.num_kv_heads,
+                        head_dim: self.head_dim(),
+                    },
+                    ffn_norm: norm(),
+                    feed_forward: FeedForward {
+                        w1: linear(self.dim, self.hidden_dim, 0.02),
+                        w2: linear(self.hidden_dim, self.dim, deep),
+                        w3: linear(self.dim, self.hidden_dim, deep),
+                    },
+                }
+            })
+            .collect();
+        let tok_embeddings: Embedding<B> = EmbeddingConfig::new(self.vocab, self.dim)
+            .with_initializer(normal(1.0))
+            .init(device);
+        Llama {
+            tok_embeddings,
+            layers,
+            norm: norm(),
+            output: linear(self.dim, self.vocab, (self.dim as f64).powf(-0.5)),
+            head_dim: self.head_dim(),
+            rope: self.rope.clone(),
+        }
+    }
+
+    /// A model small enough for tests.
+    #[cfg(test)]
+    pub fn test() -> Self {
+        Self {
+            dim: 16,
+            num_layers: 2,
+            num_heads: 4,
+            num_kv_heads: 2,
+            hidden_dim: 32,
+            vocab: 64,
+            ..Size::Tiny.config()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_sizes_have_the_published_counts() {
+        // The embedding counts twice: 1B ties it, we do not.
+        for (size, billions) in [
+            (Size::B8, 8.03),
+            (Size::B70, 70.55),
+            (Size::B405, 405.85),
+            (Size::B1, 1.50),
+        ] {
+            let params = size.config().num_params() as f64 / 1e9;
+            assert!(
+                (params - billions).abs() < 0.01,
+                "{}: {params}",
+                size.name()
+            );
+        }
+        assert_eq!(Size::S.config().hidden_dim, 768);
+        assert_eq!(Size::M.config().hidden_dim, 1536);
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_refused() {
+        let base = Size::S.config();
+        assert_eq!(base.validate(), Ok(()));
+        assert_eq!(
+            LlamaConfig {
+                num_heads: 7,
+                ..base.clone()
+            }
+            .validate(),
+            Err(ConfigError::HeadsDoNotDivideDim { dim: 256, heads: 7 })
+        );
+        assert_eq!(
+            LlamaConfig {
+                num_kv_heads: 3,
+                ..base.clone()
+            }
+            .validate(),
+            Err(ConfigError::KvHeadsDoNotDivideHeads {
+                heads: 8,
+                kv_heads: 3
+            })
+        );
+        assert_eq!(
+            LlamaConfig {
+                dim: 24,
+                ..base.clone()
+            }
+            .validate(),
+            Err(ConfigError::OddHead { head_dim: 3 })
+        );
+        assert_eq!(
+            LlamaConfig { vocab: 0, ..base }.validate(),
+            Err(ConfigError::Zero {
+                what: "the vocabulary"
+            })
+        );
+    }
+}

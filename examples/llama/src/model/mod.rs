@@ -1,0 +1,147 @@
+//! A Llama-3-style decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
+//!
+//! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases, embedding and output untied.
+//!
+//! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
+//! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
+
+mod attention;
+mod block;
+mod config;
+mod feed_forward;
+mod rope;
+
+pub use attention::Attention;
+pub use block::Block;
+pub use config::{ConfigError, LlamaConfig, Size};
+pub use feed_forward::FeedForward;
+pub use rope::{Rope, RopeConfig, RopeScaling};
+
+use burn_dist::Parallelize;
+use burn::module::Module;
+use burn::nn::{Embedding, Linear, RmsNorm};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Bool, Int, Tensor};
+
+/// What every block needs besides its input: the rotary tables and the causal mask of one sequence length.
+#[derive(Debug, Clone)]
+pub struct Positions<B: Backend> {
+    /// Rotary tables.
+    pub rope: Rope<B>,
+    /// `[s, s]`, true where a query may not look: at the keys after it.
+    pub causal_ss: Tensor<B, 2, Bool>,
+}
+
+/// The whole decoder, from token ids to logits.
+#[derive(Module, Debug, Parallelize)]
+pub struct Llama<B: Backend> {
+    // The residual stream is split over the sequence from here on: sequence parallel.
+    #[parallel(vocab, output = "[-, {tp}, -]")]
+    tok_embeddings: Embedding<B>,
+    layers: Vec<Block<B>>,
+    #[parallel(sequence)]
+    norm: RmsNorm<B>,
+    // The logits stay split over the vocabulary: loss parallel.
+    #[parallel(vocab)]
+    output: Linear<B>,
+    head_dim: usize,
+    #[module(skip)]
+    rope: RopeConfig,
+}
+
+impl<B: Backend> Llama<B> {
+    /// Builds the constants that every block shares for sequences of `seq` tokens.
+    pub fn positions(&self, seq: usize, device: &B::Device) -> Positions<B> {
+        Positions {
+            rope: Rope::new(seq, self.head_dim, &self.rope, device),
+            causal_ss: Tensor::<B, 2, Bool>::tril_mask([seq, seq], 0, device),
+        }
+    }
+
+    /// Returns the normalised output of the last block.
+    ///
+    /// # Shapes
+    /// `tokens`: `[b, s]`; output: `[b, s, d]`.
+    pub fn hidden(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let [_, seq] = tokens_bs.dims();
+        let positions = self.positions(seq, &tokens_bs.device());
+        let mut x_bsd = self.tok_embeddings.forward(tokens_bs);
+        for layer in &self.layers {
+            x_bsd = layer.forward(x_bsd, &positions);
+        }
+        self.norm.forward(x_bsd)
+    }
+
+    /// Returns the logits for hidden states.
+    ///
+    /// # Shapes
+    /// `hidden`: `[b, s, d]`; output: `[b, s, v]`.
+    pub fn logits(&self, hidden_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [b, s, d] = hidden_bsd.dims();
+        let logits_tv = self.output.forward(hidden_bsd.reshape([b * s, d]));
+        let [_, v] = logits_tv.dims();
+        logits_tv.reshape([b, s, v])
+    }
+
+    /// Returns the logits for token ids.
+    ///
+    /// # Shapes
+    /// `tokens`: `[b, s]`; output: `[b, s, v]`.
+    pub fn forward(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.logits(self.hidden(tokens_bs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::backend::flex::{Flex, FlexDevice};
+    use burn::tensor::TensorData;
+
+    fn tokens(data: [i64; 6]) -> Tensor<Flex, 2, Int> {
+        Tensor::from_data(TensorData::new(data.to_vec(), [1, 6]), &FlexDevice)
+    }
+
+    #[test]
+    fn a_later_token_does_not_change_an_earlier_logit() {
+        let config = LlamaConfig {
+            vocab: 16,
+            ..LlamaConfig::test()
+        };
+        let model = config.init::<Flex>(&FlexDevice);
+        let a = model
+            .forward(tokens([1, 2, 3, 4, 5, 6]))
+            .slice([0..1, 0..5]);
+        let b = model
+            .forward(tokens([1, 2, 3, 4, 5, 9]))
+            .slice([0..1, 0..5]);
+        a.into_data().assert_eq(&b.into_data(), true);
+        let c = model
+            .forward(tokens([1, 2, 3, 4, 5, 9]))
+            .slice([0..1, 5..6]);
+        let d = model
+            .forward(tokens([1, 2, 7, 4, 5, 9]))
+            .slice([0..1, 5..6]);
+        assert_ne!(
+            c.into_data(),
+            d.into_data(),
+            "an earlier token must change a later logit"
+        );
+    }
+
+    #[test]
+    fn nothing_is_allocated_before_use() {
+        let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+        assert!(!model.output.weight.is_initialized());
+        assert!(!model.tok_embeddings.weight.is_initialized());
+    }
+
+    #[test]
+    fn the_count_of_parameters_is_what_the_model_holds() {
+        let config = LlamaConfig::test();
+        assert_eq!(
+            config.num_params(),
+            config.init::<Flex>(&FlexDevice).num_params()
+        );
+    }
+}

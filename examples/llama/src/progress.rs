@@ -1,0 +1,118 @@
+//! The progress of a training phase: a bar on a terminal, a line now and then elsewhere.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::{RankMemory, bytes_text, count_text};
+
+/// Lines written over a phase where there is no terminal to draw on.
+const PLAIN_LINES: usize = 10;
+
+/// Shows loss, speed and memory of one phase.
+#[derive(Debug)]
+pub struct Progress {
+    name: &'static str,
+    steps: usize,
+    bar: Option<ProgressBar>,
+    quiet: bool,
+}
+
+impl Progress {
+    /// Starts the display of a phase of `steps` steps.
+    pub fn new(name: &'static str, steps: usize) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(
+                "{prefix:>9} {bar:24.cyan/blue} {pos}/{len} {msg} {elapsed}<{eta}",
+            )
+            .expect("the template is constant and well formed")
+            .progress_chars("━╸─");
+            ProgressBar::new(steps as u64)
+                .with_style(style)
+                .with_prefix(name)
+        });
+        Self {
+            name,
+            steps,
+            bar,
+            quiet: false,
+        }
+    }
+
+    /// A display that shows nothing.
+    #[cfg(test)]
+    pub fn quiet() -> Self {
+        Self {
+            name: "",
+            steps: 0,
+            bar: None,
+            quiet: true,
+        }
+    }
+
+    /// Shows that `done` steps are done.
+    pub fn step(&self, done: usize, loss: f32, tokens_per_second: f64, memory: &[RankMemory]) {
+        if self.quiet {
+            return;
+        }
+        let message = message(loss, tokens_per_second, memory);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(message);
+                bar.set_position(done as u64);
+            }
+            None if done == self.steps || done.is_multiple_of(self.steps.div_ceil(PLAIN_LINES)) => {
+                eprintln!("{:>9} {done:>5}/{} {message}", self.name, self.steps);
+            }
+            None => {}
+        }
+    }
+
+    /// Leaves the last state on the screen.
+    pub fn finish(&self, interrupted: bool) {
+        if let Some(bar) = &self.bar {
+            bar.abandon();
+        }
+        if interrupted && !self.quiet {
+            eprintln!("{:>9} interrupted: leaving after this step", self.name);
+        }
+    }
+}
+
+fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory]) -> String {
+    let mut message = format!(
+        "loss {loss:.4}  {} tokens/s",
+        count_text(tokens_per_second as u64)
+    );
+    if !memory.is_empty() {
+        // The largest rank decides whether a model fits; the spread shows whether the layout is even.
+        let peaks = memory.iter().map(|rank| rank.peak_bytes);
+        let (low, high) = (peaks.clone().min().unwrap_or(0), peaks.max().unwrap_or(0));
+        let per = if memory.len() == 1 { "" } else { "/rank" };
+        if low == high {
+            message += &format!("  {}{per}", bytes_text(high));
+        } else {
+            message += &format!("  {}..{}{per}", bytes_text(low), bytes_text(high));
+        }
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_shows_the_range_over_ranks() {
+        let rank = |rank, peak_bytes| RankMemory {
+            rank,
+            peak_bytes,
+            at_rest_bytes: 0,
+        };
+        assert_eq!(message(1.25, 12_345.6, &[]), "loss 1.2500  12,345 tokens/s");
+        let even = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 1 << 20)]);
+        assert_eq!(even, "loss 1.2500  5 tokens/s  1.0 MiB/rank");
+        let uneven = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 3 << 19)]);
+        assert_eq!(uneven, "loss 1.2500  5 tokens/s  1.0 MiB..1.5 MiB/rank");
+    }
+}

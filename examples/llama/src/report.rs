@@ -1,0 +1,158 @@
+//! What a run leaves behind as JSON.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+/// Memory of one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RankMemory {
+    /// The rank.
+    pub rank: usize,
+    /// The most it held at once.
+    pub peak_bytes: u64,
+    /// What it holds of parameters and optimizer state between steps.
+    pub at_rest_bytes: u64,
+}
+
+/// Collectives of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// How many.
+    pub count: u64,
+    /// Bytes that all ranks received.
+    pub bytes: u64,
+}
+
+/// The planner's work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PlanStats {
+    /// Windows of ops that were run.
+    pub windows: u64,
+    /// Those whose plan was known.
+    pub hits: u64,
+    /// Those that had to be planned.
+    pub misses: u64,
+    /// Time spent planning.
+    pub plan_ms: f64,
+}
+
+/// The record of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// `pretrain`, `finetune`.
+    pub command: &'static str,
+    /// Number of ranks.
+    pub world_size: usize,
+    /// The mesh as text.
+    pub mesh: String,
+    /// The size's name, or the model's folder.
+    pub size: String,
+    /// The seed.
+    pub seed: u64,
+    /// Number of parameters.
+    pub num_params: usize,
+    /// Positions of all rows of a step, padding included.
+    pub tokens_per_step: usize,
+    /// Whether Ctrl-C ended the run early.
+    pub interrupted: bool,
+    /// Losses of the base model's steps, where `finetune` trained one.
+    pub pretrain_losses: Vec<f32>,
+    /// Loss of each step.
+    pub losses: Vec<f32>,
+    /// Tokens of a step over the median step time after warm-up.
+    pub tokens_per_second: Option<f64>,
+    /// Median step time after warm-up.
+    pub step_ms_median: Option<f64>,
+    /// Memory per rank; empty where the backend does not count.
+    pub ranks: Vec<RankMemory>,
+    /// Collectives of the last step, by kind.
+    pub collectives: BTreeMap<String, Traffic>,
+    /// The planner's work over the whole run.
+    pub plan: PlanStats,
+    /// Share of the unseen questions answered right before fine-tuning.
+    pub exact_match_before: Option<f64>,
+    /// Share of the unseen questions answered right.
+    pub exact_match: Option<f64>,
+}
+
+/// Writes JSON, indented, with a line end.
+///
+/// # Errors
+/// If the file cannot be written; the message names it.
+pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(value).context("the report has no JSON form")?;
+    std::fs::write(path, text + "\n")
+        .with_context(|| format!("cannot write the report {}", path.display()))
+}
+
+/// The median; `None` of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// A byte count for people: `34.1 MiB`.
+pub fn bytes_text(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" {
+                format!("{bytes} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+/// A count for people: `128,256`.
+pub fn count_text(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(bytes_text(512), "512 B");
+        assert_eq!(bytes_text(35_756_442), "34.1 MiB");
+        assert_eq!(bytes_text(16 << 40), "16.0 TiB");
+        assert_eq!(count_text(128_256), "128,256");
+        assert_eq!(count_text(12), "12");
+        assert_eq!(count_text(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_names_its_file() {
+        let error = write_json(Path::new("/nonexistent/report.json"), &1).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/report.json"));
+    }
+}

@@ -1,0 +1,352 @@
+//! The training loop of `pretrain` and `finetune`: plain Burn, with no word about ranks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer, adaptor::OptimizerAdaptor};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, Int, Tensor};
+
+use crate::data::batch::{Batch, BatchSource};
+use crate::mesh::Mesh;
+use crate::model::Llama;
+use crate::progress::Progress;
+use crate::report::{Traffic, median};
+
+/// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
+const WARM_UP_STEPS: usize = 3;
+
+/// A learning rate that rises linearly, then falls along half a cosine to a tenth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Schedule {
+    /// The highest rate.
+    pub peak: f64,
+    /// Steps of the rise.
+    pub warm_up: usize,
+    /// Steps in all.
+    pub steps: usize,
+}
+
+impl Schedule {
+    /// A rise over the first twentieth of `steps`.
+    pub fn new(peak: f64, steps: usize) -> Self {
+        Self {
+            peak,
+            warm_up: steps.div_ceil(20),
+            steps,
+        }
+    }
+
+    /// The rate of a step, counted from 0.
+    pub fn at(&self, step: usize) -> f64 {
+        if step < self.warm_up {
+            return self.peak * (step + 1) as f64 / self.warm_up as f64;
+        }
+        let falling = (self.steps - self.warm_up).max(1) as f64;
+        let progress = ((step - self.warm_up) as f64 / falling).min(1.0);
+        let floor = 0.1;
+        self.peak * (floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
+    }
+}
+
+/// What a phase of training left behind.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Loss of each step.
+    pub losses: Vec<f32>,
+    /// Wall time of each step, from the batch to the loss on the host.
+    pub step_ms: Vec<f64>,
+    /// Positions of a step's rows.
+    pub tokens_per_step: usize,
+    /// Collectives of the last step.
+    pub collectives: BTreeMap<String, Traffic>,
+    /// Whether the phase was stopped before its last step.
+    pub interrupted: bool,
+}
+
+impl Trace {
+    /// The median step time after warm-up; of all steps if there were no more.
+    pub fn step_ms_median(&self) -> Option<f64> {
+        let steady = self
+            .step_ms
+            .get(WARM_UP_STEPS..)
+            .filter(|steps| !steps.is_empty());
+        median(steady.unwrap_or(&self.step_ms))
+    }
+
+    /// Tokens per second at the median step time.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        self.step_ms_median()
+            .map(|ms| self.tokens_per_step as f64 / ms * 1e3)
+    }
+}
+
+/// The optimizer of every phase.
+pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
+
+/// Makes a fresh AdamW.
+pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
+    AdamWConfig::new()
+        .with_beta_2(0.95)
+        .with_epsilon(1e-8)
+        .with_weight_decay(0.01)
+        .init()
+}
+
+/// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
+///
+/// Only sums of one number per token are taken over the vocabulary, so logits that are sharded over it stay so.
+///
+/// # Shapes
+/// `logits`: `[b, s, v]`; `targets`, `weights`: `[b, s]`; output: `[1]`.
+pub fn cross_entropy<B: Backend>(
+    logits_bsv: Tensor<B, 3>,
+    targets_bs: Tensor<B, 2, Int>,
+    weights_bs: Option<Tensor<B, 2>>,
+) -> Tensor<B, 1> {
+    let [b, s, v] = logits_bsv.dims();
+    let logits_tv = logits_bsv.reshape([b * s, v]);
+    // Any shift leaves the value alone: the largest logit keeps the exponentials finite and needs no gradient.
+    let shift_t1 = logits_tv.clone().detach().max_dim(1);
+    let shifted_tv = logits_tv - shift_t1;
+    let target_t1 = shifted_tv.clone().gather(1, targets_bs.reshape([b * s, 1]));
+    let losses_t1 = shifted_tv.exp().sum_dim(1).log() - target_t1;
+    match weights_bs {
+        Some(weights_bs) => (losses_t1 * weights_bs.reshape([b * s, 1])).sum(),
+        None => losses_t1.mean(),
+    }
+}
+
+/// Takes one optimizer step; returns the model and the loss before it, not yet read.
+pub fn step<B: AutodiffBackend>(
+    model: Llama<B>,
+    optim: &mut Optim<B>,
+    batch: &Batch,
+    rate: f64,
+    device: &B::Device,
+) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+    let logits = model.forward(batch.tokens(device));
+    let loss = cross_entropy(logits, batch.targets(device), batch.weights(device));
+    let gradients = GradientsParams::from_grads(loss.backward(), &model);
+    (optim.step(rate, model, gradients), loss.inner())
+}
+
+/// Trains for `schedule.steps` steps, or until `stop`.
+///
+/// # Errors
+/// If the loss is no longer a number, or cannot be read.
+pub fn run<B: AutodiffBackend>(
+    mut model: Llama<B>,
+    source: &mut dyn BatchSource,
+    schedule: Schedule,
+    device: &B::Device,
+    mesh: &Mesh,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> anyhow::Result<(Llama<B>, Trace)> {
+    let mut optim = optimizer::<B>();
+    let mut trace = Trace::default();
+    let mut before = mesh.traffic();
+    for number in 0..schedule.steps {
+        let start = Instant::now();
+        let batch = source.next_batch();
+        let (next, loss) = step(model, &mut optim, &batch, schedule.at(number), device);
+        model = next;
+        // Reading the loss waits for the step.
+        let loss: f32 = loss
+            .try_into_scalar()
+            .with_context(|| format!("step {number} failed"))?
+            .elem();
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+
+        trace.tokens_per_step = batch.batch * batch.seq;
+        trace.losses.push(loss);
+        trace.step_ms.push(ms);
+        let after = mesh.traffic();
+        trace.collectives = difference(&before, &after);
+        before = after;
+        let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
+        progress.step(number + 1, loss, tokens_per_second, &mesh.memory());
+        if !loss.is_finite() {
+            progress.finish(false);
+            bail!(
+                "the loss of step {number} is {loss}: lower --lr (now {})",
+                schedule.peak
+            );
+        }
+        if stop.load(Ordering::Relaxed) {
+            trace.interrupted = true;
+            break;
+        }
+    }
+    progress.finish(trace.interrupted);
+    Ok((model, trace))
+}
+
+fn difference(
+    before: &BTreeMap<String, Traffic>,
+    after: &BTreeMap<String, Traffic>,
+) -> BTreeMap<String, Traffic> {
+    let of_kind = |(kind, after): (&String, &Traffic)| {
+        let before = before.get(kind).copied().unwrap_or_default();
+        let traffic = Traffic {
+            count: after.count - before.count,
+            bytes: after.bytes - before.bytes,
+        };
+        (traffic.count > 0).then(|| (kind.clone(), traffic))
+    };
+    after.iter().filter_map(of_kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::batch::RandomTokens;
+    use crate::data::rng::Rng;
+    use crate::model::LlamaConfig;
+    use burn::backend::flex::{Flex, FlexDevice};
+    use crate::mesh::TrainBackend;
+    use burn::tensor::{TensorData, Tolerance};
+
+    /// The same batch at every step: what a model can learn by heart.
+    struct Repeat(Batch);
+
+    impl BatchSource for Repeat {
+        fn next_batch(&mut self) -> Batch {
+            self.0.clone()
+        }
+    }
+
+    fn repeat() -> Repeat {
+        Repeat(
+            RandomTokens {
+                batch: 4,
+                seq: 8,
+                vocab: 64,
+                rng: Rng::new(0, 0),
+            }
+            .next_batch(),
+        )
+    }
+
+    #[test]
+    fn the_loss_falls() {
+        let mesh = Mesh::open(Some(&"fsdp=2,tp=2".parse().unwrap())).unwrap();
+        TrainBackend::seed(mesh.device(), 0);
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let model = mesh.parallelize(model).unwrap();
+        let stop = AtomicBool::new(false);
+        let schedule = Schedule::new(1e-2, 30);
+        let (_, trace) = run(
+            model,
+            &mut repeat(),
+            schedule,
+            mesh.device(),
+            &mesh,
+            &Progress::quiet(),
+            &stop,
+        )
+        .unwrap();
+        assert_eq!((trace.losses.len(), trace.interrupted), (30, false));
+        assert_eq!(trace.tokens_per_step, 32);
+        let (first, last) = (trace.losses[0], trace.losses[29]);
+        assert!(
+            (3.5..6.0).contains(&first),
+            "a fresh model knows nothing (ln 64 is 4.16): {first}"
+        );
+        assert!(last < first * 0.5, "{first} to {last}");
+    }
+
+    #[test]
+    fn a_stopped_run_ends_after_its_step() {
+        let mesh = Mesh::open(None).unwrap();
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let stop = AtomicBool::new(true);
+        let schedule = Schedule::new(1e-2, 30);
+        let (_, trace) = run(
+            model,
+            &mut repeat(),
+            schedule,
+            mesh.device(),
+            &mesh,
+            &Progress::quiet(),
+            &stop,
+        )
+        .unwrap();
+        assert_eq!((trace.losses.len(), trace.interrupted), (1, true));
+    }
+
+    #[test]
+    fn cross_entropy_agrees_with_its_definition() {
+        let logits = [
+            [1.0_f32, 2.0, 0.5],
+            [-1.0, 100.0, 3.0],
+            [0.0, 0.0, 0.0],
+            [5.0, 4.0, 3.0],
+        ];
+        let targets = [2_usize, 1, 0, 2];
+        let weights = [0.5_f32, 0.25, 0.25, 0.0];
+        let losses: Vec<f64> = logits
+            .iter()
+            .zip(targets)
+            .map(|(row, target)| {
+                let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
+                sum.ln() - f64::from(row[target])
+            })
+            .collect();
+        let mean = losses.iter().sum::<f64>() / 4.0;
+        let weighted: f64 = losses
+            .iter()
+            .zip(weights)
+            .map(|(loss, weight)| loss * f64::from(weight))
+            .sum();
+
+        let logits = || Tensor::<Flex, 2>::from_data(logits, &FlexDevice).reshape([2, 2, 3]);
+        let target_ids: Vec<i64> = targets.iter().map(|target| *target as i64).collect();
+        let targets = || {
+            Tensor::<Flex, 2, Int>::from_data(
+                TensorData::new(target_ids.clone(), [2, 2]),
+                &FlexDevice,
+            )
+        };
+        let weights = Tensor::from_data(TensorData::new(weights.to_vec(), [2, 2]), &FlexDevice);
+        let close = |got: Tensor<Flex, 1>, expected: f64| {
+            let expected = TensorData::from([expected as f32]);
+            got.into_data()
+                .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+        };
+        close(cross_entropy(logits(), targets(), None), mean);
+        close(cross_entropy(logits(), targets(), Some(weights)), weighted);
+    }
+
+    #[test]
+    fn the_rate_rises_then_falls_to_a_tenth() {
+        let schedule = Schedule {
+            peak: 1.0,
+            warm_up: 4,
+            steps: 20,
+        };
+        assert_eq!(schedule.at(0), 0.25);
+        assert_eq!(schedule.at(3), 1.0);
+        assert!((4..19).all(|step| schedule.at(step + 1) < schedule.at(step)));
+        assert!((schedule.at(20) - 0.1).abs() < 1e-9);
+        assert!(Schedule::new(1.0, 1).at(0) > 0.0);
+    }
+
+    #[test]
+    fn traffic_of_a_step_is_the_difference() {
+        let traffic = |count, bytes| Traffic { count, bytes };
+        let before = BTreeMap::from([("all_reduce".to_string(), traffic(2, 64))]);
+        let mut after = before.clone();
+        assert!(difference(&before, &after).is_empty());
+        after.insert("all_gather".to_string(), traffic(1, 8));
+        after.insert("all_reduce".to_string(), traffic(5, 100));
+        let expected = [
+            ("all_gather".to_string(), traffic(1, 8)),
+            ("all_reduce".to_string(), traffic(3, 36)),
+        ];
+        assert_eq!(difference(&before, &after), BTreeMap::from(expected));
+    }
+}
