@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::mesh::MeshSpec;
+use burn_dist::mesh::MeshShape;
 use crate::model::Size;
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -34,7 +34,7 @@ pub enum Command {
 pub struct ModelArgs {
     /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
     #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshSpec>,
+    pub mesh: Option<MeshShape>,
     /// Shape of a model that is made here.
     #[arg(long, value_enum, default_value = "tiny")]
     pub size: Size,
@@ -106,7 +106,7 @@ pub struct GenerateArgs {
     pub prompt: Vec<String>,
     /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
     #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshSpec>,
+    pub mesh: Option<MeshShape>,
     /// 0 takes the likeliest token; higher values draw more freely.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     pub temperature: f64,
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_bad_value_names_its_option() {
         let error = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
-        assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis tp has size `0`"));
+        assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));

@@ -206,11 +206,9 @@ mod tests {
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
     use crate::model::LlamaConfig;
-    use burn::backend::Autodiff;
     use burn::backend::flex::{Flex, FlexDevice};
+    use crate::mesh::TrainBackend;
     use burn::tensor::{TensorData, Tolerance};
-
-    type B = Autodiff<Flex>;
 
     /// The same batch at every step: what a model can learn by heart.
     struct Repeat(Batch);
@@ -235,16 +233,17 @@ mod tests {
 
     #[test]
     fn the_loss_falls() {
-        B::seed(&FlexDevice, 0);
-        let model = LlamaConfig::test().init::<B>(&FlexDevice);
-        let mesh = Mesh::open(None).unwrap();
+        let mesh = Mesh::open(Some(&"fsdp=2,tp=2".parse().unwrap())).unwrap();
+        TrainBackend::seed(mesh.device(), 0);
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let model = mesh.parallelize(model).unwrap();
         let stop = AtomicBool::new(false);
         let schedule = Schedule::new(1e-2, 30);
         let (_, trace) = run(
             model,
             &mut repeat(),
             schedule,
-            &FlexDevice,
+            mesh.device(),
             &mesh,
             &Progress::quiet(),
             &stop,
@@ -262,15 +261,15 @@ mod tests {
 
     #[test]
     fn a_stopped_run_ends_after_its_step() {
-        let model = LlamaConfig::test().init::<B>(&FlexDevice);
         let mesh = Mesh::open(None).unwrap();
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let stop = AtomicBool::new(true);
         let schedule = Schedule::new(1e-2, 30);
         let (_, trace) = run(
             model,
             &mut repeat(),
             schedule,
-            &FlexDevice,
+            mesh.device(),
             &mesh,
             &Progress::quiet(),
             &stop,

@@ -1,3 +1,4 @@
+use anyhow::Context;
 use serde::Serialize;
 
 use super::End;
@@ -28,7 +29,7 @@ struct Explained {
 
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&args.model)?;
-    let mesh = Mesh::open(args.model.mesh.clone())?;
+    let mesh = Mesh::dry(args.model.mesh.as_ref())?;
     let config = &shape.config;
     let num_params = config.num_params();
     let bytes = 4 * num_params as u64;
@@ -47,23 +48,23 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         plan,
     };
 
-    let plan = mesh.explain(|| {
-        let device = mesh.device();
-        let model = mesh.parallelize(config.init::<TrainBackend>(device))?;
-        let rng = Rng::new(args.model.seed, 2);
-        let mut source = RandomTokens {
-            batch: shape.batch,
-            seq: shape.seq,
-            vocab: config.vocab,
-            rng,
-        };
-        let mut optim = train::optimizer::<TrainBackend>();
-        // The results are dropped unread: nothing forces their values.
-        let _ = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
-        Ok(())
-    })?;
-    let (text, json) = plan.map_or((None, None), |plan| (Some(plan.text), Some(plan.json)));
-    let explained = explained(json);
+    let device = mesh.device();
+    let mut model = mesh.parallelize(config.init::<TrainBackend>(device))?;
+    let mut source = RandomTokens {
+        batch: shape.batch,
+        seq: shape.seq,
+        vocab: config.vocab,
+        rng: Rng::new(args.model.seed, 2),
+    };
+    let mut optim = train::optimizer::<TrainBackend>();
+    // The first step makes the parameters and the optimizer's state; the second is like all later ones.
+    (model, _) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
+    let (result, plan) = mesh.explain(|| {
+        let (model, loss) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
+        loss.try_into_data().map(|_| model)
+    });
+    let _model = result.context("the step cannot be planned")?;
+    let explained = explained(Some(plan.json));
 
     table(&shape.name, config);
     println!(
@@ -76,10 +77,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         bytes_text(explained.gradient_bytes),
         bytes_text(explained.optimizer_bytes)
     );
-    match text {
-        Some(text) => println!("\n{text}"),
-        None => println!("\none device: no collectives"),
-    }
+    println!("\n{}", plan.text);
     if let Some(path) = &args.json {
         write_json(path, &explained)?;
         println!("report: {}", path.display());

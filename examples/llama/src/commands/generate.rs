@@ -19,7 +19,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         seq: None,
     })?;
     let text = read_text(&args.model, &shape)?;
-    let mesh = Mesh::open(args.mesh.clone())?;
+    let mesh = Mesh::open(args.mesh.as_ref())?;
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
     let model = hf::load(model, &shape.config, &args.model)?;
     let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();

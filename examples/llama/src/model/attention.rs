@@ -1,3 +1,4 @@
+use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
@@ -10,11 +11,15 @@ use super::Positions;
 ///
 /// # Source
 /// Ainslie et al., "GQA" (arXiv:2305.13245).
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct Attention<B: Backend> {
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wq: Linear<B>,
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wk: Linear<B>,
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wv: Linear<B>,
+    #[parallel(rowwise, heads = self.num_kv_heads)]
     pub(super) wo: Linear<B>,
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,

@@ -1,3 +1,4 @@
+use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
@@ -6,10 +7,13 @@ use burn::tensor::backend::Backend;
 use super::{Attention, FeedForward, Positions};
 
 /// One decoder layer: attention and feed-forward, each on a normalised input and added to the residual.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
+#[parallel(unit)]
 pub struct Block<B: Backend> {
+    #[parallel(sequence)]
     pub(super) attention_norm: RmsNorm<B>,
     pub(super) attention: Attention<B>,
+    #[parallel(sequence)]
     pub(super) ffn_norm: RmsNorm<B>,
     pub(super) feed_forward: FeedForward<B>,
 }

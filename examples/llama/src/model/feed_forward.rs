@@ -1,3 +1,4 @@
+use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
@@ -8,10 +9,13 @@ use burn::tensor::backend::Backend;
 ///
 /// # Source
 /// Shazeer, "GLU Variants Improve Transformer" (arXiv:2002.05202).
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct FeedForward<B: Backend> {
+    #[parallel(colwise)]
     pub(super) w1: Linear<B>,
+    #[parallel(rowwise)]
     pub(super) w2: Linear<B>,
+    #[parallel(colwise)]
     pub(super) w3: Linear<B>,
 }
 

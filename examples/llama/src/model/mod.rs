@@ -17,6 +17,7 @@ pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
+use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::backend::Backend;
@@ -32,11 +33,16 @@ pub struct Positions<B: Backend> {
 }
 
 /// The whole decoder, from token ids to logits.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct Llama<B: Backend> {
+    // The residual stream is split over the sequence from here on: sequence parallel.
+    #[parallel(vocab, output = "[-, {tp}, -]")]
     tok_embeddings: Embedding<B>,
     layers: Vec<Block<B>>,
+    #[parallel(sequence)]
     norm: RmsNorm<B>,
+    // The logits stay split over the vocabulary: loss parallel.
+    #[parallel(vocab)]
     output: Linear<B>,
     head_dim: usize,
     #[module(skip)]
