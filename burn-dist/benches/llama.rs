@@ -76,8 +76,14 @@ fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
 fn main() {
     let only: Option<String> = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let peak = peak_flops();
-    println!("matrix products reach {:.1} GFLOP/s on this machine", peak / 1e9);
-    println!("{:<5} {:<14} {:>10} {:>8} {:>9} {:>10} {:>7}", "size", "mesh", "tokens/s", "ratio", "of peak", "plan share", "misses");
+    println!(
+        "matrix products reach {:.1} GFLOP/s on this machine",
+        peak / 1e9
+    );
+    println!(
+        "{:<5} {:<14} {:>10} {:>8} {:>9} {:>10} {:>7}",
+        "size", "mesh", "tokens/s", "ratio", "of peak", "plan share", "misses"
+    );
     let mut rows = Vec::new();
     let mut one_rank = json!(null);
     let mut plan_share_max: f64 = 0.0;
@@ -127,7 +133,9 @@ fn main() {
             let tokens_per_s = (batch * seq) as f64 / time;
             let of_peak = step_flops(&config, batch, seq) / time / peak;
             let mesh_name = if text.is_empty() { "1" } else { text };
-            println!("{name:<5} {mesh_name:<14} {tokens_per_s:>10.0} {ratio:>8.3} {of_peak:>9.2} {share:>10.4} {misses:>7}");
+            println!(
+                "{name:<5} {mesh_name:<14} {tokens_per_s:>10.0} {ratio:>8.3} {of_peak:>9.2} {share:>10.4} {misses:>7}"
+            );
             if (name, text) == ("S", "") {
                 one_rank = json!(1.0 / ratio);
             }

@@ -164,6 +164,9 @@ fn tensors(op: &OperationIr) -> Tensors {
     tensors
 }
 
+/// Number of values that are split over an axis along a dim.
+type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
+
 pub(super) struct Propagator<'a> {
     mesh: &'a MeshShape,
     options: &'a PlanOptions,
@@ -176,7 +179,7 @@ pub(super) struct Propagator<'a> {
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
     loaded: Vec<Slot>,
     /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial of that shape.
-    votes: HashMap<Vec<usize>, HashMap<(AxisIndex, Option<usize>), u32>>,
+    votes: HashMap<Vec<usize>, Votes>,
     /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
     mirrors: HashMap<(Vec<usize>, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
@@ -615,9 +618,11 @@ impl<'a> Propagator<'a> {
         let mut best: Option<Choice> = None;
         let mut candidates: Vec<Assignment> = Vec::new();
         options.combinations(&taken, |factors| {
-            let indexed = rule.factors.iter().zip(factors).any(|(factor, dim)| {
-                factor.kind == FactorKind::Index && !dim.is_whole()
-            });
+            let indexed = rule
+                .factors
+                .iter()
+                .zip(factors)
+                .any(|(factor, dim)| factor.kind == FactorKind::Index && !dim.is_whole());
             if indexed && !only_sums {
                 return;
             }
@@ -755,8 +760,10 @@ impl<'a> Propagator<'a> {
             sources.push(info.preferred.as_ref().clone());
         } else {
             let single = info.single_use();
-            let versions: Vec<Arc<Layout>> =
-                info.versions_at(self.now).map(|v| v.layout.clone()).collect();
+            let versions: Vec<Arc<Layout>> = info
+                .versions_at(self.now)
+                .map(|v| v.layout.clone())
+                .collect();
             for layout in versions {
                 let layout = layout.gathered();
                 if layout.has_partial() && !single {
@@ -769,11 +776,7 @@ impl<'a> Propagator<'a> {
         // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
         let mut best: Option<(f64, Layout, Layout)> = None;
         for source in sources {
-            let axes: Vec<AxisIndex> = source
-                .dims
-                .iter()
-                .flat_map(|dim| dim.axes())
-                .collect();
+            let axes: Vec<AxisIndex> = source.dims.iter().flat_map(|dim| dim.axes()).collect();
             for dropped in 0u32..(1 << axes.len()) {
                 let removed: Vec<AxisIndex> = axes
                     .iter()
@@ -857,7 +860,11 @@ impl<'a> Propagator<'a> {
             None => self.value(*value).preferred.gathered(),
         };
         let target = self.constrained(&current, text.as_str(), shape, tag)?;
-        self.require(*value, &target, Reason::Constraint("input layout of the module"))?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("input layout of the module"),
+        )?;
         Ok(Some((0, target)))
     }
 
@@ -884,9 +891,16 @@ impl<'a> Propagator<'a> {
             self.unflattened.insert(*value, tag.clone());
             return Ok(());
         }
-        let current = self.values[*value as usize].versions[0].layout.as_ref().clone();
+        let current = self.values[*value as usize].versions[0]
+            .layout
+            .as_ref()
+            .clone();
         let target = self.constrained(&current, text.as_str(), shape, tag)?;
-        self.require(*value, &target, Reason::Constraint("output layout of the module"))?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("output layout of the module"),
+        )?;
         let info = &mut self.values[*value as usize];
         info.versions
             .retain(|version| version.layout.as_ref() == &target);
@@ -913,10 +927,7 @@ impl<'a> Propagator<'a> {
         layout.partial.retain(|p| !model.contains(&p.axis));
         let used = layout.axes_used();
         for (dim, wanted) in layout.dims.iter_mut().zip(&wanted.dims) {
-            let axes: Vec<AxisIndex> = wanted
-                .axes()
-                .filter(|axis| !used.contains(axis))
-                .collect();
+            let axes: Vec<AxisIndex> = wanted.axes().filter(|axis| !used.contains(axis)).collect();
             if let (false, [factor]) = (axes.is_empty(), dim.factors.as_mut_slice()) {
                 factor.axes.extend(axes);
             }
@@ -991,16 +1002,24 @@ impl<'a> Propagator<'a> {
             });
             return Ok(());
         }
-        self.emit(index, rule, assignment, inputs, Vec::new(), outputs, tensors)
+        self.emit(
+            index,
+            rule,
+            assignment,
+            inputs,
+            Vec::new(),
+            outputs,
+            tensors,
+        )
     }
 
     fn vote(&mut self, shape: &[usize], layout: &Layout) {
-        if self.votes.get(shape).is_none() {
-            self.votes.insert(shape.to_vec(), HashMap::new());
-        }
-        let votes = self.votes.get_mut(shape).expect("inserted above");
+        let votes = self.votes.entry(shape.to_vec()).or_default();
         for axis in self.mesh.axis_indices() {
-            let dim = layout.dims.iter().position(|dim| dim.axes().any(|a| a == axis));
+            let dim = layout
+                .dims
+                .iter()
+                .position(|dim| dim.axes().any(|a| a == axis));
             *votes.entry((axis, dim)).or_insert(0) += 1;
         }
     }
@@ -1146,10 +1165,12 @@ impl<'a> Propagator<'a> {
             OpRule::Factors(factors) => {
                 let mut assignment = factors.unsplit();
                 for (dim, factor) in factors.outputs[0].dims.iter().enumerate() {
-                    let splittable = factor
-                        .filter(|f| factors.factors[*f as usize].kind == FactorKind::Map);
+                    let splittable =
+                        factor.filter(|f| factors.factors[*f as usize].kind == FactorKind::Map);
                     match splittable {
-                        Some(factor) => assignment.factors[factor as usize] = made.dims[dim].clone(),
+                        Some(factor) => {
+                            assignment.factors[factor as usize] = made.dims[dim].clone()
+                        }
                         None => made.dims[dim] = super::choose::whole(shape[dim]),
                     }
                 }

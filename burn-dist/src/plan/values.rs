@@ -75,10 +75,6 @@ impl Value {
     pub fn single_use(&self) -> bool {
         !self.survives && self.uses.len() == 1
     }
-
-    pub fn num_elements(&self) -> usize {
-        self.shape.iter().product()
-    }
 }
 
 /// A local tensor of the plan, by its global description.

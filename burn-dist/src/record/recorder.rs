@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn_backend::{BackendTypes, DType, Element, TensorData};
-use burn_std::BoolStore;
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_std::BoolStore;
 use rustc_hash::FxHashMap;
 
 use super::{InputPolicy, MeshDevice, MeshOptions};
@@ -323,7 +323,9 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Plans the window and starts it. Errors end the mesh: later reads return them.
     fn flush(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
-        if self.ended.is_some() || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty()) {
+        if self.ended.is_some()
+            || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty())
+        {
             return None;
         }
         let capacity = self.log.len();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use burn_dist::mesh::MeshShape;
 use crate::model::Size;
+use burn_dist::mesh::MeshShape;
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]

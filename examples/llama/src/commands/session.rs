@@ -173,7 +173,7 @@ impl<'a> Session<'a> {
             losses: trace.losses.clone(),
             tokens_per_second: measured.tokens_per_second(),
             step_ms_median: measured.step_ms_median(),
-            ranks: self.mesh.memory(),
+            ranks: measured.ranks.clone(),
             collectives: measured.collectives.clone(),
             plan: self.mesh.plan(),
             exact_match_before: None,
