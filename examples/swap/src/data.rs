@@ -12,16 +12,36 @@ pub const NUM_CLASSES: usize = 10;
 
 /// The digits as rows of five pixels, most significant bit on the left.
 const GLYPHS: [[u8; 7]; NUM_CLASSES] = [
-    [0b01110, 0b10001, 0b10011, 0b10101, 0b11001, 0b10001, 0b01110],
-    [0b00100, 0b01100, 0b00100, 0b00100, 0b00100, 0b00100, 0b01110],
-    [0b01110, 0b10001, 0b00001, 0b00110, 0b01000, 0b10000, 0b11111],
-    [0b11110, 0b00001, 0b00001, 0b01110, 0b00001, 0b00001, 0b11110],
-    [0b00010, 0b00110, 0b01010, 0b10010, 0b11111, 0b00010, 0b00010],
-    [0b11111, 0b10000, 0b11110, 0b00001, 0b00001, 0b10001, 0b01110],
-    [0b00110, 0b01000, 0b10000, 0b11110, 0b10001, 0b10001, 0b01110],
-    [0b11111, 0b00001, 0b00010, 0b00100, 0b01000, 0b01000, 0b01000],
-    [0b01110, 0b10001, 0b10001, 0b01110, 0b10001, 0b10001, 0b01110],
-    [0b01110, 0b10001, 0b10001, 0b01111, 0b00001, 0b00010, 0b01100],
+    [
+        0b01110, 0b10001, 0b10011, 0b10101, 0b11001, 0b10001, 0b01110,
+    ],
+    [
+        0b00100, 0b01100, 0b00100, 0b00100, 0b00100, 0b00100, 0b01110,
+    ],
+    [
+        0b01110, 0b10001, 0b00001, 0b00110, 0b01000, 0b10000, 0b11111,
+    ],
+    [
+        0b11110, 0b00001, 0b00001, 0b01110, 0b00001, 0b00001, 0b11110,
+    ],
+    [
+        0b00010, 0b00110, 0b01010, 0b10010, 0b11111, 0b00010, 0b00010,
+    ],
+    [
+        0b11111, 0b10000, 0b11110, 0b00001, 0b00001, 0b10001, 0b01110,
+    ],
+    [
+        0b00110, 0b01000, 0b10000, 0b11110, 0b10001, 0b10001, 0b01110,
+    ],
+    [
+        0b11111, 0b00001, 0b00010, 0b00100, 0b01000, 0b01000, 0b01000,
+    ],
+    [
+        0b01110, 0b10001, 0b10001, 0b01110, 0b10001, 0b10001, 0b01110,
+    ],
+    [
+        0b01110, 0b10001, 0b10001, 0b01111, 0b00001, 0b00010, 0b01100,
+    ],
 ];
 /// Every glyph pixel becomes a square of this many pixels.
 const SCALE: usize = 3;
@@ -54,11 +74,16 @@ pub fn digits(count: usize, seed: u64) -> InMemDataset<Digit> {
         let pixels = (0..SIDE * SIDE).map(|at| {
             let (row, column) = (at / SIDE, at % SIDE);
             let noise = below(21) as f32 / 100.0;
-            let inside = (left..left + 5 * SCALE).contains(&column) && (top..top + 7 * SCALE).contains(&row);
-            let inked = inside && glyph[(row - top) / SCALE] >> (4 - (column - left) / SCALE) & 1 == 1;
+            let inside =
+                (left..left + 5 * SCALE).contains(&column) && (top..top + 7 * SCALE).contains(&row);
+            let inked =
+                inside && glyph[(row - top) / SCALE] >> (4 - (column - left) / SCALE) & 1 == 1;
             if inked { ink - noise } else { noise }
         });
-        Digit { pixels: pixels.collect(), label: label as u8 }
+        Digit {
+            pixels: pixels.collect(),
+            label: label as u8,
+        }
     });
     InMemDataset::new(items.collect())
 }
@@ -96,7 +121,9 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_images() {
         let (a, b, c) = (digits(20, 1), digits(20, 1), digits(20, 2));
-        let pixels = |set: &InMemDataset<Digit>| -> Vec<f32> { set.iter().flat_map(|digit| digit.pixels).collect() };
+        let pixels = |set: &InMemDataset<Digit>| -> Vec<f32> {
+            set.iter().flat_map(|digit| digit.pixels).collect()
+        };
         assert_eq!(pixels(&a), pixels(&b));
         assert_ne!(pixels(&a), pixels(&c));
         assert_eq!(pixels(&a).len(), 20 * SIDE * SIDE);
@@ -107,9 +134,15 @@ mod tests {
     fn every_digit_appears_and_is_drawn() {
         let set = digits(200, 7);
         for label in 0..NUM_CLASSES as u8 {
-            let digit = set.iter().find(|digit| digit.label == label).expect("one of 200 shows it");
+            let digit = set
+                .iter()
+                .find(|digit| digit.label == label)
+                .expect("one of 200 shows it");
             let inked = digit.pixels.iter().filter(|&&pixel| pixel > 0.3).count();
-            let drawn: u32 = GLYPHS[label as usize].iter().map(|row| row.count_ones()).sum();
+            let drawn: u32 = GLYPHS[label as usize]
+                .iter()
+                .map(|row| row.count_ones())
+                .sum();
             assert_eq!(inked, drawn as usize * SCALE * SCALE);
         }
     }
