@@ -199,17 +199,21 @@ impl Rule {
 /// Returns whether every rank would hold at least one element of `dim`.
 pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
     dim.factors.iter().all(|factor| {
-        let mut size = factor.size;
+        // Chunks are all of one size but for the last, which is shorter; nested ones come in several sizes, and a longer one may be the one that does not
+        // go round: 7 over 2 is 4 and 3, and over 3 that is 2, 2, 0 and 1, 1, 1.
+        let mut sizes = vec![factor.size];
         for &axis in &factor.axes {
             let parts = mesh.size(axis);
-            let chunk = size.div_ceil(parts);
-            // Nested ceil chunks: the last one is the shortest.
-            let last = size.saturating_sub(chunk * (parts - 1));
-            if last == 0 {
-                return false;
+            let mut chunks = Vec::new();
+            for size in sizes {
+                let chunk = size.div_ceil(parts);
+                let last = size.saturating_sub(chunk * (parts - 1));
+                chunks.extend([chunk, last]);
             }
-            size = last;
+            chunks.sort_unstable();
+            chunks.dedup();
+            sizes = chunks;
         }
-        size > 0
+        sizes.iter().all(|&size| size > 0)
     })
 }
