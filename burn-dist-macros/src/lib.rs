@@ -13,6 +13,9 @@ mod fallback;
 mod layout_text;
 mod model;
 mod nearest;
+#[cfg(test)]
+mod tests;
+mod value;
 
 use proc_macro::TokenStream;
 

@@ -13,7 +13,14 @@ pub type One = Autodiff<Flex>;
 pub type Mesh = Autodiff<Dist<Flex>>;
 
 /// Meshes for random layouts: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `tp` models).
-pub const MESHES: [&str; 6] = ["", "dp=2", "tp=3", "fsdp=2,tp=2", "tp=3,fsdp=2", "dp=2,fsdp=2,tp=2"];
+pub const MESHES: [&str; 6] = [
+    "",
+    "dp=2",
+    "tp=3",
+    "fsdp=2,tp=2",
+    "tp=3,fsdp=2",
+    "dp=2,fsdp=2,tp=2",
+];
 /// The mesh without random layouts.
 const PLAIN: &str = "fsdp=2,tp=2";
 
@@ -97,8 +104,9 @@ impl<B: AutodiffBackend> Case1<B> {
         let tensor =
             Tensor::<B, D>::from_data(TensorData::new(values, shape), &self.device).require_grad();
         let copy = tensor.clone();
-        self.leaves
-            .push(Box::new(move |gradients| copy.grad(gradients).map(|g| g.into_data())));
+        self.leaves.push(Box::new(move |gradients| {
+            copy.grad(gradients).map(|g| g.into_data())
+        }));
         tensor
     }
 
@@ -242,7 +250,11 @@ fn outcome<B: AutodiffBackend>(
 fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
     if found.results.len() != expected.results.len() {
         let names = |outcome: &Outcome| -> Vec<String> {
-            outcome.results.iter().map(|(name, _)| name.clone()).collect()
+            outcome
+                .results
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect()
         };
         return Some(format!(
             "gave {:?} instead of {:?}",
@@ -322,7 +334,9 @@ fn ways(name: &str) -> Vec<Way> {
     let only_mesh = std::env::var("BURN_DIST_TEST_MESH").ok();
     let only_seed = std::env::var("BURN_DIST_TEST_SEED").ok();
     // Each case has seeds of its own, so that over all cases many layouts are met.
-    let first: u64 = name.bytes().fold(0, |sum, byte| sum * 31 % 9973 + u64::from(byte));
+    let first: u64 = name
+        .bytes()
+        .fold(0, |sum, byte| sum * 31 % 9973 + u64::from(byte));
     let mut ways = Vec::new();
     for mesh in MESHES {
         for seed in first..first + num_seeds() {

@@ -1,7 +1,7 @@
 //! Products.
 
-use burn::tensor::linalg;
 use burn::tensor::DType;
+use burn::tensor::linalg;
 
 use crate::harness::cases;
 

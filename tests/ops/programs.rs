@@ -35,8 +35,7 @@ fn apply<B: AutodiffBackend>(
     let p = parameter as usize;
     let dim = p % 3;
     let ([a, b, d], other) = (x.dims(), y.dims());
-    let broadcasts =
-        (0..3).all(|i| x.dims()[i] == other[i] || x.dims()[i] == 1 || other[i] == 1);
+    let broadcasts = (0..3).all(|i| x.dims()[i] == other[i] || x.dims()[i] == 1 || other[i] == 1);
     let result = match op % 32 {
         0 if broadcasts => x + y,
         1 if broadcasts => x - y,
@@ -55,7 +54,16 @@ fn apply<B: AutodiffBackend>(
         13 => bounded(x.sum_dim(dim)),
         14 => x.mean_dim(dim),
         15 => bounded(x.cumsum(dim)),
-        16 => x.permute([[0, 2, 1], [1, 0, 2], [2, 0, 1], [2, 1, 0], [1, 2, 0], [0, 1, 2]][p % 6]),
+        16 => x.permute(
+            [
+                [0, 2, 1],
+                [1, 0, 2],
+                [2, 0, 1],
+                [2, 1, 0],
+                [1, 2, 0],
+                [0, 1, 2],
+            ][p % 6],
+        ),
         17 => match p % 4 {
             0 => x.reshape([a * b, d, 1]),
             1 => x.reshape([1, a, b * d]),

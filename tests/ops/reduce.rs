@@ -6,10 +6,7 @@ use crate::harness::{Case1, cases};
 use burn::tensor::backend::AutodiffBackend;
 
 /// Applies `f` to tensors of odd, prime and unit sizes, along each dim.
-fn along<B: AutodiffBackend>(
-    c: &mut Case1<B>,
-    f: impl Fn(&mut Case1<B>, Tensor<B, 3>, usize),
-) {
+fn along<B: AutodiffBackend>(c: &mut Case1<B>, f: impl Fn(&mut Case1<B>, Tensor<B, 3>, usize)) {
     for shape in [[3, 5, 2], [4, 1, 7]] {
         for dim in 0..3 {
             let x = c.float(shape);

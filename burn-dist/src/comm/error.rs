@@ -1,7 +1,7 @@
 //! What can go wrong in a collective.
 
-use super::call::CallInfo;
 use super::group::{Group, fmt_ranks};
+use super::info::CallInfo;
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::DType;

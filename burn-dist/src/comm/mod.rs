@@ -34,17 +34,23 @@
 mod block;
 mod buffer;
 mod call;
+mod collective;
+#[cfg(test)]
+mod conformance;
 mod error;
 mod geometry;
 mod group;
+mod info;
 mod local;
 mod record;
 mod sync;
 
 pub use block::Block;
-pub use call::{AllToAll, Call, CallInfo, Collective, Exchange, Kind, Strided, chunk_sizes};
+pub use call::{Call, Exchange};
+pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
 pub use group::{Group, Lane};
+pub use info::CallInfo;
 pub use local::{Chaos, LocalComm, LocalHub, LocalOptions};
 pub use record::{KindStats, Stats};
 

@@ -1,6 +1,7 @@
 //! What a rank did: counters and the flight record.
 
-use super::call::{CallInfo, Kind};
+use super::collective::Kind;
+use super::info::CallInfo;
 use super::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::collections::VecDeque;
 use std::sync::Arc;

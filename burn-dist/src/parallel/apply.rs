@@ -1,6 +1,5 @@
 //! Installing specs on the parameters of a module.
 
-use super::error::axis_sizes;
 use super::walk::Place;
 use super::{Annotate, ParallelError, ParamSpec, Plan};
 use crate::mesh::MeshShape;
@@ -22,7 +21,11 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// None by itself: layouts are recorded, and moves happen where values are used.
     /// # Errors
     /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
-    fn parallelize_with(self, mesh: &impl AsRef<MeshShape>, plan: &Plan) -> Result<Self, ParallelError> {
+    fn parallelize_with(
+        self,
+        mesh: &impl AsRef<MeshShape>,
+        plan: &Plan,
+    ) -> Result<Self, ParallelError> {
         let mesh = mesh.as_ref();
         let mut installer = Installer::<B> {
             place: Place::default(),
@@ -32,7 +35,11 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
             backend: PhantomData,
         };
         for spec in plan.resolve(&self, mesh)? {
-            installer.specs.entry(spec.path.clone()).or_default().push_back(spec);
+            installer
+                .specs
+                .entry(spec.path.clone())
+                .or_default()
+                .push_back(spec);
         }
         let module = self.map(&mut installer);
         match installer.error {
@@ -62,8 +69,8 @@ impl<B: Annotate> Installer<'_, B> {
         match B::mesh_shape(device) {
             Some(found) if found != *self.mesh => Err(ParallelError::OtherMesh {
                 path: spec.path,
-                asked: axis_sizes(self.mesh),
-                found: axis_sizes(&found),
+                asked: self.mesh.clone(),
+                found,
             }),
             _ => Ok(spec),
         }
@@ -93,11 +100,17 @@ impl<B: Annotate> ModuleMapper<B> for Installer<'_, B> {
     }
 
     // The defaults would initialise the parameters.
-    fn map_int<const D: usize>(&mut self, param: Param<Tensor<B, D, Int>>) -> Param<Tensor<B, D, Int>> {
+    fn map_int<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Int>>,
+    ) -> Param<Tensor<B, D, Int>> {
         param
     }
 
-    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<B, D, Bool>>) -> Param<Tensor<B, D, Bool>> {
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Bool>>,
+    ) -> Param<Tensor<B, D, Bool>> {
         param
     }
 }
@@ -105,7 +118,10 @@ impl<B: Annotate> ModuleMapper<B> for Installer<'_, B> {
 /// Pins a parameter now, or when it is initialised, and whenever it is loaded.
 ///
 /// `Param::load_mapper` replaces the mapper there may be, so ours runs that one first.
-fn install<B: Annotate, const D: usize>(param: Param<Tensor<B, D>>, spec: ParamSpec) -> Param<Tensor<B, D>> {
+fn install<B: Annotate, const D: usize>(
+    param: Param<Tensor<B, D>>,
+    spec: ParamSpec,
+) -> Param<Tensor<B, D>> {
     if param.is_initialized() {
         let (id, tensor, mapper) = param.consume();
         let tensor = pin(tensor, &spec);
@@ -121,7 +137,10 @@ fn install<B: Annotate, const D: usize>(param: Param<Tensor<B, D>>, spec: ParamS
         .load_mapper(move |loaded| {
             // Untracked, since what a mapper makes of a tracked tensor could not become a leaf again.
             let loaded = loaded.set_require_grad(false);
-            pin(recipe.clone().transform_for_load(loaded, id).into_value(), &spec)
+            pin(
+                recipe.clone().transform_for_load(loaded, id).into_value(),
+                &spec,
+            )
         })
 }
 
@@ -136,7 +155,10 @@ fn pin<B: Annotate, const D: usize>(tensor: Tensor<B, D>, spec: &ParamSpec) -> T
             Tensor::from_primitive(TensorPrimitive::Float(primitive)).set_require_grad(tracked)
         }
         quantized => {
-            tracing::warn!(path = spec.path, "a quantized parameter is not split: it stays whole on every rank");
+            tracing::warn!(
+                path = spec.path,
+                "a quantized parameter is not split: it stays whole on every rank"
+            );
             Tensor::from_primitive(quantized)
         }
     }

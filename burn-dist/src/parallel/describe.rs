@@ -1,9 +1,9 @@
 //! The trait the derive implements, and what its expansion writes into.
 
-use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
-use super::pattern::Pattern;
-use super::{LayoutText, ParallelError, ParallelizeWith, Style};
 use super::Annotate;
+use super::pattern::Pattern;
+use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
+use super::{LayoutText, ParallelError, ParallelizeWith, Style};
 use crate::mesh::MeshShape;
 use burn_core::module::Module;
 
@@ -99,7 +99,12 @@ impl Scope {
 
     /// Gives the module or parameter here a style.
     pub fn style(&mut self, mark: Mark) {
-        let Mark { style, input, output, vacant } = mark;
+        let Mark {
+            style,
+            input,
+            output,
+            vacant,
+        } = mark;
         self.push(Action::Style(style), vacant);
         if let Some(text) = input {
             self.push(Action::Input(text), vacant);
@@ -132,7 +137,11 @@ impl Mark {
     /// Starts with a style over the default axis.
     pub fn new(style: Style) -> Self {
         Self {
-            style: StyleEntry { style, axis: None, heads: None },
+            style: StyleEntry {
+                style,
+                axis: None,
+                heads: None,
+            },
             input: None,
             output: None,
             vacant: false,

@@ -45,8 +45,9 @@ pub enum ParallelError {
     },
     /// A count, such as attention heads, does not split evenly over the axis.
     #[error(
-        "{path}: {count} {what} cannot be split over axis {axis} (size {size}): use {axis} = {}, \
+        "{}: {count} {what} cannot be split over axis {axis} (size {size}): use {axis} = {}, \
          or mark it replicate / pass .replicate_indivisible()",
+        path_or_root(.path),
         divisors(*.count)
     )]
     Indivisible {
@@ -62,7 +63,7 @@ pub enum ParallelError {
         size: usize,
     },
     /// A style was put on something it has no meaning for.
-    #[error("{path}: {style} does not fit {found}: {advice}")]
+    #[error("{}: {style} does not fit {found}: {advice}", path_or_root(.path))]
     DoesNotFit {
         /// The module or parameter the style was put on.
         path: String,
@@ -93,16 +94,16 @@ pub enum ParallelError {
     },
     /// The model's device belongs to another mesh than the one given.
     #[error(
-        "{path} is on a device of mesh {found:?}, not of {asked:?}: \
+        "{path} is on a device of mesh {found}, not of {asked}: \
          create the model on the device of the mesh it is parallelised over"
     )]
     OtherMesh {
         /// The first parameter found elsewhere.
         path: String,
-        /// The axes and sizes of the mesh given.
-        asked: Vec<(String, usize)>,
-        /// The axes and sizes of the mesh of the parameter's device.
-        found: Vec<(String, usize)>,
+        /// The mesh given.
+        asked: MeshShape,
+        /// The mesh of the parameter's device.
+        found: MeshShape,
     },
     /// A module written by hand maps other parameters than it visits.
     #[error(
@@ -123,12 +124,9 @@ pub enum ParallelError {
     },
 }
 
-/// The axes of a mesh with their sizes, for messages.
-pub(super) fn axis_sizes(mesh: &MeshShape) -> Vec<(String, usize)> {
-    mesh.axes()
-        .iter()
-        .map(|axis| (axis.name.clone(), axis.size))
-        .collect()
+/// The module itself has the empty path, which would read as nothing.
+fn path_or_root(path: &str) -> &str {
+    if path.is_empty() { "(root)" } else { path }
 }
 
 /// The sizes that do divide `count`, in words: `1, 2 or 4`.

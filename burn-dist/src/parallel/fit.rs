@@ -55,14 +55,20 @@ pub(super) fn fit(
                 "name the modules in it that hold weights".into(),
             ));
         }
-        (_, ParamRole::Weight | ParamRole::Embedding, 2) => Some(weight_dim(parameter, style, role, relation, named)?),
+        (_, ParamRole::Weight | ParamRole::Embedding, 2) => {
+            Some(weight_dim(parameter, style, role, relation, named)?)
+        }
         (_, ParamRole::Bias, 1) => match style {
             Style::Rowwise => None,
             _ => Some(0),
         },
         (Relation::Itself, ..) => {
             return Err(misfit(
-                format!("a parameter of {} dims ({})", parameter.shape.len(), others()),
+                format!(
+                    "a parameter of {} dims ({})",
+                    parameter.shape.len(),
+                    others()
+                ),
                 "it splits the 2 dims of a weight, or the one of a bias; use replicate".into(),
             ));
         }
@@ -94,7 +100,7 @@ fn weight_dim(
             (Relation::Holder, found) => Err(ParallelError::DoesNotFit {
                 path: named.into(),
                 style,
-                found: format!("a {} ({})", found.unwrap_or("module"), shape(&parameter.shape)),
+                found: format!("`{}` ({})", found.unwrap_or("module"), shape(&parameter.shape)),
                 advice: "only `Embedding` and `Linear` say which dim is the vocabulary; use rowwise for dim 0, colwise for dim 1".into(),
             }),
             // A bare table of vectors.
@@ -132,7 +138,11 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
 
 /// The type that holds the parameter as a field, as its definition names it.
 fn holder(parameter: &Parameter) -> Option<&str> {
-    parameter.segments.iter().rev().find_map(Segment::struct_name)
+    parameter
+        .segments
+        .iter()
+        .rev()
+        .find_map(Segment::struct_name)
 }
 
 /// `[16, 64]`.

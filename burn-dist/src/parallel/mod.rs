@@ -25,6 +25,8 @@ mod pattern;
 mod plan;
 mod resolve;
 mod spec;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use crate::mesh::MeshShape;

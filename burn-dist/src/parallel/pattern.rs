@@ -53,9 +53,9 @@ fn matches(pattern: &[Segment], path: &[String]) -> bool {
     };
     match segment {
         Segment::Any => (0..=path.len()).any(|skipped| matches(rest, &path[skipped..])),
-        Segment::One(glob) => path
-            .split_first()
-            .is_some_and(|(first, path)| part(glob.as_bytes(), first.as_bytes()) && matches(rest, path)),
+        Segment::One(glob) => path.split_first().is_some_and(|(first, path)| {
+            part(glob.as_bytes(), first.as_bytes()) && matches(rest, path)
+        }),
         Segment::Exactly(name) => path
             .split_first()
             .is_some_and(|(first, path)| name == first && matches(rest, path)),
@@ -67,7 +67,9 @@ fn part(glob: &[u8], text: &[u8]) -> bool {
     match glob.split_first() {
         None => text.is_empty(),
         Some((b'*', rest)) => (0..=text.len()).any(|skipped| part(rest, &text[skipped..])),
-        Some((c, rest)) => text.split_first().is_some_and(|(t, text)| c == t && part(rest, text)),
+        Some((c, rest)) => text
+            .split_first()
+            .is_some_and(|(t, text)| c == t && part(rest, text)),
     }
 }
 
@@ -96,7 +98,11 @@ mod tests {
     use super::*;
 
     fn named(pattern: &str, path: &str) -> bool {
-        let path: Vec<String> = path.split('.').filter(|s| !s.is_empty()).map(Into::into).collect();
+        let path: Vec<String> = path
+            .split('.')
+            .filter(|s| !s.is_empty())
+            .map(Into::into)
+            .collect();
         Pattern::parse(pattern).expect("readable").matches(&path)
     }
 
@@ -142,7 +148,9 @@ mod tests {
 
     #[test]
     fn closest_is_first() {
-        let mut paths: Vec<String> = ["norm", "layers.*.attention.wk", "layers.*.attention.wq"].map(Into::into).to_vec();
+        let mut paths: Vec<String> = ["norm", "layers.*.attention.wk", "layers.*.attention.wq"]
+            .map(Into::into)
+            .to_vec();
         closest_first("layers.*.attn.wq", &mut paths);
         assert_eq!(paths[0], "layers.*.attention.wq");
         assert_eq!(paths[2], "norm");

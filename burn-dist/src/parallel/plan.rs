@@ -110,7 +110,10 @@ impl Plan {
     }
 
     pub(super) fn from_entries(entries: Vec<Entry>) -> Self {
-        Self { entries, ..Self::default() }
+        Self {
+            entries,
+            ..Self::default()
+        }
     }
 
     /// Splits output features: weights `[-, {tp}]`, biases `[{tp}]`.
@@ -149,12 +152,12 @@ impl Plan {
         self
     }
 
-    /// Gives the layout in which a module takes its input.
+    /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is left out where it is missing.
     pub fn input(self, pattern: &str, layout: &str) -> Self {
         self.with(pattern, Action::Input(LayoutText::new(layout)))
     }
 
-    /// Gives the layout in which a module gives its output.
+    /// Gives the layout in which a module gives its output; axes as in [`Plan::input`].
     pub fn output(self, pattern: &str, layout: &str) -> Self {
         self.with(pattern, Action::Output(LayoutText::new(layout)))
     }
@@ -165,8 +168,16 @@ impl Plan {
     }
 
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.
+    ///
+    /// The mesh has to have the axis, unless it is `tp`.
     pub fn require_divisible(self, pattern: &str, count: usize, axis: &str) -> Self {
-        self.with(pattern, Action::Divisible { count, axis: axis.into() })
+        self.with(
+            pattern,
+            Action::Divisible {
+                count,
+                axis: axis.into(),
+            },
+        )
     }
 
     /// Replicates what would be split unevenly against [`Plan::require_divisible`] or `heads`, instead of failing.
@@ -193,7 +204,14 @@ impl Plan {
 
     fn style(self, style: Style, pattern: &str) -> Self {
         let axis = self.axis.clone();
-        self.with(pattern, Action::Style(StyleEntry { style, axis, heads: None }))
+        self.with(
+            pattern,
+            Action::Style(StyleEntry {
+                style,
+                axis,
+                heads: None,
+            }),
+        )
     }
 
     fn with(mut self, pattern: &str, action: Action) -> Self {

@@ -65,11 +65,16 @@ fn meetings(entry: &Entry, parameters: &[Parameter]) -> Result<Vec<Meeting>, Par
 fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
     let exists = |axis: &str| mesh.axes().iter().any(|a| a.name == axis);
     let missing = match &entry.action {
-        Action::Style(StyleEntry { axis: Some(axis), .. }) if !exists(axis) => Some(axis.as_str()),
-        Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => Some(axis.as_str()),
+        Action::Style(StyleEntry {
+            axis: Some(axis), ..
+        }) if !exists(axis) => Some(axis.as_str()),
+        Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => {
+            Some(axis.as_str())
+        }
         Action::Input(text) | Action::Output(text) => {
             check_layout(entry, text)?;
-            text.axes().find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
+            text.axes()
+                .find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
         }
         _ => None,
     };
@@ -78,17 +83,22 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         Some(axis) => Err(ParallelError::UnknownAxis {
             place: entry.place(),
             axis: axis.into(),
-            axes: mesh.axes().iter().map(|a| format!("{}={}", a.name, a.size)).collect(),
+            axes: mesh
+                .axes()
+                .iter()
+                .map(|a| format!("{}={}", a.name, a.size))
+                .collect(),
         }),
     }
 }
 
 fn check_layout(entry: &Entry, text: &LayoutText) -> Result<(), ParallelError> {
-    text.check().map_err(|reason| ParallelError::MalformedLayout {
-        place: entry.place(),
-        text: text.as_str().into(),
-        reason,
-    })
+    text.check()
+        .map_err(|reason| ParallelError::MalformedLayout {
+            place: entry.place(),
+            text: text.as_str().into(),
+            reason,
+        })
 }
 
 /// Complains about an entry that names nothing, if that is a mistake.
@@ -123,7 +133,13 @@ fn existing_paths(parameters: &[Parameter]) -> Vec<String> {
         let names: Vec<&str> = parameter
             .segments
             .iter()
-            .map(|s| if s.is_interchangeable() { "*" } else { s.name.as_str() })
+            .map(|s| {
+                if s.is_interchangeable() {
+                    "*"
+                } else {
+                    s.name.as_str()
+                }
+            })
             .collect();
         paths.extend((1..=names.len()).map(|len| names[..len].join(".")));
     }
@@ -165,17 +181,25 @@ impl Resolver<'_> {
             unit: said.unit.map(|len| parameter.prefix(len)),
             at_rest: !said.skip,
         };
-        let style = said.style.and_then(|e| match (&self.plan.entries[e].action, self.met[e][i]) {
-            (Action::Style(style), Some((len, relation))) => Some((e, style, len, relation)),
-            _ => None,
-        });
+        let style = said
+            .style
+            .and_then(|e| match (&self.plan.entries[e].action, self.met[e][i]) {
+                (Action::Style(style), Some((len, relation))) => Some((e, style, len, relation)),
+                _ => None,
+            });
         let Some((e, entry, len, relation)) = style else {
-            let (_, role) = fit::fit(parameter, Style::Replicate, Relation::Holder, &spec.path, &String::new)?;
+            let (_, role) = fit::fit(
+                parameter,
+                Style::Replicate,
+                Relation::Holder,
+                &spec.path,
+                &String::new,
+            )?;
             spec.role = role;
             return Ok(spec);
         };
-        let others = || self.described(e);
         let named = parameter.prefix(len);
+        let others = || self.described(e, &named);
         let (dim, role) = fit::fit(parameter, entry.style, relation, &named, &others)?;
         let axis = self.axis(entry);
         spec.style = entry.style;
@@ -213,7 +237,10 @@ impl Resolver<'_> {
                 Action::Input(text) => said.input = Some((text, entry.origin)),
                 Action::Output(text) => said.output = Some((text, entry.origin)),
                 Action::Unit => {
-                    let elements = parameter.segments[len..].iter().take_while(|s| s.is_element()).count();
+                    let elements = parameter.segments[len..]
+                        .iter()
+                        .take_while(|s| s.is_element())
+                        .count();
                     said.unit = said.unit.max(Some(len + elements));
                 }
                 Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
@@ -224,7 +251,9 @@ impl Resolver<'_> {
 
     /// The axis of a style: its index, if the mesh has it.
     fn axis(&self, entry: &StyleEntry) -> Option<AxisIndex> {
-        self.mesh.axis(entry.axis.as_deref().unwrap_or(DEFAULT_AXIS)).ok()
+        self.mesh
+            .axis(entry.axis.as_deref().unwrap_or(DEFAULT_AXIS))
+            .ok()
     }
 
     /// Drops the default axis from an activation's layout when the mesh lacks it.
@@ -248,7 +277,10 @@ impl Resolver<'_> {
         };
         let size = self.mesh.size(axis);
         let name = self.mesh.name(axis);
-        let heads = entry.heads.iter().map(|(count, what)| (*count, what.as_str()));
+        let heads = entry
+            .heads
+            .iter()
+            .map(|(count, what)| (*count, what.as_str()));
         let required = divisible
             .iter()
             .filter(|(_, required, _)| *required == name)
@@ -271,20 +303,26 @@ impl Resolver<'_> {
         Ok(true)
     }
 
-    /// The parameters an entry names, for messages: `gamma [64], beta [64]`.
-    fn described(&self, e: usize) -> String {
+    /// The parameters an entry names at one path, for messages: `gamma [64], beta [64]`.
+    fn described(&self, e: usize, named: &str) -> String {
         let all: Vec<String> = self
             .parameters
             .iter()
             .zip(&self.met[e])
             .filter_map(|(parameter, met)| {
-                let (len, _) = (*met)?;
+                let (len, _) = met.filter(|(len, _)| parameter.prefix(*len) == named)?;
                 let name = parameter.names[len..].join(".");
-                Some(format!("{name} {}", fit::shape(&parameter.shape)).trim_start().into())
+                Some(
+                    format!("{name} {}", fit::shape(&parameter.shape))
+                        .trim_start()
+                        .into(),
+                )
             })
             .collect();
         match all.split_at_checked(4) {
-            Some((first, rest)) if !rest.is_empty() => format!("{} and {} more", first.join(", "), rest.len()),
+            Some((first, rest)) if !rest.is_empty() => {
+                format!("{} and {} more", first.join(", "), rest.len())
+            }
             _ => all.join(", "),
         }
     }

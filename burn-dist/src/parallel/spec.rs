@@ -78,8 +78,24 @@ macro_rules! names {
     };
 }
 
-names!(Style, "style", Colwise = "colwise", Rowwise = "rowwise", Vocab = "vocab", Sequence = "sequence", Replicate = "replicate");
-names!(ParamRole, "role", Weight = "weight", Bias = "bias", Embedding = "embedding", Norm = "norm", Other = "other");
+names!(
+    Style,
+    "style",
+    Colwise = "colwise",
+    Rowwise = "rowwise",
+    Vocab = "vocab",
+    Sequence = "sequence",
+    Replicate = "replicate"
+);
+names!(
+    ParamRole,
+    "role",
+    Weight = "weight",
+    Bias = "bias",
+    Embedding = "embedding",
+    Norm = "norm",
+    Other = "other"
+);
 
 /// The layout of an activation, kept as text until a tensor with its number of dims is at hand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +112,11 @@ impl LayoutText {
         &self.0
     }
 
+    /// Returns the number of dims of the tensors it is for.
+    pub fn ndim(&self) -> usize {
+        self.some_shape().len()
+    }
+
     /// Returns the names of the axes in it, in order.
     pub(super) fn axes(&self) -> impl Iterator<Item = &str> {
         self.0
@@ -103,7 +124,7 @@ impl LayoutText {
             .skip(1)
             .filter_map(|rest| rest.split_once('}'))
             .flat_map(|(axes, _)| axes.split(','))
-            .map(str::trim)
+            .map(|axis| axis.trim().trim_end_matches('*'))
     }
 
     /// Checks the form, whatever mesh it is for.
@@ -111,8 +132,10 @@ impl LayoutText {
         let mut names: Vec<&str> = self.axes().filter(|name| is_name(name)).collect();
         names.sort_unstable();
         names.dedup();
-        let mesh = MeshShape::new(names.into_iter().map(|name| (name, 2))).map_err(|error| error.to_string())?;
-        let layout = Layout::parse(&self.0, &mesh, Some(&self.some_shape())).map_err(|error| error.to_string())?;
+        let mesh = MeshShape::new(names.into_iter().map(|name| (name, 2)))
+            .map_err(|error| error.to_string())?;
+        let layout = Layout::parse(&self.0, &mesh, Some(&self.some_shape()))
+            .map_err(|error| error.to_string())?;
         match layout.at_rest.as_slice() {
             [] => Ok(()),
             _ => Err("only parameters rest: leave the `*` out".into()),
@@ -131,7 +154,12 @@ impl LayoutText {
         // A comma at the end, so that the last number is taken too; its dim is cut off again.
         for c in inside.chars().chain([',']) {
             if let Some(digit) = c.to_digit(10).filter(|_| !in_braces) {
-                number = Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit as usize));
+                number = Some(
+                    number
+                        .unwrap_or(0)
+                        .saturating_mul(10)
+                        .saturating_add(digit as usize),
+                );
                 continue;
             }
             if let (Some(size), Some(dim)) = (number.take(), shape.last_mut()) {
@@ -154,7 +182,11 @@ impl LayoutText {
         let mut rest = self.0.as_str();
         while let Some((before, group)) = rest.split_once('{') {
             let (axes, after) = group.split_once('}')?;
-            let kept: Vec<&str> = axes.split(',').map(str::trim).filter(|a| *a != axis).collect();
+            let kept: Vec<&str> = axes
+                .split(',')
+                .map(str::trim)
+                .filter(|a| *a != axis)
+                .collect();
             let (head, word) = split_last_word(before);
             if !kept.is_empty() {
                 out.push_str(&format!("{before}{{{}}}", kept.join(", ")));
@@ -179,7 +211,8 @@ impl LayoutText {
 
 fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
-    chars.next().is_some_and(|c| c == '_' || c.is_alphabetic()) && chars.all(|c| c == '_' || c.is_alphanumeric())
+    chars.next().is_some_and(|c| c == '_' || c.is_alphabetic())
+        && chars.all(|c| c == '_' || c.is_alphanumeric())
 }
 
 /// Splits off the run of letters, digits and underscores at the end.
@@ -249,7 +282,11 @@ impl ParamSpec {
                 text.push_str(&format!(";{key}={value}"));
             }
         }
-        text.push_str(if self.at_rest { ";rest=yes" } else { ";rest=no" });
+        text.push_str(if self.at_rest {
+            ";rest=yes"
+        } else {
+            ";rest=no"
+        });
         text
     }
 
@@ -265,15 +302,26 @@ impl ParamSpec {
     }
 
     fn read(line: &str, shape: &[usize], mesh: &MeshShape) -> Result<Self, String> {
-        let mut items = line.split(';').map(|item| item.split_once('=').unwrap_or((item, ""))).peekable();
-        let mut optional = |wanted: &str| items.next_if(|(key, _)| *key == wanted).map(|(_, value)| value);
+        let mut items = line
+            .split(';')
+            .map(|item| item.split_once('=').unwrap_or((item, "")))
+            .peekable();
+        let mut optional = |wanted: &str| {
+            items
+                .next_if(|(key, _)| *key == wanted)
+                .map(|(_, value)| value)
+        };
         let missing = |key: &str| format!("expected `{key}=` next");
         let spec = Self {
             path: optional("path").ok_or_else(|| missing("path"))?.into(),
             style: optional("style").ok_or_else(|| missing("style"))?.parse()?,
             role: optional("role").ok_or_else(|| missing("role"))?.parse()?,
-            layout: Layout::parse(optional("layout").ok_or_else(|| missing("layout"))?, mesh, Some(shape))
-                .map_err(|error| error.to_string())?,
+            layout: Layout::parse(
+                optional("layout").ok_or_else(|| missing("layout"))?,
+                mesh,
+                Some(shape),
+            )
+            .map_err(|error| error.to_string())?,
             input: optional("input").map(LayoutText::new),
             output: optional("output").map(LayoutText::new),
             unit: optional("unit").map(Into::into),
@@ -299,5 +347,45 @@ impl ParamSpec {
             }
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_is_taken_out_of_every_place() {
+        for (text, left) in [
+            ("[-, {tp}, -]", None),
+            ("[{dp}, {tp}, -]", Some("[{dp}, -, -]")),
+            ("[{dp, tp}, -]", Some("[{dp}, -]")),
+            ("[{dp}, (4 . 8{tp})]", Some("[{dp}, (4 . 8)]")),
+            ("[{dp}, 16{tp}]", Some("[{dp}, 16]")),
+            ("[{dp}, -] + sum{tp}", Some("[{dp}, -]")),
+            ("[-] + sum{tp, cp}", Some("[-] + sum{cp}")),
+            ("[-] + sum{tp} + max{cp}", Some("[-] + max{cp}")),
+            ("[-]", None),
+        ] {
+            let without = LayoutText::new(text).without("tp");
+            assert_eq!(
+                without.as_ref().map(LayoutText::as_str),
+                left,
+                "{text} without tp"
+            );
+            if let Some(text) = without {
+                assert_eq!(text.check(), Ok(()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_form_is_checked_without_a_mesh() {
+        for text in ["[]", "[-]", "[{dp, tp}, (4 . 8{cp}), 16]", "[-] + sum{tp}"] {
+            assert_eq!(LayoutText::new(text).check(), Ok(()), "{text}");
+        }
+        for text in ["", "-", "[-", "[tp]", "[{tp}, {tp}]", "[{tp*}]", "[-];x"] {
+            assert!(LayoutText::new(text).check().is_err(), "{text}");
+        }
     }
 }

@@ -19,13 +19,15 @@ mod replicated;
 mod sort;
 mod spectral;
 mod table;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use replicated::REPLICATED;
 pub use table::rule;
 pub(crate) use view::takes_whole;
 
-use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp};
+use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp, chunk};
 use crate::mesh::MeshShape;
 
 /// What may be done with one factor of an operation.
@@ -198,22 +200,19 @@ impl Rule {
 
 /// Returns whether every rank would hold at least one element of `dim`.
 pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
-    dim.factors.iter().all(|factor| {
-        // Chunks are all of one size but for the last, which is shorter; nested ones come in several sizes, and a longer one may be the one that does not
-        // go round: 7 over 2 is 4 and 3, and over 3 that is 2, 2, 0 and 1, 1, 1.
+    let is_everywhere = |factor: &Factor| {
+        // The sizes of the chunks so far. A larger chunk can be the one with an empty part: 7 over 2 is 4 and 3, and over 3 more,
+        // 4 is 2, 2, 0 while 3 is 1, 1, 1.
         let mut sizes = vec![factor.size];
         for &axis in &factor.axes {
             let parts = mesh.size(axis);
-            let mut chunks = Vec::new();
-            for size in sizes {
-                let chunk = size.div_ceil(parts);
-                let last = size.saturating_sub(chunk * (parts - 1));
-                chunks.extend([chunk, last]);
-            }
-            chunks.sort_unstable();
-            chunks.dedup();
-            sizes = chunks;
+            let chunks =
+                |size: usize| (0..parts).map(move |index| chunk(0..size, parts, index).len());
+            sizes = sizes.into_iter().flat_map(chunks).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
         }
-        sizes.iter().all(|&size| size > 0)
-    })
+        !sizes.contains(&0)
+    };
+    dim.factors.iter().all(is_everywhere)
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::mesh::MeshSpec;
 use crate::model::Size;
+use burn_dist::mesh::MeshShape;
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -34,7 +34,7 @@ pub enum Command {
 pub struct ModelArgs {
     /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
     #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshSpec>,
+    pub mesh: Option<MeshShape>,
     /// Shape of a model that is made here.
     #[arg(long, value_enum, default_value = "tiny")]
     pub size: Size,
@@ -58,10 +58,10 @@ pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 900 for finetune by default.
+    /// Training steps: 20 for pretrain, 1200 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
-    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
+    /// The highest learning rate: 1.5e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
     #[arg(long, value_parser = rate)]
     pub lr: Option<f64>,
     /// A file with one {"prompt": "...", "response": "..."} per line.
@@ -87,7 +87,7 @@ pub struct FinetuneArgs {
     /// How to train and what to keep.
     #[command(flatten)]
     pub train: TrainArgs,
-    /// Steps of the base model that is made first; 300, or 0 with --data or --model.
+    /// Steps of the base model that is made first: 100, or 0 with --data or --model.
     #[arg(long)]
     pub base_steps: Option<usize>,
     /// Unseen questions to ask at the end.
@@ -106,7 +106,7 @@ pub struct GenerateArgs {
     pub prompt: Vec<String>,
     /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
     #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshSpec>,
+    pub mesh: Option<MeshShape>,
     /// 0 takes the likeliest token; higher values draw more freely.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     pub temperature: f64,
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_bad_value_names_its_option() {
         let error = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
-        assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis tp has size `0`"));
+        assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));

@@ -41,8 +41,10 @@ pub fn answer<B: Backend>(
     let mut rng = Rng::new(decoding.seed, 3);
     let mut answers = Vec::with_capacity(prompts.len());
     for prompts in prompts.chunks(ROWS) {
-        let rows: Vec<Vec<u32>> =
-            prompts.iter().map(|prompt| text.encode_prompt(prompt)).collect::<Result<_, _>>()?;
+        let rows: Vec<Vec<u32>> = prompts
+            .iter()
+            .map(|prompt| text.encode_prompt(prompt))
+            .collect::<Result<_, _>>()?;
         for ids in decode(model, rows, text.end(), decoding, &mut rng, device)? {
             answers.push(text.decode(&ids)?);
         }
@@ -75,7 +77,11 @@ fn decode<B: Backend>(
             break;
         }
     }
-    Ok(rows.into_iter().zip(prompt_lens).map(|(row, prompt)| row[prompt..].to_vec()).collect())
+    Ok(rows
+        .into_iter()
+        .zip(prompt_lens)
+        .map(|(row, prompt)| row[prompt..].to_vec())
+        .collect())
 }
 
 /// The token after each row.
@@ -90,24 +96,39 @@ fn next_tokens<B: Backend>(
 ) -> anyhow::Result<Vec<u32>> {
     // Positions after a row's end are padding, which the causal mask hides from it.
     let padded = |row: &Vec<u32>| -> Vec<i32> {
-        row.iter().copied().chain(std::iter::repeat(pad)).take(seq).map(|id| id as i32).collect()
+        row.iter()
+            .copied()
+            .chain(std::iter::repeat(pad))
+            .take(seq)
+            .map(|id| id as i32)
+            .collect()
     };
     let tokens: Vec<i32> = rows.iter().flat_map(padded).collect();
     let last: Vec<i32> = rows.iter().map(|row| row.len() as i32 - 1).collect();
-    let tokens_bs = Tensor::<B, 2, Int>::from_data(TensorData::new(tokens, [rows.len(), seq]), device);
-    let last_b11 = Tensor::<B, 3, Int>::from_data(TensorData::new(last, [rows.len(), 1, 1]), device);
+    let tokens_bs =
+        Tensor::<B, 2, Int>::from_data(TensorData::new(tokens, [rows.len(), seq]), device);
+    let last_b11 =
+        Tensor::<B, 3, Int>::from_data(TensorData::new(last, [rows.len(), 1, 1]), device);
 
     let hidden_bsd = model.hidden(tokens_bs);
     let [b, _, d] = hidden_bsd.dims();
     let logits_b1v = model.logits(hidden_bsd.gather(1, last_b11.expand([b, 1, d])));
     if temperature <= 0.0 {
-        let ids = logits_b1v.argmax(2).try_into_data().context("cannot read the next tokens")?;
+        let ids = logits_b1v
+            .argmax(2)
+            .try_into_data()
+            .context("cannot read the next tokens")?;
         return Ok(ids.iter::<i64>().map(|id| id as u32).collect());
     }
     let [_, _, vocab] = logits_b1v.dims();
-    let logits = logits_b1v.try_into_data().context("cannot read the logits")?;
+    let logits = logits_b1v
+        .try_into_data()
+        .context("cannot read the logits")?;
     let logits: Vec<f32> = logits.iter::<f32>().collect();
-    Ok(logits.chunks(vocab).map(|logits| draw(logits, temperature, rng)).collect())
+    Ok(logits
+        .chunks(vocab)
+        .map(|logits| draw(logits, temperature, rng))
+        .collect())
 }
 
 /// Draws an id with probability proportional to `exp(logit / temperature)`.
@@ -151,15 +172,26 @@ pub fn ask<'a, B: Backend>(
     questions: &'a [Example],
     device: &B::Device,
 ) -> anyhow::Result<Vec<Answered<'a>>> {
-    let prompts: Vec<&str> = questions.iter().map(|example| example.prompt.as_str()).collect();
+    let prompts: Vec<&str> = questions
+        .iter()
+        .map(|example| example.prompt.as_str())
+        .collect();
     let mut max_new_tokens = 1;
     for example in questions {
         let encoded = text.encode_example(example)?;
         max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.answer_from);
     }
-    let decoding = Decoding { temperature: 0.0, max_new_tokens, seed: 0 };
+    let decoding = Decoding {
+        temperature: 0.0,
+        max_new_tokens,
+        seed: 0,
+    };
     let said = answer(model, text, &prompts, &decoding, device)?;
-    Ok(questions.iter().zip(said).map(|(example, said)| Answered { example, said }).collect())
+    Ok(questions
+        .iter()
+        .zip(said)
+        .map(|(example, said)| Answered { example, said })
+        .collect())
 }
 
 /// Share of the answers that are right.
@@ -177,14 +209,31 @@ mod tests {
     #[test]
     fn greedy_answers_do_not_depend_on_the_other_rows_or_on_padding() {
         let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
-        let decoding = Decoding { temperature: 0.0, max_new_tokens: 6, seed: 0 };
-        let mut decode =
-            |rows: Vec<Vec<u32>>| decode(&model, rows, 63, &decoding, &mut Rng::new(0, 0), &FlexDevice).unwrap();
+        let decoding = Decoding {
+            temperature: 0.0,
+            max_new_tokens: 6,
+            seed: 0,
+        };
+        let decode = |rows: Vec<Vec<u32>>| {
+            decode(
+                &model,
+                rows,
+                63,
+                &decoding,
+                &mut Rng::new(0, 0),
+                &FlexDevice,
+            )
+            .unwrap()
+        };
         let (short, long) = (vec![1, 2, 3], (0..20).collect::<Vec<u32>>());
         let together = decode(vec![short.clone(), long.clone()]);
         assert_eq!(together[0], decode(vec![short])[0]);
         assert_eq!(together[1], decode(vec![long])[0]);
-        assert!(together.iter().all(|ids| ids.len() <= 6 && !ids.contains(&63)));
+        assert!(
+            together
+                .iter()
+                .all(|ids| ids.len() <= 6 && !ids.contains(&63))
+        );
     }
 
     #[test]
@@ -192,7 +241,10 @@ mod tests {
         let logits = [0.0, 2.0, 1.0];
         let share = |temperature| {
             let mut rng = Rng::new(1, 1);
-            (0..4000).filter(|_| draw(&logits, temperature, &mut rng) == 1).count() as f64 / 4000.0
+            (0..4000)
+                .filter(|_| draw(&logits, temperature, &mut rng) == 1)
+                .count() as f64
+                / 4000.0
         };
         let expected = 2.0_f64.exp() / (1.0 + 2.0_f64.exp() + 1.0_f64.exp());
         assert!((share(1.0) - expected).abs() < 0.03, "{}", share(1.0));

@@ -1,15 +1,6 @@
 //! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain`.
 
-mod cli;
-mod commands;
-mod data;
-mod generate;
-mod mesh;
-mod model;
-mod plot;
-mod progress;
-mod report;
-mod train;
+use llama::{cli, commands};
 
 use std::process::ExitCode;
 

@@ -22,18 +22,32 @@ impl Progress {
     /// Starts the display of a phase of `steps` steps.
     pub fn new(name: &'static str, steps: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("{prefix:>9} {bar:24.cyan/blue} {pos}/{len} {msg} {elapsed}<{eta}")
-                .expect("the template is constant and well formed")
-                .progress_chars("━╸─");
-            ProgressBar::new(steps as u64).with_style(style).with_prefix(name)
+            let style = ProgressStyle::with_template(
+                "{prefix:>9} {bar:24.cyan/blue} {pos}/{len} {msg} {elapsed}<{eta}",
+            )
+            .expect("the template is constant and well formed")
+            .progress_chars("━╸─");
+            ProgressBar::new(steps as u64)
+                .with_style(style)
+                .with_prefix(name)
         });
-        Self { name, steps, bar, quiet: false }
+        Self {
+            name,
+            steps,
+            bar,
+            quiet: false,
+        }
     }
 
     /// A display that shows nothing.
     #[cfg(test)]
     pub fn quiet() -> Self {
-        Self { name: "", steps: 0, bar: None, quiet: true }
+        Self {
+            name: "",
+            steps: 0,
+            bar: None,
+            quiet: true,
+        }
     }
 
     /// Shows that `done` steps are done.
@@ -66,7 +80,10 @@ impl Progress {
 }
 
 fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory]) -> String {
-    let mut message = format!("loss {loss:.4}  {} tokens/s", count_text(tokens_per_second as u64));
+    let mut message = format!(
+        "loss {loss:.4}  {} tokens/s",
+        count_text(tokens_per_second as u64)
+    );
     if !memory.is_empty() {
         // The largest rank decides whether a model fits; the spread shows whether the layout is even.
         let peaks = memory.iter().map(|rank| rank.peak_bytes);
@@ -87,7 +104,11 @@ mod tests {
 
     #[test]
     fn the_message_shows_the_range_over_ranks() {
-        let rank = |rank, peak_bytes| RankMemory { rank, peak_bytes, at_rest_bytes: 0 };
+        let rank = |rank, peak_bytes| RankMemory {
+            rank,
+            peak_bytes,
+            at_rest_bytes: 0,
+        };
         assert_eq!(message(1.25, 12_345.6, &[]), "loss 1.2500  12,345 tokens/s");
         let even = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 1 << 20)]);
         assert_eq!(even, "loss 1.2500  5 tokens/s  1.0 MiB/rank");

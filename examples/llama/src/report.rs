@@ -84,7 +84,8 @@ pub struct Report {
 /// If the file cannot be written; the message names it.
 pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value).context("the report has no JSON form")?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write the report {}", path.display()))
+    std::fs::write(path, text + "\n")
+        .with_context(|| format!("cannot write the report {}", path.display()))
 }
 
 /// The median; `None` of nothing.
@@ -104,7 +105,11 @@ pub fn bytes_text(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
+            return if unit == "B" {
+                format!("{bytes} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
         }
         value /= 1024.0;
     }

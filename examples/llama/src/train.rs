@@ -13,7 +13,7 @@ use crate::data::batch::{Batch, BatchSource};
 use crate::mesh::Mesh;
 use crate::model::Llama;
 use crate::progress::Progress;
-use crate::report::{Traffic, median};
+use crate::report::{RankMemory, Traffic, median};
 
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
@@ -32,10 +32,14 @@ pub struct Schedule {
 impl Schedule {
     /// A rise over the first twentieth of `steps`.
     pub fn new(peak: f64, steps: usize) -> Self {
-        Self { peak, warm_up: steps.div_ceil(20), steps }
+        Self {
+            peak,
+            warm_up: steps.div_ceil(20),
+            steps,
+        }
     }
 
-    /// The rate of a step; the first is 0.
+    /// The rate of a step, counted from 0.
     pub fn at(&self, step: usize) -> f64 {
         if step < self.warm_up {
             return self.peak * (step + 1) as f64 / self.warm_up as f64;
@@ -58,6 +62,8 @@ pub struct Trace {
     pub tokens_per_step: usize,
     /// Collectives of the last step.
     pub collectives: BTreeMap<String, Traffic>,
+    /// Memory of each rank after the last step, the optimizer's state included.
+    pub ranks: Vec<RankMemory>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
 }
@@ -65,13 +71,17 @@ pub struct Trace {
 impl Trace {
     /// The median step time after warm-up; of all steps if there were no more.
     pub fn step_ms_median(&self) -> Option<f64> {
-        let steady = self.step_ms.get(WARM_UP_STEPS..).filter(|steps| !steps.is_empty());
+        let steady = self
+            .step_ms
+            .get(WARM_UP_STEPS..)
+            .filter(|steps| !steps.is_empty());
         median(steady.unwrap_or(&self.step_ms))
     }
 
     /// Tokens per second at the median step time.
     pub fn tokens_per_second(&self) -> Option<f64> {
-        self.step_ms_median().map(|ms| self.tokens_per_step as f64 / ms * 1e3)
+        self.step_ms_median()
+            .map(|ms| self.tokens_per_step as f64 / ms * 1e3)
     }
 }
 
@@ -80,7 +90,11 @@ pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
 
 /// Makes a fresh AdamW.
 pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
-    AdamWConfig::new().with_beta_2(0.95).with_epsilon(1e-8).with_weight_decay(0.01).init()
+    AdamWConfig::new()
+        .with_beta_2(0.95)
+        .with_epsilon(1e-8)
+        .with_weight_decay(0.01)
+        .init()
 }
 
 /// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
@@ -159,7 +173,10 @@ pub fn run<B: AutodiffBackend>(
         progress.step(number + 1, loss, tokens_per_second, &mesh.memory());
         if !loss.is_finite() {
             progress.finish(false);
-            bail!("the loss of step {number} is {loss}: lower --lr (now {})", schedule.peak);
+            bail!(
+                "the loss of step {number} is {loss}: lower --lr (now {})",
+                schedule.peak
+            );
         }
         if stop.load(Ordering::Relaxed) {
             trace.interrupted = true;
@@ -167,13 +184,20 @@ pub fn run<B: AutodiffBackend>(
         }
     }
     progress.finish(trace.interrupted);
+    trace.ranks = mesh.memory();
     Ok((model, trace))
 }
 
-fn difference(before: &BTreeMap<String, Traffic>, after: &BTreeMap<String, Traffic>) -> BTreeMap<String, Traffic> {
+fn difference(
+    before: &BTreeMap<String, Traffic>,
+    after: &BTreeMap<String, Traffic>,
+) -> BTreeMap<String, Traffic> {
     let of_kind = |(kind, after): (&String, &Traffic)| {
         let before = before.get(kind).copied().unwrap_or_default();
-        let traffic = Traffic { count: after.count - before.count, bytes: after.bytes - before.bytes };
+        let traffic = Traffic {
+            count: after.count - before.count,
+            bytes: after.bytes - before.bytes,
+        };
         (traffic.count > 0).then(|| (kind.clone(), traffic))
     };
     after.iter().filter_map(of_kind).collect()
@@ -184,12 +208,10 @@ mod tests {
     use super::*;
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
+    use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
-    use burn::backend::Autodiff;
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{TensorData, Tolerance};
-
-    type B = Autodiff<Flex>;
 
     /// The same batch at every step: what a model can learn by heart.
     struct Repeat(Batch);
@@ -201,39 +223,72 @@ mod tests {
     }
 
     fn repeat() -> Repeat {
-        Repeat(RandomTokens { batch: 4, seq: 8, vocab: 64, rng: Rng::new(0, 0) }.next_batch())
+        Repeat(
+            RandomTokens {
+                batch: 4,
+                seq: 8,
+                vocab: 64,
+                rng: Rng::new(0, 0),
+            }
+            .next_batch(),
+        )
     }
 
     #[test]
     fn the_loss_falls() {
-        B::seed(&FlexDevice, 0);
-        let model = LlamaConfig::test().init::<B>(&FlexDevice);
-        let mesh = Mesh::open(None).unwrap();
+        let mesh = Mesh::open(Some(&"fsdp=2,tp=2".parse().unwrap())).unwrap();
+        TrainBackend::seed(mesh.device(), 0);
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let model = mesh.parallelize(model).unwrap();
         let stop = AtomicBool::new(false);
         let schedule = Schedule::new(1e-2, 30);
-        let (_, trace) =
-            run(model, &mut repeat(), schedule, &FlexDevice, &mesh, &Progress::quiet(), &stop).unwrap();
+        let (_, trace) = run(
+            model,
+            &mut repeat(),
+            schedule,
+            mesh.device(),
+            &mesh,
+            &Progress::quiet(),
+            &stop,
+        )
+        .unwrap();
         assert_eq!((trace.losses.len(), trace.interrupted), (30, false));
         assert_eq!(trace.tokens_per_step, 32);
         let (first, last) = (trace.losses[0], trace.losses[29]);
-        assert!((3.5..6.0).contains(&first), "a fresh model knows nothing (ln 64 is 4.16): {first}");
+        assert!(
+            (3.5..6.0).contains(&first),
+            "a fresh model knows nothing (ln 64 is 4.16): {first}"
+        );
         assert!(last < first * 0.5, "{first} to {last}");
     }
 
     #[test]
     fn a_stopped_run_ends_after_its_step() {
-        let model = LlamaConfig::test().init::<B>(&FlexDevice);
         let mesh = Mesh::open(None).unwrap();
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let stop = AtomicBool::new(true);
         let schedule = Schedule::new(1e-2, 30);
-        let (_, trace) =
-            run(model, &mut repeat(), schedule, &FlexDevice, &mesh, &Progress::quiet(), &stop).unwrap();
+        let (_, trace) = run(
+            model,
+            &mut repeat(),
+            schedule,
+            mesh.device(),
+            &mesh,
+            &Progress::quiet(),
+            &stop,
+        )
+        .unwrap();
         assert_eq!((trace.losses.len(), trace.interrupted), (1, true));
     }
 
     #[test]
     fn cross_entropy_agrees_with_its_definition() {
-        let logits = [[1.0_f32, 2.0, 0.5], [-1.0, 100.0, 3.0], [0.0, 0.0, 0.0], [5.0, 4.0, 3.0]];
+        let logits = [
+            [1.0_f32, 2.0, 0.5],
+            [-1.0, 100.0, 3.0],
+            [0.0, 0.0, 0.0],
+            [5.0, 4.0, 3.0],
+        ];
         let targets = [2_usize, 1, 0, 2];
         let weights = [0.5_f32, 0.25, 0.25, 0.0];
         let losses: Vec<f64> = logits
@@ -245,16 +300,25 @@ mod tests {
             })
             .collect();
         let mean = losses.iter().sum::<f64>() / 4.0;
-        let weighted: f64 = losses.iter().zip(weights).map(|(loss, weight)| loss * f64::from(weight)).sum();
+        let weighted: f64 = losses
+            .iter()
+            .zip(weights)
+            .map(|(loss, weight)| loss * f64::from(weight))
+            .sum();
 
         let logits = || Tensor::<Flex, 2>::from_data(logits, &FlexDevice).reshape([2, 2, 3]);
         let target_ids: Vec<i64> = targets.iter().map(|target| *target as i64).collect();
-        let targets =
-            || Tensor::<Flex, 2, Int>::from_data(TensorData::new(target_ids.clone(), [2, 2]), &FlexDevice);
+        let targets = || {
+            Tensor::<Flex, 2, Int>::from_data(
+                TensorData::new(target_ids.clone(), [2, 2]),
+                &FlexDevice,
+            )
+        };
         let weights = Tensor::from_data(TensorData::new(weights.to_vec(), [2, 2]), &FlexDevice);
         let close = |got: Tensor<Flex, 1>, expected: f64| {
             let expected = TensorData::from([expected as f32]);
-            got.into_data().assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
+            got.into_data()
+                .assert_approx_eq::<f32>(&expected, Tolerance::absolute(1e-5));
         };
         close(cross_entropy(logits(), targets(), None), mean);
         close(cross_entropy(logits(), targets(), Some(weights)), weighted);
@@ -262,7 +326,11 @@ mod tests {
 
     #[test]
     fn the_rate_rises_then_falls_to_a_tenth() {
-        let schedule = Schedule { peak: 1.0, warm_up: 4, steps: 20 };
+        let schedule = Schedule {
+            peak: 1.0,
+            warm_up: 4,
+            steps: 20,
+        };
         assert_eq!(schedule.at(0), 0.25);
         assert_eq!(schedule.at(3), 1.0);
         assert!((4..19).all(|step| schedule.at(step + 1) < schedule.at(step)));
@@ -278,7 +346,10 @@ mod tests {
         assert!(difference(&before, &after).is_empty());
         after.insert("all_gather".to_string(), traffic(1, 8));
         after.insert("all_reduce".to_string(), traffic(5, 100));
-        let expected = [("all_gather".to_string(), traffic(1, 8)), ("all_reduce".to_string(), traffic(3, 36))];
+        let expected = [
+            ("all_gather".to_string(), traffic(1, 8)),
+            ("all_reduce".to_string(), traffic(3, 36)),
+        ];
         assert_eq!(difference(&before, &after), BTreeMap::from(expected));
     }
 }

@@ -1,7 +1,7 @@
 //! Buffers that come back: allocation, recycling, and the hand-over to [`Bytes`].
 
 use crate::comm::sync::{Arc, Mutex, lock};
-use burn_std::{AllocationController, AllocationProperty, Bytes};
+use burn_std::{AllocationController, AllocationError, AllocationProperty, Bytes};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -222,6 +222,21 @@ impl AllocationController for Pooled {
 
     fn property(&self) -> AllocationProperty {
         AllocationProperty::Native
+    }
+
+    fn grow(&mut self, size: usize, align: usize) -> Result<(), AllocationError> {
+        if align > ALIGN {
+            return Err(AllocationError::UnsupportedOperation);
+        }
+        let (larger, smaller) = (self.0.pool.take(size), self.0.region());
+        // SAFETY: both regions are owned alone (`&mut self`, and a new one), and the larger one holds the whole content of the smaller one;
+        // the bytes are copied untyped, initialised or not.
+        unsafe {
+            let len = smaller.capacity.min(larger.region().capacity);
+            std::ptr::copy_nonoverlapping(smaller.ptr.as_ptr(), larger.as_ptr(), len);
+        }
+        self.0 = larger;
+        Ok(())
     }
 
     unsafe fn memory_mut(&mut self) -> &mut [MaybeUninit<u8>] {

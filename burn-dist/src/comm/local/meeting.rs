@@ -2,8 +2,8 @@
 
 use crate::comm::block::Block;
 use crate::comm::buffer::Work;
-use crate::comm::call::CallInfo;
 use crate::comm::group::Group;
+use crate::comm::info::CallInfo;
 use crate::comm::sync::{Arc, AtomicU64, Condvar, Mutex, OnceLock, Ordering, lock};
 use crate::comm::{CommError, Payload};
 use crate::mesh::Rank;

@@ -1,6 +1,6 @@
 //! Every rule against the op on whole tensors: split by the rule, run on every rank, put together again.
 //!
-//! For each sample, each mesh and many assignments, partial inputs included: whatever the layouts say about a block must hold for the
+//! For each sample, each mesh and every assignment of a family (see [`mod@splits`]), partial inputs included: whatever the layouts say about a block must hold for the
 //! block that the local operations make.
 
 mod samples;
@@ -18,9 +18,6 @@ use burn_std::future::block_on;
 use std::collections::HashMap;
 
 type Handle = <Flex as BackendIr>::Handle;
-
-/// At most this many assignments per op and mesh; chosen evenly if there are more.
-const ASSIGNMENTS_MAX: usize = 40;
 
 fn meshes() -> Vec<MeshShape> {
     let texts = ["a=2", "a=3", "a=2,b=2", "a=2,b=3"];
@@ -182,7 +179,7 @@ impl Case {
                 for (value, element) in here.iter().zip(elements) {
                     let expected = self.outputs[index][element];
                     assert!(
-                        close(*value, expected, out.dtype),
+                        close(*value, expected, &self.op, out),
                         "output {index}, element {element}, rank {}: {value} instead of {expected}\n{}",
                         rank.0,
                         context()
@@ -267,19 +264,21 @@ fn combine<'a>(mut terms: impl Iterator<Item = &'a Values>, op: Option<ReduceOp>
     all
 }
 
-/// Ints and bools are exact; floats are sums in another order: some roundings of values around one.
-fn close(value: f64, expected: f64, dtype: DType) -> bool {
-    let tolerance = match dtype {
+/// Ints and bools are exact; floats are sums in another order: some roundings, of values around one, in the lowest precision there is.
+fn close(value: f64, expected: f64, op: &OperationIr, out: &TensorIr) -> bool {
+    let has_half = op.inputs().any(|input| input.dtype == DType::F16);
+    let tolerance = match out.dtype {
+        dtype if !dtype.is_float() => 0.0,
         DType::F16 => 2e-3,
-        dtype if dtype.is_float() => 1e-5,
-        _ => 0.0,
+        _ if has_half => 2e-3,
+        _ => 1e-5,
     };
     value == expected
         || (value.is_nan() && expected.is_nan())
         || (value - expected).abs() <= tolerance * expected.abs().max(1.0)
 }
 
-/// Checks a rule in factor notation under many assignments; returns how many, and which factors were split.
+/// Checks a rule in factor notation under all assignments; returns how many, and which factors were split.
 fn check_factors(case: &Case, rule: &Rule, mesh: &MeshShape) -> (usize, Vec<bool>) {
     let mut split = vec![false; rule.factors.len()];
     let mut count = 0;
@@ -293,7 +292,7 @@ fn check_factors(case: &Case, rule: &Rule, mesh: &MeshShape) -> (usize, Vec<bool
         case.check(mesh, Some(assignment), &inputs, &outputs);
         count += 1;
     };
-    for factors in splits::assignments(rule, mesh, ASSIGNMENTS_MAX) {
+    for factors in splits::assignments(rule, mesh) {
         for (split, factor) in split.iter_mut().zip(&factors) {
             *split |= !factor.is_whole();
         }
@@ -311,11 +310,14 @@ fn check_factors(case: &Case, rule: &Rule, mesh: &MeshShape) -> (usize, Vec<bool
         };
         // No partial bools: they have no sum.
         let is_bool = case.op.inputs().next().unwrap().dtype.is_bool();
-        let all = free.clone().collect::<Vec<_>>();
-        let groups = free
-            .map(|axis| vec![axis])
-            .chain([all])
-            .filter(|axes| !axes.is_empty() && !is_bool);
+        let free: Vec<_> = free.collect();
+        let mut groups: Vec<_> = free.iter().map(|&axis| vec![axis]).collect();
+        if free.len() > 1 {
+            groups.push(free);
+        }
+        if is_bool {
+            groups.clear();
+        }
         for axes in groups {
             for &op in ops {
                 assignment.kept = axes.iter().map(|&axis| Partial { axis, op }).collect();
@@ -334,7 +336,7 @@ fn check_layouts(case: &Case, mesh: &MeshShape) -> usize {
     match case.op.inputs().next() {
         // Reshape: whatever layout can be regrouped.
         Some(input) => {
-            for layout in splits::layouts(&shape(input), mesh, 4 * ASSIGNMENTS_MAX) {
+            for layout in splits::layouts(&shape(input), mesh) {
                 if let Some(reshaped) = layout.reshape(mesh, &out) {
                     case.check(mesh, None, &[layout], &[reshaped]);
                     count += 1;
@@ -342,7 +344,7 @@ fn check_layouts(case: &Case, mesh: &MeshShape) -> usize {
             }
         }
         None => {
-            for layout in splits::layouts(&out, mesh, ASSIGNMENTS_MAX) {
+            for layout in splits::layouts(&out, mesh) {
                 case.check(mesh, None, &[], &[layout]);
                 count += 1;
             }
@@ -351,49 +353,54 @@ fn check_layouts(case: &Case, mesh: &MeshShape) -> usize {
     count
 }
 
-/// Ops that make something else every time.
-fn is_random(op: &OperationIr) -> bool {
-    ["random", "empty"].contains(&kind_name(op))
+/// Ops that make something else every time, and the one for which the backend of the tests has no kernel.
+fn has_no_oracle(op: &OperationIr) -> bool {
+    ["random", "empty", "ctc_loss_backward"].contains(&kind_name(op))
+}
+
+/// Checks one op on all meshes; returns under how many layouts.
+fn check(op: OperationIr) -> usize {
+    let case = Case::new(op);
+    let mut count = 0;
+    let mut ever_split: Option<Vec<bool>> = None;
+    for mesh in meshes() {
+        match &case.rule {
+            OpRule::Factors(rule) => {
+                let (checked, split) = check_factors(&case, rule, &mesh);
+                count += checked;
+                let ever = ever_split.get_or_insert_with(|| vec![false; split.len()]);
+                ever.iter_mut()
+                    .zip(split)
+                    .for_each(|(ever, split)| *ever |= split);
+            }
+            _ => count += check_layouts(&case, &mesh),
+        }
+    }
+    if let Some(ever) = ever_split {
+        let all = ever.iter().all(|split| *split);
+        assert!(all, "a factor was never split: {:?}", case.op);
+    }
+    count
 }
 
 #[test]
 fn every_op_split_equals_the_op_on_whole_tensors() {
     let mut count = 0;
+    let mut wrong = Vec::new();
     for op in samples::all() {
-        if matches!(
-            op,
-            OperationIr::Init(_) | OperationIr::Custom(_) | OperationIr::Drop(_)
-        ) || is_random(&op)
-        {
-            continue;
-        }
-        if matches!(rule(&op), OpRule::Replicated(_)) {
-            assert_unchanged(&op);
-            continue;
-        }
-        let case = Case::new(op);
-        let mut ever_split: Option<Vec<bool>> = None;
-        for mesh in meshes() {
-            match &case.rule {
-                OpRule::Factors(rule) => {
-                    let (checked, split) = check_factors(&case, rule, &mesh);
-                    count += checked;
-                    let ever = ever_split.get_or_insert_with(|| vec![false; split.len()]);
-                    ever.iter_mut()
-                        .zip(split)
-                        .for_each(|(ever, split)| *ever |= split);
-                }
-                _ => count += check_layouts(&case, &mesh),
-            }
-        }
-        if let Some(ever) = ever_split {
-            assert!(
-                ever.iter().all(|split| *split),
-                "a factor was never split: {:?}",
-                case.op
-            );
+        match rule(&op) {
+            OpRule::Custom => {}
+            OpRule::Replicated(_) => assert_unchanged(&op),
+            _ if has_no_oracle(&op) => {}
+            _ => match std::panic::catch_unwind(|| check(op.clone())) {
+                Ok(checked) => count += checked,
+                // The panic has told what is wrong.
+                Err(_) => wrong.push(kind_name(&op)),
+            },
         }
     }
+    assert!(wrong.is_empty(), "wrong: {wrong:?}");
+    eprintln!("count {count}");
     assert!(count > 20_000, "checked only {count} cases");
 }
 

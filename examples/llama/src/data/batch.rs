@@ -25,18 +25,27 @@ pub struct Batch {
 impl Batch {
     /// `[batch, seq]`: the ids given to the model.
     pub fn tokens<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2, Int> {
-        Tensor::from_data(TensorData::new(self.tokens.clone(), [self.batch, self.seq]), device)
+        Tensor::from_data(
+            TensorData::new(self.tokens.clone(), [self.batch, self.seq]),
+            device,
+        )
     }
 
     /// `[batch, seq]`: the ids to predict.
     pub fn targets<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2, Int> {
-        Tensor::from_data(TensorData::new(self.targets.clone(), [self.batch, self.seq]), device)
+        Tensor::from_data(
+            TensorData::new(self.targets.clone(), [self.batch, self.seq]),
+            device,
+        )
     }
 
     /// `[batch, seq]`: how much each position counts.
     pub fn weights<B: Backend>(&self, device: &B::Device) -> Option<Tensor<B, 2>> {
         let weights = self.weights.clone()?;
-        Some(Tensor::from_data(TensorData::new(weights, [self.batch, self.seq]), device))
+        Some(Tensor::from_data(
+            TensorData::new(weights, [self.batch, self.seq]),
+            device,
+        ))
     }
 }
 
@@ -64,11 +73,19 @@ impl BatchSource for RandomTokens {
         let mut tokens = Vec::with_capacity(self.batch * self.seq);
         let mut targets = Vec::with_capacity(self.batch * self.seq);
         for _ in 0..self.batch {
-            let row: Vec<i32> = (0..=self.seq).map(|_| self.rng.below(self.vocab) as i32).collect();
+            let row: Vec<i32> = (0..=self.seq)
+                .map(|_| self.rng.below(self.vocab) as i32)
+                .collect();
             tokens.extend(&row[..self.seq]);
             targets.extend(&row[1..]);
         }
-        Batch { batch: self.batch, seq: self.seq, tokens, targets, weights: None }
+        Batch {
+            batch: self.batch,
+            seq: self.seq,
+            tokens,
+            targets,
+            weights: None,
+        }
     }
 }
 
@@ -76,7 +93,9 @@ impl BatchSource for RandomTokens {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PackError {
     /// No document fits.
-    #[error("none of {count} examples fits into {seq} positions (the shortest has {shortest} tokens): raise --seq")]
+    #[error(
+        "none of {count} examples fits into {seq} positions (the shortest has {shortest} tokens): raise --seq"
+    )]
     AllTooLong {
         /// How many documents there are.
         count: usize,
@@ -111,17 +130,35 @@ impl Packed {
         rng: Rng,
     ) -> Result<(Self, usize), PackError> {
         let count = documents.len();
-        let shortest = documents.iter().map(|document| document.ids.len()).min().unwrap_or(0);
+        let shortest = documents
+            .iter()
+            .map(|document| document.ids.len())
+            .min()
+            .unwrap_or(0);
         // The last token is only predicted: a row of `seq` positions holds `seq + 1` tokens.
-        let documents: Vec<Encoded> =
-            documents.into_iter().filter(|document| document.ids.len() <= seq + 1).collect();
+        let documents: Vec<Encoded> = documents
+            .into_iter()
+            .filter(|document| document.ids.len() <= seq + 1)
+            .collect();
         if documents.is_empty() {
-            return Err(PackError::AllTooLong { count, seq, shortest });
+            return Err(PackError::AllTooLong {
+                count,
+                seq,
+                shortest,
+            });
         }
         let left_out = count - documents.len();
         let order = (0..documents.len()).collect();
         let next = documents.len();
-        let mut packed = Self { documents, order, next, batch, seq, pad: pad as i32, rng };
+        let mut packed = Self {
+            documents,
+            order,
+            next,
+            batch,
+            seq,
+            pad: pad as i32,
+            rng,
+        };
         packed.turn_over();
         Ok((packed, left_out))
     }
@@ -166,7 +203,13 @@ impl BatchSource for Packed {
         }
         let total: f32 = weights.iter().sum();
         weights.iter_mut().for_each(|weight| *weight /= total);
-        Batch { batch: self.batch, seq: self.seq, tokens, targets, weights: Some(weights) }
+        Batch {
+            batch: self.batch,
+            seq: self.seq,
+            tokens,
+            targets,
+            weights: Some(weights),
+        }
     }
 }
 
@@ -175,7 +218,10 @@ mod tests {
     use super::*;
 
     fn document(ids: &[u32], answer_from: usize) -> Encoded {
-        Encoded { ids: ids.to_vec(), answer_from }
+        Encoded {
+            ids: ids.to_vec(),
+            answer_from,
+        }
     }
 
     #[test]
@@ -190,22 +236,43 @@ mod tests {
             assert_eq!([3, 6, 7].contains(target), *weight > 0.0, "target {target}");
         }
         for row in 0..2 {
-            assert_eq!(batch.tokens[row * 7 + 1..(row + 1) * 7], batch.targets[row * 7..(row + 1) * 7 - 1]);
+            assert_eq!(
+                batch.tokens[row * 7 + 1..(row + 1) * 7],
+                batch.targets[row * 7..(row + 1) * 7 - 1]
+            );
         }
     }
 
     #[test]
     fn documents_that_do_not_fit_are_counted_or_refused() {
         let long = document(&[1; 9], 0);
-        let (_, left_out) = Packed::new(vec![long.clone(), document(&[1; 8], 0)], (1, 7), 0, Rng::new(0, 0)).unwrap();
+        let (_, left_out) = Packed::new(
+            vec![long.clone(), document(&[1; 8], 0)],
+            (1, 7),
+            0,
+            Rng::new(0, 0),
+        )
+        .unwrap();
         assert_eq!(left_out, 1);
         let error = Packed::new(vec![long], (1, 7), 0, Rng::new(0, 0)).unwrap_err();
-        assert_eq!(error, PackError::AllTooLong { count: 1, seq: 7, shortest: 9 });
+        assert_eq!(
+            error,
+            PackError::AllTooLong {
+                count: 1,
+                seq: 7,
+                shortest: 9
+            }
+        );
     }
 
     #[test]
     fn random_tokens_are_shifted_by_one_and_depend_on_the_seed() {
-        let source = |seed| RandomTokens { batch: 2, seq: 5, vocab: 50, rng: Rng::new(seed, 0) };
+        let source = |seed| RandomTokens {
+            batch: 2,
+            seq: 5,
+            vocab: 50,
+            rng: Rng::new(seed, 0),
+        };
         let batch = source(1).next_batch();
         assert_eq!(batch.tokens[1..5], batch.targets[..4]);
         assert_eq!(batch, source(1).next_batch());

@@ -11,18 +11,32 @@ use super::rng::{Rng, hash_text};
 /// One in this many facts is held out.
 const HELD_OUT_ONE_IN: u64 = 8;
 
-const NAMES: [&str; 12] =
-    ["Anna", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jack", "Kim", "Leo"];
-const COLOURS: [&str; 8] = ["red", "blue", "green", "black", "white", "brown", "pink", "grey"];
+const NAMES: [&str; 12] = [
+    "Anna", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jack", "Kim", "Leo",
+];
+const COLOURS: [&str; 8] = [
+    "red", "blue", "green", "black", "white", "brown", "pink", "grey",
+];
 const THINGS: [&str; 16] = [
-    "kite", "drum", "book", "lamp", "coat", "boat", "ring", "cup", "hat", "bag", "key", "map", "bell", "desk", "rope",
-    "vase",
+    "kite", "drum", "book", "lamp", "coat", "boat", "ring", "cup", "hat", "bag", "key", "map",
+    "bell", "desk", "rope", "vase",
 ];
-const CITIES: [&str; 10] = ["Rome", "Oslo", "Paris", "Lima", "Cairo", "Tokyo", "Delhi", "Quito", "Bern", "Riga"];
+const CITIES: [&str; 10] = [
+    "Rome", "Oslo", "Paris", "Lima", "Cairo", "Tokyo", "Delhi", "Quito", "Bern", "Riga",
+];
 const ANIMALS: [&str; 16] = [
-    "cat", "dog", "fox", "owl", "bee", "cow", "hen", "pig", "rat", "ant", "bat", "elk", "emu", "yak", "ape", "eel",
+    "cat", "dog", "fox", "owl", "bee", "cow", "hen", "pig", "rat", "ant", "bat", "elk", "emu",
+    "yak", "ape", "eel",
 ];
-const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+const DAYS: [&str; 7] = [
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+];
 const MONTHS: [(&str, usize); 12] = [
     ("January", 31),
     ("February", 28),
@@ -37,6 +51,8 @@ const MONTHS: [(&str, usize); 12] = [
     ("November", 30),
     ("December", 31),
 ];
+/// What is added or taken away: any digit would take a model of this size five times as long to learn.
+const STEPS: [usize; 4] = [1, 2, 3, 10];
 /// Larger unit, smaller unit, how many of the smaller make one of the larger.
 const UNITS: [(&str, &str, usize); 6] = [
     ("metres", "centimetres", 100),
@@ -47,17 +63,20 @@ const UNITS: [(&str, &str, usize); 6] = [
     ("dollars", "cents", 100),
 ];
 
+/// Training facts are drawn from the kinds in this order: sums and lists take longest to learn.
+const TRAINING_KINDS: [usize; 7] = [0, 1, 3, 0, 2, 3, 4];
+
 /// The families of questions, as reports name them.
 pub const KINDS: [&str; 5] = ["arithmetic", "dates", "units", "lists", "texts"];
 
-/// A fact before it is put into words for one phase.
+/// A fact and its wordings.
 struct Fact {
     kind: &'static str,
     /// What decides whether the fact is held out: the same for all its wordings.
     key: String,
     prompt: String,
     response: String,
-    /// The same fact as a sentence, for pretraining.
+    /// The same fact as a sentence, for the base model.
     statement: String,
 }
 
@@ -79,22 +98,24 @@ pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> Generated {
     let mut train = Vec::with_capacity(num_train);
     let mut held_out = Vec::with_capacity(num_held_out);
     let mut asked = HashSet::new();
-    let mut kind = 0;
-    while train.len() < num_train || held_out.len() < num_held_out {
-        // Held-out questions take the kinds in turn; training takes what is drawn.
-        let fact = fact(kind % KINDS.len(), &mut rng);
-        if is_held_out(&fact, seed) {
-            if held_out.len() < num_held_out && asked.insert(fact.prompt.clone()) {
-                held_out.push(example(fact));
-                kind += 1;
-            }
-        } else if train.len() < num_train {
-            statements.push(fact.statement.clone());
-            train.push(example(fact));
-            kind += 1;
+    while held_out.len() < num_held_out {
+        let fact = fact(held_out.len() % KINDS.len(), &mut rng);
+        if is_held_out(&fact, seed) && asked.insert(fact.prompt.clone()) {
+            held_out.push(example(fact));
         }
     }
-    Generated { statements, train, held_out }
+    while train.len() < num_train {
+        let fact = fact(TRAINING_KINDS[train.len() % TRAINING_KINDS.len()], &mut rng);
+        if !is_held_out(&fact, seed) {
+            statements.push(fact.statement.clone());
+            train.push(example(fact));
+        }
+    }
+    Generated {
+        statements,
+        train,
+        held_out,
+    }
 }
 
 fn is_held_out(fact: &Fact, seed: u64) -> bool {
@@ -102,7 +123,11 @@ fn is_held_out(fact: &Fact, seed: u64) -> bool {
 }
 
 fn example(fact: Fact) -> Example {
-    Example { kind: Some(fact.kind), prompt: fact.prompt, response: fact.response }
+    Example {
+        kind: Some(fact.kind),
+        prompt: fact.prompt,
+        response: fact.response,
+    }
 }
 
 fn fact(kind: usize, rng: &mut Rng) -> Fact {
@@ -113,41 +138,40 @@ fn fact(kind: usize, rng: &mut Rng) -> Fact {
         3 => list(rng),
         _ => text(rng),
     };
-    Fact { kind: KINDS[kind], key, prompt, response, statement }
+    Fact {
+        kind: KINDS[kind],
+        key,
+        prompt,
+        response,
+        statement,
+    }
 }
 
+/// Key, prompt, response, statement.
 type Words = (String, String, String, String);
 
 fn arithmetic(rng: &mut Rng) -> Words {
-    let (a, b) = (rng.below(100), rng.below(10));
-    if rng.below(2) == 0 || a < b {
-        let sum = a + b;
-        (
-            format!("{a}+{b}"),
-            format!("What is {a} plus {b}?"),
-            format!("{sum}"),
-            format!("{a} plus {b} is {sum}."),
-        )
-    } else {
-        let difference = a - b;
-        (
-            format!("{a}-{b}"),
-            format!("What is {a} minus {b}?"),
-            format!("{difference}"),
-            format!("{a} minus {b} is {difference}."),
-        )
-    }
+    let (a, b) = (20 + rng.below(70), STEPS[rng.below(STEPS.len())]);
+    let (sign, word, result) = match rng.below(2) {
+        0 => ('+', "plus", a + b),
+        _ => ('-', "minus", a - b),
+    };
+    (
+        format!("{a}{sign}{b}"),
+        format!("What is {a} {word} {b}?"),
+        format!("{result}"),
+        format!("{a} {word} {b} is {result}."),
+    )
 }
 
 fn date(rng: &mut Rng) -> Words {
     if rng.below(4) == 0 {
-        // Four wordings of each day: a held-out pair of wording and day asks for a known day in a new way.
-        let today = rng.below(7);
+        let (today, name) = (rng.below(7), rng.pick(&NAMES));
         let (when, other) = match rng.below(2) {
             0 => ("tomorrow", DAYS[(today + 1) % 7]),
             _ => ("yesterday", DAYS[(today + 6) % 7]),
         };
-        let (today, name) = (DAYS[today], rng.pick(&NAMES));
+        let today = DAYS[today];
         return (
             format!("{today} {when} {name}"),
             format!("{name} says today is {today}. What day is {when}?"),
@@ -158,12 +182,16 @@ fn date(rng: &mut Rng) -> Words {
     let month = rng.below(12);
     let (name, num_days) = MONTHS[month];
     let day = 1 + rng.below(num_days);
-    let (after_name, after) = if day == num_days { (MONTHS[(month + 1) % 12].0, 1) } else { (name, day + 1) };
+    let (next, after) = if day == num_days {
+        (MONTHS[(month + 1) % 12].0, 1)
+    } else {
+        (name, day + 1)
+    };
     (
         format!("{name} {day}"),
-        format!("Which date comes after {name} {day}?"),
-        format!("{after_name} {after}"),
-        format!("After {name} {day} comes {after_name} {after}."),
+        format!("What date comes after {name} {day}?"),
+        format!("{next} {after}"),
+        format!("After {name} {day} comes {next} {after}."),
     )
 }
 
@@ -180,62 +208,56 @@ fn units(rng: &mut Rng) -> Words {
 }
 
 fn list(rng: &mut Rng) -> Words {
-    let (items, sorted): (Vec<String>, Vec<String>) = if rng.below(2) == 0 {
-        let mut digits: Vec<usize> = (0..10).collect();
+    let num_items = 3 + rng.below(2);
+    let mut digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let mut animals = ANIMALS;
+    let of_digits = rng.below(2) == 0;
+    let items = if of_digits {
         rng.shuffle(&mut digits);
-        digits.truncate(3 + rng.below(2));
-        let mut sorted = digits.clone();
-        sorted.sort_unstable();
-        (digits.iter().map(usize::to_string).collect(), sorted.iter().map(usize::to_string).collect())
+        &digits[..num_items]
     } else {
-        let mut words = ANIMALS;
-        rng.shuffle(&mut words);
-        let words: Vec<String> = words[..3 + rng.below(2)].iter().map(|word| (*word).to_string()).collect();
-        (words, Vec::new())
+        rng.shuffle(&mut animals);
+        &animals[..num_items]
+    };
+    let mut sorted = items.to_vec();
+    sorted.sort_unstable();
+    let reversed: Vec<&str> = items.iter().rev().copied().collect();
+    let (task, answer) = match rng.below(if of_digits { 5 } else { 3 }) {
+        0 => ("Reverse", reversed.join(" ")),
+        1 => ("First of", items[0].to_string()),
+        2 => ("Last of", items[num_items - 1].to_string()),
+        3 => ("Sort", sorted.join(" ")),
+        _ => ("Largest of", sorted[num_items - 1].to_string()),
     };
     let given = items.join(" ");
-    let reversed: Vec<&str> = items.iter().rev().map(String::as_str).collect();
-    let (task, answer) = match rng.below(if sorted.is_empty() { 3 } else { 5 }) {
-        0 => ("Reverse", reversed.join(" ")),
-        1 => ("First of", items[0].clone()),
-        2 => ("Last of", items[items.len() - 1].clone()),
-        3 => ("Sort", sorted.join(" ")),
-        _ => ("Largest of", sorted[sorted.len() - 1].clone()),
-    };
     // Keyed by the list, so that a held-out list is new to every task.
-    (given.clone(), format!("{task}: {given}"), answer.clone(), format!("{task}: {given} is {answer}."))
+    (
+        given.clone(),
+        format!("{task}: {given}"),
+        answer.clone(),
+        format!("{task}: {given} is {answer}"),
+    )
 }
 
 fn text(rng: &mut Rng) -> Words {
-    let (mut names, mut things) = (NAMES, THINGS);
-    rng.shuffle(&mut names);
-    rng.shuffle(&mut things);
-    let (a, b) = (names[0], names[1]);
-    if rng.below(2) == 0 {
-        let mut cities = CITIES;
-        rng.shuffle(&mut cities);
-        let story = format!("{a} lives in {} and {b} lives in {}.", cities[0], cities[1]);
-        let (who, city) = if rng.below(2) == 0 { (a, cities[0]) } else { (b, cities[1]) };
-        return (
-            story.clone(),
-            format!("{story} Where does {who} live?"),
-            city.to_string(),
-            format!("{story} So {who} lives in {city}."),
-        );
-    }
-    let (first, second) = (rng.pick(&COLOURS), rng.pick(&COLOURS));
-    let story = format!("{a} has a {first} {} and {b} has a {second} {}.", things[0], things[1]);
-    let (who, colour, thing) = if rng.below(2) == 0 { (a, first, things[0]) } else { (b, second, things[1]) };
-    let (question, answer) = if rng.below(2) == 0 {
-        (format!("What colour is the {thing}?"), colour.to_string())
-    } else {
-        (format!("What does {who} have?"), format!("a {colour} {thing}"))
+    let (name, city) = (rng.pick(&NAMES), rng.pick(&CITIES));
+    let (colour, thing) = (rng.pick(&COLOURS), rng.pick(&THINGS));
+    let story = format!("{name} lives in {city} and has a {colour} {thing}.");
+    let (question, answer) = match rng.below(4) {
+        0 => (format!("Who lives in {city}?"), name.to_string()),
+        1 => (format!("Where does {name} live?"), city.to_string()),
+        2 => (format!("What colour is the {thing}?"), colour.to_string()),
+        _ => (
+            format!("What does {name} have?"),
+            format!("a {colour} {thing}"),
+        ),
     };
+    let statement = format!("{story} {name} has a {thing} in {city}, and it is {colour}.");
     (
         story.clone(),
         format!("{story} {question}"),
         answer,
-        format!("{story} So {who} has a {colour} {thing}."),
+        statement,
     )
 }
 
@@ -252,40 +274,74 @@ mod tests {
     #[test]
     fn held_out_questions_appear_nowhere_in_training() {
         let data = generate(3, 20_000, 200);
-        let trained: HashSet<&str> = data.train.iter().map(|example| example.prompt.as_str()).collect();
+        let trained: HashSet<&str> = data
+            .train
+            .iter()
+            .map(|example| example.prompt.as_str())
+            .collect();
         assert_eq!(data.held_out.len(), 200);
         for example in &data.held_out {
-            assert!(!trained.contains(example.prompt.as_str()), "{}", example.prompt);
+            assert!(
+                !trained.contains(example.prompt.as_str()),
+                "{}",
+                example.prompt
+            );
         }
         // The fact behind an unseen sum is not stated either.
-        for example in data.held_out.iter().filter(|example| example.prompt.contains("plus")) {
-            let sum = example.prompt.trim_start_matches("What is ").trim_end_matches('?');
-            assert!(!data.statements.iter().any(|line| line.starts_with(&format!("{sum} is"))), "{sum}");
+        for example in data
+            .held_out
+            .iter()
+            .filter(|example| example.kind == Some("arithmetic"))
+        {
+            assert!(
+                !stated.contains(example.response.as_str()),
+                "{}",
+                example.response
+            );
         }
     }
 
     #[test]
     fn held_out_questions_are_distinct_and_cover_every_kind() {
         let data = generate(0, 100, 100);
-        let distinct: HashSet<&str> = data.held_out.iter().map(|example| example.prompt.as_str()).collect();
+        let distinct: HashSet<&str> = data
+            .held_out
+            .iter()
+            .map(|example| example.prompt.as_str())
+            .collect();
         assert_eq!(distinct.len(), 100);
         for kind in KINDS {
-            assert!(data.held_out.iter().filter(|example| example.kind == Some(kind)).count() >= 10, "{kind}");
+            assert_eq!(
+                data.held_out
+                    .iter()
+                    .filter(|example| example.kind == Some(kind))
+                    .count(),
+                20,
+                "{kind}"
+            );
         }
     }
 
     #[test]
     fn answers_follow_from_the_questions() {
         for example in generate(5, 3000, 0).train {
-            let words: Vec<&str> = example.prompt.trim_end_matches(['?', '.']).split(' ').collect();
+            let words: Vec<&str> = example
+                .prompt
+                .trim_end_matches(['?', '.'])
+                .split(' ')
+                .collect();
             let number = |i: usize| words[i].parse::<usize>().expect("a number");
             let expected = match words.as_slice() {
                 ["What", "is", _, "plus", _] => (number(2) + number(4)).to_string(),
                 ["What", "is", _, "minus", _] => (number(2) - number(4)).to_string(),
-                ["Reverse:", items @ ..] => items.iter().rev().copied().collect::<Vec<_>>().join(" "),
+                ["Reverse:", items @ ..] => {
+                    items.iter().rev().copied().collect::<Vec<_>>().join(" ")
+                }
                 ["Last", "of:", .., last] => (*last).to_string(),
-                ["How", "many", "grams", "are", _, "kilograms"] => (number(4) * 1000).to_string(),
-                ["Which", "date", .., "December", "31"] => "January 1".to_string(),
+                ["How", "many", "grams", "are", _, "kilograms"] => {
+                    format!("{}000", number(4))
+                }
+                ["What", "date", .., "December", "31"] => "January 1".to_string(),
                 _ => continue,
             };
             assert_eq!(example.response, expected, "{}", example.prompt);

@@ -53,7 +53,10 @@ struct Line {
 /// # Errors
 /// [`JsonlError`], naming the file, the line and the reason.
 pub fn read(path: &Path) -> Result<Vec<Example>, JsonlError> {
-    let io = |source| JsonlError::Io { path: path.to_path_buf(), source };
+    let io = |source| JsonlError::Io {
+        path: path.to_path_buf(),
+        source,
+    };
     let mut reader = BufReader::new(File::open(path).map_err(io)?);
     let mut examples = Vec::new();
     let mut bytes = Vec::new();
@@ -62,8 +65,13 @@ pub fn read(path: &Path) -> Result<Vec<Example>, JsonlError> {
         if reader.read_until(b'\n', &mut bytes).map_err(io)? == 0 {
             break;
         }
-        let fail = |reason| JsonlError::Line { path: path.to_path_buf(), line, reason };
-        let text = std::str::from_utf8(&bytes).map_err(|error| fail(format!("not UTF-8 ({error})")))?;
+        let fail = |reason| JsonlError::Line {
+            path: path.to_path_buf(),
+            line,
+            reason,
+        };
+        let text =
+            std::str::from_utf8(&bytes).map_err(|error| fail(format!("not UTF-8 ({error})")))?;
         if text.trim().is_empty() {
             continue;
         }
@@ -76,10 +84,16 @@ pub fn read(path: &Path) -> Result<Vec<Example>, JsonlError> {
         if response.trim().is_empty() {
             return Err(fail("the response is empty".to_string()));
         }
-        examples.push(Example { kind: None, prompt, response });
+        examples.push(Example {
+            kind: None,
+            prompt,
+            response,
+        });
     }
     if examples.is_empty() {
-        return Err(JsonlError::Empty { path: path.to_path_buf() });
+        return Err(JsonlError::Empty {
+            path: path.to_path_buf(),
+        });
     }
     Ok(examples)
 }
@@ -100,18 +114,36 @@ mod tests {
         let text = "{\"prompt\": \"a\", \"response\": \"b\"}\r\n\n{\"response\": \"d\", \"prompt\": \"c\", \"id\": 3}";
         let examples = read_text(text).unwrap();
         assert_eq!(examples.len(), 2);
-        assert_eq!((examples[1].prompt.as_str(), examples[1].response.as_str()), ("c", "d"));
+        assert_eq!(
+            (examples[1].prompt.as_str(), examples[1].response.as_str()),
+            ("c", "d")
+        );
     }
 
     #[test]
     fn a_bad_line_is_named_with_its_reason() {
         let good = "{\"prompt\": \"a\", \"response\": \"b\"}\n";
         for (bad, message) in [
-            ("{\"prompt\": \"a\"", "./data.jsonl:3: EOF while parsing an object (column 14); "),
-            ("{\"prompt\": \"a\"}", "./data.jsonl:3: missing field `response` (column 15); "),
-            ("{\"prompt\": 1, \"response\": \"b\"}", "./data.jsonl:3: invalid type: integer `1`, expected a string"),
-            ("{\"prompt\": \"a\", \"response\": \" \"}", "./data.jsonl:3: the response is empty; "),
-            ("hello", "./data.jsonl:3: expected value (column 1); each line must be {\"prompt\""),
+            (
+                "{\"prompt\": \"a\"",
+                "./data.jsonl:3: EOF while parsing an object (column 14); ",
+            ),
+            (
+                "{\"prompt\": \"a\"}",
+                "./data.jsonl:3: missing field `response` (column 15); ",
+            ),
+            (
+                "{\"prompt\": 1, \"response\": \"b\"}",
+                "./data.jsonl:3: invalid type: integer `1`, expected a string",
+            ),
+            (
+                "{\"prompt\": \"a\", \"response\": \" \"}",
+                "./data.jsonl:3: the response is empty; ",
+            ),
+            (
+                "hello",
+                "./data.jsonl:3: expected value (column 1); each line must be {\"prompt\"",
+            ),
         ] {
             let error = read_text(format!("{good}\n{bad}")).unwrap_err();
             assert!(error.starts_with(message), "{error}");
@@ -120,9 +152,18 @@ mod tests {
 
     #[test]
     fn other_files_are_refused() {
-        assert!(read_text([b'{', 0xFF, b'}']).unwrap_err().contains("data.jsonl:1: not UTF-8"));
+        assert!(
+            read_text([b'{', 0xFF, b'}'])
+                .unwrap_err()
+                .contains("data.jsonl:1: not UTF-8")
+        );
         assert!(read_text("\n \n").unwrap_err().contains("no examples"));
-        let error = read(Path::new("/nonexistent/x.jsonl")).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read /nonexistent/x.jsonl: "), "{error}");
+        let error = read(Path::new("/nonexistent/x.jsonl"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("cannot read /nonexistent/x.jsonl: "),
+            "{error}"
+        );
     }
 }

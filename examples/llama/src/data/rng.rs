@@ -58,8 +58,10 @@ fn mix(mut z: u64) -> u64 {
 
 /// Hashes text, the same on every machine (FNV-1a, mixed).
 pub fn hash_text(text: &str, seed: u64) -> u64 {
-    let fnv = text.bytes().fold(0xCBF2_9CE4_8422_2325 ^ mix(seed), |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
-    });
+    let fnv = text
+        .bytes()
+        .fold(0xCBF2_9CE4_8422_2325 ^ mix(seed), |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+        });
     mix(fnv)
 }

@@ -88,11 +88,16 @@ impl Text {
     ///
     /// # Errors
     /// [`TokenizerError::Train`] if `vocab` cannot hold the 256 bytes and the marks.
-    pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, vocab: usize) -> Result<Self, TokenizerError> {
+    pub fn train<'a>(
+        texts: impl Iterator<Item = &'a str> + Send,
+        vocab: usize,
+    ) -> Result<Self, TokenizerError> {
         let marks = [USER, ASSISTANT, END];
         let smallest = 256 + marks.len();
         if vocab < smallest {
-            return Err(TokenizerError::Train(format!("a vocabulary of {vocab} is below {smallest}: 256 bytes and 3 marks")));
+            return Err(TokenizerError::Train(format!(
+                "a vocabulary of {vocab} is below {smallest}: 256 bytes and 3 marks"
+            )));
         }
         let train = |error: tokenizers::Error| TokenizerError::Train(error.to_string());
         let bytes = ByteLevel::new(false, true, true);
@@ -111,7 +116,9 @@ impl Text {
             .build()
             .into();
         // The leading space is the one that `encode` puts before a question and an answer.
-        tokenizer.train(&mut trainer, texts.map(|text| format!(" {text}"))).map_err(train)?;
+        tokenizer
+            .train(&mut trainer, texts.map(|text| format!(" {text}")))
+            .map_err(train)?;
         Self::new(tokenizer, None)
     }
 
@@ -120,8 +127,10 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Read`]; [`TokenizerError::NoEnd`].
     pub fn read(path: &Path, eos: Option<u32>) -> Result<Self, TokenizerError> {
-        let tokenizer = Tokenizer::from_file(path)
-            .map_err(|error| TokenizerError::Read { path: path.to_path_buf(), reason: error.to_string() })?;
+        let tokenizer = Tokenizer::from_file(path).map_err(|error| TokenizerError::Read {
+            path: path.to_path_buf(),
+            reason: error.to_string(),
+        })?;
         Self::new(tokenizer, eos)
     }
 
@@ -132,25 +141,39 @@ impl Text {
     pub fn write(&self, path: &Path) -> Result<(), TokenizerError> {
         self.tokenizer
             .save(path, false)
-            .map_err(|error| TokenizerError::Write { path: path.to_path_buf(), reason: error.to_string() })
+            .map_err(|error| TokenizerError::Write {
+                path: path.to_path_buf(),
+                reason: error.to_string(),
+            })
     }
 
     fn new(tokenizer: Tokenizer, eos: Option<u32>) -> Result<Self, TokenizerError> {
         let id = |token| tokenizer.token_to_id(token);
-        let (dialogue, tried): (_, &[&'static str]) = if id(USER).is_some() && id(ASSISTANT).is_some() {
-            (Dialogue::Marks, &[END])
-        } else if id("<|start_header_id|>").is_some() && id("<|eot_id|>").is_some() {
-            (Dialogue::Llama3, &["<|eot_id|>"])
-        } else {
-            (Dialogue::Plain, &["<|end_of_text|>", "</s>", "<|endoftext|>"])
-        };
+        let (dialogue, tried): (_, &[&'static str]) =
+            if id(USER).is_some() && id(ASSISTANT).is_some() {
+                (Dialogue::Marks, &[END])
+            } else if id("<|start_header_id|>").is_some() && id("<|eot_id|>").is_some() {
+                (Dialogue::Llama3, &["<|eot_id|>"])
+            } else {
+                (
+                    Dialogue::Plain,
+                    &["<|end_of_text|>", "</s>", "<|endoftext|>"],
+                )
+            };
         let end = tried
             .iter()
             .find_map(|token| id(token))
             .or(eos)
-            .ok_or_else(|| TokenizerError::NoEnd { tried: tried.to_vec() })?;
+            .ok_or_else(|| TokenizerError::NoEnd {
+                tried: tried.to_vec(),
+            })?;
         let begin = ["<|begin_of_text|>", "<s>"].into_iter().find_map(id);
-        Ok(Self { tokenizer, dialogue, begin, end })
+        Ok(Self {
+            tokenizer,
+            dialogue,
+            begin,
+            end,
+        })
     }
 
     /// The number of ids, marks included.
@@ -164,8 +187,10 @@ impl Text {
     }
 
     fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding =
-            self.tokenizer.encode(text, false).map_err(|error| TokenizerError::Use(error.to_string()))?;
+        let encoding = self
+            .tokenizer
+            .encode(text, false)
+            .map_err(|error| TokenizerError::Use(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -193,7 +218,11 @@ impl Text {
     pub fn encode_example(&self, example: &Example) -> Result<Encoded, TokenizerError> {
         let mut ids = self.encode_prompt(&example.prompt)?;
         let answer_from = ids.len();
-        let space = if self.dialogue == Dialogue::Llama3 { "" } else { " " };
+        let space = if self.dialogue == Dialogue::Llama3 {
+            ""
+        } else {
+            " "
+        };
         ids.extend(self.ids(&format!("{space}{}", example.response))?);
         ids.push(self.end);
         Ok(Encoded { ids, answer_from })
@@ -205,7 +234,15 @@ impl Text {
     /// [`TokenizerError::Use`].
     pub fn encode_text(&self, text: &str) -> Result<Encoded, TokenizerError> {
         let ids = self.ids(&format!(" {text}"))?;
-        Ok(Encoded { ids: self.begin.into_iter().chain(ids).chain([self.end]).collect(), answer_from: 0 })
+        Ok(Encoded {
+            ids: self
+                .begin
+                .into_iter()
+                .chain(ids)
+                .chain([self.end])
+                .collect(),
+            answer_from: 0,
+        })
     }
 
     /// The text of an answer's ids, without marks and outer spaces.
@@ -213,7 +250,10 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        let text = self.tokenizer.decode(ids, true).map_err(|error| TokenizerError::Use(error.to_string()))?;
+        let text = self
+            .tokenizer
+            .decode(ids, true)
+            .map_err(|error| TokenizerError::Use(error.to_string()))?;
         Ok(text.trim().to_string())
     }
 }
@@ -231,7 +271,12 @@ mod tests {
     #[test]
     fn any_text_survives_the_round_trip() {
         let text = text();
-        for sample in ["47 plus 5 is 52.", "Reverse: cat dog", "naïve — 日本語 \u{1F980}", "a  b"] {
+        for sample in [
+            "47 plus 5 is 52.",
+            "Reverse: cat dog",
+            "naïve — 日本語 \u{1F980}",
+            "a  b",
+        ] {
             let ids = text.encode_text(sample).unwrap().ids;
             assert_eq!(text.decode(&ids).unwrap(), sample);
         }
@@ -249,10 +294,20 @@ mod tests {
     #[test]
     fn the_answer_begins_after_the_question() {
         let text = text();
-        let example = Example { kind: None, prompt: "What is 4 plus 5?".into(), response: "9".into() };
+        let example = Example {
+            kind: None,
+            prompt: "What is 4 plus 5?".into(),
+            response: "9".into(),
+        };
         let encoded = text.encode_example(&example).unwrap();
-        assert_eq!(encoded.ids[..encoded.answer_from], text.encode_prompt(&example.prompt).unwrap());
-        assert_eq!(text.decode(&encoded.ids[encoded.answer_from..]).unwrap(), "9");
+        assert_eq!(
+            encoded.ids[..encoded.answer_from],
+            text.encode_prompt(&example.prompt).unwrap()
+        );
+        assert_eq!(
+            text.decode(&encoded.ids[encoded.answer_from..]).unwrap(),
+            "9"
+        );
         assert_eq!(encoded.ids.last(), Some(&text.end()));
     }
 
@@ -260,12 +315,18 @@ mod tests {
     fn training_is_deterministic_and_a_written_tokenizer_reads_the_same() {
         let (a, b) = (text(), text());
         let sample = "Anna has a red kite and Ben has a blue drum.";
-        assert_eq!(a.encode_text(sample).unwrap(), b.encode_text(sample).unwrap());
+        assert_eq!(
+            a.encode_text(sample).unwrap(),
+            b.encode_text(sample).unwrap()
+        );
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         a.write(&path).unwrap();
         let read = Text::read(&path, None).unwrap();
-        assert_eq!(a.encode_text(sample).unwrap(), read.encode_text(sample).unwrap());
+        assert_eq!(
+            a.encode_text(sample).unwrap(),
+            read.encode_text(sample).unwrap()
+        );
         assert_eq!(read.dialogue, Dialogue::Marks);
     }
 
@@ -277,6 +338,9 @@ mod tests {
         let error = Text::read(&path, None).unwrap_err().to_string();
         assert!(error.contains("tokenizer.json"), "{error}");
         let error = Text::train(["a"].into_iter(), 100).unwrap_err().to_string();
-        assert!(error.contains("a vocabulary of 100 is below 259"), "{error}");
+        assert!(
+            error.contains("a vocabulary of 100 is below 259"),
+            "{error}"
+        );
     }
 }

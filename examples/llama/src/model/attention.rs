@@ -3,6 +3,7 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
 
 use super::Positions;
 
@@ -10,11 +11,15 @@ use super::Positions;
 ///
 /// # Source
 /// Ainslie et al., "GQA" (arXiv:2305.13245).
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct Attention<B: Backend> {
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wq: Linear<B>,
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wk: Linear<B>,
+    #[parallel(colwise, heads = self.num_kv_heads)]
     pub(super) wv: Linear<B>,
+    #[parallel(rowwise, heads = self.num_kv_heads)]
     pub(super) wo: Linear<B>,
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
@@ -27,30 +32,33 @@ impl<B: Backend> Attention<B> {
     /// # Shapes
     /// Input and output: `[b, s, d]`.
     pub fn forward(&self, x_bsd: Tensor<B, 3>, positions: &Positions<B>) -> Tensor<B, 3> {
-        let [b, s, _] = x_bsd.dims();
+        let [b, s, d] = x_bsd.dims();
         let (h, k, e) = (self.num_heads, self.num_kv_heads, self.head_dim);
+        let n = h / k;
 
-        let q_bhse = self.wq.forward(x_bsd.clone()).reshape([b, s, h, e]).swap_dims(1, 2);
-        let k_bkse = self.wk.forward(x_bsd.clone()).reshape([b, s, k, e]).swap_dims(1, 2);
-        let v_bkse = self.wv.forward(x_bsd).reshape([b, s, k, e]).swap_dims(1, 2);
+        // One matrix of all tokens: a batch of small ones would cost a gradient matrix for each sequence.
+        let x_td = x_bsd.reshape([b * s, d]);
+        let q_bsq = self.wq.forward(x_td.clone()).reshape([b, s, h * e]);
+        let k_bsk = self.wk.forward(x_td.clone()).reshape([b, s, k * e]);
+        let v_bsk = self.wv.forward(x_td).reshape([b, s, k * e]);
 
         // The scale goes on the queries: they are smaller than the scores.
-        let q_bhse = positions.rope.apply(q_bhse).mul_scalar((e as f64).powf(-0.5));
-        let k_bhse = repeat_heads(positions.rope.apply(k_bkse), h / k);
-        let v_bhse = repeat_heads(v_bkse, h / k);
+        let q_bsq = positions
+            .rope
+            .apply(q_bsq)
+            .mul_scalar((e as f64).powf(-0.5));
+        let k_bsk = positions.rope.apply(k_bsk);
 
-        let scores_bhss = q_bhse.matmul(k_bhse.transpose());
-        let weights_bhss = softmax(scores_bhss.mask_fill(positions.causal_11ss.clone(), f32::NEG_INFINITY), 3);
-        let out_bhse = weights_bhss.matmul(v_bhse);
-        self.wo.forward(out_bhse.swap_dims(1, 2).reshape([b, s, h * e]))
-    }
-}
+        // The n query heads of a group see its one key/value head by broadcasting.
+        let q_bknse = q_bsq.reshape([b, s, k, n, e]).permute([0, 2, 3, 1, 4]);
+        let k_bk1es = k_bsk.reshape([b, s, k, 1, e]).permute([0, 2, 3, 4, 1]);
+        let v_bk1se = v_bsk.reshape([b, s, k, 1, e]).permute([0, 2, 3, 1, 4]);
 
-/// Repeats each key/value head for its group of query heads: `[b, k, s, e]` to `[b, k * times, s, e]`.
-fn repeat_heads<B: Backend>(x_bkse: Tensor<B, 4>, times: usize) -> Tensor<B, 4> {
-    if times == 1 {
-        return x_bkse;
+        let scores_bknss = q_bknse.matmul(k_bk1es);
+        let hidden = positions.causal_ss.clone().unsqueeze::<5>();
+        let weights_bknss = softmax(scores_bknss.mask_fill(hidden, f32::NEG_INFINITY), 4);
+        let out_bknse = weights_bknss.matmul(v_bk1se);
+        let out_tq = out_bknse.permute([0, 3, 1, 2, 4]).reshape([b * s, h * e]);
+        self.wo.forward(out_tq).reshape([b, s, d])
     }
-    let [b, k, s, e] = x_bkse.dims();
-    x_bkse.reshape([b, k, 1, s, e]).expand([b, k, times, s, e]).reshape([b, k * times, s, e])
 }

@@ -3,15 +3,19 @@ use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
 
 /// The gated feed-forward layer: `w2(silu(w1 x) * w3 x)`.
 ///
 /// # Source
 /// Shazeer, "GLU Variants Improve Transformer" (arXiv:2002.05202).
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct FeedForward<B: Backend> {
+    #[parallel(colwise)]
     pub(super) w1: Linear<B>,
+    #[parallel(rowwise)]
     pub(super) w2: Linear<B>,
+    #[parallel(colwise)]
     pub(super) w3: Linear<B>,
 }
 
@@ -21,7 +25,11 @@ impl<B: Backend> FeedForward<B> {
     /// # Shapes
     /// Input and output: `[b, s, d]`.
     pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
-        let gate_bsf = silu(self.w1.forward(x_bsd.clone()));
-        self.w2.forward(gate_bsf * self.w3.forward(x_bsd))
+        let [b, s, d] = x_bsd.dims();
+        // One matrix of all tokens, as in attention.
+        let x_td = x_bsd.reshape([b * s, d]);
+        let gate_tf = silu(self.w1.forward(x_td.clone()));
+        let out_td = self.w2.forward(gate_tf * self.w3.forward(x_td));
+        out_td.reshape([b, s, d])
     }
 }

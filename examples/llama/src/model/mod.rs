@@ -2,8 +2,8 @@
 //!
 //! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases, embedding and output untied.
 //!
-//! Shape letters: `b` batch, `s` sequence, `d` model width, `h` heads, `k` key/value heads, `e` head width,
-//! `f` feed-forward width, `v` vocabulary.
+//! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
+//! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
 
 mod attention;
 mod block;
@@ -21,22 +21,28 @@ use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
+use burn_dist::Parallelize;
 
 /// What every block needs besides its input: the rotary tables and the causal mask of one sequence length.
 #[derive(Debug, Clone)]
 pub struct Positions<B: Backend> {
     /// Rotary tables.
     pub rope: Rope<B>,
-    /// `[1, 1, s, s]`, true where a query may not look: at the keys after it.
-    pub causal_11ss: Tensor<B, 4, Bool>,
+    /// `[s, s]`, true where a query may not look: at the keys after it.
+    pub causal_ss: Tensor<B, 2, Bool>,
 }
 
 /// The whole decoder, from token ids to logits.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Parallelize)]
 pub struct Llama<B: Backend> {
+    // The residual stream is split over the sequence from here on: sequence parallel.
+    #[parallel(vocab, output = "[-, {tp}, -]")]
     tok_embeddings: Embedding<B>,
     layers: Vec<Block<B>>,
+    #[parallel(sequence)]
     norm: RmsNorm<B>,
+    // The logits stay split over the vocabulary: loss parallel.
+    #[parallel(vocab)]
     output: Linear<B>,
     head_dim: usize,
     #[module(skip)]
@@ -48,7 +54,7 @@ impl<B: Backend> Llama<B> {
     pub fn positions(&self, seq: usize, device: &B::Device) -> Positions<B> {
         Positions {
             rope: Rope::new(seq, self.head_dim, &self.rope, device),
-            causal_11ss: Tensor::<B, 2, Bool>::tril_mask([seq, seq], 0, device).unsqueeze(),
+            causal_ss: Tensor::<B, 2, Bool>::tril_mask([seq, seq], 0, device),
         }
     }
 
@@ -71,7 +77,10 @@ impl<B: Backend> Llama<B> {
     /// # Shapes
     /// `hidden`: `[b, s, d]`; output: `[b, s, v]`.
     pub fn logits(&self, hidden_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.output.forward(hidden_bsd)
+        let [b, s, d] = hidden_bsd.dims();
+        let logits_tv = self.output.forward(hidden_bsd.reshape([b * s, d]));
+        let [_, v] = logits_tv.dims();
+        logits_tv.reshape([b, s, v])
     }
 
     /// Returns the logits for token ids.
@@ -95,14 +104,29 @@ mod tests {
 
     #[test]
     fn a_later_token_does_not_change_an_earlier_logit() {
-        let config = LlamaConfig { vocab: 16, ..LlamaConfig::test() };
+        let config = LlamaConfig {
+            vocab: 16,
+            ..LlamaConfig::test()
+        };
         let model = config.init::<Flex>(&FlexDevice);
-        let a = model.forward(tokens([1, 2, 3, 4, 5, 6])).slice([0..1, 0..5]);
-        let b = model.forward(tokens([1, 2, 3, 4, 5, 9])).slice([0..1, 0..5]);
+        let a = model
+            .forward(tokens([1, 2, 3, 4, 5, 6]))
+            .slice([0..1, 0..5]);
+        let b = model
+            .forward(tokens([1, 2, 3, 4, 5, 9]))
+            .slice([0..1, 0..5]);
         a.into_data().assert_eq(&b.into_data(), true);
-        let c = model.forward(tokens([1, 2, 3, 4, 5, 9])).slice([0..1, 5..6]);
-        let d = model.forward(tokens([1, 2, 7, 4, 5, 9])).slice([0..1, 5..6]);
-        assert_ne!(c.into_data(), d.into_data(), "an earlier token must change a later logit");
+        let c = model
+            .forward(tokens([1, 2, 3, 4, 5, 9]))
+            .slice([0..1, 5..6]);
+        let d = model
+            .forward(tokens([1, 2, 7, 4, 5, 9]))
+            .slice([0..1, 5..6]);
+        assert_ne!(
+            c.into_data(),
+            d.into_data(),
+            "an earlier token must change a later logit"
+        );
     }
 
     #[test]
@@ -115,6 +139,9 @@ mod tests {
     #[test]
     fn the_count_of_parameters_is_what_the_model_holds() {
         let config = LlamaConfig::test();
-        assert_eq!(config.num_params(), config.init::<Flex>(&FlexDevice).num_params());
+        assert_eq!(
+            config.num_params(),
+            config.init::<Flex>(&FlexDevice).num_params()
+        );
     }
 }

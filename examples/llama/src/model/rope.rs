@@ -26,7 +26,8 @@ pub struct RopeScaling {
 impl RopeConfig {
     /// Radians per position for each pair of a head.
     pub fn frequencies(&self, head_dim: usize) -> Vec<f64> {
-        let plain = (0..head_dim / 2).map(|pair| self.theta.powf(-2.0 * pair as f64 / head_dim as f64));
+        let plain =
+            (0..head_dim / 2).map(|pair| self.theta.powf(-2.0 * pair as f64 / head_dim as f64));
         match &self.scaling {
             None => plain.collect(),
             Some(scaling) => plain.map(|frequency| scaling.apply(frequency)).collect(),
@@ -45,17 +46,19 @@ impl RopeScaling {
 
 /// Rotary position tables for sequences of one length.
 ///
-/// Neighbouring elements `(2i, 2i + 1)` of a head are one complex number, turned by `position * theta^(-2i/e)`.
+/// Neighbouring elements `(2i, 2i + 1)` of a head are one complex number, turned by its frequency times the position.
 ///
 /// # Source
 /// Su et al., "RoFormer" (arXiv:2104.09864). Interleaved pairs, as in Meta's Llama; Hugging Face checkpoints keep the
 /// pairs half a head apart, which the loader undoes in the weights.
 #[derive(Debug, Clone)]
 pub struct Rope<B: Backend> {
-    /// `[1, 1, s, e]`: the cosine, once for each element of a pair.
-    cos_11se: Tensor<B, 4>,
-    /// `[1, 1, s, e]`: minus the sine for the first element of a pair, the sine for the second.
-    sin_11se: Tensor<B, 4>,
+    /// `[s, 1, e]`: the cosine, for both elements of a pair.
+    cos_s1e: Tensor<B, 3>,
+    /// `[s, 1, e]`: the sine, for both elements of a pair.
+    sin_s1e: Tensor<B, 3>,
+    /// `[e, e]`: turns every pair by a right angle, `(a, b)` to `(-b, a)`.
+    quarter_ee: Tensor<B, 2>,
 }
 
 impl<B: Backend> Rope<B> {
@@ -68,27 +71,41 @@ impl<B: Backend> Rope<B> {
             for frequency in &frequencies {
                 let angle = position as f64 * frequency;
                 cos.extend([angle.cos() as f32; 2]);
-                sin.extend([-angle.sin() as f32, angle.sin() as f32]);
+                sin.extend([angle.sin() as f32; 2]);
             }
         }
-        let shape = [1, 1, seq, head_dim];
+        let mut quarter = vec![0.0_f32; head_dim * head_dim];
+        for first in (0..head_dim).step_by(2) {
+            quarter[first * head_dim + first + 1] = 1.0;
+            quarter[(first + 1) * head_dim + first] = -1.0;
+        }
+        let table = |values| Tensor::from_data(TensorData::new(values, [seq, 1, head_dim]), device);
         Self {
-            cos_11se: Tensor::from_data(TensorData::new(cos, shape), device),
-            sin_11se: Tensor::from_data(TensorData::new(sin, shape), device),
+            cos_s1e: table(cos),
+            sin_s1e: table(sin),
+            quarter_ee: Tensor::from_data(TensorData::new(quarter, [head_dim, head_dim]), device),
         }
     }
 
-    /// Turns every pair by its position.
+    /// Turns every pair by its position: `x cos + ix sin`, `ix` being a quarter turn of `x`.
     ///
-    /// Written with elementwise ops and a flip inside the pair, so that a head or a sequence stays where it is: the
-    /// pair `(a, b)` becomes `(a cos - b sin, b cos + a sin)`.
+    /// The quarter turn is a small matrix product, exact since each sum has one term: cheaper than swapping
+    /// neighbours in memory. The tables are repeated for the heads, so that each row meets a row of its own width.
     ///
     /// # Shapes
-    /// Input and output: `[b, h, s, e]`.
-    pub fn apply(&self, x_bhse: Tensor<B, 4>) -> Tensor<B, 4> {
-        let [b, h, s, e] = x_bhse.dims();
-        let swapped_bhse = x_bhse.clone().reshape([b, h, s, e / 2, 2]).flip([4]).reshape([b, h, s, e]);
-        x_bhse * self.cos_11se.clone() + swapped_bhse * self.sin_11se.clone()
+    /// Input and output: `[b, s, h * e]`, for any number of heads.
+    pub fn apply(&self, x_bsq: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [b, s, q] = x_bsq.dims();
+        let [_, _, e] = self.cos_s1e.dims();
+        let h = q / e;
+        let for_heads =
+            |table_s1e: &Tensor<B, 3>| table_s1e.clone().expand([s, h, e]).reshape([1, s, q]);
+        let turned_bsq = x_bsq
+            .clone()
+            .reshape([b * s * h, e])
+            .matmul(self.quarter_ee.clone())
+            .reshape([b, s, q]);
+        x_bsq * for_heads(&self.cos_s1e) + turned_bsq * for_heads(&self.sin_s1e)
     }
 }
 
@@ -101,10 +118,12 @@ mod tests {
     #[test]
     fn agrees_with_complex_multiplication() {
         let (b, h, s, e, theta) = (2, 3, 5, 8, 10_000.0_f64);
-        let values: Vec<f32> = (0..b * h * s * e).map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0).collect();
+        let values: Vec<f32> = (0..b * h * s * e)
+            .map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0)
+            .collect();
         let mut expected = values.clone();
         for (row, pairs) in expected.chunks_mut(e).enumerate() {
-            let position = (row % s) as f64;
+            let position = (row / h % s) as f64;
             for (i, pair) in pairs.chunks_mut(2).enumerate() {
                 let angle = position / theta.powf(2.0 * i as f64 / e as f64);
                 let (re, im) = (f64::from(pair[0]), f64::from(pair[1]));
@@ -112,25 +131,46 @@ mod tests {
                 pair[1] = (re * angle.sin() + im * angle.cos()) as f32;
             }
         }
-        let x = Tensor::<Flex, 4>::from_data(TensorData::new(values, [b, h, s, e]), &FlexDevice);
-        let got = Rope::<Flex>::new(s, e, &RopeConfig { theta, scaling: None }, &FlexDevice).apply(x).into_data();
-        got.assert_approx_eq::<f32>(&TensorData::new(expected, [b, h, s, e]), Tolerance::absolute(1e-5));
+        let x = Tensor::<Flex, 3>::from_data(TensorData::new(values, [b, s, h * e]), &FlexDevice);
+        let got = Rope::<Flex>::new(
+            s,
+            e,
+            &RopeConfig {
+                theta,
+                scaling: None,
+            },
+            &FlexDevice,
+        )
+        .apply(x)
+        .into_data();
+        got.assert_approx_eq::<f32>(
+            &TensorData::new(expected, [b, s, h * e]),
+            Tolerance::absolute(1e-5),
+        );
     }
 
     #[test]
     fn scaling_slows_only_the_slow_pairs() {
-        let plain = RopeConfig { theta: 500_000.0, scaling: None };
+        let plain = RopeConfig {
+            theta: 500_000.0,
+            scaling: None,
+        };
         let scaling = RopeScaling {
             factor: 8.0,
             low_freq_factor: 1.0,
             high_freq_factor: 4.0,
             original_max_position: 8192,
         };
-        let scaled = RopeConfig { scaling: Some(scaling), ..plain.clone() };
+        let scaled = RopeConfig {
+            scaling: Some(scaling),
+            ..plain.clone()
+        };
         let (plain, scaled) = (plain.frequencies(128), scaled.frequencies(128));
         assert_eq!(plain[0], scaled[0]);
         assert!((plain[63] / scaled[63] - 8.0).abs() < 1e-9);
-        let middle = (0..64).filter(|&i| (1.01..7.99).contains(&(plain[i] / scaled[i]))).count();
+        let middle = (0..64)
+            .filter(|&i| (1.01..7.99).contains(&(plain[i] / scaled[i])))
+            .count();
         assert!((2..20).contains(&middle), "{middle} pairs lie between");
     }
 }

@@ -1,0 +1,363 @@
+//! The derive on tokens: what attributes mean, which mistakes are found, and what is emitted.
+
+use crate::model::{Body, Mark, Module, Rule, Style};
+use crate::{check, derive};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+fn model(input: TokenStream) -> Module {
+    check::check(&syn::parse2(input).expect("an item")).expect("no mistakes")
+}
+
+/// The mark on the only field of a struct.
+fn mark(attribute: TokenStream) -> Mark {
+    let module = model(quote!(
+        struct M {
+            #[parallel(#attribute)]
+            field: Linear,
+        }
+    ));
+    match module.body {
+        Body::Struct(fields) => match fields.into_iter().next().expect("a field").rule {
+            Rule::Styled(mark) => *mark,
+            _ => panic!("no style"),
+        },
+        Body::Enum(_) => panic!("an enum"),
+    }
+}
+
+/// Every mistake, in order.
+fn mistakes(input: TokenStream) -> Vec<String> {
+    match check::check(&syn::parse2(input).expect("an item")) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors.into_iter().map(|error| error.to_string()).collect(),
+    }
+}
+
+fn field_mistakes(attribute: TokenStream) -> Vec<String> {
+    mistakes(quote!(
+        struct M {
+            #[parallel(#attribute)]
+            field: Linear,
+        }
+    ))
+}
+
+fn expansion(input: TokenStream) -> String {
+    let file = syn::parse2(derive(&syn::parse2(input).expect("an item"))).expect("items");
+    prettyplease::unparse(&file)
+}
+
+#[test]
+fn styles_and_options() {
+    let mark = mark(quote!(
+        colwise,
+        axis = "model",
+        input = "[-, {model}]",
+        heads = self.n_kv_heads,
+        unit
+    ));
+    assert_eq!(mark.style, Style::Colwise);
+    assert_eq!(mark.axis.expect("named").value(), "model");
+    assert_eq!(mark.input.expect("given").value(), "[-, {model}]");
+    assert!(mark.output.is_none());
+    assert_eq!(mark.heads.expect("given").label, "kv heads");
+    assert!(mark.unit);
+}
+
+#[test]
+fn counts_are_labelled_by_their_last_name() {
+    for (count, label) in [
+        (quote!(self.n_heads), "heads"),
+        (quote!(self.config.num_key_value_heads), "key value heads"),
+        (quote!(self.groups()), "groups"),
+        (quote!(N_EXPERTS), "experts"),
+        (quote!(8), "heads"),
+        (quote!(2 * self.n_heads), "heads"),
+    ] {
+        let heads = mark(quote!(colwise, heads = #count)).heads.expect("given");
+        assert_eq!(heads.label, label, "{count}");
+    }
+}
+
+#[test]
+fn the_axis_of_the_type_is_the_default_of_its_fields() {
+    let module = model(quote!(
+        #[parallel(axis = "model", unit)]
+        struct M {
+            #[parallel(colwise)]
+            a: Linear,
+            #[parallel(rowwise, axis = "other")]
+            b: Linear,
+            #[parallel(replicate)]
+            c: Linear,
+        }
+    ));
+    assert!(module.unit);
+    let Body::Struct(fields) = module.body else {
+        panic!("an enum")
+    };
+    let axes: Vec<Option<String>> = fields
+        .iter()
+        .map(|field| match &field.rule {
+            Rule::Styled(mark) => mark.axis.as_ref().map(syn::LitStr::value),
+            _ => panic!("no style"),
+        })
+        .collect();
+    assert_eq!(axes, [Some("model".into()), Some("other".into()), None]);
+}
+
+#[test]
+fn each_mistake_is_named() {
+    for (attribute, expected) in [
+        (
+            quote!(colwize),
+            "unknown key `colwize`: did you mean `colwise`?",
+        ),
+        (
+            quote!(everything),
+            "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, `nested`, `input`, \
+             `output`, `axis`, `heads`, `unit`",
+        ),
+        (quote!(colwise, colwise), "`colwise` is given twice"),
+        (
+            quote!(colwise, rowwise),
+            "`rowwise` conflicts with `colwise`: a field has one style",
+        ),
+        (
+            quote!(skip, unit),
+            "`unit` conflicts with `skip`, which leaves the field whole on every rank",
+        ),
+        (
+            quote!(colwise, nested),
+            "`nested` conflicts with `colwise`: a field with a style is a leaf, and a plan of its own is not used",
+        ),
+        (
+            quote!(input = "[-]"),
+            "`input` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`",
+        ),
+        (
+            quote!(sequence, heads = 8),
+            "`heads` says what a split must divide, and `sequence` splits nothing",
+        ),
+        (
+            quote!(replicate, axis = "tp"),
+            "`replicate` is over every axis: remove `axis`",
+        ),
+        (quote!(colwise = "tp"), "`colwise` takes no value"),
+        (
+            quote!(colwise, axis),
+            "`axis` needs a value: `axis = \"tp\"`",
+        ),
+        (
+            quote!(colwise, axis = tp),
+            "expected a string: `axis = \"tp\"`",
+        ),
+        (
+            quote!(colwise, axis = "t p"),
+            "`t p` is not the name of a mesh axis",
+        ),
+        (
+            quote!(colwise, input = "[-, {tp]"),
+            "malformed layout, column 8: expected `,` or `}`",
+        ),
+        (
+            quote!(colwise, heads = "8"),
+            "expected a count, such as `self.n_heads` or `8`",
+        ),
+        (
+            quote!(colwise rowwise),
+            "expected `,` or `=` after `colwise`",
+        ),
+        (
+            quote!("colwise"),
+            "expected a key, such as `colwise`, `rowwise` or `unit`",
+        ),
+        (
+            quote!(),
+            "`parallel` needs a list, such as `#[parallel(colwise)]`",
+        ),
+    ] {
+        assert_eq!(field_mistakes(attribute.clone()), [expected], "{attribute}");
+    }
+}
+
+#[test]
+fn mistakes_of_types_and_shapes() {
+    for (input, expected) in [
+        (
+            quote!(
+                #[parallel(colwise)]
+                struct M {}
+            ),
+            "`colwise` belongs on a field; a type takes `unit` and `axis = \"...\"`",
+        ),
+        (
+            quote!(
+                #[parallel(axes = "tp")]
+                struct M {}
+            ),
+            "unknown key `axes`: did you mean `axis`?",
+        ),
+        (
+            quote!(
+                struct M(Linear);
+            ),
+            "a module needs named fields: their names are the paths of its parameters",
+        ),
+        (
+            quote!(
+                union M {
+                    a: u8,
+                }
+            ),
+            "a union cannot be a module: use a struct or an enum",
+        ),
+        (
+            quote!(
+                struct M {
+                    #[module(skip)]
+                    #[parallel(colwise)]
+                    a: Linear,
+                }
+            ),
+            "this field is `#[module(skip)]`: it has no parameters to place",
+        ),
+        (
+            quote!(
+                enum M {
+                    #[parallel(colwise)]
+                    Two(Linear, Linear),
+                }
+            ),
+            "only a variant with exactly one unnamed field holds a module",
+        ),
+        (
+            quote!(
+                struct M {
+                    #[parallel]
+                    a: Linear,
+                }
+            ),
+            "`parallel` needs a list, such as `#[parallel(colwise)]`",
+        ),
+        (
+            quote!(
+                enum M {
+                    #[parallel(colwise)]
+                    A(#[parallel(rowwise)] Linear),
+                }
+            ),
+            "`rowwise` conflicts with `colwise`: a field has one style",
+        ),
+    ] {
+        assert_eq!(mistakes(input.clone()), [expected], "{input}");
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let found = mistakes(quote!(
+        #[parallel(uint)]
+        struct M {
+            #[parallel(colwize)]
+            a: Linear,
+            #[parallel(rowwise, input = "-")]
+            b: Linear,
+            #[parallel(output = "[-]")]
+            c: Linear,
+        }
+    ));
+    assert_eq!(found.len(), 4, "{found:?}");
+}
+
+#[test]
+fn a_mistake_still_leaves_an_impl() {
+    let out = expansion(quote!(
+        struct M<B: Backend> {
+            #[parallel(colwize)]
+            a: Linear<B>,
+        }
+    ));
+    assert_eq!(out.matches("compile_error!").count(), 1, "{out}");
+    assert!(
+        out.contains("impl<B: Backend> ::burn_dist::__private::Parallelize for M<B>"),
+        "{out}"
+    );
+}
+
+#[test]
+fn nothing_panics_on_odd_input() {
+    for input in [
+        quote!(
+            struct M;
+        ),
+        quote!(
+            struct M {}
+        ),
+        quote!(
+            enum M {}
+        ),
+        quote!(
+            enum M {
+                A,
+                B { a: u8 },
+                C(),
+            }
+        ),
+        quote!(
+            struct M<'a, const N: usize, T: 'a = u8>
+            where
+                T: Clone,
+            {
+                a: &'a [T; N],
+                b: (),
+                c: fn(u8) -> u8,
+            }
+        ),
+        quote!(
+            struct M {
+                #[parallel()]
+                #[parallel(,)]
+                #[parallel(a = )]
+                #[module = "skip"]
+                a: u8,
+            }
+        ),
+    ] {
+        expansion(input);
+    }
+}
+
+#[test]
+fn expansion_of_a_struct() {
+    insta::assert_snapshot!(expansion(quote!(
+        #[parallel(unit)]
+        struct Block<B: Backend, M> {
+            #[parallel(sequence)]
+            norm: RmsNorm<B>,
+            #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]")]
+            wq: Linear<B>,
+            attention: Attention<B>,
+            #[parallel(nested, unit)]
+            inner: M,
+            pairs: Vec<(Linear<B>, Attention<B>)>,
+            #[parallel(skip)]
+            frozen: Linear<B>,
+            #[module(skip)]
+            note: String,
+            n_heads: usize,
+        }
+    )));
+}
+
+#[test]
+fn expansion_of_an_enum() {
+    insta::assert_snapshot!(expansion(quote!(
+        enum Projection<B: Backend> {
+            #[parallel(vocab, axis = "model")]
+            Head(Linear<B>),
+            Block(Block<B>),
+        }
+    )));
+}

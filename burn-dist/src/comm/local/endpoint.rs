@@ -1,0 +1,242 @@
+//! The endpoint of one rank.
+
+use super::hub::{ChannelKey, LocalHub};
+use super::meeting::{Deposit, Input};
+use super::pending::{LocalCall, PendingBytes, PendingValues};
+use crate::comm::buffer::{Buffer, Pool, is_reducible};
+use crate::comm::collective::{Collective, elem_bytes};
+use crate::comm::geometry::{check, received_bytes};
+use crate::comm::info::{CallInfo, What};
+use crate::comm::sync::{Arc, AtomicU64, Ordering, lock};
+use crate::comm::{
+    Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, Stats,
+};
+use crate::mesh::Rank;
+use burn_std::{Bytes, DType};
+use std::time::Instant;
+
+/// The endpoint of one rank of a [`LocalHub`].
+///
+/// Dropping it means that the rank makes no more calls: whoever waits for one gets [`CommError::RankLeft`] at once.
+pub struct LocalComm {
+    hub: Arc<LocalHub>,
+    rank: Rank,
+}
+
+impl Drop for LocalComm {
+    fn drop(&mut self) {
+        self.hub.leave(self.rank);
+    }
+}
+
+impl LocalComm {
+    pub(super) fn new(hub: Arc<LocalHub>, rank: Rank) -> Self {
+        Self { hub, rank }
+    }
+
+    /// What this rank shares with the others.
+    pub fn hub(&self) -> &Arc<LocalHub> {
+        &self.hub
+    }
+
+    /// Records and announces a call.
+    fn begin(
+        &self,
+        group: Group,
+        lane: Lane,
+        label: Arc<str>,
+        what: What,
+        input: Input,
+    ) -> Result<LocalCall, CommError> {
+        let hub = &self.hub;
+        if let Some(fault) = hub.fault.get() {
+            return Err(fault.clone());
+        }
+        self.try_begin(group, lane, label, what, input)
+            .map_err(|error| hub.abort(error))
+    }
+
+    fn try_begin(
+        &self,
+        group: Group,
+        lane: Lane,
+        label: Arc<str>,
+        what: What,
+        mut input: Input,
+    ) -> Result<LocalCall, CommError> {
+        let (hub, rank, state) = (&self.hub, self.rank, self.hub.state(self.rank));
+        let Some(member) = group.member(rank) else {
+            return Err(CommError::NotAMember {
+                rank,
+                group,
+                what: what.to_string(),
+            });
+        };
+        let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }));
+        let is_transfer = is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }));
+        let channel = hub.channel(&ChannelKey {
+            group: group.clone(),
+            lane,
+            is_transfer,
+        })?;
+        let sequence = channel.next_sequence(member);
+        let info = Arc::new(CallInfo {
+            rank,
+            group,
+            lane,
+            sequence,
+            label,
+            what,
+            started: Instant::now(),
+            elapsed_ns: AtomicU64::new(0),
+        });
+        state.recorder.push(Arc::clone(&info));
+        let received = prepare(&info, member, &mut input, &hub.pool)?;
+        state.counters.add(info.kind(), received);
+
+        let number = state.num_calls.fetch_add(1, Ordering::Relaxed);
+        let mut holds_back = false;
+        if let Some(chaos) = &hub.options.chaos {
+            if chaos.kill == Some((rank, number)) {
+                return Err(CommError::Killed {
+                    rank,
+                    at_call: number,
+                    seed: chaos.seed,
+                    call: info,
+                });
+            }
+            chaos.delay(rank, number, 0);
+            holds_back = chaos.reorder && chaos.draw(rank, number, 1).is_multiple_of(3);
+        }
+        let deposit = Deposit {
+            info: Arc::clone(&info),
+            input,
+        };
+        let meeting = if holds_back {
+            let meeting = channel.meeting(sequence);
+            lock(&state.held_back).push((Arc::clone(&channel), member, deposit));
+            meeting
+        } else {
+            hub.deposit(&channel, member, deposit)?
+        };
+        Ok(LocalCall {
+            hub: Arc::clone(hub),
+            channel,
+            meeting,
+            member,
+            info,
+            number,
+            is_send,
+        })
+    }
+}
+
+/// Checks a call by itself, aligns its input for the reduction, and returns the bytes it receives.
+fn prepare(
+    info: &Arc<CallInfo>,
+    member: usize,
+    input: &mut Input,
+    pool: &Arc<Pool>,
+) -> Result<usize, CommError> {
+    let (What::Collective(dtype, collective), Input::Block(block)) = (&info.what, input) else {
+        return Ok(0);
+    };
+    check(
+        collective,
+        *dtype,
+        &info.group,
+        member,
+        block.as_ref().map(Block::len),
+    )
+    .map_err(|reason| CommError::Invalid {
+        call: Arc::clone(info),
+        reason,
+    })?;
+    if let Some(op) = collective.reduce_op() {
+        if !is_reducible(*dtype, op) {
+            return Err(CommError::UnsupportedReduce {
+                call: Arc::clone(info),
+                op,
+                dtype: *dtype,
+            });
+        }
+        if let Some(unaligned) = block.as_ref().filter(|block| !is_aligned(block, *dtype)) {
+            *block = Some(Block::from(Buffer::copy_of(pool, unaligned.as_slice())));
+        }
+    }
+    Ok(received_bytes(collective, *dtype, &info.group, member))
+}
+
+fn is_aligned(block: &Block, dtype: DType) -> bool {
+    block
+        .as_slice()
+        .as_ptr()
+        .addr()
+        .is_multiple_of(elem_bytes(dtype))
+}
+
+impl Communicator for LocalComm {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn num_ranks(&self) -> usize {
+        self.hub.num_ranks()
+    }
+
+    fn start(&self, call: Call) -> Result<Pending<Arc<Bytes>>, CommError> {
+        let Call {
+            group,
+            lane,
+            label,
+            dtype,
+            collective,
+            input,
+        } = call;
+        let call = self.begin(
+            group,
+            lane,
+            label,
+            What::Collective(dtype, collective),
+            Input::Block(input),
+        )?;
+        Ok(Pending::new(PendingBytes(call)))
+    }
+
+    fn exchange(
+        &self,
+        exchange: Exchange,
+        payload: Payload,
+    ) -> Result<Pending<Arc<[Payload]>>, CommError> {
+        let Exchange {
+            group,
+            lane,
+            label,
+            what,
+        } = exchange;
+        let call = self.begin(
+            group,
+            lane,
+            label,
+            What::Exchange(what),
+            Input::Value(payload),
+        )?;
+        Ok(Pending::new(PendingValues(call)))
+    }
+
+    fn abort(&self, error: CommError) {
+        self.hub.abort(error);
+    }
+
+    fn fault(&self) -> Option<CommError> {
+        self.hub.fault()
+    }
+
+    fn stats(&self) -> Stats {
+        self.hub.stats(self.rank)
+    }
+
+    fn recent_calls(&self) -> Vec<Arc<CallInfo>> {
+        self.hub.recent_calls(self.rank)
+    }
+}

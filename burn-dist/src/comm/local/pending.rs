@@ -1,0 +1,137 @@
+//! Started calls: waiting, and helping with the work.
+
+use super::hub::LocalHub;
+use super::meeting::{Channel, Meeting, Outcome, Stop};
+use crate::comm::info::CallInfo;
+use crate::comm::sync::Arc;
+use crate::comm::{CommError, Payload, PendingCall};
+use burn_std::Bytes;
+
+/// A started call of one rank.
+pub(super) struct LocalCall {
+    pub(super) hub: Arc<LocalHub>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) meeting: Arc<Meeting>,
+    pub(super) member: usize,
+    pub(super) info: Arc<CallInfo>,
+    /// Among all calls of the rank.
+    pub(super) number: u64,
+    pub(super) is_send: bool,
+}
+
+impl LocalCall {
+    fn is_ready(&self) -> bool {
+        self.is_send || self.hub.fault.get().is_some() || self.meeting.outcome().is_some()
+    }
+
+    /// Waits until all members have arrived.
+    fn outcome(&self) -> Result<&Outcome, CommError> {
+        let hub = &self.hub;
+        if let Some(fault) = hub.fault.get() {
+            return Err(fault.clone());
+        }
+        hub.release_held_back(self.info.rank)?;
+        self.wait_until(Meeting::outcome)
+    }
+
+    fn wait_until<'a, T>(
+        &'a self,
+        ready: impl Fn(&'a Meeting) -> Option<T>,
+    ) -> Result<T, CommError> {
+        let hub = &self.hub;
+        let stop =
+            match self
+                .meeting
+                .wait_until(ready, &hub.fault, hub.patience, hub.options.timeout)
+            {
+                Ok(result) => return Ok(result),
+                Err(stop) => stop,
+            };
+        Err(match stop {
+            Stop::Fault(fault) => fault,
+            Stop::Late => {
+                let (call, elapsed, missing) = (
+                    Arc::clone(&self.info),
+                    self.info.started.elapsed(),
+                    self.channel.missing(self.info.sequence),
+                );
+                hub.abort(match missing.is_empty() {
+                    true => CommError::Stalled { call, elapsed },
+                    false => CommError::Timeout {
+                        call,
+                        missing,
+                        elapsed,
+                    },
+                })
+            }
+        })
+    }
+
+    fn finish(&self) {
+        if let Some(chaos) = &self.hub.options.chaos {
+            chaos.delay(self.info.rank, self.number, 2);
+        }
+        self.info.finish();
+    }
+}
+
+impl Drop for LocalCall {
+    fn drop(&mut self) {
+        // A fault, if this finds one, is returned by the next call.
+        let _ = self.hub.release_held_back(self.info.rank);
+    }
+}
+
+pub(super) struct PendingBytes(pub(super) LocalCall);
+
+impl PendingCall<Arc<Bytes>> for PendingBytes {
+    fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    fn wait(self: Box<Self>) -> Result<Arc<Bytes>, CommError> {
+        let call = self.0;
+        if call.is_send {
+            if let Some(fault) = call.hub.fault.get() {
+                return Err(fault.clone());
+            }
+            call.hub.release_held_back(call.info.rank)?;
+            call.finish();
+            return Ok(Arc::clone(&call.hub.empty));
+        }
+        let Outcome::Work(work) = call.outcome()? else {
+            unreachable!("an exchange does not match a collective")
+        };
+        // Helps until nothing is left to claim, also when its own output is there: the ranks usually need the results at the same time.
+        while let Some(finished) = work.run_next() {
+            if finished {
+                call.meeting.ring();
+            }
+        }
+        let output = match work.output(call.member) {
+            Some(output) => output,
+            None => call.wait_until(|_| work.output(call.member))?,
+        };
+        let output = Arc::clone(output);
+        call.finish();
+        Ok(output)
+    }
+}
+
+pub(super) struct PendingValues(pub(super) LocalCall);
+
+impl PendingCall<Arc<[Payload]>> for PendingValues {
+    fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+
+    fn wait(self: Box<Self>) -> Result<Arc<[Payload]>, CommError> {
+        let call = self.0;
+        let Outcome::Values(values) = call.outcome()? else {
+            unreachable!("a collective does not match an exchange")
+        };
+        let values = Arc::clone(values);
+        call.finish();
+        Ok(values)
+    }
+}

@@ -1,0 +1,158 @@
+//! What the local transport promises beyond the conformance tests: sharing, recycling and bounds.
+
+use crate::comm::{Block, Call, CommError, Communicator, Group, LocalHub, LocalOptions, Strided};
+use crate::layout::ReduceOp;
+use crate::mesh::Rank;
+use burn_std::{Bytes, DType};
+use std::sync::Arc;
+
+fn floats(num: usize) -> Arc<Bytes> {
+    Arc::new(Bytes::from_elems(vec![1.5_f32; num]))
+}
+
+/// Starts the call of every rank of a new hub, in order.
+fn run(num_ranks: usize, call: impl Fn(Rank) -> Call) -> Vec<Arc<Bytes>> {
+    let ranks = LocalHub::connect(num_ranks, LocalOptions::default()).unwrap();
+    let pending: Vec<_> = ranks
+        .iter()
+        .map(|comm| comm.start(call(comm.rank())).unwrap())
+        .collect();
+    pending
+        .into_iter()
+        .map(|pending| pending.wait().unwrap())
+        .collect()
+}
+
+#[test]
+fn equal_outputs_are_one_buffer() {
+    let world = Group::world(3).unwrap();
+    for num in [4, 100_000] {
+        let gathered = run(3, |_| {
+            Call::all_gather(
+                &world,
+                DType::F32,
+                Strided::flat(vec![4 * num; 3]),
+                floats(num),
+            )
+        });
+        let reduced = run(3, |_| {
+            Call::all_reduce(&world, DType::F32, ReduceOp::Sum, floats(num))
+        });
+        for outputs in [gathered, reduced] {
+            assert!(
+                outputs
+                    .iter()
+                    .all(|output| Arc::ptr_eq(output, &outputs[0]))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_broadcast_and_a_transfer_hand_over_the_senders_buffer() {
+    let input = floats(10);
+    let world = Group::world(2).unwrap();
+    let whole = || Block::whole(Arc::clone(&input));
+    let outputs = run(2, |rank| {
+        Call::broadcast(
+            &world,
+            DType::F32,
+            Rank(0),
+            40,
+            (rank == Rank(0)).then(whole),
+        )
+    });
+    assert!(outputs.iter().all(|output| Arc::ptr_eq(output, &input)));
+    let outputs = run(2, |rank| match rank.0 {
+        0 => Call::send(&world, DType::F32, whole()),
+        _ => Call::recv(&world, DType::F32, 40),
+    });
+    assert!(Arc::ptr_eq(&outputs[1], &input));
+    // A part of a buffer is copied: the output is exactly what was sent.
+    let part = || Block::new(Arc::clone(&input), 4..12).unwrap();
+    let outputs = run(2, |rank| {
+        Call::broadcast(&world, DType::F32, Rank(1), 8, (rank == Rank(1)).then(part))
+    });
+    assert_eq!(outputs[0][..], input[4..12]);
+}
+
+#[test]
+fn inputs_are_given_back_with_the_last_unit_of_work() {
+    let world = Group::world(2).unwrap();
+    for num in [10, 300_000] {
+        let input = floats(num);
+        let ranks = LocalHub::connect(2, LocalOptions::default()).unwrap();
+        let start = |comm: &dyn Communicator| {
+            comm.start(Call::all_reduce(
+                &world,
+                DType::F32,
+                ReduceOp::Sum,
+                Arc::clone(&input),
+            ))
+            .unwrap()
+        };
+        let (first, second) = (start(&ranks[0]), start(&ranks[1]));
+        first.wait().unwrap();
+        // The second rank has not waited yet.
+        assert_eq!(Arc::strong_count(&input), 1, "{num} elements");
+        assert!(second.is_ready());
+        drop(second);
+    }
+}
+
+#[test]
+fn a_steady_loop_uses_the_same_memory() {
+    let world = Group::world(2).unwrap();
+    let ranks = LocalHub::connect(2, LocalOptions::default()).unwrap();
+    let input = floats(100_000);
+    let mut addresses = std::collections::HashSet::new();
+    for _ in 0..10 {
+        let call = || Call::all_reduce(&world, DType::F32, ReduceOp::Sum, Arc::clone(&input));
+        let pending: Vec<_> = ranks
+            .iter()
+            .map(|comm| comm.start(call()).unwrap())
+            .collect();
+        for pending in pending {
+            addresses.insert(pending.wait().unwrap().as_ptr().addr());
+        }
+    }
+    assert_eq!(addresses.len(), 1);
+}
+
+#[test]
+fn the_number_of_open_calls_is_bounded() {
+    let pair = Group::world(2).unwrap();
+    let options = LocalOptions {
+        open_calls_max: 10,
+        recorded_calls_max: 4,
+        ..Default::default()
+    };
+    let ranks = LocalHub::connect(2, options).unwrap();
+    for _ in 0..10 {
+        ranks[0]
+            .run(Call::send(&pair, DType::F32, floats(1)))
+            .unwrap();
+    }
+    assert_eq!(ranks[0].recent_calls().len(), 4);
+    assert_eq!(ranks[0].recent_calls()[0].sequence(), 6);
+    let error = ranks[0]
+        .run(Call::send(&pair, DType::F32, floats(1)))
+        .unwrap_err();
+    assert!(
+        matches!(error, CommError::TooManyOpen { limit: 10, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_output_can_be_changed_like_any_other_bytes() {
+    let world = Group::world(2).unwrap();
+    let mut outputs = run(2, |_| {
+        Call::all_reduce(&world, DType::F32, ReduceOp::Sum, floats(50_000))
+    });
+    let other = outputs.pop().unwrap();
+    let mut mine = outputs.pop().unwrap();
+    Arc::make_mut(&mut mine)[0] = 77;
+    assert_eq!((mine[0], other[0]), (77, 0));
+    assert_eq!(mine[1..], other[1..]);
+}

@@ -1,0 +1,340 @@
+//! What `parallelize` does to parameters, on a backend that only writes down what it is asked.
+
+use super::{Annotate, ParallelError, ParallelizeWith, ParamSpec, Plan};
+use crate as burn_dist;
+use crate::mesh::MeshShape;
+use burn::backend::{Autodiff, Flex};
+use burn::module::{EmptyRecord, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::nn::{Linear, LinearConfig, LinearLayout};
+
+use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+use burn::tensor::{Int, Tensor, TensorMetadata};
+use burn_dist::Parallelize;
+use std::cell::RefCell;
+
+type Plain = Flex;
+type Tracked = Autodiff<Flex>;
+type PlainDevice = <Plain as BackendTypes>::Device;
+
+/// Path, shape of the tensor, shape in the layout.
+type Call = (String, Vec<usize>, Vec<usize>);
+
+thread_local! {
+    /// The calls since the last look.
+    static PINNED: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+    /// The mesh the device says it is of.
+    static MESH: RefCell<Option<MeshShape>> = const { RefCell::new(None) };
+}
+
+fn pinned() -> Vec<Call> {
+    PINNED.with_borrow_mut(std::mem::take)
+}
+
+/// The paths pinned since the last look.
+fn paths() -> Vec<String> {
+    pinned().into_iter().map(|(path, ..)| path).collect()
+}
+
+impl Annotate for Plain {
+    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
+        let shape = tensor.shape().to_vec();
+        PINNED.with_borrow_mut(|all| all.push((spec.path.clone(), shape, spec.layout.shape())));
+        tensor
+    }
+
+    fn mesh_shape(_device: &Self::Device) -> Option<MeshShape> {
+        MESH.with_borrow(Clone::clone)
+    }
+}
+
+impl Annotate for Tracked {
+    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
+        assert!(
+            !Self::float_is_require_grad(&tensor),
+            "pinning is no step of the model's maths"
+        );
+        let pinned = Plain::annotate(Self::inner(tensor), spec);
+        Self::from_inner(pinned)
+    }
+
+    fn mesh_shape(device: &Self::Device) -> Option<MeshShape> {
+        Plain::mesh_shape(device)
+    }
+}
+
+fn mesh() -> MeshShape {
+    MeshShape::parse("fsdp=2,tp=2").expect("a mesh")
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Pair<B: Backend> {
+    #[parallel(colwise)]
+    up: Linear<B>,
+    #[parallel(rowwise)]
+    down: Linear<B>,
+}
+
+fn pair<B: Backend>(layout: LinearLayout) -> Pair<B> {
+    let device = Default::default();
+    let config = |input, output| LinearConfig::new(input, output).with_layout(layout);
+    Pair {
+        up: config(3, 5).init(&device),
+        down: config(5, 2).with_bias(false).init(&device),
+    }
+}
+
+const PATHS: [&str; 3] = ["up.weight", "up.bias", "down.weight"];
+
+/// The values of a pair's parameters.
+fn values<B: Backend>(pair: &Pair<B>) -> Vec<Vec<f32>> {
+    let read = |data: burn::tensor::TensorData| data.to_vec::<f32>().expect("f32");
+    let bias = pair.up.bias.as_ref().expect("has a bias");
+    vec![
+        read(pair.up.weight.val().into_data()),
+        read(bias.val().into_data()),
+        read(pair.down.weight.val().into_data()),
+    ]
+}
+
+fn ids<B: Backend>(pair: &Pair<B>) -> Vec<ParamId> {
+    let bias = pair.up.bias.as_ref().expect("has a bias");
+    vec![pair.up.weight.id, bias.id, pair.down.weight.id]
+}
+
+#[test]
+fn lazy_parameters_stay_lazy_and_are_pinned_when_made() {
+    let before = pair::<Plain>(LinearLayout::Row);
+    let ids_before = ids(&before);
+    let after = before.parallelize(&mesh()).expect("fits");
+    assert!(!after.up.weight.is_initialized());
+    assert!(paths().is_empty());
+    assert_eq!(ids(&after), ids_before);
+    values(&after);
+    assert_eq!(paths(), PATHS);
+}
+
+#[test]
+fn initialised_parameters_are_pinned_at_once() {
+    let before = pair::<Plain>(LinearLayout::Row);
+    let (expected, ids_before) = (values(&before), ids(&before));
+    let after = before.parallelize(&mesh()).expect("fits");
+    assert_eq!(paths(), PATHS);
+    assert_eq!(values(&after), expected);
+    assert_eq!(ids(&after), ids_before);
+    assert!(paths().is_empty());
+}
+
+#[test]
+fn loading_pins_again_whatever_came_first() {
+    for layout in [LinearLayout::Row, LinearLayout::Col] {
+        for initialised_first in [false, true] {
+            let source = pair::<Plain>(layout);
+            let expected = values(&source);
+            let model = pair::<Plain>(layout);
+            if initialised_first {
+                values(&model);
+            }
+            let model = model.parallelize(&mesh()).expect("fits");
+            pinned();
+            let model = model.load_record(source.clone().into_record());
+            let shape =
+                |path: &str, shape: &[usize]| (path.to_string(), shape.to_vec(), shape.to_vec());
+            let mut calls = pinned();
+            // Before loading, Burn counts what is in an `Option`, and that makes a lazy bias.
+            calls.dedup();
+            assert_eq!(
+                calls,
+                [
+                    shape("up.weight", &[3, 5]),
+                    shape("up.bias", &[5]),
+                    shape("down.weight", &[5, 2])
+                ]
+            );
+            assert_eq!(values(&model), expected);
+            // The mappers are still there: a second round trip gives the same values and pins them.
+            let again = model.clone().load_record(model.into_record());
+            assert_eq!(values(&again), expected);
+            assert_eq!(paths(), PATHS);
+            // Loading first and placing afterwards is the same model.
+            let late = pair::<Plain>(layout)
+                .load_record(source.into_record())
+                .parallelize(&mesh())
+                .expect("fits");
+            assert_eq!(values(&late), expected);
+            assert_eq!(paths(), PATHS);
+        }
+    }
+}
+
+#[test]
+fn transposed_storage_is_pinned_in_the_shape_it_is_used_in() {
+    let model = pair::<Plain>(LinearLayout::Col)
+        .parallelize(&mesh())
+        .expect("fits");
+    values(&model);
+    let shapes: Vec<_> = pinned()
+        .into_iter()
+        .map(|(_, tensor, layout)| (tensor, layout))
+        .collect();
+    assert_eq!(shapes[0], (vec![3, 5], vec![3, 5]));
+    assert_eq!(shapes[2], (vec![5, 2], vec![5, 2]));
+}
+
+#[test]
+fn parameters_stay_leaves_of_the_autodiff_graph() {
+    let forward = |pair: &Pair<Tracked>| {
+        let x = Tensor::<Tracked, 2>::ones([4, 3], &Default::default());
+        pair.down.forward(pair.up.forward(x)).sum().backward()
+    };
+    let source = pair::<Tracked>(LinearLayout::Row);
+    // Clones of a lazy parameter would each draw their own values.
+    values(&source);
+    let lazy = pair::<Tracked>(LinearLayout::Row)
+        .parallelize(&mesh())
+        .expect("fits");
+    let loaded = lazy.clone().load_record(source.clone().into_record());
+    let initialised = source.clone().parallelize(&mesh()).expect("fits");
+    let expected = source
+        .up
+        .weight
+        .grad(&forward(&source))
+        .expect("tracked")
+        .into_data();
+    for (name, model) in [
+        ("lazy", lazy),
+        ("loaded", loaded),
+        ("initialised", initialised),
+    ] {
+        let grads = forward(&model);
+        let grad = model.up.weight.grad(&grads).expect(name);
+        assert_eq!(grad.dims(), [3, 5], "{name}");
+        if name != "lazy" {
+            assert_eq!(grad.into_data(), expected, "{name}");
+        }
+        assert!(model.down.weight.grad(&grads).is_some(), "{name}");
+    }
+    let frozen = pair::<Tracked>(LinearLayout::Row)
+        .no_grad()
+        .parallelize(&mesh())
+        .expect("fits");
+    assert!(!frozen.up.weight.is_require_grad());
+}
+
+#[test]
+fn a_second_plan_comes_on_top_of_the_first() {
+    let once = pair::<Plain>(LinearLayout::Row)
+        .parallelize(&mesh())
+        .expect("fits");
+    let twice = once
+        .parallelize_with(&mesh(), &Plan::new().replicate("**"))
+        .expect("fits");
+    values(&twice);
+    assert_eq!(
+        paths(),
+        [
+            "up.weight",
+            "up.weight",
+            "up.bias",
+            "up.bias",
+            "down.weight",
+            "down.weight"
+        ]
+    );
+}
+
+#[test]
+fn foreign_modules_take_a_plan() {
+    let linear: Linear<Plain> = LinearConfig::new(2, 2).init(&Default::default());
+    let linear = linear
+        .parallelize_with(&mesh(), &Plan::new().colwise(""))
+        .expect("fits");
+    linear.weight.val();
+    assert_eq!(paths(), ["weight"]);
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Counter<B: Backend> {
+    count: Param<Tensor<B, 1, Int>>,
+}
+
+#[test]
+fn int_parameters_are_left_alone() {
+    let zeros = |device: &_, _| Tensor::<Plain, 1, Int>::zeros([4], device);
+    let count = Param::uninitialized(ParamId::new(), zeros, Default::default(), false, [4].into());
+    let counter = Counter { count }
+        .parallelize(&mesh())
+        .expect("nothing to do");
+    assert!(!counter.count.is_initialized());
+    counter.count.val();
+    assert!(paths().is_empty());
+}
+
+#[test]
+fn a_model_of_another_mesh_is_refused() {
+    MESH.set(Some(MeshShape::parse("tp=4").expect("a mesh")));
+    let error = pair::<Plain>(LinearLayout::Row)
+        .parallelize(&mesh())
+        .expect_err("other mesh");
+    assert_eq!(
+        error.to_string(),
+        "up.weight is on a device of mesh tp=4, not of fsdp=2,tp=2: create the model on the device of the mesh it is parallelised over"
+    );
+    MESH.set(Some(mesh()));
+    assert!(
+        pair::<Plain>(LinearLayout::Row)
+            .parallelize(&mesh())
+            .is_ok()
+    );
+}
+
+/// A hand-written module that maps a parameter it does not visit.
+#[derive(Debug, Clone)]
+struct Lopsided(Param<Tensor<Plain, 1>>);
+
+impl Module<Plain> for Lopsided {
+    type Record = EmptyRecord;
+
+    fn visit<V: ModuleVisitor<Plain>>(&self, _visitor: &mut V) {}
+
+    fn map<M: ModuleMapper<Plain>>(self, mapper: &mut M) -> Self {
+        mapper.enter_module("hidden", "Struct:Lopsided");
+        let mapped = mapper.map_float(self.0);
+        mapper.exit_module("hidden", "Struct:Lopsided");
+        Self(mapped)
+    }
+
+    fn collect_devices(&self, devices: Vec<PlainDevice>) -> Vec<PlainDevice> {
+        devices
+    }
+
+    fn fork(self, _device: &PlainDevice) -> Self {
+        self
+    }
+
+    fn to_device(self, _device: &PlainDevice) -> Self {
+        self
+    }
+
+    fn load_record(self, _record: EmptyRecord) -> Self {
+        self
+    }
+
+    fn into_record(self) -> EmptyRecord {
+        EmptyRecord
+    }
+}
+
+#[test]
+fn walks_that_disagree_are_refused() {
+    let module = Lopsided(Param::from_tensor(Tensor::zeros([2], &Default::default())));
+    let error = module
+        .parallelize_with(&mesh(), &Plan::new())
+        .expect_err("uneven");
+    assert_eq!(
+        error,
+        ParallelError::UnevenWalk {
+            path: "hidden".into()
+        }
+    );
+}

@@ -1,0 +1,31 @@
+//! The four commands.
+
+mod explain;
+mod finetune;
+mod generate;
+mod pretrain;
+mod session;
+
+use crate::cli::{Cli, Command};
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It did all of its work.
+    Done,
+    /// Ctrl-C ended it early; what it had is written.
+    Interrupted,
+}
+
+/// Runs what the command line asks for.
+///
+/// # Errors
+/// Why it could not be done, for people.
+pub fn run(cli: &Cli) -> anyhow::Result<End> {
+    match &cli.command {
+        Command::Pretrain(args) => pretrain::run(args),
+        Command::Finetune(args) => finetune::run(args),
+        Command::Generate(args) => generate::run(args),
+        Command::Explain(args) => explain::run(args),
+    }
+}

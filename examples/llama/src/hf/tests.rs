@@ -1,0 +1,378 @@
+use std::collections::HashMap;
+use std::path::Path;
+
+use burn::backend::flex::{Flex, FlexDevice};
+use burn::tensor::{Int, Tensor, TensorData, bf16};
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use super::names::{Form, entries};
+use super::*;
+use crate::data::generate::generate;
+use crate::data::rng::Rng;
+use crate::data::tokenizer::Text;
+use crate::model::{LlamaConfig, Rope, RopeConfig, RopeScaling};
+
+/// Random values in `[-0.5, 0.5)` that bf16 holds exactly.
+fn values(count: usize, rng: &mut Rng) -> Vec<f32> {
+    (0..count)
+        .map(|_| (rng.below(256) as f32 - 128.0) / 256.0)
+        .collect()
+}
+
+struct Fake {
+    config: serde_json::Value,
+    tensors: Vec<(String, Dtype, Vec<usize>, Vec<f32>)>,
+}
+
+/// A checkpoint as Hugging Face would write it for the test configuration: half in bf16, the output tied.
+fn fake() -> Fake {
+    let config = LlamaConfig::test();
+    let (d, f, v, kv) = (
+        config.dim,
+        config.hidden_dim,
+        config.vocab,
+        2 * config.head_dim(),
+    );
+    let mut shapes = vec![("model.embed_tokens.weight".to_string(), vec![v, d])];
+    for layer in 0..config.num_layers {
+        for (name, shape) in [
+            ("self_attn.q_proj", vec![d, d]),
+            ("self_attn.k_proj", vec![kv, d]),
+            ("self_attn.v_proj", vec![kv, d]),
+            ("self_attn.o_proj", vec![d, d]),
+            ("mlp.gate_proj", vec![f, d]),
+            ("mlp.up_proj", vec![f, d]),
+            ("mlp.down_proj", vec![d, f]),
+            ("input_layernorm", vec![d]),
+            ("post_attention_layernorm", vec![d]),
+        ] {
+            shapes.push((format!("model.layers.{layer}.{name}.weight"), shape));
+        }
+    }
+    shapes.push(("model.norm.weight".to_string(), vec![d]));
+    let mut rng = Rng::new(9, 0);
+    let tensors = shapes
+        .into_iter()
+        .enumerate()
+        .map(|(i, (name, shape))| {
+            let dtype = if i % 2 == 0 { Dtype::F32 } else { Dtype::BF16 };
+            let values = values(shape.iter().product(), &mut rng);
+            (name, dtype, shape, values)
+        })
+        .collect();
+    let config = serde_json::json!({
+        "model_type": "llama", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0, "tie_word_embeddings": true, "eos_token_id": [7, 8]
+    });
+    Fake { config, tensors }
+}
+
+impl Fake {
+    /// Writes the folder, its tensors spread over `num_files` files.
+    fn write(&self, dir: &Path, num_files: usize) {
+        std::fs::write(dir.join("config.json"), self.config.to_string()).unwrap();
+        let mut weight_map = HashMap::new();
+        for file in 0..num_files {
+            let name = match num_files {
+                1 => "model.safetensors".to_string(),
+                _ => format!("model-{file}.safetensors"),
+            };
+            let mine = || self.tensors.iter().skip(file).step_by(num_files);
+            let bytes: Vec<Vec<u8>> = mine()
+                .map(|(_, dtype, _, values)| match dtype {
+                    Dtype::BF16 => values
+                        .iter()
+                        .flat_map(|x| bf16::from_f32(*x).to_le_bytes())
+                        .collect(),
+                    _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                })
+                .collect();
+            let views = mine()
+                .zip(&bytes)
+                .map(|((tensor, dtype, shape, _), bytes)| {
+                    weight_map.insert(tensor.clone(), name.clone());
+                    (
+                        tensor,
+                        TensorView::new(*dtype, shape.clone(), bytes).unwrap(),
+                    )
+                });
+            let views: Vec<_> = views.collect();
+            safetensors::serialize_to_file(views, None, &dir.join(&name)).unwrap();
+        }
+        if num_files > 1 {
+            let index = serde_json::json!({ "weight_map": weight_map });
+            std::fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+        }
+    }
+
+    fn tensor(&self, name: &str) -> &[f32] {
+        &self
+            .tensors
+            .iter()
+            .find(|(tensor, ..)| tensor == name)
+            .unwrap()
+            .3
+    }
+}
+
+fn load_from(dir: &Path) -> Result<crate::model::Llama<Flex>, HfError> {
+    let (config, _) = read_config(dir)?;
+    load(config.init::<Flex>(&FlexDevice), &config, dir)
+}
+
+/// Each parameter with its name in checkpoints, in the model's own layout.
+fn parameters(model: &crate::model::Llama<Flex>) -> HashMap<String, Vec<f32>> {
+    let dir = tempfile::tempdir().unwrap();
+    let config = LlamaConfig::test();
+    save(model, &config, &text(), dir.path()).unwrap();
+    let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    entries(model, config.head_dim())
+        .into_iter()
+        .map(|entry| {
+            let data = file.tensor(&entry.name).unwrap().data().to_vec();
+            let values = data
+                .chunks_exact(4)
+                .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
+                .collect();
+            (entry.name.clone(), entry.form.unpack(values, &entry.shape))
+        })
+        .collect()
+}
+
+fn text() -> Text {
+    let data = generate(0, 50, 0);
+    Text::train(data.statements.iter().map(String::as_str), 300).unwrap()
+}
+
+#[test]
+fn reads_one_file_or_several_with_a_tied_output() {
+    let fake = fake();
+    for num_files in [1, 3] {
+        let dir = tempfile::tempdir().unwrap();
+        fake.write(dir.path(), num_files);
+        let (config, eos) = read_config(dir.path()).unwrap();
+        assert_eq!((config, eos), (LlamaConfig::test(), Some(7)));
+        let model = load_from(dir.path()).unwrap();
+        let parameters = parameters(&model);
+        assert_eq!(
+            parameters["model.embed_tokens.weight"],
+            fake.tensor("model.embed_tokens.weight")
+        );
+        assert_eq!(
+            parameters["model.norm.weight"],
+            fake.tensor("model.norm.weight")
+        );
+        let down = fake.tensor("model.layers.1.mlp.down_proj.weight");
+        assert_eq!(
+            parameters["model.layers.1.mlp.down_proj.weight"][3 * 16 + 5],
+            down[5 * 32 + 3],
+            "transposed"
+        );
+        let embedding = fake.tensor("model.embed_tokens.weight");
+        assert_eq!(
+            parameters["lm_head.weight"][2 * 64 + 9],
+            embedding[9 * 16 + 2],
+            "the output is the embedding"
+        );
+        let tokens = Tensor::<Flex, 2, Int>::from_data(
+            TensorData::new(vec![1_i64, 2, 3], [1, 3]),
+            &FlexDevice,
+        );
+        assert!(
+            model
+                .forward(tokens)
+                .into_data()
+                .iter::<f32>()
+                .all(f32::is_finite)
+        );
+    }
+}
+
+#[test]
+fn rotary_weights_give_the_rotation_of_hugging_face() {
+    let (s, d, e) = (6, 12, 6);
+    let mut rng = Rng::new(4, 0);
+    let (x, stored) = (values(s * d, &mut rng), values(d * d, &mut rng));
+    let rope = RopeConfig {
+        theta: 100.0,
+        scaling: None,
+    };
+
+    // As there: q = x W^T, then the halves of each head are the two parts of its pairs.
+    let frequencies = rope.frequencies(e);
+    let mut expected = vec![0.0_f32; s * d];
+    for position in 0..s {
+        let q: Vec<f32> = (0..d)
+            .map(|o| {
+                (0..d)
+                    .map(|i| x[position * d + i] * stored[o * d + i])
+                    .sum()
+            })
+            .collect();
+        for head in 0..d / e {
+            for pair in 0..e / 2 {
+                let (a, b) = (q[head * e + pair], q[head * e + pair + e / 2]);
+                let (sin, cos) = ((position as f64 * frequencies[pair]) as f32).sin_cos();
+                // Where our form keeps the pair.
+                expected[position * d + head * e + 2 * pair] = a * cos - b * sin;
+                expected[position * d + head * e + 2 * pair + 1] = b * cos + a * sin;
+            }
+        }
+    }
+
+    let form = Form::Rotary { head_dim: e };
+    let weight = Tensor::<Flex, 2>::from_data(
+        TensorData::new(form.unpack(stored.clone(), &[d, d]), [d, d]),
+        &FlexDevice,
+    );
+    assert_eq!(
+        form.pack(form.unpack(stored.clone(), &[d, d]), &[d, d]),
+        stored
+    );
+    let q = Tensor::<Flex, 2>::from_data(TensorData::new(x, [s, d]), &FlexDevice)
+        .matmul(weight)
+        .reshape([1, s, d]);
+    let got = Rope::new(s, e, &rope, &FlexDevice).apply(q).into_data();
+    got.assert_approx_eq::<f32>(
+        &TensorData::new(expected, [1, s, d]),
+        burn::tensor::Tolerance::absolute(1e-5),
+    );
+}
+
+#[test]
+fn a_saved_model_answers_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let scaling = RopeScaling {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position: 64,
+    };
+    let rope = RopeConfig {
+        theta: 1000.0,
+        scaling: Some(scaling),
+    };
+    let config = LlamaConfig {
+        vocab: 300,
+        rope,
+        ..LlamaConfig::test()
+    };
+    let model = config.init::<Flex>(&FlexDevice);
+    save(&model, &config, &text(), dir.path()).unwrap();
+    assert_eq!(read_config(dir.path()).unwrap().0, config);
+    let loaded = load_from(dir.path()).unwrap();
+    let tokens = || {
+        Tensor::<Flex, 2, Int>::from_data(
+            TensorData::new((0..12_i64).collect::<Vec<_>>(), [2, 6]),
+            &FlexDevice,
+        )
+    };
+    model
+        .forward(tokens())
+        .into_data()
+        .assert_eq(&loaded.forward(tokens()).into_data(), true);
+    let names: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+}
+
+#[test]
+fn every_tensor_that_does_not_fit_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = fake();
+    fake.tensors
+        .retain(|(name, ..)| name != "model.layers.1.mlp.up_proj.weight");
+    fake.tensors.push((
+        "model.extra.bias".to_string(),
+        Dtype::F32,
+        vec![2],
+        vec![0.0; 2],
+    ));
+    let k = fake
+        .tensors
+        .iter_mut()
+        .find(|(name, ..)| name == "model.layers.0.self_attn.k_proj.weight")
+        .unwrap();
+    k.2 = vec![16, 8];
+    fake.write(dir.path(), 1);
+    let error = load_from(dir.path()).unwrap_err().to_string();
+    for line in [
+        "missing model.layers.1.mlp.up_proj.weight, shape [32, 16]",
+        "unexpected model.extra.bias, shape [2]",
+        "model.layers.0.self_attn.k_proj.weight has shape [16, 8], and the model needs [8, 16]",
+    ] {
+        assert!(error.contains(line), "{error}");
+    }
+}
+
+#[test]
+fn folders_that_are_no_model_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = || load_from(dir.path()).unwrap_err().to_string();
+    let set = |change: fn(&mut serde_json::Value)| {
+        let mut fake = fake();
+        change(&mut fake.config);
+        std::fs::write(dir.path().join("config.json"), fake.config.to_string()).unwrap();
+    };
+    assert!(error().contains("config.json"), "{}", error());
+    set(|_| {});
+    assert!(
+        error().contains("holds neither model.safetensors nor"),
+        "{}",
+        error()
+    );
+    std::fs::write(dir.path().join("model.safetensors"), b"no tensors").unwrap();
+    assert!(
+        error().contains("model.safetensors is no readable safetensors file"),
+        "{}",
+        error()
+    );
+    set(|config| config["num_key_value_heads"] = 3.into());
+    assert!(
+        error().contains("4 heads cannot share 3 key/value heads"),
+        "{}",
+        error()
+    );
+    set(|config| config["model_type"] = "gpt2".into());
+    assert!(error().contains("model_type is \"gpt2\""), "{}", error());
+    set(|config| config["rope_scaling"] = serde_json::json!({"type": "yarn", "factor": 2.0}));
+    assert!(error().contains("rope_type is \"yarn\""), "{}", error());
+    std::fs::write(dir.path().join("config.json"), "{\"hidden_size\": 16}").unwrap();
+    assert!(
+        error().contains("config.json: missing field"),
+        "{}",
+        error()
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_the_earlier_model() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("model.safetensors"), "earlier").unwrap();
+    // Writing to /dev/full fails as on a full disk.
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("model.safetensors.partial")).unwrap();
+    let config = LlamaConfig::test();
+    let error = save(
+        &config.init::<Flex>(&FlexDevice),
+        &config,
+        &text(),
+        dir.path(),
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        error.contains("model.safetensors: No space left on device"),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("model.safetensors")).unwrap(),
+        "earlier"
+    );
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,13 @@
+//! A Llama-3-style model in plain Burn style, and what it takes to train it on a mesh of devices.
+
+pub mod cli;
+pub mod commands;
+pub mod data;
+pub mod generate;
+pub mod hf;
+pub mod mesh;
+pub mod model;
+pub mod plot;
+pub mod progress;
+pub mod report;
+pub mod train;
