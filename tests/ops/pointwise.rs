@@ -65,8 +65,7 @@ cases! {
     }
     fn degrees(c) {
         each(c, -2.0, 2.0, |x| x.deg2rad());
-        let x = c.between(-0.05, 0.05, [5, 3]);
-        c.out(x.rad2deg());
+        each(c, -2.0, 2.0, |x| x.rad2deg());
     }
     fn powers(c) {
         each(c, -2.0, 2.0, |x| x.powi_scalar(2));

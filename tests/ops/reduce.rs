@@ -101,6 +101,7 @@ cases! {
         c.out_bool(z.all());
     }
     fn int_reductions(c) {
+        // Seven over axes of 2 and 3 is 4 and 3, of which only the 4 leaves a rank without elements.
         for shape in [[3, 5], [1, 7]] {
             let x = c.int(-9, 10, shape);
             c.out_int(x.clone().sum());
