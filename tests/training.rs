@@ -127,7 +127,15 @@ fn every_mesh_trains_like_one_device() {
     let steps = 5;
     let expected = train::<Autodiff<Flex>>(&Default::default(), steps, |net| net);
     for text in [
-        "", "dp=2", "fsdp=2", "fsdp=3", "tp=2", "tp=3", "fsdp=2,tp=2", "dp=2,fsdp=2", "tp=2,dp=3",
+        "",
+        "dp=2",
+        "fsdp=2",
+        "fsdp=3",
+        "tp=2",
+        "tp=3",
+        "fsdp=2,tp=2",
+        "dp=2,fsdp=2",
+        "tp=2,dp=3",
     ] {
         // Even the small gradients of this net are scattered.
         let mesh = DeviceMesh::builder()
@@ -156,28 +164,4 @@ fn fuzzed_layouts_train_like_one_device() {
         let losses = train::<Autodiff<Dist<Flex>>>(&mesh.device(), steps, |net| net);
         close(&losses, &expected, &format!("seed {seed}"));
     }
-}
-
-#[test]
-#[ignore = "prints"]
-fn show() {
-    let mesh = DeviceMesh::builder().axes(&std::env::var("M").unwrap_or("fsdp=2,tp=2".into()).parse().unwrap()).scatter_bytes_min(0).build().expect("a mesh");
-    let device = mesh.device();
-    let mut net = deterministic(Net::<Autodiff<Dist<Flex>>>::new(&device)).parallelize_with(mesh.shape(), &plan()).expect("a plan");
-    let mut optimizer = AdamWConfig::new().init();
-    let loss_fn = CrossEntropyLossConfig::new().init(&device);
-    for step in 0..3 {
-        let (_, e) = burn_dist::explain::<Autodiff<Dist<Flex>>, _>(&device, || {
-        let tokens: Vec<i32> = (0..BATCH * SEQ).map(|i| ((i * 7 + step * 13 + 3) % VOCAB) as i32).collect();
-        let x = Tensor::<Autodiff<Dist<Flex>>, 1, Int>::from_ints(tokens.as_slice(), &device).reshape([BATCH, SEQ]);
-        let y = x.clone().reshape([BATCH * SEQ]);
-        let logits = net.forward(x).reshape([BATCH * SEQ, VOCAB]);
-        let loss = loss_fn.forward(logits, y);
-        let gradients = GradientsParams::from_grads(loss.backward(), &net);
-        net = optimizer.step(1e-2, net.clone(), gradients);
-        loss.into_scalar().elem::<f64>()
-        });
-        println!("{e}");
-    }
-    println!("{:?}", <Autodiff<Dist<Flex>> as burn_dist::MeshBackend>::report(&device));
 }

@@ -1,10 +1,10 @@
 //! From attributes to their meaning, collecting every mistake at the token to change.
 
 use crate::attr::{self, Item};
-use crate::layout_text;
 use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Variant};
 use crate::nearest::nearest;
-use syn::{Data, DeriveInput, Expr, ExprLit, Fields, Ident, Lit, LitStr, Member, Type};
+use crate::value::{axis_name, flag, heads, layout};
+use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
 const FIELD_KEYS: [&str; 12] = [
     "colwise",
@@ -319,136 +319,4 @@ fn unknown(at: &Ident, key: &str, known: &[&str]) -> syn::Error {
         None => format!("known keys are `{}`", known.join("`, `")),
     };
     syn::Error::new(at.span(), format!("unknown key `{key}`: {advice}"))
-}
-
-/// A key that stands alone.
-fn flag(item: &Item, errors: &mut Vec<syn::Error>) -> bool {
-    match &item.value {
-        None => true,
-        Some(value) => {
-            let message = format!("`{}` takes no value", item.key);
-            errors.push(syn::Error::new_spanned(value, message));
-            false
-        }
-    }
-}
-
-/// The value of a key, or the complaint that there is none.
-fn value<'a>(item: &'a Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<&'a Expr> {
-    if item.value.is_none() {
-        errors.push(syn::Error::new(
-            item.key.span(),
-            format!("`{0}` needs a value: `{0} = {example}`", item.key),
-        ));
-    }
-    item.value.as_ref()
-}
-
-fn string(item: &Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    match value(item, example, errors)? {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => Some(text.clone()),
-        other => {
-            errors.push(syn::Error::new_spanned(
-                other,
-                format!("expected a string: `{} = {example}`", item.key),
-            ));
-            None
-        }
-    }
-}
-
-fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    let text = string(item, "\"tp\"", errors)?;
-    if syn::parse_str::<Ident>(&text.value()).is_err() {
-        errors.push(syn::Error::new(
-            text.span(),
-            format!("`{}` is not the name of a mesh axis", text.value()),
-        ));
-        return None;
-    }
-    Some(text)
-}
-
-fn layout(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    let text = string(item, "\"[-, {tp}, -]\"", errors)?;
-    if let Err((column, message)) = layout_text::check(&text.value()) {
-        errors.push(syn::Error::new(
-            text.span(),
-            format!("malformed layout, column {column}: {message}"),
-        ));
-        return None;
-    }
-    Some(text)
-}
-
-fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> {
-    let count = value(item, "self.n_heads", errors)?.clone();
-    if let Expr::Lit(ExprLit { lit, .. }) = &count
-        && !matches!(lit, Lit::Int(_))
-    {
-        errors.push(syn::Error::new(
-            lit.span(),
-            "expected a count, such as `self.n_heads` or `8`",
-        ));
-        return None;
-    }
-    let label = label(&count);
-    Some(Heads { count, label })
-}
-
-/// What is counted, in words: `self.n_kv_heads` counts `kv heads`.
-fn label(count: &Expr) -> String {
-    let name = match count {
-        Expr::Field(field) => match &field.member {
-            Member::Named(name) => name.to_string(),
-            Member::Unnamed(_) => String::new(),
-        },
-        Expr::MethodCall(call) => call.method.to_string(),
-        Expr::Path(path) => path
-            .path
-            .segments
-            .last()
-            .map(|segment| segment.ident.to_string())
-            .unwrap_or_default(),
-        _ => String::new(),
-    };
-    let name = name.to_lowercase();
-    let words = name
-        .strip_prefix("num_")
-        .or_else(|| name.strip_prefix("n_"))
-        .unwrap_or(&name)
-        .replace('_', " ");
-    if words.is_empty() {
-        "heads".into()
-    } else {
-        words
-    }
-}
-
-/// Whether a type is written with a tuple somewhere inside, and so needs to be taken apart by the derive.
-pub(crate) fn contains_tuple(ty: &Type) -> bool {
-    match ty {
-        Type::Tuple(_) => true,
-        Type::Paren(inner) => contains_tuple(&inner.elem),
-        Type::Group(inner) => contains_tuple(&inner.elem),
-        Type::Array(array) => contains_tuple(&array.elem),
-        Type::Path(_) => only_argument(ty).is_some_and(contains_tuple),
-        _ => false,
-    }
-}
-
-/// The type argument of a path that has exactly one: `T` of `Vec<T>`.
-pub(crate) fn only_argument(ty: &Type) -> Option<&Type> {
-    let Type::Path(path) = ty else { return None };
-    let syn::PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments
-    else {
-        return None;
-    };
-    match arguments.args.iter().collect::<Vec<_>>().as_slice() {
-        [syn::GenericArgument::Type(argument)] => Some(argument),
-        _ => None,
-    }
 }

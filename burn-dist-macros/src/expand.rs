@@ -1,20 +1,23 @@
 //! The impl: one call per field, in the words of `burn_dist::__private`.
 
-use crate::check::{contains_tuple, only_argument};
 use crate::model::{Body, Field, Mark, Module, Rule, Variant};
-use proc_macro2::{Ident, Literal, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Type, parse_quote_spanned};
+use syn::{GenericArgument, Generics, PathArguments, Type, parse_quote_spanned};
 
 /// Expands to the impl of `Parallelize`.
 pub(crate) fn expand(module: &Module) -> TokenStream {
     let ident = &module.ident;
     let mut generics = module.generics.clone();
-    let required = module.required();
-    if !required.is_empty() {
+    let generic: Vec<&Type> = module
+        .required()
+        .into_iter()
+        .filter(|ty| is_generic(ty, &module.generics))
+        .collect();
+    if !generic.is_empty() {
         let predicates = &mut generics.make_where_clause().predicates;
-        for ty in required {
+        for ty in generic {
             predicates
                 .push(parse_quote_spanned!(ty.span()=> #ty: ::burn_dist::__private::Parallelize));
         }
@@ -36,6 +39,22 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
             }
         }
     }
+}
+
+/// Whether only the user of the module knows the type: it mentions a type parameter that is not the backend.
+///
+/// Burn's `Module` derive requires that the backend is called `B`.
+fn is_generic(ty: &Type, generics: &Generics) -> bool {
+    fn mentions(tokens: TokenStream, generics: &Generics) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => generics
+                .type_params()
+                .any(|param| param.ident == ident && ident != "B"),
+            TokenTree::Group(group) => mentions(group.stream(), generics),
+            _ => false,
+        })
+    }
+    mentions(ty.to_token_stream(), generics)
 }
 
 fn field(field: &Field) -> TokenStream {
@@ -74,9 +93,15 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
         Rule::Skip => quote!(scope.skip();),
-        Rule::Nested { unit, .. } => {
+        Rule::Nested { unit, required } => {
             let unit = unit.then(|| quote!(scope.unit();));
-            let nested = nested(ty, value);
+            let nested = match required {
+                // The span of the type, so that its lack of a plan is reported there.
+                true => quote_spanned! {ty.span()=>
+                    ::burn_dist::__private::Parallelize::describe(#value, scope);
+                },
+                false => nested(ty, value),
+            };
             quote!(#unit #nested)
         }
         Rule::Styled(mark) => styled(mark, value),
@@ -141,5 +166,29 @@ fn nested(ty: &Type, value: &TokenStream) -> TokenStream {
 fn each(value: &TokenStream, item: &Ident, elem: &Type, inside: &TokenStream) -> TokenStream {
     quote! {
         (&::burn_dist::__private::Probe(#value)).each(scope, |scope, #item: &#elem| { #inside });
+    }
+}
+
+/// Whether a type is written with a tuple somewhere inside, and so needs to be taken apart by the derive.
+fn contains_tuple(ty: &Type) -> bool {
+    match ty {
+        Type::Tuple(_) => true,
+        Type::Paren(inner) => contains_tuple(&inner.elem),
+        Type::Group(inner) => contains_tuple(&inner.elem),
+        Type::Array(array) => contains_tuple(&array.elem),
+        Type::Path(_) => only_argument(ty).is_some_and(contains_tuple),
+        _ => false,
+    }
+}
+
+/// The type argument of a path that has exactly one: `T` of `Vec<T>`.
+fn only_argument(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else {
+        return None;
+    };
+    match arguments.args.iter().collect::<Vec<_>>().as_slice() {
+        [GenericArgument::Type(argument)] => Some(argument),
+        _ => None,
     }
 }

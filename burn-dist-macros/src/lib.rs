@@ -15,6 +15,7 @@ mod model;
 mod nearest;
 #[cfg(test)]
 mod tests;
+mod value;
 
 use proc_macro::TokenStream;
 

@@ -17,7 +17,9 @@ const OPS: usize = 1000;
 const ROUNDS: usize = 60;
 
 fn operand<B: Backend>(device: &B::Device, salt: usize) -> Tensor<B, 2> {
-    let values: Vec<f32> = (0..64).map(|i| ((i * 7 + salt) % 13) as f32 / 130.0).collect();
+    let values: Vec<f32> = (0..64)
+        .map(|i| ((i * 7 + salt) % 13) as f32 / 130.0)
+        .collect();
     let tensor = Tensor::from_data(TensorData::new(values, [8, 8]), device);
     // A use and a read: from here on the tensor lives on the ranks.
     let _ = tensor.clone().sum().into_data();
@@ -40,7 +42,12 @@ fn time<B: Backend>(device: &B::Device, ops: usize, mut chain: impl FnMut()) -> 
 
 type Modules<B> = (Linear<B>, RmsNorm<B>);
 
-fn apply<B: Backend>(name: &str, x: Tensor<B, 2>, y: &Tensor<B, 2>, (linear, norm): &Modules<B>) -> Tensor<B, 2> {
+fn apply<B: Backend>(
+    name: &str,
+    x: Tensor<B, 2>,
+    y: &Tensor<B, 2>,
+    (linear, norm): &Modules<B>,
+) -> Tensor<B, 2> {
     match name {
         "add" => x + y.clone(),
         "mul" => x * y.clone(),
@@ -55,12 +62,22 @@ fn apply<B: Backend>(name: &str, x: Tensor<B, 2>, y: &Tensor<B, 2>, (linear, nor
 }
 
 const ROWS: [&str; 8] = [
-    "add", "mul", "matmul", "linear", "reshape", "transpose", "softmax", "rms_norm",
+    "add",
+    "mul",
+    "matmul",
+    "linear",
+    "reshape",
+    "transpose",
+    "softmax",
+    "rms_norm",
 ];
 
 fn forward<B: Backend>(device: &B::Device, name: &str) -> (f64, f64) {
     let (x, y) = (operand::<B>(device, 1), operand::<B>(device, 5));
-    let modules = (LinearConfig::new(8, 8).init(device), RmsNormConfig::new(8).init(device));
+    let modules = (
+        LinearConfig::new(8, 8).init(device),
+        RmsNormConfig::new(8).init(device),
+    );
     time::<B>(device, OPS, || {
         let mut z = x.clone();
         for _ in 0..OPS {
@@ -73,7 +90,10 @@ fn forward<B: Backend>(device: &B::Device, name: &str) -> (f64, f64) {
 fn backward<B: AutodiffBackend>(device: &B::Device, name: &str) -> (f64, f64) {
     const OPS: usize = 50;
     let (x, y) = (operand::<B>(device, 1), operand::<B>(device, 5));
-    let modules = (LinearConfig::new(8, 8).init(device), RmsNormConfig::new(8).init(device));
+    let modules = (
+        LinearConfig::new(8, 8).init(device),
+        RmsNormConfig::new(8).init(device),
+    );
     time::<B>(device, OPS, || {
         for _ in 0..OPS {
             let x = x.clone().require_grad();
@@ -87,8 +107,13 @@ fn main() {
     let mesh1 = DeviceMesh::parse("").expect("one rank");
     let mesh2 = DeviceMesh::parse("fsdp=2").expect("two ranks");
     let (d1, d2) = (mesh1.device(), mesh2.device());
-    println!("nanoseconds per operation (8x8 f32, {OPS} dependent operations, least of {ROUNDS} rounds)");
-    println!("{:<10} {:>9} {:>9} {:>9} {:>9} | forward + backward {:>9} {:>9} {:>9}", "", "flex", "record", "dist1", "dist2", "flex", "dist1", "dist2");
+    println!(
+        "nanoseconds per operation (8x8 f32, {OPS} dependent operations, least of {ROUNDS} rounds)"
+    );
+    println!(
+        "{:<10} {:>9} {:>9} {:>9} {:>9} | forward + backward {:>9} {:>9} {:>9}",
+        "", "flex", "record", "dist1", "dist2", "flex", "dist1", "dist2"
+    );
     let mut rows = Vec::new();
     let mut headline = json!({});
     for name in ROWS {

@@ -197,6 +197,8 @@ fn an_axis_of_one_rank_splits_nothing() {
     );
 }
 
+// A test's enum: what boxing would save is not worth the noise.
+#[allow(clippy::large_enum_variant)]
 #[derive(Module, Debug, Parallelize)]
 enum Projection<B: Backend> {
     #[parallel(colwise)]
@@ -300,6 +302,8 @@ struct Unreached<B: Backend, M> {
 struct Reached<B: Backend, M: Module<B>> {
     #[parallel(nested)]
     inner: M,
+    #[parallel(nested)]
+    more: Vec<M>,
     #[parallel(colwise)]
     head: Linear<B>,
 }
@@ -316,6 +320,7 @@ fn generic_fields_are_reached_when_marked() {
     );
     let reached = Reached {
         inner: attention(),
+        more: vec![attention()],
         head: linear(4, 4),
     };
     assert_eq!(
@@ -324,6 +329,10 @@ fn generic_fields_are_reached_when_marked() {
     );
     assert_eq!(
         derived(&reached, "tp=2")[3],
+        "more.0.wq.weight: colwise [-, {tp}]"
+    );
+    assert_eq!(
+        derived(&reached, "tp=2")[6],
         "head.weight: colwise [-, {tp}]"
     );
 }
@@ -623,7 +632,7 @@ fn transposed_storage_resolves() {
 }
 
 #[test]
-#[ignore = "compiles dozens of small crates: run with --ignored, on the pinned toolchain"]
+#[ignore = "compares compiler messages, so only on the pinned toolchain: run with --ignored (a minute the first time)"]
 fn wrong_attributes_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/derive/*.rs");
 }

@@ -21,7 +21,10 @@ impl Layout {
     /// # Panics
     /// If `dim` is not a dim of `shape`.
     pub fn sharded(shape: &[usize], dim: usize, axes: &[AxisIndex]) -> Layout {
-        assert!(dim < shape.len(), "there is no dim {dim} in the shape {shape:?}");
+        assert!(
+            dim < shape.len(),
+            "there is no dim {dim} in the shape {shape:?}"
+        );
         let mut layout = Self::replicated(shape);
         layout.dims[dim].factors[0].axes = axes.to_vec();
         layout

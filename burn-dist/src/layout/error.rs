@@ -11,7 +11,9 @@ pub enum LayoutError {
         dim: usize,
     },
     /// An axis number that the mesh does not have.
-    #[error("the layout uses mesh axis {axis}, but the mesh `{mesh}` has only {num_axes} axes: build it for this mesh")]
+    #[error(
+        "the layout uses mesh axis {axis}, but the mesh `{mesh}` has only {num_axes} axes: build it for this mesh"
+    )]
     UnknownAxis {
         /// The axis number.
         axis: u8,
@@ -21,19 +23,25 @@ pub enum LayoutError {
         num_axes: usize,
     },
     /// An axis used more than once.
-    #[error("axis `{axis}` is used twice: an axis splits at most one dim, or makes the value partial")]
+    #[error(
+        "axis `{axis}` is used twice: an axis splits at most one dim, or makes the value partial"
+    )]
     AxisTwice {
         /// The name of the axis.
         axis: String,
     },
     /// An axis at rest that splits nothing.
-    #[error("axis `{axis}` is at rest but splits no dim: add it to a dim, or take it off the axes at rest")]
+    #[error(
+        "axis `{axis}` is at rest but splits no dim: add it to a dim, or take it off the axes at rest"
+    )]
     RestNotSharded {
         /// The name of the axis.
         axis: String,
     },
     /// A value partial by operations whose order would matter.
-    #[error("a value cannot be partial by {first} and {second} at once, because their order matters: resolve one of them first")]
+    #[error(
+        "a value cannot be partial by {first} and {second} at once, because their order matters: resolve one of them first"
+    )]
     MixedPartial {
         /// One operation.
         first: &'static str,
@@ -41,7 +49,9 @@ pub enum LayoutError {
         second: &'static str,
     },
     /// Two layouts of one tensor that disagree on its shape.
-    #[error("the layouts are of different shapes, {source_shape:?} and {target_shape:?}: reshape first")]
+    #[error(
+        "the layouts are of different shapes, {source_shape:?} and {target_shape:?}: reshape first"
+    )]
     ShapeMismatch {
         /// Global shape of the first layout.
         source_shape: Vec<usize>,
@@ -57,7 +67,10 @@ pub enum LayoutError {
         shape: Vec<usize>,
     },
     /// A text that is not a layout of this tensor on this mesh.
-    #[error("cannot read the layout, column {column}: {problem}\n  {text}\n  {:>column$}", "^")]
+    #[error(
+        "cannot read the layout, column {column}: {problem}\n  {text}\n  {:>column$}",
+        "^"
+    )]
     Parse {
         /// The whole text.
         text: String,

@@ -20,9 +20,17 @@ fn every(ops: &[ReduceOp], mut law: impl FnMut(&MeshShape, &Layout)) {
 fn check(mesh: &MeshShape, layout: &Layout) {
     layout.validate(mesh).unwrap();
     let text = layout.display(mesh).to_string();
-    assert_eq!(&Layout::parse(&text, mesh, Some(&layout.shape())).unwrap(), layout, "{text}");
+    assert_eq!(
+        &Layout::parse(&text, mesh, Some(&layout.shape())).unwrap(),
+        layout,
+        "{text}"
+    );
     let sized = format!("{:#}", layout.display(mesh));
-    assert_eq!(&Layout::parse(&sized, mesh, None).unwrap(), layout, "{sized}");
+    assert_eq!(
+        &Layout::parse(&sized, mesh, None).unwrap(),
+        layout,
+        "{sized}"
+    );
     let mut again = layout.clone();
     again.normalize(mesh);
     assert_eq!(&again, layout);
@@ -31,7 +39,10 @@ fn check(mesh: &MeshShape, layout: &Layout) {
     for rank in mesh.ranks() {
         let elements: Vec<_> = layout.elements(mesh, rank).collect();
         assert_eq!(elements.len(), layout.local_numel(mesh, rank), "{text}");
-        assert_eq!(elements.len(), layout.local_shape(mesh, rank).iter().product::<usize>());
+        assert_eq!(
+            elements.len(),
+            layout.local_shape(mesh, rank).iter().product::<usize>()
+        );
         assert!(elements.is_sorted_by(|a, b| a < b), "{text} rank {rank}");
         elements.into_iter().for_each(|element| held[element] += 1);
     }
@@ -39,10 +50,19 @@ fn check(mesh: &MeshShape, layout: &Layout) {
     let split: Vec<_> = layout.sharded_axes().collect();
     let copies = mesh.num_ranks() / mesh.group_size(&split);
     assert!(held.iter().all(|&times| times == copies), "{text}");
-    assert_eq!(layout.local_numel_max(mesh), layout.local_numel(mesh, Rank(0)));
-    let max = mesh.ranks().map(|rank| layout.local_numel(mesh, rank)).max();
+    assert_eq!(
+        layout.local_numel_max(mesh),
+        layout.local_numel(mesh, Rank(0))
+    );
+    let max = mesh
+        .ranks()
+        .map(|rank| layout.local_numel(mesh, rank))
+        .max();
     assert_eq!(max, Some(layout.local_numel_max(mesh)));
-    assert_eq!(layout.local_shape_max(mesh), layout.local_shape(mesh, Rank(0)));
+    assert_eq!(
+        layout.local_shape_max(mesh),
+        layout.local_shape(mesh, Rank(0))
+    );
 }
 
 #[test]
@@ -51,7 +71,8 @@ fn small_layouts_hold_the_laws() {
 }
 
 fn same_elements(mesh: &MeshShape, a: &Layout, b: &Layout) -> bool {
-    mesh.ranks().all(|rank| a.elements(mesh, rank).eq(b.elements(mesh, rank)))
+    mesh.ranks()
+        .all(|rank| a.elements(mesh, rank).eq(b.elements(mesh, rank)))
 }
 
 /// A reshape without data movement is found exactly if some layout of the new shape gives every rank the elements it has.
@@ -74,7 +95,8 @@ fn reshape_moves_nothing_and_finds_what_there_is() {
     for mesh in meshes() {
         for to in shapes {
             let targets: Vec<_> = layouts(&mesh, to, &[]);
-            let known: BTreeSet<Vec<Vec<usize>>> = targets.iter().map(|target| held(&mesh, target)).collect();
+            let known: BTreeSet<Vec<Vec<usize>>> =
+                targets.iter().map(|target| held(&mesh, target)).collect();
             for from in shapes {
                 for layout in layouts(&mesh, from, &[ReduceOp::Sum]) {
                     let text = format!("{:#} to {to:?} on {mesh}", layout.display(&mesh));
@@ -87,7 +109,8 @@ fn reshape_moves_nothing_and_finds_what_there_is() {
                             assert_eq!(reshaped.at_rest, layout.at_rest, "{text}");
                         }
                         None => {
-                            let fits = from.iter().product::<usize>() == to.iter().product::<usize>();
+                            let fits =
+                                from.iter().product::<usize>() == to.iter().product::<usize>();
                             assert!(!fits || !known.contains(&held(&mesh, &layout)), "{text}");
                         }
                     }
@@ -98,7 +121,9 @@ fn reshape_moves_nothing_and_finds_what_there_is() {
 }
 
 fn held(mesh: &MeshShape, layout: &Layout) -> Vec<Vec<usize>> {
-    mesh.ranks().map(|rank| layout.elements(mesh, rank).collect()).collect()
+    mesh.ranks()
+        .map(|rank| layout.elements(mesh, rank).collect())
+        .collect()
 }
 
 #[test]
@@ -123,14 +148,23 @@ fn reshape_by_example() {
         let reshaped = layout.reshape(&mesh, to);
         reshaped.map_or("none".to_owned(), |to| to.display(&mesh).to_string())
     };
-    assert_eq!(reshape("[{dp}, -, {tp}]", &[4, 6, 8], &[24, 8]), "[(4{dp} . 6), {tp}]");
-    assert_eq!(reshape("[(4{dp} . 6), {tp}]", &[24, 8], &[4, 6, 8]), "[{dp}, -, {tp}]");
+    assert_eq!(
+        reshape("[{dp}, -, {tp}]", &[4, 6, 8], &[24, 8]),
+        "[(4{dp} . 6), {tp}]"
+    );
+    assert_eq!(
+        reshape("[(4{dp} . 6), {tp}]", &[24, 8], &[4, 6, 8]),
+        "[{dp}, -, {tp}]"
+    );
     assert_eq!(reshape("[-, {tp}]", &[4, 8], &[4, 4, 2]), "[-, {tp}, -]");
     assert_eq!(reshape("[{dp, tp}]", &[24], &[4, 6]), "[{dp, tp}, -]");
     assert_eq!(reshape("[{dp, tp}]", &[24], &[2, 12]), "[{dp}, {tp}]");
     assert_eq!(reshape("[{dp}]", &[24], &[3, 8]), "none");
     assert_eq!(reshape("[{dp}, -]", &[4, 6], &[6, 4]), "[{dp}, -]");
-    assert_eq!(reshape("[{dp}, -] + sum{tp}", &[3, 5], &[3, 1, 5]), "[{dp}, -, -] + sum{tp}");
+    assert_eq!(
+        reshape("[{dp}, -] + sum{tp}", &[3, 5], &[3, 1, 5]),
+        "[{dp}, -, -] + sum{tp}"
+    );
     assert_eq!(reshape("[{dp}, -]", &[3, 5], &[15]), "[(3{dp} . 5)]");
     assert_eq!(reshape("[{dp}]", &[15], &[3, 5]), "none");
     assert_eq!(reshape("[-, {tp}]", &[4, 8], &[5, 8]), "none");
@@ -148,7 +182,10 @@ fn editing_layouts() {
     assert_eq!(layout.without_axes(&[cp, tp]), read("[{fsdp*}, -]"));
     assert_eq!(layout.axes_used(), [fsdp, tp, cp]);
     assert_eq!(layout.position(cp), Some((1, 1)));
-    assert_eq!(Layout::sharded(&[4, 12], 1, &[tp, cp]), read("[-, {tp, cp}]"));
+    assert_eq!(
+        Layout::sharded(&[4, 12], 1, &[tp, cp]),
+        read("[-, {tp, cp}]")
+    );
     let partial = read("[{tp}, -]").with_partial(&[cp, fsdp], ReduceOp::Sum);
     assert_eq!(partial, read("[{tp}, -] + sum{fsdp, cp}"));
     assert_eq!(partial.partial_op(cp), Some(ReduceOp::Sum));
@@ -157,7 +194,10 @@ fn editing_layouts() {
     assert!(partial.has_partial() && !partial.is_replicated());
     assert!(Layout::replicated(&[4, 12]).is_replicated());
     let turned = layout.permute(&[1, 0]);
-    assert_eq!(turned.display(&mesh).to_string(), "[(3 . 4{cp}), {tp, fsdp*}]");
+    assert_eq!(
+        turned.display(&mesh).to_string(),
+        "[(3 . 4{cp}), {tp, fsdp*}]"
+    );
     assert_eq!(turned.permute(&[1, 0]), layout);
 }
 
@@ -182,7 +222,14 @@ fn nonsense_is_refused() {
             .with_partial(&[b], ReduceOp::Max),
     ]
     .map(|layout| layout.validate(&mesh).unwrap_err().to_string());
-    insta::assert_snapshot!(errors.join("\n"), @"");
+    insta::assert_snapshot!(errors.join("\n"), @r"
+    the layout uses mesh axis 2, but the mesh `a=2,b=2` has only 2 axes: build it for this mesh
+    axis `a` is used twice: an axis splits at most one dim, or makes the value partial
+    axis `a` is used twice: an axis splits at most one dim, or makes the value partial
+    axis `b` is at rest but splits no dim: add it to a dim, or take it off the axes at rest
+    dim 0 has no factors: a dim that nothing splits is one factor without axes
+    a value cannot be partial by sum and max at once, because their order matters: resolve one of them first
+    ");
     let placed = Layout::from_placements(&mesh, &[4], &[(a, Placement::Shard(1))]);
     assert!(matches!(placed, Err(LayoutError::NoSuchDim { dim: 1, .. })));
 }

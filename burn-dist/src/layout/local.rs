@@ -38,7 +38,13 @@ impl Layout {
     /// Returns the elements of one factor that a rank holds, as a range of the global factor.
     ///
     /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
-    pub fn factor_range(&self, mesh: &MeshShape, rank: Rank, dim: usize, factor: usize) -> Range<usize> {
+    pub fn factor_range(
+        &self,
+        mesh: &MeshShape,
+        rank: Rank,
+        dim: usize,
+        factor: usize,
+    ) -> Range<usize> {
         self.dims[dim].factors[factor].range(mesh, rank)
     }
 
@@ -79,7 +85,12 @@ impl Layout {
         // Per factor, minor to major: its range and the distance of neighbours in the global tensor.
         let mut stride = 1;
         let mut digits: Vec<(Range<usize>, usize)> = Vec::new();
-        for factor in self.dims.iter().rev().flat_map(|dim| dim.factors.iter().rev()) {
+        for factor in self
+            .dims
+            .iter()
+            .rev()
+            .flat_map(|dim| dim.factors.iter().rev())
+        {
             digits.push((factor.range(mesh, rank), stride));
             stride *= factor.size;
         }

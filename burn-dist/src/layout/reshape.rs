@@ -65,18 +65,34 @@ impl Layout {
 /// Deals a row-major list of factors out to dims of the given sizes; `None` if some split would have to change.
 ///
 /// The products are equal and not 0.
-pub(super) fn regroup(mesh: &MeshShape, factors: &[Factor], sizes: &[usize]) -> Option<Vec<Vec<Factor>>> {
+pub(super) fn regroup(
+    mesh: &MeshShape,
+    factors: &[Factor],
+    sizes: &[usize],
+) -> Option<Vec<Vec<Factor>>> {
     let factors = fuse_neighbours(factors, |a, b| a.axes.is_empty() && b.axes.is_empty());
-    // Factors as they are keep their meaning for the reader, such as (batch . sequence); only if that fails, fuse whatever can be fused,
-    // which allows [4{tp}, 6] -> [6{tp}, 4].
+    // Factors as they are keep their meaning for the reader, such as (batch . sequence). Only if that fails take everything apart, deal
+    // out the pieces and fuse what goes together, which allows [4{tp}, 6] -> [6{tp}, 4].
     deal(mesh, factors.clone(), sizes).or_else(|| {
-        let fused = fuse_neighbours(&factors, |a, b| fuses(mesh, a, b));
-        deal(mesh, fused, sizes)
+        let pieces: Vec<_> = factors
+            .iter()
+            .flat_map(|factor| take_apart(mesh, factor))
+            .collect();
+        let pieces = fuse_neighbours(&pieces, |a, b| a.axes.is_empty() && b.axes.is_empty());
+        let dims = deal(mesh, pieces, sizes)?;
+        let fused = dims
+            .into_iter()
+            .map(|dim| fuse_neighbours(&dim, |a, b| fuses(mesh, a, b)));
+        Some(fused.collect())
     })
 }
 
 /// As [`regroup`], with exactly one factor for each size.
-pub(super) fn regroup_single(mesh: &MeshShape, factors: &[Factor], sizes: &[usize]) -> Option<Vec<Factor>> {
+pub(super) fn regroup_single(
+    mesh: &MeshShape,
+    factors: &[Factor],
+    sizes: &[usize],
+) -> Option<Vec<Factor>> {
     let groups = regroup(mesh, factors, sizes)?;
     groups
         .into_iter()
@@ -165,6 +181,33 @@ fn split(mesh: &MeshShape, factor: &Factor, major: usize) -> Option<(Factor, Fac
         };
         fuses(mesh, &left, &right).then_some((left, right))
     })
+}
+
+/// Splits a factor into the smallest factors that keep every rank's part. Nothing is to be gained from splitting one without axes.
+fn take_apart(mesh: &MeshShape, factor: &Factor) -> Vec<Factor> {
+    let mut pieces = Vec::new();
+    let mut rest = factor.clone();
+    while !rest.axes.is_empty() {
+        let split = divisors(rest.size).find_map(|major| split(mesh, &rest, major));
+        let Some((major, minor)) = split else { break };
+        pieces.push(major);
+        rest = minor;
+    }
+    pieces.push(rest);
+    pieces
+}
+
+/// The divisors of a size in ascending order, without 1 and the size itself.
+fn divisors(size: usize) -> impl Iterator<Item = usize> {
+    let small = (2..)
+        .take_while(move |d| d * d <= size)
+        .filter(move |d| size.is_multiple_of(*d));
+    let large: Vec<_> = small
+        .clone()
+        .map(|d| size / d)
+        .filter(|d| d * d > size)
+        .collect();
+    small.chain(large.into_iter().rev())
 }
 
 /// Whether `(major . minor)` and the single factor with the axes of both give every rank the same elements.

@@ -73,7 +73,10 @@ mod tests {
         let mesh = "zero=2,fsdp=4,tp=2";
         assert_eq!(at_rest(mesh, "[-]", &[8]), "[{zero*, fsdp*}]");
         assert_eq!(at_rest(mesh, "[{fsdp}]", &[8]), "[{fsdp, zero*}]");
-        assert_eq!(at_rest(mesh, "[-] + sum{zero}", &[8]), "[{fsdp*}] + sum{zero}");
+        assert_eq!(
+            at_rest(mesh, "[-] + sum{zero}", &[8]),
+            "[{fsdp*}] + sum{zero}"
+        );
         assert_eq!(at_rest("dp=4,tp=2", "[{tp}]", &[8]), "[{tp}]");
         let rest = "[{zero*, fsdp*}]";
         assert_eq!(at_rest(mesh, rest, &[8]), rest);

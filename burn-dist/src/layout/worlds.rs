@@ -21,11 +21,34 @@ pub(crate) fn meshes() -> Vec<MeshShape> {
 }
 
 /// Shapes with sizes 0, 1, prime and composite.
-pub(crate) const SHAPES: [&[usize]; 8] = [&[], &[1], &[5], &[2, 3], &[7, 2], &[0, 3], &[12], &[4, 3]];
+pub(crate) const SHAPES: [&[usize]; 8] =
+    [&[], &[1], &[5], &[2, 3], &[7, 2], &[0, 3], &[12], &[4, 3]];
 
 /// Every normalised layout of a shape: all factorisations, all places and orders of the axes, partial by `ops`, nothing or everything at
 /// rest.
 pub(crate) fn layouts(mesh: &MeshShape, shape: &[usize], ops: &[ReduceOp]) -> Vec<Layout> {
+    let all = enumerate(mesh, shape, ops, factorisations);
+    let rest = all.iter().map(|layout| {
+        let mut rest = layout.clone();
+        rest.at_rest = layout.sharded_axes().collect();
+        rest.normalize(mesh);
+        rest
+    });
+    let all: BTreeSet<_> = all.iter().cloned().chain(rest).collect();
+    all.into_iter().collect()
+}
+
+/// Every normalised layout of a shape with one factor per dim and nothing at rest.
+pub(crate) fn plain_layouts(mesh: &MeshShape, shape: &[usize], ops: &[ReduceOp]) -> Vec<Layout> {
+    enumerate(mesh, shape, ops, |size| vec![vec![size]])
+}
+
+fn enumerate(
+    mesh: &MeshShape,
+    shape: &[usize],
+    ops: &[ReduceOp],
+    factorisations: impl Fn(usize) -> Vec<Vec<usize>>,
+) -> Vec<Layout> {
     let mut starts = vec![Layout::replicated(&[])];
     for &size in shape {
         starts = starts
@@ -41,16 +64,18 @@ pub(crate) fn layouts(mesh: &MeshShape, shape: &[usize], ops: &[ReduceOp]) -> Ve
             .collect();
     }
     for axis in mesh.axis_indices() {
-        starts = starts.iter().flat_map(|start| with_axis(start, axis, ops)).collect();
+        starts = starts
+            .iter()
+            .flat_map(|start| with_axis(start, axis, ops))
+            .collect();
     }
-    let mut all = BTreeSet::new();
-    for mut layout in starts {
-        layout.normalize(mesh);
-        let mut rest = layout.clone();
-        rest.at_rest = layout.sharded_axes().collect();
-        rest.normalize(mesh);
-        all.extend([layout, rest]);
-    }
+    let all: BTreeSet<_> = starts
+        .into_iter()
+        .map(|mut layout| {
+            layout.normalize(mesh);
+            layout
+        })
+        .collect();
     all.into_iter().collect()
 }
 
@@ -60,7 +85,11 @@ fn factorisations(size: usize) -> Vec<Vec<usize>> {
     for a in (2..size).filter(|a| size.is_multiple_of(*a)) {
         let b = size / a;
         all.push(vec![a, b]);
-        all.extend((2..b).filter(|c| b.is_multiple_of(*c)).map(|c| vec![a, c, b / c]));
+        all.extend(
+            (2..b)
+                .filter(|c| b.is_multiple_of(*c))
+                .map(|c| vec![a, c, b / c]),
+        );
     }
     all
 }
@@ -68,7 +97,11 @@ fn factorisations(size: usize) -> Vec<Vec<usize>> {
 fn with_axis(layout: &Layout, axis: AxisIndex, ops: &[ReduceOp]) -> Vec<Layout> {
     let mut all = vec![layout.clone()];
     for &op in ops {
-        if layout.partial.iter().all(|partial| partial.op.commutes_with(op)) {
+        if layout
+            .partial
+            .iter()
+            .all(|partial| partial.op.commutes_with(op))
+        {
             let mut layout = layout.clone();
             layout.partial.push(Partial { axis, op });
             all.push(layout);
@@ -104,20 +137,29 @@ pub(crate) fn blocks(mesh: &MeshShape, layout: &Layout) -> Vec<Vec<f64>> {
 }
 
 fn term(mesh: &MeshShape, layout: &Layout, rank: Rank, element: usize) -> f64 {
-    layout.partial.iter().fold(value(element), |value, partial| {
-        let k = mesh.size(partial.axis);
-        let i = mesh.coord(rank, partial.axis);
-        let first = element % k;
-        match partial.op {
-            ReduceOp::Sum if i == first => value - (0..k).filter(|&j| j != first).map(|j| j as f64 + 0.5).sum::<f64>(),
-            ReduceOp::Sum => i as f64 + 0.5,
-            ReduceOp::Mean => value + 2.0 * i as f64 - (k as f64 - 1.0),
-            ReduceOp::Min => value + ((i + k - first) % k) as f64,
-            ReduceOp::Max => value - ((i + k - first) % k) as f64,
-            ReduceOp::Prod if i == first => value * 2f64.powi(k as i32 - 1),
-            ReduceOp::Prod => 0.5,
-        }
-    })
+    layout
+        .partial
+        .iter()
+        .fold(value(element), |value, partial| {
+            let k = mesh.size(partial.axis);
+            let i = mesh.coord(rank, partial.axis);
+            let first = element % k;
+            match partial.op {
+                ReduceOp::Sum if i == first => {
+                    value
+                        - (0..k)
+                            .filter(|&j| j != first)
+                            .map(|j| j as f64 + 0.5)
+                            .sum::<f64>()
+                }
+                ReduceOp::Sum => i as f64 + 0.5,
+                ReduceOp::Mean => value + 2.0 * i as f64 - (k as f64 - 1.0),
+                ReduceOp::Min => value + ((i + k - first) % k) as f64,
+                ReduceOp::Max => value - ((i + k - first) % k) as f64,
+                ReduceOp::Prod if i == first => value * 2f64.powi(k as i32 - 1),
+                ReduceOp::Prod => 0.5,
+            }
+        })
 }
 
 /// Checks that the blocks are those of the tensor whose elements are [`value`], in this layout.

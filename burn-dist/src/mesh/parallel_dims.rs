@@ -84,7 +84,7 @@ impl ParallelDims {
                 Degree::Infer => open.push(name.to_owned()),
             }
         }
-        let fits = world_size > 0 && world_size % known == 0;
+        let fits = world_size > 0 && world_size.is_multiple_of(known);
         let left = if fits { world_size / known } else { 1 };
         if open.len() > 1 {
             return Err(MeshError::InferTwice {
@@ -200,6 +200,13 @@ mod tests {
         ]
         .map(|built| built.unwrap_err().to_string())
         .into();
-        assert_snapshot!(errors.join("\n"), @"");
+        assert_snapshot!(errors.join("\n"), @r"
+        fsdp=2,tp=2 needs 4 ranks, but there are 8: multiply a degree by 2, or let one be inferred
+        fsdp=2,tp=4 needs 8 ranks, but there are 4: start 8 ranks, or change a degree
+        no parallelism needs 1 ranks, but there are 0: start at least one rank
+        axis `fsdp` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used
+        fsdp=inferred,tp=3 needs 3 ranks, but there are 8: start a multiple of 3 ranks, for example 9, so that fsdp is whole
+        fsdp and cp are all to be inferred, which has no single answer: give all but one, for example fsdp=8
+        ");
     }
 }

@@ -166,15 +166,48 @@ mod tests {
         .iter()
         .map(|text| MeshShape::parse(text).unwrap_err().to_string())
         .collect();
-        assert_snapshot!(errors.join("\n"), @"");
+        assert_snapshot!(errors.join("\n"), @r"
+        cannot read the mesh `tp`: `tp` has no size; write axes as name=size, for example `fsdp=2,tp=4`
+        cannot read the mesh `tp=2,,dp=2`: there is nothing between two commas; write axes as name=size, for example `fsdp=2,tp=4`
+        cannot read the mesh `tp=two`: the size `two` of axis `tp` is not a whole number; write axes as name=size, for example `fsdp=2,tp=4`
+        cannot read the mesh `tp=-1`: the size `-1` of axis `tp` is not a whole number; write axes as name=size, for example `fsdp=2,tp=4`
+        `` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for example `tp`
+        axis `tp` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used
+        axis `tp` appears twice: give every axis its own name
+        cannot read the mesh `2`: `2` has no size; write axes as name=size, for example `fsdp=2,tp=4`
+        ");
     }
 
     #[test]
     fn tables() {
-        assert_snapshot!(MeshShape::parse("fsdp=2,tp=2").unwrap().table(), @"");
-        assert_snapshot!(MeshShape::parse("pp=2,fsdp=2,tp=3").unwrap().table(), @"");
-        assert_snapshot!(MeshShape::parse("tp=3").unwrap().table(), @"");
-        assert_snapshot!(MeshShape::parse("").unwrap().table(), @"");
+        assert_snapshot!(MeshShape::parse("fsdp=2,tp=2").unwrap().table(), @r"
+        mesh fsdp=2,tp=2: 4 ranks
+        group fsdp, ranks: [0, 2] [1, 3]
+        group tp, ranks: [0, 1] [2, 3]
+                tp=0  tp=1
+        fsdp=0     0     1
+        fsdp=1     2     3
+        ");
+        assert_snapshot!(MeshShape::parse("pp=2,fsdp=2,tp=3").unwrap().table(), @r"
+        mesh pp=2,fsdp=2,tp=3: 12 ranks
+        group pp, ranks: [0, 6] [1, 7] [2, 8] [3, 9] [4, 10] [5, 11]
+        group fsdp, ranks: [0, 3] [1, 4] [2, 5] [6, 9] [7, 10] [8, 11]
+        group tp, ranks: [0, 1, 2] [3, 4, 5] [6, 7, 8] [9, 10, 11]
+                     tp=0  tp=1  tp=2
+        pp=0 fsdp=0     0     1     2
+        pp=0 fsdp=1     3     4     5
+        pp=1 fsdp=0     6     7     8
+        pp=1 fsdp=1     9    10    11
+        ");
+        assert_snapshot!(MeshShape::parse("tp=3").unwrap().table(), @r"
+        mesh tp=3: 3 ranks
+        group tp, ranks: [0, 1, 2]
+          tp=0  tp=1  tp=2
+             0     1     2
+        ");
+        assert_snapshot!(MeshShape::parse("").unwrap().table(), @r"
+        mesh 1: 1 rank
+        ");
     }
 
     #[test]

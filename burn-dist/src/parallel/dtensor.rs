@@ -37,7 +37,9 @@ pub enum DTensorError {
         last: usize,
     },
     /// The parts given to [`DTensor::from_local`] do not make up the tensor.
-    #[error("rank {rank} must hold {expected:?} of a tensor in layout {layout}, but was given {found:?}")]
+    #[error(
+        "rank {rank} must hold {expected:?} of a tensor in layout {layout}, but was given {found:?}"
+    )]
     LocalShape {
         /// Whose part.
         rank: u32,
@@ -49,7 +51,9 @@ pub enum DTensorError {
         layout: String,
     },
     /// Not one part per rank.
-    #[error("mesh {mesh} has {ranks} ranks, but {found} parts were given: give one per rank, in rank order")]
+    #[error(
+        "mesh {mesh} has {ranks} ranks, but {found} parts were given: give one per rank, in rank order"
+    )]
     NumParts {
         /// Text form of the mesh.
         mesh: String,
@@ -214,10 +218,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         B::int_redistribute(tensor, target)
     }
 
-    fn float_local(
-        tensor: &FloatTensor<Self>,
-        rank: Rank,
-    ) -> Result<FloatTensor<B::Local>, Fault> {
+    fn float_local(tensor: &FloatTensor<Self>, rank: Rank) -> Result<FloatTensor<B::Local>, Fault> {
         B::float_local(&tensor.primitive, rank)
     }
 

@@ -152,12 +152,12 @@ impl Plan {
         self
     }
 
-    /// Gives the layout in which a module takes its input.
+    /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is left out where it is missing.
     pub fn input(self, pattern: &str, layout: &str) -> Self {
         self.with(pattern, Action::Input(LayoutText::new(layout)))
     }
 
-    /// Gives the layout in which a module gives its output.
+    /// Gives the layout in which a module gives its output; axes as in [`Plan::input`].
     pub fn output(self, pattern: &str, layout: &str) -> Self {
         self.with(pattern, Action::Output(LayoutText::new(layout)))
     }
@@ -168,6 +168,8 @@ impl Plan {
     }
 
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.
+    ///
+    /// The mesh has to have the axis, unless it is `tp`.
     pub fn require_divisible(self, pattern: &str, count: usize, axis: &str) -> Self {
         self.with(
             pattern,

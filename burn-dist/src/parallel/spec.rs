@@ -112,6 +112,11 @@ impl LayoutText {
         &self.0
     }
 
+    /// Returns the number of dims of the tensors it is for.
+    pub fn ndim(&self) -> usize {
+        self.some_shape().len()
+    }
+
     /// Returns the names of the axes in it, in order.
     pub(super) fn axes(&self) -> impl Iterator<Item = &str> {
         self.0
@@ -342,5 +347,45 @@ impl ParamSpec {
             }
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_is_taken_out_of_every_place() {
+        for (text, left) in [
+            ("[-, {tp}, -]", None),
+            ("[{dp}, {tp}, -]", Some("[{dp}, -, -]")),
+            ("[{dp, tp}, -]", Some("[{dp}, -]")),
+            ("[{dp}, (4 . 8{tp})]", Some("[{dp}, (4 . 8)]")),
+            ("[{dp}, 16{tp}]", Some("[{dp}, 16]")),
+            ("[{dp}, -] + sum{tp}", Some("[{dp}, -]")),
+            ("[-] + sum{tp, cp}", Some("[-] + sum{cp}")),
+            ("[-] + sum{tp} + max{cp}", Some("[-] + max{cp}")),
+            ("[-]", None),
+        ] {
+            let without = LayoutText::new(text).without("tp");
+            assert_eq!(
+                without.as_ref().map(LayoutText::as_str),
+                left,
+                "{text} without tp"
+            );
+            if let Some(text) = without {
+                assert_eq!(text.check(), Ok(()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_form_is_checked_without_a_mesh() {
+        for text in ["[]", "[-]", "[{dp, tp}, (4 . 8{cp}), 16]", "[-] + sum{tp}"] {
+            assert_eq!(LayoutText::new(text).check(), Ok(()), "{text}");
+        }
+        for text in ["", "-", "[-", "[tp]", "[{tp}, {tp}]", "[{tp*}]", "[-];x"] {
+            assert!(LayoutText::new(text).check().is_err(), "{text}");
+        }
     }
 }

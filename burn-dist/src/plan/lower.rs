@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn_backend::{DType, Shape, Slice};
-use burn_std::BoolStore;
 use burn_ir::{
     BaseOperationIr, CreationOpIr, FullOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
+use burn_std::BoolStore;
 
+use super::PlanOptions;
 use super::localize::{Local, localize};
 use super::propagate::{Common, LocalStep, Program, random_parts};
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
-use super::PlanOptions;
 use super::window::Window;
 use crate::layout::redistribute::{Step, StepKind};
 use crate::layout::{Layout, ReduceOp};
@@ -212,8 +212,7 @@ impl<'a> Lowering<'a> {
                 }
                 Common::Random { op, stream, slot } => {
                     let info = &self.program.slots[*slot as usize];
-                    let Some((_, distribution)) =
-                        random_parts(&self.window.ops[*op as usize])
+                    let Some((_, distribution)) = random_parts(&self.window.ops[*op as usize])
                     else {
                         continue;
                     };
@@ -257,7 +256,9 @@ impl<'a> Lowering<'a> {
                     value: *value,
                     take: false,
                     bytes: self.bytes(rank, *slot),
-                    shape: self.program.slots[*slot as usize].layout.local_shape(self.mesh, rank),
+                    shape: self.program.slots[*slot as usize]
+                        .layout
+                        .local_shape(self.mesh, rank),
                     dtype: self.program.slots[*slot as usize].dtype,
                 }),
                 Common::Read { slot, read } => {
@@ -285,13 +286,7 @@ impl<'a> Lowering<'a> {
         (local.iter().product::<usize>() * info.dtype.size()) as u64
     }
 
-    fn local(
-        &self,
-        rank: Rank,
-        step: &LocalStep,
-        num_slots: &mut u64,
-        ops: &mut Vec<OperationIr>,
-    ) {
+    fn local(&self, rank: Rank, step: &LocalStep, num_slots: &mut u64, ops: &mut Vec<OperationIr>) {
         let mut op = step.op.clone();
         super::rename::redirect(&mut op, &self.alias);
         let local = Local {
@@ -502,7 +497,11 @@ impl<'a> Lowering<'a> {
                     .iter()
                     .enumerate()
                     .map(|(d, &size)| {
-                        let (start, end) = if d == position { (start, end) } else { (0, size) };
+                        let (start, end) = if d == position {
+                            (start, end)
+                        } else {
+                            (0, size)
+                        };
                         Slice::new(start as isize, Some(end as isize), 1)
                     })
                     .collect();
@@ -530,7 +529,10 @@ impl<'a> Lowering<'a> {
                 if mesh.coord(rank, *axis) == 0 {
                     ops.push(reshape((from_id, &from_shape), (to_id, &to_shape)));
                 } else {
-                    ops.push(identity(*op, tensor(to_id, to_shape, dtype, TensorStatus::NotInit)));
+                    ops.push(identity(
+                        *op,
+                        tensor(to_id, to_shape, dtype, TensorStatus::NotInit),
+                    ));
                 }
             }
             _ => unreachable!("collectives are tasks of their own"),
@@ -543,7 +545,11 @@ fn identity(op: ReduceOp, out: TensorIr) -> OperationIr {
     let dtype = out.dtype;
     let extreme = |low: bool| {
         if dtype.is_float() {
-            ScalarIr::Float(if low { f64::NEG_INFINITY } else { f64::INFINITY })
+            ScalarIr::Float(if low {
+                f64::NEG_INFINITY
+            } else {
+                f64::INFINITY
+            })
         } else if dtype.is_uint() {
             let max = match dtype.size() {
                 1 => u8::MAX as i64,
@@ -567,9 +573,7 @@ fn identity(op: ReduceOp, out: TensorIr) -> OperationIr {
         }
     };
     match op {
-        ReduceOp::Sum | ReduceOp::Mean => {
-            base(dtype, BaseOperationIr::Zeros(CreationOpIr { out }))
-        }
+        ReduceOp::Sum | ReduceOp::Mean => base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })),
         ReduceOp::Prod => base(dtype, BaseOperationIr::Ones(CreationOpIr { out })),
         ReduceOp::Max => full(extreme(true), out),
         ReduceOp::Min => full(extreme(false), out),
@@ -613,7 +617,7 @@ pub(crate) fn runs(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Arc<[Range<
             inner *= size;
             run
         }
-        None => return Arc::new([0..inner]),
+        None => return std::iter::once(0..inner).collect(),
     };
     let mut starts = vec![0usize];
     let mut stride = inner;

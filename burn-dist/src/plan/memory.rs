@@ -167,7 +167,9 @@ fn released(task: &Task) -> Vec<u32> {
             last.0
         }
         Task::Collective(t) if t.take => vec![t.from],
-        Task::Read { slot, take: true, .. } => vec![*slot],
+        Task::Read {
+            slot, take: true, ..
+        } => vec![*slot],
         Task::Free(slot) => vec![*slot],
         _ => Vec::new(),
     }

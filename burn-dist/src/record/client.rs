@@ -83,7 +83,11 @@ impl<B: BackendIr> MeshClient<B> {
         let (layout, ticket, mesh) = {
             let mut recorder = self.recorder();
             let layout = recorder.place(&tensor)?;
-            (layout, recorder.local(tensor.id, rank), recorder.mesh().clone())
+            (
+                layout,
+                recorder.local(tensor.id, rank),
+                recorder.mesh().clone(),
+            )
         };
         Ok((ticket.wait()?, layout.local_shape(&mesh, rank)))
     }
@@ -110,11 +114,9 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
         let ticket = self.read(tensor);
         Box::pin(async move {
-            ticket
-                .wait()
-                .map_err(|error| ExecutionError::WithContext {
-                    reason: error.to_string(),
-                })
+            ticket.wait().map_err(|error| ExecutionError::WithContext {
+                reason: error.to_string(),
+            })
         })
     }
 

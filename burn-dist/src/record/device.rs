@@ -108,7 +108,7 @@ fn register(
     // Ids are never used twice: burn-router keeps one client per id for the life of the process.
     static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     let id = NEXT
-        .try_update(
+        .fetch_update(
             std::sync::atomic::Ordering::Relaxed,
             std::sync::atomic::Ordering::Relaxed,
             |id| id.checked_add(1),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn_backend::{BackendTypes, DType, Element, TensorData};
-use burn_std::BoolStore;
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_std::BoolStore;
 use rustc_hash::FxHashMap;
 
 use super::{InputPolicy, MeshDevice, MeshOptions};
@@ -156,9 +156,11 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_none() {
             self.ended = Some(fault);
         }
-        self.log.clear();
-        self.dropped.clear();
-        self.live.clear();
+        // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
+        self.log = Vec::new();
+        self.dropped = Vec::new();
+        self.live = FxHashMap::default();
+        self.cache.clear();
     }
 
     pub fn record(&mut self, op: OperationIr) {
@@ -323,7 +325,9 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Plans the window and starts it. Errors end the mesh: later reads return them.
     fn flush(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
-        if self.ended.is_some() || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty()) {
+        if self.ended.is_some()
+            || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty())
+        {
             return None;
         }
         let capacity = self.log.len();

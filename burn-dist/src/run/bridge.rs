@@ -11,8 +11,8 @@ use burn_ir::{BackendIr, TensorHandle};
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
-use super::execute::{from_data, into_data};
 use super::Fault;
+use super::execute::{from_data, into_data};
 use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Strided};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
@@ -159,7 +159,9 @@ pub(super) fn collective<B: BackendIr>(
     let elem = task.dtype.size();
     let group = groups.get(&task.group)?;
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
-    let outer: usize = task.from_view[..task.dim.min(task.from_view.len())].iter().product();
+    let outer: usize = task.from_view[..task.dim.min(task.from_view.len())]
+        .iter()
+        .product();
     let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
     let parts = || Strided {
         outer,

@@ -82,7 +82,9 @@ fn term(data: TensorData, index: usize, terms: usize, op: ReduceOp, seed: u64) -
         if index + 1 < terms {
             noise(element, index) as f64
         } else {
-            x - (0..terms - 1).map(|t| noise(element, t) as f64).sum::<f64>()
+            x - (0..terms - 1)
+                .map(|t| noise(element, t) as f64)
+                .sum::<f64>()
         }
     };
     if dtype.is_float() {

@@ -148,7 +148,8 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, Box::new(comm), fault, in_flight).serve(queue, threads);
+                            Worker::new(rank, device, Box::new(comm), fault, in_flight)
+                                .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
                     Handle {
@@ -188,16 +189,11 @@ impl<B: BackendIr> Runtime<B> {
         }
         let (parts, received) = channel();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        for ((worker, rank_plan), memory) in
-            self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
+        for ((worker, rank_plan), memory) in self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
         {
             let run = Run {
                 plan: rank_plan.clone(),
-                reads: plan
-                    .reads
-                    .iter()
-                    .map(|read| read.senders.clone())
-                    .collect(),
+                reads: plan.reads.iter().map(|read| read.senders.clone()).collect(),
                 peak_bytes: memory.peak_bytes,
                 args: args.clone(),
                 parts: parts.clone(),

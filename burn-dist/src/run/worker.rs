@@ -10,12 +10,12 @@ use burn_backend::{Scalar, TensorData};
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
+use super::Fault;
 use super::bridge;
 use super::execute::{Env, execute, from_data, into_data};
 use super::host;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
-use super::Fault;
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
 use crate::plan::task::{RankPlan, Slot, Task};
@@ -205,7 +205,10 @@ impl<B: BackendIr> Worker<B> {
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
-        let fault = self.fault.get().unwrap_or(Fault::bug("a fault without a name"));
+        let fault = self
+            .fault
+            .get()
+            .unwrap_or(Fault::bug("a fault without a name"));
         for senders in &run.reads {
             if senders.contains(&self.rank) {
                 let _ = run.parts.send((self.rank, Err(fault.clone())));
@@ -233,7 +236,10 @@ impl<B: BackendIr> Worker<B> {
                         .map_err(|error| self.describe(run, index, error.to_string()))?;
                 }
                 Task::Load {
-                    value, slot, take, bytes,
+                    value,
+                    slot,
+                    take,
+                    bytes,
                 } => {
                     let id = args.ids[*value as usize];
                     let handle = match take {
@@ -382,7 +388,8 @@ struct Shapes(Vec<String>);
 
 impl OpReader for Shapes {
     fn input(&mut self, t: &TensorIr) {
-        self.0.push(format!("{} {:?}", t.dtype.name(), t.shape.to_vec()));
+        self.0
+            .push(format!("{} {:?}", t.dtype.name(), t.shape.to_vec()));
     }
 
     fn output(&mut self, _: &TensorIr) {}

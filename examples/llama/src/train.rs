@@ -13,7 +13,7 @@ use crate::data::batch::{Batch, BatchSource};
 use crate::mesh::Mesh;
 use crate::model::Llama;
 use crate::progress::Progress;
-use crate::report::{Traffic, median};
+use crate::report::{RankMemory, Traffic, median};
 
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
@@ -62,6 +62,8 @@ pub struct Trace {
     pub tokens_per_step: usize,
     /// Collectives of the last step.
     pub collectives: BTreeMap<String, Traffic>,
+    /// Memory of each rank after the last step, the optimizer's state included.
+    pub ranks: Vec<RankMemory>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
 }
@@ -182,6 +184,7 @@ pub fn run<B: AutodiffBackend>(
         }
     }
     progress.finish(trace.interrupted);
+    trace.ranks = mesh.memory();
     Ok((model, trace))
 }
 
@@ -205,9 +208,9 @@ mod tests {
     use super::*;
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
+    use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
     use burn::backend::flex::{Flex, FlexDevice};
-    use crate::mesh::TrainBackend;
     use burn::tensor::{TensorData, Tolerance};
 
     /// The same batch at every step: what a model can learn by heart.

@@ -5,7 +5,7 @@ use crate::comm::{AllToAll, Call, Collective, CommError, Exchange, Group, Lane, 
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::{BoolStore, DType};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// Short: the tests that use it wait until it is over.
@@ -149,21 +149,21 @@ pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
 
 pub(super) fn a_late_rank_is_named(connect: Connect) {
     let world = Group::world(3).unwrap();
-    let (done, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let done = std::sync::Mutex::new(Some(done));
+    let (started, given_up) = (Barrier::new(2), Barrier::new(3));
     let errors = on_ranks(connect(3, IMPATIENT), |comm| {
         if comm.rank() == Rank(1) {
-            // Alive, but busy elsewhere until rank 0 has given up.
-            let _ = wait.lock().unwrap().recv();
+            // Alive, but busy elsewhere until the others have given up.
+            given_up.wait();
             return comm.run(Call::barrier(&world)).unwrap_err().to_string();
         }
-        let error = comm.run(sum(&world, 4).labelled("head")).unwrap_err();
+        let pending = comm.start(sum(&world, 4).labelled("head")).unwrap();
+        started.wait();
+        let error = pending.wait().unwrap_err();
         assert!(
             matches!(&error, CommError::Timeout { missing, .. } if *missing == [Rank(1)]),
             "{error}"
         );
-        drop(done.lock().unwrap().take());
+        given_up.wait();
         error.to_string()
     });
     assert_same(
@@ -407,9 +407,10 @@ pub(super) fn an_unsupported_reduction_is_an_error(connect: Connect) {
 
 pub(super) fn the_flight_record_shows_what_was_not_finished(connect: Connect) {
     let world = Group::world(2).unwrap();
-    on_ranks(connect(2, IMPATIENT), |comm| {
+    on_ranks(connect(2, PATIENT), |comm| {
         comm.run(sum(&world, 4).labelled("a")).unwrap();
         if comm.rank() == Rank(0) {
+            // Fails because the other rank leaves.
             comm.run(Call::barrier(&world).labelled("b")).unwrap_err();
         }
         let texts: Vec<_> = comm

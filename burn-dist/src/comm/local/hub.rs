@@ -26,6 +26,8 @@ pub struct LocalHub {
     pub(super) channels: RwLock<FxHashMap<ChannelKey, Arc<Channel>>>,
     pub(super) fault: OnceLock<CommError>,
     pub(super) ranks: Vec<RankState>,
+    /// Whether any rank has left; spares the others from looking while all are there.
+    pub(super) some_left: AtomicBool,
 }
 
 /// Transfers between a pair are a sequence of their own, apart from the collectives of the same group.
@@ -67,10 +69,12 @@ impl LocalHub {
         let hub = Arc::new(Self {
             patience: Patience { spins, yields: 50 },
             pool: Pool::new(options.pool_bytes_max),
-            empty: Arc::new(Bytes::from_elems::<u8>(Vec::new())),
+            // Aligned for every element type: backends look at an empty result as a slice of its elements.
+            empty: Arc::new(Bytes::from_elems::<u128>(Vec::new())),
             channels: RwLock::default(),
             fault: OnceLock::new(),
             ranks: ranks.collect(),
+            some_left: AtomicBool::new(false),
             options,
         });
         Ok((0..num_ranks as u32)
@@ -169,7 +173,11 @@ impl LocalHub {
         match channel.deposit(member, deposit, self.options.open_calls_max)? {
             Arrival::Early(meeting) => {
                 // A rank that leaves marks itself first and then looks for open calls, so one of the two sides notices.
-                match channel.deserted(|rank| self.has_left(rank)) {
+                let deserted = self
+                    .some_left
+                    .load(Ordering::SeqCst)
+                    .then(|| channel.deserted(|rank| self.has_left(rank)));
+                match deserted.flatten() {
                     Some((rank, call)) => Err(CommError::RankLeft { rank, call }),
                     None => Ok(meeting),
                 }
@@ -249,6 +257,7 @@ impl LocalHub {
             return;
         }
         self.state(rank).left.store(true, Ordering::SeqCst);
+        self.some_left.store(true, Ordering::SeqCst);
         let deserted = self
             .all_channels()
             .iter()

@@ -38,7 +38,7 @@ impl Default for LocalOptions {
 pub struct Chaos {
     /// Determines all choices; part of every error that chaos causes.
     pub seed: u64,
-    /// Upper bound of the delay before a call is made and before it returns; about half of the calls are delayed.
+    /// Upper bound of the delays, before a call is made and before it returns; a quarter sleeps, another one only gives up its core.
     pub delay_max: Duration,
     /// Whether a started call may reach the others only when its rank next waits, after later calls on other groups and lanes.
     pub reorder: bool,

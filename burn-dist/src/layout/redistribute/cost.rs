@@ -34,11 +34,14 @@ impl Step {
                 let own = chunk(0..before, group, mesh.group_index(rank, axes)).len();
                 (group - 1) * own + (before - own)
             }
-            StepKind::AllToAll { from: (dim, factor), .. } => {
+            StepKind::AllToAll {
+                from: (dim, factor),
+                ..
+            } => {
                 let full = self.to.factor_range(mesh, rank, *dim, *factor).len();
                 let own = self.from.factor_range(mesh, rank, *dim, *factor).len();
                 // The new block holds this factor whole; all but the own piece of it comes from others.
-                if full == 0 { 0 } else { after / full * (full - own) }
+                after.checked_div(full).unwrap_or(0) * (full - own)
             }
             StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => 0,
         };
@@ -46,7 +49,13 @@ impl Step {
     }
 }
 
-pub(super) fn step_cost(mesh: &MeshShape, kind: &StepKind, from: &Layout, to: &Layout, elem_bytes: usize) -> f64 {
+pub(super) fn step_cost(
+    mesh: &MeshShape,
+    kind: &StepKind,
+    from: &Layout,
+    to: &Layout,
+    elem_bytes: usize,
+) -> f64 {
     let k = mesh.group_size(kind.axes()) as f64;
     let bytes = |layout: &Layout| (layout.local_numel_max(mesh) * elem_bytes) as f64;
     let share = (k - 1.0) / k;

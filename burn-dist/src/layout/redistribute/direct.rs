@@ -16,7 +16,11 @@ struct Change {
 /// These are: one axis that changes its place (all_to_all); slices with one reduce_scatter; slices, then all_reduces, then all_gathers.
 /// Slices come first, since they make every later block smaller, and all_gathers last, since they make it larger.
 pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
-    if to.partial.iter().any(|partial| !from.partial.contains(partial)) {
+    if to
+        .partial
+        .iter()
+        .any(|partial| !from.partial.contains(partial))
+    {
         return None;
     }
     let resolve: Vec<_> = from
@@ -60,18 +64,22 @@ pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
         [add] if gathers.is_empty() => {
             let op = resolve[0].op;
             let start = add.axes.iter().position(scatters)?;
-            let run = add.axes[start..].iter().take_while(|axis| scatters(axis)).count();
-            if run != resolve.len() || resolve.iter().any(|partial| partial.op != op) {
+            let run = add.axes[start..]
+                .iter()
+                .take_while(|axis| scatters(axis))
+                .count();
+            let rest = add.axes.len() - start - run;
+            // An axis that is sliced after the reduction had better be sliced before it, somewhere else.
+            if rest > 0 || run != resolve.len() || resolve.iter().any(|partial| partial.op != op) {
                 return None;
             }
-            let (before, rest) = add.axes.split_at(start);
-            let (axes, after) = rest.split_at(run);
-            let part = |axes: &[AxisIndex]| Change {
-                axes: axes.to_vec(),
-                ..*add
-            };
+            let (before, axes) = add.axes.split_at(start);
             if !before.is_empty() {
-                steps.push(part(before).slice());
+                let before = Change {
+                    axes: before.to_vec(),
+                    ..*add
+                };
+                steps.push(before.slice());
             }
             steps.push(StepKind::ReduceScatter {
                 axes: axes.to_vec(),
@@ -79,9 +87,6 @@ pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
                 dim: add.dim,
                 factor: add.factor,
             });
-            if !after.is_empty() {
-                steps.push(part(after).slice());
-            }
             Some(steps)
         }
         _ => None,

@@ -26,7 +26,12 @@ use crate::mesh::{AxisIndex, MeshShape};
 /// # Source
 /// Redistribution as a search over placements: PyTorch DTensor, `_redistribute.py`; GSPMD (arXiv:2105.04663), on resharding. Differs:
 /// layouts are axis lists per factor, and the search weighs the bytes of whole sequences.
-pub fn plan(mesh: &MeshShape, from: &Layout, to: &Layout, elem_bytes: usize) -> Result<Vec<Step>, LayoutError> {
+pub fn plan(
+    mesh: &MeshShape,
+    from: &Layout,
+    to: &Layout,
+    elem_bytes: usize,
+) -> Result<Vec<Step>, LayoutError> {
     if from == to {
         return Ok(Vec::new());
     }
@@ -65,7 +70,12 @@ fn aligned(mesh: &MeshShape, from: &Layout, to: &Layout) -> Option<Vec<(StepKind
     let mut source = from.clone();
     let mut target = to.clone();
     for (a, b) in source.dims.iter_mut().zip(&mut target.dims) {
-        if !a.factors.iter().map(|f| f.size).eq(b.factors.iter().map(|f| f.size)) {
+        if !a
+            .factors
+            .iter()
+            .map(|f| f.size)
+            .eq(b.factors.iter().map(|f| f.size))
+        {
             let sizes = |dim: &DimLayout| dim.factors.iter().map(|f| f.size).collect::<Vec<_>>();
             let common = common_factors(&sizes(a), &sizes(b));
             a.factors = in_factors(mesh, &a.factors, &common)?;
@@ -126,7 +136,11 @@ fn with_rest(path: Vec<(StepKind, Layout)>, from: &Layout, to: &Layout) -> Vec<S
         after.at_rest = sharded
             .into_iter()
             .filter(|axis| {
-                let rests = if unmoved.contains(axis) { &from.at_rest } else { &to.at_rest };
+                let rests = if unmoved.contains(axis) {
+                    &from.at_rest
+                } else {
+                    &to.at_rest
+                };
                 rests.contains(axis)
             })
             .collect();

@@ -1,7 +1,7 @@
 //! Plans remembered.
 
-use super::plan::{plan, total};
 use super::Step;
+use super::plan::{plan, total};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::MeshShape;
 use rustc_hash::FxHashMap;
@@ -38,7 +38,12 @@ impl Planner {
     ///
     /// # Errors
     /// Those of [`plan`].
-    pub fn plan(&mut self, from: &Layout, to: &Layout, elem_bytes: usize) -> Result<Arc<[Step]>, LayoutError> {
+    pub fn plan(
+        &mut self,
+        from: &Layout,
+        to: &Layout,
+        elem_bytes: usize,
+    ) -> Result<Arc<[Step]>, LayoutError> {
         Ok(self.entry(from, to, elem_bytes)?.steps)
     }
 
@@ -53,7 +58,12 @@ impl Planner {
         }
     }
 
-    fn entry(&mut self, from: &Layout, to: &Layout, elem_bytes: usize) -> Result<Entry, LayoutError> {
+    fn entry(
+        &mut self,
+        from: &Layout,
+        to: &Layout,
+        elem_bytes: usize,
+    ) -> Result<Entry, LayoutError> {
         let known = self.known.entry(elem_bytes).or_default();
         if let Some(entry) = known.get(from).and_then(|known| known.get(to)) {
             return Ok(entry.clone());

@@ -9,6 +9,9 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// How many places an axis may choose from while it waits for another axis; keeps the search small for tensors of many dims.
+const WAITING_PLACES_MAX: usize = 2;
+
 /// One way to write a dim as a product, and the target in these factors if its split allows.
 struct Form {
     sizes: Vec<usize>,
@@ -35,7 +38,12 @@ struct Node {
 ///
 /// Ties go to fewer steps, then to the order in which steps are listed below, so all ranks find the same plan. The shapes are equal and
 /// hold at least one element.
-pub(super) fn search(mesh: &MeshShape, from: &Layout, to: &Layout, elem_bytes: usize) -> Vec<(StepKind, Layout)> {
+pub(super) fn search(
+    mesh: &MeshShape,
+    from: &Layout,
+    to: &Layout,
+    elem_bytes: usize,
+) -> Vec<(StepKind, Layout)> {
     let search = Search::new(mesh, from, to);
     let start = Layout {
         at_rest: Vec::new(),
@@ -112,7 +120,11 @@ impl<'a> Search<'a> {
                     .collect()
             })
             .collect();
-        Self { mesh, target, forms }
+        Self {
+            mesh,
+            target,
+            forms,
+        }
     }
 
     /// Lists the steps out of a layout that can be part of a cheapest path.
@@ -122,26 +134,16 @@ impl<'a> Search<'a> {
     fn steps(&self, layout: &Layout) -> Vec<(StepKind, Layout)> {
         let mut kinds = Vec::new();
         self.resolve(layout, &mut kinds);
-        for (dim, d) in layout.dims.iter().enumerate() {
-            for (factor, f) in d.factors.iter().enumerate() {
-                let settled = self.settled(layout, dim, factor);
-                if settled == f.axes.len() {
-                    self.extend(layout, dim, factor, &mut kinds);
-                } else {
-                    for start in settled..f.axes.len() {
-                        kinds.push(StepKind::AllGather {
-                            axes: f.axes[start..].to_vec(),
-                            dim,
-                            factor,
-                        });
-                    }
-                    self.exchange(layout, (dim, factor), &mut kinds);
-                }
-            }
+        self.gather(layout, &mut kinds);
+        for axis in self.target.sharded_axes() {
+            self.place(layout, axis, &mut kinds);
         }
         let used = layout.axes_used();
         for partial in &self.target.partial {
-            let commutes = layout.partial.iter().all(|other| other.op.commutes_with(partial.op));
+            let commutes = layout
+                .partial
+                .iter()
+                .all(|other| other.op.commutes_with(partial.op));
             if commutes && !used.contains(&partial.axis) {
                 kinds.push(StepKind::ToPartial {
                     axis: partial.axis,
@@ -163,7 +165,9 @@ impl<'a> Search<'a> {
     /// The target's axes of a factor of the current form of a dim.
     fn goal(&self, layout: &Layout, dim: usize, factor: usize) -> Option<&[AxisIndex]> {
         let factors = &layout.dims[dim].factors;
-        let form = self.forms[dim].iter().find(|form| is_form(factors, &form.sizes))?;
+        let form = self.forms[dim]
+            .iter()
+            .find(|form| is_form(factors, &form.sizes))?;
         Some(&form.goal.as_ref()?[factor].axes)
     }
 
@@ -181,54 +185,79 @@ impl<'a> Search<'a> {
         goal.strip_prefix(axes.as_slice()).unwrap_or(&[])
     }
 
-    /// Slices and reduce_scatters into a factor.
-    fn extend(&self, layout: &Layout, dim: usize, factor: usize, kinds: &mut Vec<StepKind>) {
-        let wanted = self.wanted(layout, dim, factor);
-        let Some(&next) = wanted.first() else { return };
-        if let Some(op) = layout.partial_op(next) {
-            let run = wanted
-                .iter()
-                .take_while(|&&axis| layout.partial_op(axis) == Some(op))
-                .count();
-            for end in 1..=run {
-                kinds.push(StepKind::ReduceScatter {
-                    axes: wanted[..end].to_vec(),
-                    op,
+    /// All_gathers of the axes of a factor that cannot stay there.
+    fn gather(&self, layout: &Layout, kinds: &mut Vec<StepKind>) {
+        for (dim, factor) in places(layout) {
+            let axes = &layout.dims[dim].factors[factor].axes;
+            for start in self.settled(layout, dim, factor)..axes.len() {
+                kinds.push(StepKind::AllGather {
+                    axes: axes[start..].to_vec(),
                     dim,
                     factor,
                 });
             }
-        } else if layout.position(next).is_none() {
-            kinds.push(StepKind::Slice {
-                axes: vec![next],
-                dim,
-                factor,
-            });
         }
     }
 
-    /// All_to_alls that take the minor-most axis of a factor elsewhere.
-    fn exchange(&self, layout: &Layout, from: (usize, usize), kinds: &mut Vec<StepKind>) {
-        let factor = &layout.dims[from.0].factors[from.1];
-        let Some(&axis) = factor.axes.last() else { return };
-        if self.target.position(axis).is_none() {
-            return;
+    /// Steps that take one axis of the target's dims to where it is wanted, or to where it can wait: slices, reduce_scatters, all_to_alls.
+    fn place(&self, layout: &Layout, axis: AxisIndex, kinds: &mut Vec<StepKind>) {
+        let from = layout.position(axis);
+        if let Some((dim, factor)) = from {
+            let axes = &layout.dims[dim].factors[factor].axes;
+            let may_leave =
+                self.settled(layout, dim, factor) < axes.len() && axes.last() == Some(&axis);
+            if !may_leave {
+                return;
+            }
         }
-        let others: Vec<_> = layout
-            .dims
-            .iter()
-            .enumerate()
-            .flat_map(|(dim, d)| (0..d.factors.len()).map(move |factor| (dim, factor)))
-            .filter(|&place| place != from)
+        let mut others: Vec<_> = places(layout)
+            .filter(|&place| Some(place) != from)
             .collect();
         let home = others
             .iter()
-            .find(|(dim, factor)| self.wanted(layout, *dim, *factor).first() == Some(&axis));
-        let places = match home {
-            Some(home) => std::slice::from_ref(home),
-            None => &others,
+            .copied()
+            .find(|&(dim, factor)| self.wanted(layout, dim, factor).first() == Some(&axis));
+        let targets = match home {
+            Some(_) => home.as_slice(),
+            None => {
+                // Where to wait makes little difference, except that small factors pad more.
+                others.sort_by_key(|&(dim, factor)| {
+                    let factor = &layout.dims[dim].factors[factor];
+                    Reverse(factor.local_size_max(self.mesh))
+                });
+                others.truncate(WAITING_PLACES_MAX);
+                &others
+            }
         };
-        kinds.extend(places.iter().map(|&to| StepKind::AllToAll { axis, from, to }));
+        for &(dim, factor) in targets {
+            match (from, layout.partial_op(axis)) {
+                (Some(from), _) => kinds.push(StepKind::AllToAll {
+                    axis,
+                    from,
+                    to: (dim, factor),
+                }),
+                (None, None) => kinds.push(StepKind::Slice {
+                    axes: vec![axis],
+                    dim,
+                    factor,
+                }),
+                (None, Some(op)) => {
+                    // One collective may do for several axes that are wanted one after the other.
+                    let wanted = match home {
+                        Some(_) => self.wanted(layout, dim, factor),
+                        None => &[axis],
+                    };
+                    let same = |axis: &&AxisIndex| layout.partial_op(**axis) == Some(op);
+                    let run = wanted.iter().take_while(same).count();
+                    kinds.extend((1..=run).map(|end| StepKind::ReduceScatter {
+                        axes: wanted[..end].to_vec(),
+                        op,
+                        dim,
+                        factor,
+                    }));
+                }
+            }
+        }
     }
 
     /// All_reduces: always over the axes that no dim of the target takes, with or without some of the others.
@@ -273,16 +302,29 @@ impl<'a> Search<'a> {
     }
 }
 
+/// Every (dim, factor).
+fn places(layout: &Layout) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let dims = layout.dims.iter().enumerate();
+    dims.flat_map(|(dim, d)| (0..d.factors.len()).map(move |factor| (dim, factor)))
+}
+
 fn sizes(factors: &[Factor]) -> Vec<usize> {
     factors.iter().map(|factor| factor.size).collect()
 }
 
 fn is_form(factors: &[Factor], sizes: &[usize]) -> bool {
-    factors.iter().map(|factor| factor.size).eq(sizes.iter().copied())
+    factors
+        .iter()
+        .map(|factor| factor.size)
+        .eq(sizes.iter().copied())
 }
 
 /// Writes a dim in other factors, if no rank's part changes.
-pub(super) fn in_factors(mesh: &MeshShape, factors: &[Factor], sizes: &[usize]) -> Option<Vec<Factor>> {
+pub(super) fn in_factors(
+    mesh: &MeshShape,
+    factors: &[Factor],
+    sizes: &[usize],
+) -> Option<Vec<Factor>> {
     if is_form(factors, sizes) {
         return Some(factors.to_vec());
     }

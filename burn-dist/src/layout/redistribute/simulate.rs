@@ -11,18 +11,33 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If the blocks do not have the sizes that `from` gives them, or the steps do not fit together.
-pub fn simulate(mesh: &MeshShape, from: &Layout, steps: &[Step], locals: &[Vec<f64>]) -> Vec<Vec<f64>> {
+pub fn simulate(
+    mesh: &MeshShape,
+    from: &Layout,
+    steps: &[Step],
+    locals: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
     assert_eq!(locals.len(), mesh.num_ranks(), "one block per rank");
     let mut layout = from;
     let mut blocks = locals.to_vec();
     assert_sizes(mesh, layout, &blocks);
     for step in steps {
-        assert_eq!(&step.from, layout, "each step starts where the last one ended");
+        assert_eq!(
+            &step.from, layout,
+            "each step starts where the last one ended"
+        );
         if step.kind != StepKind::Refactor {
             let sizes = |layout: &Layout| layout.factors().map(|f| f.size).collect::<Vec<_>>();
-            assert_eq!(sizes(&step.from), sizes(&step.to), "only a refactor changes factors");
+            assert_eq!(
+                sizes(&step.from),
+                sizes(&step.to),
+                "only a refactor changes factors"
+            );
         }
-        blocks = mesh.ranks().map(|rank| execute(mesh, step, rank, &blocks)).collect();
+        blocks = mesh
+            .ranks()
+            .map(|rank| execute(mesh, step, rank, &blocks))
+            .collect();
         layout = &step.to;
         assert_sizes(mesh, layout, &blocks);
     }
@@ -54,7 +69,10 @@ fn execute(mesh: &MeshShape, step: &Step, rank: Rank, blocks: &[Vec<f64>]) -> Ve
             let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
             let reduced = reduce(*op, &terms);
             let whole = View::new(mesh, &step.from, rank, &reduced);
-            whole.cut(position(&step.from, (*dim, *factor)), own(mesh, step, rank, (*dim, *factor)))
+            whole.cut(
+                position(&step.from, (*dim, *factor)),
+                own(mesh, step, rank, (*dim, *factor)),
+            )
         }
         StepKind::AllReduce { axes, op } => {
             let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
@@ -81,15 +99,22 @@ fn execute(mesh: &MeshShape, step: &Step, rank: Rank, blocks: &[Vec<f64>]) -> Ve
                 .collect();
             join(&pieces, position(&step.from, *from))
         }
-        StepKind::Slice { dim, factor, .. } => {
-            view(rank).cut(position(&step.from, (*dim, *factor)), own(mesh, step, rank, (*dim, *factor)))
-        }
+        StepKind::Slice { dim, factor, .. } => view(rank).cut(
+            position(&step.from, (*dim, *factor)),
+            own(mesh, step, rank, (*dim, *factor)),
+        ),
         StepKind::ToPartial { axis, op } => to_partial(mesh, rank, *axis, *op, block(rank)),
         StepKind::Refactor => block(rank).to_vec(),
     }
 }
 
-fn to_partial(mesh: &MeshShape, rank: Rank, axis: AxisIndex, op: ReduceOp, block: &[f64]) -> Vec<f64> {
+fn to_partial(
+    mesh: &MeshShape,
+    rank: Rank,
+    axis: AxisIndex,
+    op: ReduceOp,
+    block: &[f64],
+) -> Vec<f64> {
     let identity = match op {
         ReduceOp::Sum => Some(0.0),
         ReduceOp::Prod => Some(1.0),
@@ -124,7 +149,9 @@ fn reduce(op: ReduceOp, terms: &[&[f64]]) -> Vec<f64> {
         ReduceOp::Max => a.max(b),
         ReduceOp::Prod => a * b,
     };
-    let (first, rest) = terms.split_first().expect("a group has at least one member");
+    let (first, rest) = terms
+        .split_first()
+        .expect("a group has at least one member");
     let mut out = first.to_vec();
     for term in rest {
         for (a, &b) in out.iter_mut().zip(*term) {
@@ -145,7 +172,10 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn new(mesh: &MeshShape, layout: &Layout, rank: Rank, data: &'a [f64]) -> Self {
-        let shape = layout.factors().map(|f| f.range(mesh, rank).len()).collect();
+        let shape = layout
+            .factors()
+            .map(|f| f.range(mesh, rank).len())
+            .collect();
         Self { shape, data }
     }
 

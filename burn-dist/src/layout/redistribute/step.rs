@@ -111,7 +111,9 @@ impl StepKind {
             | StepKind::ReduceScatter { axes, .. }
             | StepKind::AllReduce { axes, .. }
             | StepKind::Slice { axes, .. } => axes,
-            StepKind::AllToAll { axis, .. } | StepKind::ToPartial { axis, .. } => std::slice::from_ref(axis),
+            StepKind::AllToAll { axis, .. } | StepKind::ToPartial { axis, .. } => {
+                std::slice::from_ref(axis)
+            }
             StepKind::Refactor => &[],
         }
     }
@@ -153,7 +155,10 @@ impl Layout {
 
     fn pop_axes(&mut self, dim: usize, factor: usize, axes: &[AxisIndex]) {
         let list = &mut self.dims[dim].factors[factor].axes;
-        assert!(list.ends_with(axes), "only the minor-most axes of a factor can leave it");
+        assert!(
+            list.ends_with(axes),
+            "only the minor-most axes of a factor can leave it"
+        );
         list.truncate(list.len() - axes.len());
         self.at_rest.retain(|axis| !axes.contains(axis));
     }
@@ -186,11 +191,21 @@ struct Text<'a> {
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, mesh } = self;
-        let axes: Vec<_> = step.kind.axes().iter().map(|&axis| mesh.name(axis)).collect();
+        let axes: Vec<_> = step
+            .kind
+            .axes()
+            .iter()
+            .map(|&axis| mesh.name(axis))
+            .collect();
         f.write_str(step.kind.name())?;
         if !axes.is_empty() {
             write!(f, " {}", axes.join("*"))?;
         }
-        write!(f, ": {} -> {}", step.from.display(mesh), step.to.display(mesh))
+        write!(
+            f,
+            ": {} -> {}",
+            step.from.display(mesh),
+            step.to.display(mesh)
+        )
     }
 }

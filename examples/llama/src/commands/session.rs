@@ -109,7 +109,7 @@ impl<'a> Session<'a> {
         let model = &self.args.model;
         self.args.lr.unwrap_or(match model.size {
             _ if model.model.is_some() => 2e-5,
-            Size::Tiny => 3e-3,
+            Size::Tiny => 1.5e-3,
             _ => 3e-4,
         })
     }
@@ -173,7 +173,7 @@ impl<'a> Session<'a> {
             losses: trace.losses.clone(),
             tokens_per_second: measured.tokens_per_second(),
             step_ms_median: measured.step_ms_median(),
-            ranks: self.mesh.memory(),
+            ranks: measured.ranks.clone(),
             collectives: measured.collectives.clone(),
             plan: self.mesh.plan(),
             exact_match_before: None,

@@ -1,9 +1,9 @@
-use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
 
 use super::Positions;
 

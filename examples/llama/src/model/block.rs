@@ -1,8 +1,8 @@
-use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
 
 use super::{Attention, FeedForward, Positions};
 

@@ -1,9 +1,9 @@
-use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
 
 /// The gated feed-forward layer: `w2(silu(w1 x) * w3 x)`.
 ///

@@ -17,11 +17,11 @@ pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
-use burn_dist::Parallelize;
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
+use burn_dist::Parallelize;
 
 /// What every block needs besides its input: the rotary tables and the causal mask of one sequence length.
 #[derive(Debug, Clone)]

@@ -4,18 +4,18 @@ use crate::layout::{DimLayout, Factor, Layout, ReduceOp};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::rules::{FactorKind, Rule, nowhere_empty};
 
-/// Returns up to `most` combinations of splits of the factors of `rule`, unsplit first.
-pub(super) fn assignments(rule: &Rule, mesh: &MeshShape, most: usize) -> Vec<Vec<DimLayout>> {
+/// Returns all combinations of splits of the factors of `rule`.
+pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> {
     let options: Vec<_> = rule
         .factors
         .iter()
         .map(|factor| options(factor.size, factor.kind, mesh))
         .collect();
-    combinations(&options, most)
+    combinations(&options)
 }
 
-/// Returns up to `most` layouts of a tensor.
-pub(super) fn layouts(shape: &[usize], mesh: &MeshShape, most: usize) -> Vec<Layout> {
+/// Returns all layouts of a tensor made of these splits.
+pub(super) fn layouts(shape: &[usize], mesh: &MeshShape) -> Vec<Layout> {
     let options: Vec<_> = shape
         .iter()
         .map(|&size| options(size, FactorKind::Map, mesh))
@@ -25,10 +25,7 @@ pub(super) fn layouts(shape: &[usize], mesh: &MeshShape, most: usize) -> Vec<Lay
         partial: Vec::new(),
         at_rest: Vec::new(),
     };
-    combinations(&options, most)
-        .into_iter()
-        .map(layout)
-        .collect()
+    combinations(&options).into_iter().map(layout).collect()
 }
 
 fn split(size: usize, axes: &[AxisIndex]) -> Factor {
@@ -70,8 +67,8 @@ fn options(size: usize, kind: FactorKind, mesh: &MeshShape) -> Vec<DimLayout> {
         .collect()
 }
 
-/// Combines one option of each kind such that no axis is used twice; evenly chosen if there are more than `most`.
-fn combinations(options: &[Vec<DimLayout>], most: usize) -> Vec<Vec<DimLayout>> {
+/// Combines one option each such that no axis is used twice.
+fn combinations(options: &[Vec<DimLayout>]) -> Vec<Vec<DimLayout>> {
     let mut all: Vec<Vec<DimLayout>> = vec![Vec::new()];
     for choices in options {
         let mut longer = Vec::new();
@@ -85,15 +82,5 @@ fn combinations(options: &[Vec<DimLayout>], most: usize) -> Vec<Vec<DimLayout>> 
         }
         all = longer;
     }
-    let count = all.len();
-    let step = count.div_ceil(most);
-    // An even stride would skip the same options of the last factor each time; a stride coprime to their number visits all.
-    let kept = |index: &usize| (index * 7919) % count < count.div_ceil(step);
-    let mut index = 0;
-    all.retain(|_| {
-        let keep = index == 0 || kept(&index);
-        index += 1;
-        keep
-    });
     all
 }

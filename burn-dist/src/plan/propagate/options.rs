@@ -17,7 +17,9 @@ fn merge_whole(dim: &mut DimLayout) {
     let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
     for factor in dim.factors.drain(..) {
         match factors.last_mut() {
-            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => last.size *= factor.size,
+            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => {
+                last.size *= factor.size
+            }
             _ => factors.push(factor),
         }
     }
@@ -91,7 +93,13 @@ impl Options {
     }
 
     /// Offers every dim of `layout`, as the layout of an operand with the factors `dims`.
-    pub fn offer_layout(&mut self, rule: &Rule, mesh: &MeshShape, dims: &[Option<u8>], layout: &Layout) {
+    pub fn offer_layout(
+        &mut self,
+        rule: &Rule,
+        mesh: &MeshShape,
+        dims: &[Option<u8>],
+        layout: &Layout,
+    ) {
         for (factor, dim) in dims.iter().zip(&layout.dims) {
             if let Some(factor) = factor {
                 self.offer(rule, mesh, *factor, dim);
@@ -156,7 +164,11 @@ pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial
             };
             sums(first)
                 .into_iter()
-                .filter(|p| inputs.iter().all(|input| input.is_some_and(|q| q.contains(p))))
+                .filter(|p| {
+                    inputs
+                        .iter()
+                        .all(|input| input.is_some_and(|q| q.contains(p)))
+                })
                 .collect()
         }
     }
