@@ -1,4 +1,4 @@
-//! An ordinary Burn training program: a small convolutional network learns to read digits, on a mesh of devices.
+//! An ordinary Burn training program: a small convolutional network (tanh and average pools, as in LeNet) learns to read digits, on a mesh of devices.
 
 use burn::backend::{Autodiff, Flex};
 use burn::data::dataloader::DataLoaderBuilder;
@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::pool::{AvgPool2d, AvgPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Relu};
+use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Tanh};
 use burn::optim::AdamConfig;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::Tensor;
@@ -28,7 +28,8 @@ struct Cnn<B: Backend> {
     pool: AvgPool2d,
     hidden: Linear<B>,
     output: Linear<B>,
-    activation: Relu,
+    /// Smooth: at the kink of a ReLU, the last bit of a sum decides whether a gradient is there.
+    activation: Tanh,
 }
 
 impl<B: Backend> Cnn<B> {
@@ -41,7 +42,7 @@ impl<B: Backend> Cnn<B> {
             pool: AvgPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             hidden: LinearConfig::new(16 * 7 * 7, 64).init(device),
             output: LinearConfig::new(64, NUM_CLASSES).init(device),
-            activation: Relu::new(),
+            activation: Tanh::new(),
         }
     }
 
