@@ -67,7 +67,10 @@ impl<B: Backend> Block<B> {
         let k = heads(self.wk.forward(y.clone()));
         let v = heads(self.wv.forward(y));
         let scores = q.matmul(k.transpose()) * 0.5;
-        let mixed = softmax(scores, 3).matmul(v).swap_dims(1, 2).reshape([batch, seq, dim]);
+        let mixed = softmax(scores, 3)
+            .matmul(v)
+            .swap_dims(1, 2)
+            .reshape([batch, seq, dim]);
         let x = x + self.wo.forward(mixed);
         let y = self.norm.forward(x.clone());
         let hidden = silu(self.w1.forward(y.clone())) * self.w3.forward(y);
@@ -86,7 +89,10 @@ impl<B: Backend> Net<B> {
     }
 
     fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let x = self.blocks.iter().fold(self.embedding.forward(tokens), |x, block| block.forward(x));
+        let x = self
+            .blocks
+            .iter()
+            .fold(self.embedding.forward(tokens), |x, block| block.forward(x));
         self.output.forward(self.norm.forward(x))
     }
 }
@@ -127,8 +133,9 @@ struct Training<B: AutodiffBackend> {
 
 impl<B: AutodiffBackend> Training<B> {
     fn loss(&self, device: &B::Device) -> Tensor<B, 1> {
-        let tokens: Vec<i32> =
-            (0..BATCH * SEQ).map(|i| ((i * 7 + self.step * 13 + 3) % VOCAB) as i32).collect();
+        let tokens: Vec<i32> = (0..BATCH * SEQ)
+            .map(|i| ((i * 7 + self.step * 13 + 3) % VOCAB) as i32)
+            .collect();
         let x = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), device);
         let logits = self.net.forward(x.clone().reshape([BATCH, SEQ]));
         CrossEntropyLossConfig::new()
@@ -182,13 +189,27 @@ fn received(device: &MeshDevice) -> Vec<BTreeMap<&'static str, (u64, u64)>> {
     <B as MeshBackend>::report(device)
         .ranks
         .iter()
-        .map(|rank| rank.received.iter().map(|(kind, calls, bytes)| (*kind, (*calls, *bytes))).collect())
+        .map(|rank| {
+            rank.received
+                .iter()
+                .map(|(kind, calls, bytes)| (*kind, (*calls, *bytes)))
+                .collect()
+        })
         .collect()
 }
 
 #[test]
 fn the_plan_predicts_the_traffic() {
-    for text in ["", "dp=2", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,tp=2", "dp=2,fsdp=2,tp=2", "fsdp=4"] {
+    for text in [
+        "",
+        "dp=2",
+        "fsdp=2",
+        "tp=2",
+        "fsdp=2,tp=2",
+        "dp=2,tp=2",
+        "dp=2,fsdp=2,tp=2",
+        "fsdp=4",
+    ] {
         let mesh = mesh(text);
         let device = mesh.device();
         let net = Net::<B>::new(2, &device)
@@ -211,7 +232,8 @@ fn the_plan_predicts_the_traffic() {
                 let moved: BTreeMap<&str, (u64, u64)> = after
                     .iter()
                     .map(|(kind, (calls, bytes))| {
-                        let (calls_before, bytes_before) = before.get(kind).copied().unwrap_or_default();
+                        let (calls_before, bytes_before) =
+                            before.get(kind).copied().unwrap_or_default();
                         (*kind, (calls - calls_before, bytes - bytes_before))
                     })
                     .filter(|(_, (calls, _))| *calls > 0)
@@ -222,7 +244,10 @@ fn the_plan_predicts_the_traffic() {
                     .map(|(kind, total)| (*kind, (total.count, total.bytes)))
                     .collect();
                 // Everything here divides evenly: every rank is the busiest.
-                assert_eq!(moved, planned, "mesh {text}, rank {rank}: calls and bytes\n{explanation}");
+                assert_eq!(
+                    moved, planned,
+                    "mesh {text}, rank {rank}: calls and bytes\n{explanation}"
+                );
             }
         }
     }
@@ -233,8 +258,14 @@ fn uneven_parts_move_no_more_than_planned() {
     for text in ["tp=3", "fsdp=3", "fsdp=2,tp=3"] {
         let mesh = mesh(text);
         let device = mesh.device();
-        let plan = Plan::new().colwise("blocks.*.w1").colwise("blocks.*.w3").rowwise("blocks.*.w2").vocab("output");
-        let net = Net::<B>::new(1, &device).parallelize_with(mesh.shape(), &plan).expect("a plan");
+        let plan = Plan::new()
+            .colwise("blocks.*.w1")
+            .colwise("blocks.*.w3")
+            .rowwise("blocks.*.w2")
+            .vocab("output");
+        let net = Net::<B>::new(1, &device)
+            .parallelize_with(mesh.shape(), &plan)
+            .expect("a plan");
         let training = Training { net, step: 0 };
         training.loss(&device).into_scalar();
         let before = received(&device);
@@ -249,16 +280,27 @@ fn uneven_parts_move_no_more_than_planned() {
             for (kind, (calls, bytes)) in after {
                 let (calls_before, bytes_before) = before.get(kind).copied().unwrap_or_default();
                 let total = explanation.totals.get(kind).copied().unwrap_or_default();
-                assert_eq!(calls - calls_before, total.count, "mesh {text}: calls of {kind}");
+                assert_eq!(
+                    calls - calls_before,
+                    total.count,
+                    "mesh {text}: calls of {kind}"
+                );
                 let moved = bytes - bytes_before;
-                assert!(moved <= total.bytes, "mesh {text}: {kind} moved {moved} of {total:?}");
+                assert!(
+                    moved <= total.bytes,
+                    "mesh {text}: {kind} moved {moved} of {total:?}"
+                );
                 let entry = busiest.entry(kind).or_default();
                 *entry = moved.max(*entry);
             }
         }
         // The bound is tight up to which rank is the busiest of each collective.
         for (kind, total) in &explanation.totals {
-            assert!(2 * busiest[kind] >= total.bytes, "mesh {text}: {kind} planned {total:?}, moved {}", busiest[kind]);
+            assert!(
+                2 * busiest[kind] >= total.bytes,
+                "mesh {text}: {kind} planned {total:?}, moved {}",
+                busiest[kind]
+            );
         }
     }
 }
@@ -299,5 +341,9 @@ fn data_parallelism_only_reduces_gradients() {
     assert_eq!(explanation.mesh, shape.to_string());
     let counted = counts(&explanation, "dp");
     // 21 gradients and the loss.
-    assert_eq!(counted, BTreeMap::from([("all_reduce", 22)]), "{explanation}");
+    assert_eq!(
+        counted,
+        BTreeMap::from([("all_reduce", 22)]),
+        "{explanation}"
+    );
 }

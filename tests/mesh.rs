@@ -34,7 +34,10 @@ fn grid(shape: [usize; 2], salt: usize) -> TensorData {
 #[ignore = "a child process of the tests of the environment"]
 fn child() {
     let device = MeshDevice::default();
-    println!("axes: {:?}", device.shape().expect("it is alive").to_string());
+    println!(
+        "axes: {:?}",
+        device.shape().expect("it is alive").to_string()
+    );
     let layouts: Vec<String> = (0..12)
         .map(|salt| {
             Tensor::<B, 2>::from_data(grid([4, 6], salt), &device)
@@ -89,7 +92,12 @@ fn the_environment_gives_the_default_mesh() {
 
 #[test]
 fn the_environment_gives_random_layouts() {
-    let variables = |seed| [("BURN_DIST_MESH", "fsdp=2,tp=2"), ("BURN_DIST_FUZZ_LAYOUTS", seed)];
+    let variables = |seed| {
+        [
+            ("BURN_DIST_MESH", "fsdp=2,tp=2"),
+            ("BURN_DIST_FUZZ_LAYOUTS", seed),
+        ]
+    };
     let (first, success) = in_environment(&variables("5"));
     assert!(success, "{first}");
     let (same, _) = in_environment(&variables("5"));
@@ -212,7 +220,10 @@ fn a_tensor_outlives_its_mesh_only_in_name() {
     drop(mesh);
     let expected = "mesh fsdp=2 was dropped before this tensor was used: keep the `DeviceMesh` or a device of it alive as long as its tensors";
     for tensor in [placed.clone(), placed + 1.0, x] {
-        let error = tensor.try_into_data().expect_err("the mesh has ended").to_string();
+        let error = tensor
+            .try_into_data()
+            .expect_err("the mesh has ended")
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -271,7 +282,11 @@ fn the_same_seed_draws_the_same_on_every_mesh() {
             .fuzz_layouts(3)
             .build()
             .expect("a mesh");
-        assert_eq!(draws(&fuzzed, 7), reference, "mesh {text} with random layouts");
+        assert_eq!(
+            draws(&fuzzed, 7),
+            reference,
+            "mesh {text} with random layouts"
+        );
     }
 }
 
@@ -295,10 +310,16 @@ fn dropout_is_the_same_on_every_mesh() {
         let x = Tensor::<A, 2>::from_data(grid([6, 5], 1), &device).require_grad();
         let y = DropoutConfig::new(0.4).init().forward(x.clone());
         let gradients = (y.clone() * y.clone()).sum().backward();
-        vec![y.into_data(), x.grad(&gradients).expect("tracked").into_data()]
+        vec![
+            y.into_data(),
+            x.grad(&gradients).expect("tracked").into_data(),
+        ]
     };
     let reference = run("");
-    assert!(reference[0].iter::<f32>().any(|x| x == 0.0), "nothing was dropped");
+    assert!(
+        reference[0].iter::<f32>().any(|x| x == 0.0),
+        "nothing was dropped"
+    );
     for text in ["dp=2", "tp=3", "fsdp=2,tp=2"] {
         assert_eq!(run(text), reference, "mesh {text}");
     }
@@ -334,7 +355,14 @@ fn redistributed_values_and_gradients_are_the_same() {
     for text in ["fsdp=2,tp=2", "tp=3,fsdp=2"] {
         let mesh = mesh(text);
         let device = mesh.device();
-        for target in ["[-, -]", "[{tp}, -]", "[-, {tp}]", "[{fsdp}, {tp}]", "[{tp, fsdp}, -]", "[-, (2 . 3{tp})]"] {
+        for target in [
+            "[-, -]",
+            "[{tp}, -]",
+            "[-, {tp}]",
+            "[{fsdp}, {tp}]",
+            "[{tp, fsdp}, -]",
+            "[-, (2 . 3{tp})]",
+        ] {
             let x = Tensor::<A, 2>::from_data(data.clone(), &device).require_grad();
             let y = x.clone().redistribute(target).expect("a layout");
             assert_eq!(y.layout_text().expect("a layout"), target, "mesh {text}");
@@ -368,7 +396,10 @@ fn layouts_follow_the_program() {
         .expect("a layout");
     let y = module::linear(x, w, None);
     assert_eq!(y.layout_text().expect("a layout"), "[{fsdp}, {tp}]");
-    assert_eq!(y.clone().transpose().layout_text().expect("a layout"), "[{tp}, {fsdp}]");
+    assert_eq!(
+        y.clone().transpose().layout_text().expect("a layout"),
+        "[{tp}, {fsdp}]"
+    );
     assert_eq!(y.sum_dim(1).layout_text().expect("a layout"), "[{fsdp}, -]");
 }
 
@@ -389,14 +420,18 @@ fn parts_of_single_ranks() {
     let part = x.to_local(Rank(3)).expect("a part");
     assert_eq!(part.into_data(), whole.slice([3..5, 3..6]).into_data());
 
-    let parts: Vec<Tensor<Flex, 2>> =
-        (0..4).map(|rank| x.to_local(Rank(rank)).expect("a part")).collect();
+    let parts: Vec<Tensor<Flex, 2>> = (0..4)
+        .map(|rank| x.to_local(Rank(rank)).expect("a part"))
+        .collect();
     let again = Tensor::<A, 2>::from_local(parts.clone(), &[5, 6], "[{fsdp}, {tp}]", &device)
         .expect("the parts fit");
     assert_eq!(again.to_data(), data);
     let again = again.require_grad();
     let gradients = again.clone().exp().sum().backward();
-    assert!(again.grad(&gradients).is_some(), "a tensor of parts can be a leaf");
+    assert!(
+        again.grad(&gradients).is_some(),
+        "a tensor of parts can be a leaf"
+    );
 
     // Sums of what the ranks hold.
     let terms: Vec<Tensor<Flex, 2>> = (0..4)
@@ -445,13 +480,15 @@ cannot read the layout, column 2: this dim is of size 4, but the shape says 5
    ^
 ");
 
-    let missing = x.to_local(Rank(4)).expect_err("there is no rank 4").to_string();
+    let missing = x
+        .to_local(Rank(4))
+        .expect_err("there is no rank 4")
+        .to_string();
     insta::assert_snapshot!(missing, @"rank 4 does not exist: mesh fsdp=2,tp=2 has ranks 0 to 3");
     let part = |shape: [usize; 2]| Tensor::<Flex, 2>::zeros(shape, &Default::default());
     let error = |parts: Vec<Tensor<Flex, 2>>| -> String {
         Tensor::<B, 2>::from_local(parts, &[5, 6], "[{fsdp}, {tp}]", &device)
-            .err()
-            .expect("the parts do not fit")
+            .expect_err("the parts do not fit")
             .to_string()
     };
     insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"mesh fsdp=2,tp=2 has 4 ranks, but 2 parts were given: give one per rank, in rank order");
