@@ -243,11 +243,17 @@ fn the_plan_predicts_the_traffic() {
                     .iter()
                     .map(|(kind, total)| (*kind, (total.count, total.bytes)))
                     .collect();
-                // Everything here divides evenly: every rank is the busiest.
-                assert_eq!(
-                    moved, planned,
-                    "mesh {text}, rank {rank}: calls and bytes\n{explanation}"
-                );
+                // Everything here divides evenly, but for the loss: one number, which only the first rank receives where it is scattered.
+                let lost = if rank == 0 { 0 } else { size_of::<f32>() as u64 };
+                for (kind, (calls, bytes)) in &planned {
+                    let (found_calls, found_bytes) = moved.get(kind).copied().unwrap_or_default();
+                    let bytes_min = bytes.saturating_sub(lost);
+                    assert!(
+                        found_calls == *calls && (bytes_min..=*bytes).contains(&found_bytes),
+                        "mesh {text}, rank {rank}, {kind}: {found_calls} calls and {found_bytes} bytes\n{explanation}"
+                    );
+                }
+                assert_eq!(moved.len(), planned.len(), "mesh {text}, rank {rank}: {moved:?}\n{explanation}");
             }
         }
     }
@@ -306,11 +312,25 @@ fn uneven_parts_move_no_more_than_planned() {
 }
 
 #[test]
-fn a_megatron_block_reduces_twice_each_way() {
-    // Megatron-LM (arXiv:1909.08053), section 3: one all-reduce after attention and one after the MLP, forward and backward.
-    let expected = BTreeMap::from([("all_reduce", 4)]);
-    assert_eq!(per_block("tp=2", &megatron()), expected);
-    assert_eq!(per_block("fsdp=2,tp=2", &megatron()), expected);
+fn a_megatron_block_moves_four_activations() {
+    // Megatron-LM (arXiv:1909.08053), section 3: one all-reduce of an activation after attention and one after the MLP, forward and backward.
+    // The planner may do it in two halves, scattered features and a gather, and sum the statistics of the norms between: the same bytes and a little.
+    for (text, local_batch) in [("tp=2", BATCH), ("fsdp=2,tp=2", BATCH / 2)] {
+        let (two, _) = gradients(&mesh(text), 2, &megatron());
+        let (three, _) = gradients(&mesh(text), 3, &megatron());
+        let bytes = |explanation: &Explanation| -> u64 {
+            let over_tp = explanation.collectives.iter().filter(|c| c.axes == "tp");
+            over_tp.map(|c| c.bytes).sum()
+        };
+        // An all-reduce over 2 ranks receives the tensor once: half of it to be reduced, half of it reduced.
+        let activation = (local_batch * SEQ * DIM * size_of::<f32>()) as u64;
+        let statistics = (4 * local_batch * SEQ * size_of::<f32>()) as u64;
+        let moved = bytes(&three) - bytes(&two);
+        assert!(
+            (4 * activation..=4 * activation + statistics).contains(&moved),
+            "mesh {text}: {moved} bytes per block, {activation} per activation\n{three}"
+        );
+    }
 }
 
 #[test]
@@ -327,8 +347,12 @@ fn a_sequence_parallel_block_gathers_and_scatters_twice_each_way() {
 fn fsdp_gathers_each_parameter_and_scatters_each_gradient() {
     let (explanation, _) = gradients(&mesh("fsdp=2"), 2, &Plan::new());
     let counted = counts(&explanation, "fsdp");
-    // 2 blocks of 9 parameters, the embedding, the last norm and the output.
-    assert_eq!(counted.get("reduce_scatter"), Some(&21), "{explanation}");
+    // 2 blocks of 9 parameters, the embedding, the last norm and the output; and the loss.
+    assert_eq!(
+        counted.get("reduce_scatter"),
+        Some(&22),
+        "{explanation}"
+    );
     // Those that are used again in backward long after forward are gathered again: never more than twice each.
     let gathers = counted["all_gather"];
     assert!((21..=42).contains(&gathers), "{gathers}\n{explanation}");
