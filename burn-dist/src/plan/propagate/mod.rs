@@ -426,6 +426,8 @@ impl<'a> Propagator<'a> {
 
     fn finish(mut self) -> Result<Program, PlanError> {
         self.now = self.window.ops.len() as OpIndex;
+        // What survives is no business of the last module used.
+        self.path = None;
         let mut reads = Vec::new();
         for &value in &self.window.reads {
             let slot = self.settled(value, Reason::Read)?;

@@ -45,8 +45,9 @@ impl Propagator<'_> {
         }
     }
 
-    /// Returns where a partial value goes when it is resolved for its own sake: over shard axes to where a parameter of its shape rests, over the others
-    /// to the dim along which most values of its shape are split, else everywhere.
+    /// Returns where a partial value goes when it is resolved for its own sake: over shard axes to where a parameter of its shape rests, over model axes
+    /// to the dim along which most values of its shape are split, else everywhere. What is partial over other data axes is a gradient or a loss, needed
+    /// everywhere, even if an activation happens to have its shape.
     pub(super) fn resolved(&self, layout: &Layout, dtype: DType) -> Layout {
         let mut target = layout.clone();
         target.partial.clear();
@@ -57,9 +58,13 @@ impl Propagator<'_> {
         let shape = layout.shape();
         let mut rest = false;
         for partial in &layout.partial {
-            if self.mesh.role(partial.axis) == AxisRole::Shard {
-                rest = true;
-                continue;
+            match self.mesh.role(partial.axis) {
+                AxisRole::Shard => {
+                    rest = true;
+                    continue;
+                }
+                AxisRole::Replicate => continue,
+                AxisRole::Model => {}
             }
             let Some(votes) = self.votes.get(&shape) else {
                 continue;

@@ -104,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         BinBytesRecorder::<FullPrecisionSettings>::default().load(initial_weights(), &device)?;
     let model = Cnn::<B>::new(&device)
         .load_record(record)
-        .parallelize_with(mesh.shape(), &Plan::new())?;
+        .parallelize_with(&mesh, &Plan::new())?;
 
     let train = DataLoaderBuilder::new(DigitBatcher)
         .batch_size(50)
