@@ -9,8 +9,8 @@ use super::window::Window;
 use super::{PlanError, PlanOptions, plan};
 use crate::mesh::MeshShape;
 
-/// Plans kept; a training run has a handful of windows.
-const PLANS_MAX: usize = 256;
+/// Tasks kept, over all plans: about 100 MiB. A training run has a handful of windows of some thousand tasks per rank.
+const TASKS_MAX: usize = 1 << 18;
 
 /// How often the cache was asked and what it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct CacheStats {
 #[derive(Default)]
 pub struct PlanCache {
     plans: FxHashMap<u64, Vec<(Window, Arc<Plan>)>>,
-    count: usize,
+    tasks: usize,
     stats: CacheStats,
 }
 
@@ -53,17 +53,23 @@ impl PlanCache {
         }
         self.stats.misses += 1;
         let planned = Arc::new(plan(&window, mesh, options)?);
-        if self.count >= PLANS_MAX {
+        let tasks: usize = planned.ranks.iter().map(|rank| rank.tasks.len()).sum();
+        if self.tasks + tasks > TASKS_MAX {
             // A program whose windows never repeat gains nothing from a cache; one whose windows do refills it at once.
-            self.plans.clear();
-            self.count = 0;
+            self.clear();
         }
-        self.count += 1;
+        self.tasks += tasks;
         self.plans
             .entry(window.hash)
             .or_default()
             .push((window, planned.clone()));
         Ok((planned, true))
+    }
+
+    /// Forgets all plans.
+    pub fn clear(&mut self) {
+        self.plans = FxHashMap::default();
+        self.tasks = 0;
     }
 
     /// Returns what it did so far.

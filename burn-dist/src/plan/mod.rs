@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
-//!   propagate   a layout for every value, redistributions inserted        propagate.rs, choose.rs, values.rs
-//!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize.rs
+//!   propagate   a layout for every value, redistributions inserted        propagate/
+//!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   lifetimes   last uses                                                 lifetimes.rs
 //! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
 //! ```
@@ -11,7 +11,6 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 pub mod cache;
-mod choose;
 mod custom;
 pub mod explain;
 pub mod fuzz;
@@ -22,7 +21,6 @@ pub mod memory;
 mod propagate;
 mod rename;
 pub mod task;
-mod values;
 pub mod window;
 
 use std::sync::Arc;

@@ -156,9 +156,11 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_none() {
             self.ended = Some(fault);
         }
-        self.log.clear();
-        self.dropped.clear();
-        self.live.clear();
+        // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
+        self.log = Vec::new();
+        self.dropped = Vec::new();
+        self.live = FxHashMap::default();
+        self.cache.clear();
     }
 
     pub fn record(&mut self, op: OperationIr) {

@@ -58,10 +58,10 @@ pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 400 for finetune by default.
+    /// Training steps: 20 for pretrain, 1200 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
-    /// The highest learning rate: 3e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
+    /// The highest learning rate: 1.5e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
     #[arg(long, value_parser = rate)]
     pub lr: Option<f64>,
     /// A file with one {"prompt": "...", "response": "..."} per line.
@@ -87,7 +87,7 @@ pub struct FinetuneArgs {
     /// How to train and what to keep.
     #[command(flatten)]
     pub train: TrainArgs,
-    /// Steps of the base model that is made first: 900, or 0 with --data or --model.
+    /// Steps of the base model that is made first: 100, or 0 with --data or --model.
     #[arg(long)]
     pub base_steps: Option<usize>,
     /// Unseen questions to ask at the end.

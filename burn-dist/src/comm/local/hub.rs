@@ -69,7 +69,8 @@ impl LocalHub {
         let hub = Arc::new(Self {
             patience: Patience { spins, yields: 50 },
             pool: Pool::new(options.pool_bytes_max),
-            empty: Arc::new(Bytes::from_elems::<u8>(Vec::new())),
+            // Aligned for every element type: backends look at an empty result as a slice of its elements.
+            empty: Arc::new(Bytes::from_elems::<u128>(Vec::new())),
             channels: RwLock::default(),
             fault: OnceLock::new(),
             ranks: ranks.collect(),

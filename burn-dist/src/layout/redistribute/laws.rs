@@ -54,7 +54,7 @@ fn every_pair_of_layouts() {
     for mesh in meshes() {
         for shape in SHAPES {
             let all = layouts(&mesh, shape, &[ReduceOp::Sum, ReduceOp::Max]);
-            for (from, to) in pairs(&all, 4000) {
+            for (from, to) in pairs(&all, 2500) {
                 redistributes(&mesh, from, to);
             }
         }

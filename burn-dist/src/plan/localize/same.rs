@@ -69,11 +69,16 @@ impl OpVisitor for LocalShapes<'_, '_, '_> {
         let index = self.inputs;
         self.inputs += 1;
         let local = self.local;
-        if let (OpRule::Factors(rule), Some(assignment)) = (local.rule, local.assignment)
+        if let OpRule::Factors(rule) = local.rule
             && rule.inputs[index].shape_only
         {
-            let layout = rule.input_layout(&rule.inputs[index], assignment);
-            let shape = layout.local_shape(local.mesh, local.rank);
+            let operand = &rule.inputs[index];
+            let shape = match local.assignment {
+                Some(assignment) => rule
+                    .input_layout(operand, assignment)
+                    .local_shape(local.mesh, local.rank),
+                None => operand.shape.clone(),
+            };
             *tensor = self.emit.shape_only(tensor, shape);
         } else {
             tensor.shape = local.inputs[index]

@@ -19,9 +19,9 @@ use crate::train::{self, Schedule, Trace};
 /// Generated questions; more than a run of the default length uses.
 const GENERATED: usize = 40_000;
 /// Fine-tuning steps without `--steps`.
-const STEPS: usize = 400;
+const STEPS: usize = 1200;
 /// Steps of a generated base model without `--base-steps`.
-const BASE_STEPS: usize = 900;
+const BASE_STEPS: usize = 100;
 /// Questions of each kind shown at the end.
 const SHOWN_PER_KIND: usize = 2;
 

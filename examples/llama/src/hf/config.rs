@@ -139,6 +139,8 @@ impl HfConfig {
             vocab: self.vocab_size,
             rope: self.rope(path)?,
             norm_eps: self.rms_norm_eps,
+            // All values come from the checkpoint.
+            init_std: 0.02,
         };
         config.validate().map_err(|source| HfError::Sizes {
             path: path.to_path_buf(),

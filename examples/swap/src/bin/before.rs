@@ -1,12 +1,12 @@
-//! An ordinary Burn training program: a small convolutional network learns to read digits, on one device.
+//! An ordinary Burn training program: a small convolutional network (tanh and average pools, as in LeNet) learns to read digits, on one device.
 
 use burn::backend::{Autodiff, Flex};
 use burn::data::dataloader::DataLoaderBuilder;
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Relu};
+use burn::nn::pool::{AvgPool2d, AvgPool2dConfig};
+use burn::nn::{Linear, LinearConfig, PaddingConfig2d, Tanh};
 use burn::optim::AdamConfig;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::Tensor;
@@ -24,10 +24,11 @@ type B = Autodiff<Flex>;
 struct Cnn<B: Backend> {
     conv1: Conv2d<B>,
     conv2: Conv2d<B>,
-    pool: MaxPool2d,
+    pool: AvgPool2d,
     hidden: Linear<B>,
     output: Linear<B>,
-    activation: Relu,
+    /// Smooth: at the kink of a ReLU, the last bit of a sum decides whether a gradient is there.
+    activation: Tanh,
 }
 
 impl<B: Backend> Cnn<B> {
@@ -37,10 +38,10 @@ impl<B: Backend> Cnn<B> {
         Self {
             conv1: conv([1, 8]).init(device),
             conv2: conv([8, 16]).init(device),
-            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+            pool: AvgPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             hidden: LinearConfig::new(16 * 7 * 7, 64).init(device),
             output: LinearConfig::new(64, NUM_CLASSES).init(device),
-            activation: Relu::new(),
+            activation: Tanh::new(),
         }
     }
 
@@ -112,9 +113,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::temp_dir().join(format!("burn-swap-{}", std::process::id()));
     let training = SupervisedTraining::new(&directory, train, valid)
         .metrics((AccuracyMetric::new(), LossMetric::new()))
-        .num_epochs(3)
+        .num_epochs(4)
         .renderer(Lines::default());
-    training.launch(Learner::new(model, AdamConfig::new().init(), 3e-3));
+    training.launch(Learner::new(model, AdamConfig::new().init(), 1e-2));
     std::fs::remove_dir_all(&directory)?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Average and max pools and their backwards.
 
 use crate::run::execute::{Context, Env};
+use burn_backend::TensorMetadata;
 use burn_ir::*;
 
 macro_rules! average {
@@ -53,11 +54,19 @@ macro_rules! maximum_with_indices {
     )*};
 }
 
+// A backend's backward takes indices in the dtype in which its own forward makes them (Flex: i64), which need not be that of the program's ints: pooling one
+// element tells which it is.
 macro_rules! maximum_backward {
-    ($( $name:ident $kernel:ident $op:ident; )*) => {$(
+    ($( $name:ident $forward:ident $kernel:ident $op:ident $ndim:literal $size:expr; )*) => {$(
         pub(super) fn $name<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &$op) {
             let x = cx.float(&op.x);
-            let indices = cx.int(&op.indices);
+            let one = B::float_zeros([1; $ndim].into(), cx.env.device(), op.x.dtype.into());
+            let [kernel, stride, padding, dilation] = [1, 1, 0, 1].map($size);
+            let own = B::$forward(one, kernel, stride, padding, dilation, false).indices.dtype();
+            let mut indices = cx.int(&op.indices);
+            if indices.dtype() != own {
+                indices = B::int_cast(indices, own.into());
+            }
             let grad = cx.float(&op.grad);
             let grads = B::$kernel(
                 x, op.kernel_size, op.stride, op.padding, op.dilation, op.ceil_mode, grad, indices,
@@ -88,6 +97,6 @@ maximum_with_indices! {
 }
 
 maximum_backward! {
-    max_pool1d_backward max_pool1d_with_indices_backward MaxPool1dWithIndicesBackwardOpIr;
-    max_pool2d_backward max_pool2d_with_indices_backward MaxPool2dWithIndicesBackwardOpIr;
+    max_pool1d_backward max_pool1d_with_indices max_pool1d_with_indices_backward MaxPool1dWithIndicesBackwardOpIr 3 |size| size;
+    max_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward MaxPool2dWithIndicesBackwardOpIr 4 |size| [size, size];
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use burn_backend::DType;
 
-use super::task::Slot;
-use super::window::ValueIndex;
 use crate::layout::Layout;
 use crate::parallel::ParamSpec;
+use crate::plan::task::Slot;
+use crate::plan::window::ValueIndex;
 
 /// Position of an operation in its window.
-pub(super) type OpIndex = u32;
+pub(in crate::plan) type OpIndex = u32;
 
 /// Where the content of a value comes from when no version of it exists yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(in crate::plan) enum Source {
     /// It has versions.
     Versions,
     /// The host holds all of it: any part is free.
@@ -29,7 +29,7 @@ pub(super) enum Source {
 
 /// One materialised layout of a value.
 #[derive(Clone, Debug)]
-pub(super) struct Version {
+pub(in crate::plan) struct Version {
     pub layout: Arc<Layout>,
     pub slot: Slot,
     /// Operation after which it is given up (a gathered parameter whose next use is far away).
@@ -38,7 +38,7 @@ pub(super) struct Version {
 
 /// A value of the window.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
+pub(in crate::plan) struct Value {
     pub shape: Vec<usize>,
     pub dtype: DType,
     pub source: Source,
@@ -79,7 +79,7 @@ impl Value {
 
 /// A local tensor of the plan, by its global description.
 #[derive(Clone, Debug)]
-pub(super) struct SlotInfo {
+pub(in crate::plan) struct SlotInfo {
     pub layout: Arc<Layout>,
     pub dtype: DType,
     /// The value it is a version of.

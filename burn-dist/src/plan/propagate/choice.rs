@@ -1,0 +1,269 @@
+//! Which split of an operation is the cheapest.
+
+use std::sync::Arc;
+
+use burn_backend::DType;
+
+use super::Propagator;
+use super::operands::{Hints, Tensors};
+use super::options::{Choice, Options, keep_cheaper, passing};
+use crate::layout::redistribute;
+use crate::layout::{Layout, Partial, ReduceOp};
+use crate::mesh::{AxisIndex, AxisRole};
+use crate::plan::window::ValueIndex;
+use crate::rules::{Assignment, FactorKind, PartialRule, Rule};
+
+/// Moving a parameter off the axes it is pinned to costs as much as this many times the bytes.
+const PIN_FACTOR: f64 = 1e4;
+
+/// Added to the cost of a candidate that ignores the input layout a module asks for.
+const FORCED: f64 = 1e15;
+
+/// Cost per local byte of the result: breaks ties in favour of less local work.
+pub(super) const LOCAL_WORK: f64 = 1e-3;
+
+impl Propagator<'_> {
+    /// Returns the layout that input number `position` must have.
+    pub(super) fn needed(&self, rule: &Rule, position: usize, assignment: &Assignment) -> Layout {
+        let mut layout = rule.input_layout(&rule.inputs[position], assignment);
+        if position > 0 && rule.partial != PartialRule::JointLinear {
+            layout.partial.clear();
+        }
+        layout
+    }
+
+    /// Returns the shard axes that split `layout`.
+    pub(super) fn shard_axes(&self, layout: &Layout) -> Vec<AxisIndex> {
+        let mut axes: Vec<AxisIndex> = layout
+            .dims
+            .iter()
+            .flat_map(|dim| dim.axes())
+            .filter(|&axis| self.mesh.role(axis) == AxisRole::Shard)
+            .collect();
+        axes.sort();
+        axes
+    }
+
+    /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among them that already exist that
+    /// way; where none does (partial gradients), the split says so if it is where a parameter of that shape would rest.
+    pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors, assignment: &Assignment) -> bool {
+        let mut unknown = false;
+        let mut resting = false;
+        for (position, (operand, (value, ..))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if operand.shape_only {
+                continue;
+            }
+            let needed = self.needed(rule, position, assignment);
+            let shard_axes = self.shard_axes(&needed);
+            if shard_axes.is_empty() {
+                continue;
+            }
+            let mut split = false;
+            let mut terms = false;
+            for version in self.value(*value).versions_at(self.now) {
+                if version.layout.dims == needed.dims {
+                    split = true;
+                    if version.layout.at_rest.is_empty() {
+                        return false;
+                    }
+                    resting = true;
+                }
+                terms |= version
+                    .layout
+                    .partial
+                    .iter()
+                    .any(|partial| shard_axes.contains(&partial.axis));
+            }
+            if !split && terms {
+                let rest = needed.without_axes(&shard_axes).at_rest(self.mesh);
+                unknown |= rest.dims == needed.dims;
+            }
+        }
+        resting || unknown
+    }
+
+    /// Picks how the operation is split.
+    pub(super) fn choose(&mut self, rule: &Rule, tensors: &Tensors, hints: &Hints) -> Choice {
+        let mut options = Options::new(rule);
+        let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
+        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+            let info = self.value(*value);
+            let mut offered: Vec<Layout> = Vec::new();
+            let mut partial = None;
+            if info.is_free() && info.versions.is_empty() {
+                offered.push(info.preferred.as_ref().clone());
+            } else {
+                for version in info.versions_at(self.now) {
+                    offered.push(if rule.elementwise {
+                        version.layout.as_ref().clone()
+                    } else {
+                        version.layout.gathered()
+                    });
+                }
+                // A value that exists without partial axes is used that way; a partial one passes only if no one else needs it resolved.
+                let resolved = info.versions_at(self.now).any(|v| !v.layout.has_partial());
+                let first = info.versions_at(self.now).next();
+                if let (false, Some(first)) = (resolved, first) {
+                    let layout = first.layout.clone();
+                    if info.single_use() && !operand.shape_only {
+                        partial = Some(layout.partial.clone());
+                    }
+                    offered.push(self.resolved(&layout, info.dtype));
+                }
+            }
+            partials.push(partial);
+            for layout in &offered {
+                options.offer_layout(rule, self.mesh, &operand.dims, layout);
+            }
+        }
+        if let Some(mirror) = &hints.mirror {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);
+        }
+        let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
+        let kept = passing(rule, &borrowed);
+        let taken: Vec<AxisIndex> = kept.iter().map(|p| p.axis).collect();
+        let only_sums = kept.iter().all(|p| p.op == ReduceOp::Sum);
+        let mut best: Option<Choice> = None;
+        let mut candidates: Vec<Assignment> = Vec::new();
+        options.combinations(&taken, |factors| {
+            let indexed = rule
+                .factors
+                .iter()
+                .zip(factors)
+                .any(|(factor, dim)| factor.kind == FactorKind::Index && !dim.is_whole());
+            if indexed && !only_sums {
+                return;
+            }
+            candidates.push(Assignment {
+                factors: factors.to_vec(),
+                kept: kept.clone(),
+            });
+        });
+        for assignment in candidates {
+            let bound = best.as_ref().map_or(f64::INFINITY, |best| best.cost);
+            let mut cost = self.assignment_cost(rule, tensors, &assignment, bound);
+            if let Some(mirror) = &hints.mirror {
+                cost += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
+            }
+            if let Some((position, layout)) = &hints.forced
+                && &self.needed(rule, *position, &assignment) != layout
+            {
+                cost += FORCED;
+            }
+            keep_cheaper(&mut best, Choice { assignment, cost });
+        }
+        best.unwrap_or_else(|| Choice {
+            assignment: rule.unsplit(),
+            cost: 0.0,
+        })
+    }
+
+    pub(super) fn assignment_cost(
+        &mut self,
+        rule: &Rule,
+        tensors: &Tensors,
+        assignment: &Assignment,
+        bound: f64,
+    ) -> f64 {
+        let mut cost = 0.0;
+        for (operand, (_, _, dtype)) in rule.outputs.iter().zip(&tensors.outputs) {
+            let layout = rule.output_layout(operand, assignment);
+            let local = (layout.local_numel_max(self.mesh) * dtype.size()) as f64;
+            cost += local * LOCAL_WORK;
+            // A new partial has to be reduced some day: what a reduce-scatter of it costs.
+            for partial in &layout.partial {
+                if !assignment.kept.contains(partial) {
+                    let members = self.mesh.size(partial.axis) as f64;
+                    cost += local * (members - 1.0) / members;
+                }
+            }
+        }
+        for (position, (operand, (value, _, dtype))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if cost >= bound {
+                return f64::INFINITY;
+            }
+            if operand.shape_only {
+                // The gradient of these weights: best made where they are.
+                let weights = self.value(*value).versions_at(self.now).next();
+                if let Some(weights) = weights.map(|version| version.layout.gathered()) {
+                    cost += self.gap(rule, assignment, &weights, *dtype);
+                }
+                continue;
+            }
+            let layout = self.needed(rule, position, assignment);
+            cost += self.require_cost(*value, &layout, rule.elementwise);
+        }
+        cost
+    }
+
+    /// Returns what it costs to bring the result of `assignment` to `target` once its partial axes are resolved.
+    pub(super) fn gap(
+        &mut self,
+        rule: &Rule,
+        assignment: &Assignment,
+        target: &Layout,
+        dtype: DType,
+    ) -> f64 {
+        let mut made = rule.output_layout(&rule.outputs[0], assignment);
+        made.partial.clear();
+        let mut target = target.clone();
+        target.partial.clear();
+        if made.shape() != target.shape() {
+            return 0.0;
+        }
+        self.cost(&Arc::new(made), &target, dtype.size())
+    }
+
+    /// Returns what it would cost to have `value` in `layout` (up to what is at rest, for elementwise operations).
+    pub(super) fn require_cost(
+        &mut self,
+        value: ValueIndex,
+        layout: &Layout,
+        elementwise: bool,
+    ) -> f64 {
+        let info = &self.values[value as usize];
+        let elem_bytes = info.dtype.size();
+        if info.is_free() && info.versions.is_empty() {
+            return 0.0;
+        }
+        let pinned = info.tag.as_ref().map(|tag| tag.layout.axes_used());
+        let versions: Vec<Arc<Layout>> = info
+            .versions_at(self.now)
+            .map(|version| version.layout.clone())
+            .collect();
+        let free = info.is_free();
+        let mut best = f64::INFINITY;
+        for from in versions {
+            let mut to = layout.clone();
+            if elementwise && from.dims == to.dims {
+                to.at_rest = from.at_rest.clone();
+            }
+            let mut cost = self.cost(&from, &to, elem_bytes);
+            if let Some(pinned) = &pinned {
+                let used = to.axes_used();
+                if pinned.iter().any(|axis| !used.contains(axis)) {
+                    cost *= PIN_FACTOR;
+                }
+            }
+            best = best.min(cost);
+        }
+        if free { best.min(1.0) } else { best }
+    }
+
+    pub(super) fn cost(&mut self, from: &Arc<Layout>, to: &Layout, elem_bytes: usize) -> f64 {
+        if from.as_ref() == to {
+            return 0.0;
+        }
+        let key = (from.clone(), to.clone(), elem_bytes);
+        if let Some(cost) = self.costs.get(&key) {
+            return *cost;
+        }
+        let cost = redistribute::cost(self.mesh, from, to, elem_bytes);
+        self.costs.insert(key, cost);
+        cost
+    }
+}

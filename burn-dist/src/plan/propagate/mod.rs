@@ -1,0 +1,470 @@
+//! Propagation: picks a layout for every value of a window and inserts the redistributions, as a program over slots common to all ranks.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
+//! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
+//! | `free` | constants, random values and host data: placed by their use |
+//! | `module` | what parameters ask for |
+//! | `program`, `values`, `operands` | the data all of that works on |
+
+mod choice;
+mod free;
+mod module;
+mod operands;
+mod options;
+mod program;
+mod values;
+mod versions;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use burn_backend::DType;
+use burn_ir::OperationIr;
+
+use super::task::Slot;
+use super::window::{InputState, ValueIndex, Window};
+use super::{PlanError, PlanOptions};
+use crate::layout::Layout;
+use crate::mesh::{AxisIndex, MeshShape};
+use crate::parallel::ParamSpec;
+use crate::record::visit::kind_name;
+use crate::rules::{self, Assignment, OpRule, Rule};
+use choice::LOCAL_WORK;
+use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
+use options::simplify;
+use values::{OpIndex, SlotInfo, Source, Value};
+
+pub(super) use operands::random_parts;
+pub(super) use program::{Common, LocalStep, Program, Reason};
+
+/// Number of values that are split over an axis along a dim.
+type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
+
+pub(super) struct Propagator<'a> {
+    mesh: &'a MeshShape,
+    options: &'a PlanOptions,
+    window: &'a Window,
+    values: Vec<Value>,
+    slots: Vec<SlotInfo>,
+    steps: Vec<Common>,
+    rules: Vec<Option<Arc<OpRule>>>,
+    streams: HashMap<OpIndex, u64>,
+    /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
+    loaded: Vec<Slot>,
+    /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial of that shape.
+    votes: HashMap<Vec<usize>, Votes>,
+    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
+    mirrors: HashMap<(Vec<usize>, usize), Layout>,
+    /// Results of modules whose output layout has more dims: it applies once they are reshaped.
+    unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
+    costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
+    /// Module path of the last parameter used.
+    path: Option<Arc<str>>,
+    now: OpIndex,
+}
+
+/// Plans the layouts of a window.
+pub(super) fn propagate(
+    window: &Window,
+    mesh: &MeshShape,
+    options: &PlanOptions,
+) -> Result<Program, PlanError> {
+    let mut propagator = Propagator::new(window, mesh, options);
+    for index in 0..window.ops.len() {
+        propagator.now = index as OpIndex;
+        propagator.operation(index as OpIndex)?;
+    }
+    propagator.finish()
+}
+
+impl<'a> Propagator<'a> {
+    fn new(window: &'a Window, mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+        let empty = Value {
+            shape: Vec::new(),
+            dtype: DType::F32,
+            source: Source::Versions,
+            versions: Vec::new(),
+            preferred: Arc::new(Layout::replicated(&[])),
+            tag: None,
+            uses: Vec::new(),
+            survives: false,
+        };
+        let mut values = vec![empty; window.dies.len()];
+        let mut streams = HashMap::new();
+        for (index, op) in window.ops.iter().enumerate() {
+            if random_parts(op).is_some() {
+                let stream = streams.len() as u64;
+                streams.insert(index as OpIndex, stream);
+            }
+            let tensors = tensors(op);
+            for (value, ..) in tensors.inputs {
+                values[value as usize].uses.push(index as OpIndex);
+            }
+            for (value, shape, dtype) in tensors.outputs {
+                let value = &mut values[value as usize];
+                value.shape = shape;
+                value.dtype = dtype;
+            }
+        }
+        for (value, dies) in values.iter_mut().zip(&window.dies) {
+            value.survives = !dies;
+        }
+        for &read in &window.reads {
+            values[read as usize].survives = true;
+        }
+        let mut this = Self {
+            mesh,
+            options,
+            window,
+            values,
+            slots: Vec::new(),
+            steps: Vec::new(),
+            rules: vec![None; window.ops.len()],
+            streams,
+            loaded: vec![Slot::MAX; window.dies.len()],
+            votes: HashMap::new(),
+            mirrors: HashMap::new(),
+            unflattened: HashMap::new(),
+            costs: HashMap::new(),
+            path: None,
+            now: 0,
+        };
+        for input in &window.inputs {
+            let value = &mut this.values[input.value as usize];
+            value.shape = input.shape.clone();
+            value.dtype = input.dtype;
+            match &input.state {
+                InputState::Placed { layout, tag } => {
+                    value.tag = tag.clone();
+                    value.preferred = layout.clone();
+                    let slot = this.add_version(input.value, layout.clone());
+                    this.loaded[input.value as usize] = slot;
+                    this.steps.push(Common::Load {
+                        value: input.value,
+                        slot,
+                    });
+                }
+                InputState::Host { preferred } => {
+                    value.preferred = preferred.clone();
+                    if options.fuzz.is_some() {
+                        let slot = this.add_version(input.value, preferred.clone());
+                        this.steps.push(Common::Upload {
+                            value: input.value,
+                            slot,
+                        });
+                    } else {
+                        value.source = Source::Host;
+                    }
+                }
+            }
+        }
+        this
+    }
+
+    fn value(&self, value: ValueIndex) -> &Value {
+        &self.values[value as usize]
+    }
+
+    fn operation(&mut self, index: OpIndex) -> Result<(), PlanError> {
+        let window = self.window;
+        let op = &window.ops[index as usize];
+        if matches!(op, OperationIr::Init(_) | OperationIr::Drop(_)) {
+            return Ok(());
+        }
+        let tensors = tensors(op);
+        for (value, ..) in &tensors.inputs {
+            if let Some(tag) = &self.values[*value as usize].tag {
+                self.path = Some(module_path(&tag.path));
+            }
+        }
+        if let OperationIr::Custom(custom) = op {
+            return self.custom(custom.id.as_str(), &tensors);
+        }
+        let rule = Arc::new(rules::rule(op));
+        self.rules[index as usize] = Some(rule.clone());
+        if let Some((preferred, depth)) = self.deferrable(&rule, &tensors) {
+            for (value, ..) in &tensors.outputs {
+                let value = &mut self.values[*value as usize];
+                value.source = Source::Deferred { op: index, depth };
+                value.preferred = Arc::new(preferred.clone());
+            }
+            return Ok(());
+        }
+        match rule.as_ref() {
+            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors),
+            OpRule::Reshape => self.reshape(index, &rule, &tensors),
+            OpRule::Create => {
+                // Only reached where deferring is off: made whole, where it stands.
+                let layout = Layout::replicated(&tensors.outputs[0].1);
+                self.make(index, &rule, None, &[], vec![layout], &tensors)
+            }
+            OpRule::Replicated(_) | OpRule::Custom => {
+                let mut slots = Vec::new();
+                let mut layouts = Vec::new();
+                for (value, shape, _) in &tensors.inputs {
+                    let layout = Layout::replicated(shape);
+                    slots.push(self.require(*value, &layout, Reason::Operand(kind_name(op)))?);
+                    layouts.push(layout);
+                }
+                let outputs = tensors
+                    .outputs
+                    .iter()
+                    .map(|(_, shape, _)| Layout::replicated(shape))
+                    .collect();
+                self.emit(index, &rule, None, &slots, layouts, outputs, &tensors)
+            }
+        }
+    }
+
+    fn factors(
+        &mut self,
+        index: OpIndex,
+        shared: &Arc<OpRule>,
+        rule: &Rule,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let op = &self.window.ops[index as usize];
+        let kind = kind_name(op);
+        let forced = match kind {
+            "linear" => self.constrain_input(tensors)?,
+            _ => None,
+        };
+        let mirror = match indexed_dim(op) {
+            Some((Indexing::Write, dim)) if self.value(tensors.inputs[0].0).is_free() => self
+                .mirrors
+                .get(&(tensors.inputs[0].1.clone(), dim))
+                .cloned(),
+            _ => None,
+        };
+        let hints = Hints { forced, mirror };
+        let choice = self.choose(rule, tensors, &hints);
+        if let Some((Indexing::Read, dim)) = indexed_dim(op) {
+            let layout = self.needed(rule, 0, &choice.assignment);
+            self.mirrors
+                .insert((tensors.inputs[0].1.clone(), dim), layout);
+        }
+        let resting = rule.elementwise && self.rests(rule, tensors, &choice.assignment);
+        let mut slots = Vec::with_capacity(tensors.inputs.len());
+        let mut layouts = Vec::with_capacity(tensors.inputs.len());
+        for (position, (operand, (value, shape, _))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if operand.shape_only {
+                slots.push(Slot::MAX);
+                layouts.push(Layout::replicated(shape));
+                continue;
+            }
+            let mut layout = self.needed(rule, position, &choice.assignment);
+            if resting {
+                layout.at_rest = self.shard_axes(&layout);
+            }
+            slots.push(self.require(*value, &layout, Reason::Operand(kind))?);
+            layouts.push(layout);
+        }
+        let mut outputs: Vec<Layout> = rule
+            .outputs
+            .iter()
+            .map(|operand| rule.output_layout(operand, &choice.assignment))
+            .collect();
+        if resting {
+            for output in &mut outputs {
+                output.at_rest = self.shard_axes(output);
+            }
+        }
+        self.emit(
+            index,
+            shared,
+            Some(choice.assignment),
+            &slots,
+            layouts,
+            outputs,
+            tensors,
+        )?;
+        if rule.elementwise {
+            self.inherit_tag(tensors);
+        }
+        // burn-router records an embedding as a select on its weights.
+        if matches!(kind, "linear" | "embedding" | "select") {
+            self.constrain_output(kind, tensors)?;
+        }
+        Ok(())
+    }
+
+    fn reshape(
+        &mut self,
+        index: OpIndex,
+        rule: &Arc<OpRule>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let (value, _, dtype) = &tensors.inputs[0];
+        let (_, out_shape, _) = &tensors.outputs[0];
+        let info = self.value(*value);
+        let mut sources: Vec<Layout> = Vec::new();
+        if info.is_free() && info.versions.is_empty() {
+            sources.push(info.preferred.as_ref().clone());
+        } else {
+            let single = info.single_use();
+            let versions: Vec<Arc<Layout>> = info
+                .versions_at(self.now)
+                .map(|v| v.layout.clone())
+                .collect();
+            for layout in versions {
+                let layout = layout.gathered();
+                if layout.has_partial() && !single {
+                    sources.push(self.resolved(&layout, *dtype));
+                } else {
+                    sources.push(layout);
+                }
+            }
+        }
+        // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
+        let mut best: Option<(f64, Layout, Layout)> = None;
+        for source in sources {
+            let axes: Vec<AxisIndex> = source.dims.iter().flat_map(|dim| dim.axes()).collect();
+            for dropped in 0u32..(1 << axes.len()) {
+                let removed: Vec<AxisIndex> = axes
+                    .iter()
+                    .enumerate()
+                    .filter(|(bit, _)| dropped & (1 << bit) != 0)
+                    .map(|(_, &axis)| axis)
+                    .collect();
+                let mut from = source.clone();
+                if !removed.is_empty() {
+                    let partial = std::mem::take(&mut from.partial);
+                    from = from.without_axes(&removed);
+                    from.partial = partial;
+                }
+                let Some(to) = from.reshape(self.mesh, out_shape) else {
+                    continue;
+                };
+                let to = simplify(to, self.mesh);
+                let work = (to.local_numel_max(self.mesh) * dtype.size()) as f64 * LOCAL_WORK;
+                let cost = self.require_cost(*value, &from, false) + work;
+                if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
+                    best = Some((cost, from, to));
+                }
+            }
+        }
+        let (from, to) = match best {
+            Some((_, from, to)) => (from, to),
+            None => (
+                Layout::replicated(&tensors.inputs[0].1),
+                Layout::replicated(out_shape),
+            ),
+        };
+        let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
+        self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors)?;
+        match self.unflattened.get(value).cloned() {
+            Some(tag) => self.constrain_result(&tag, tensors),
+            None => Ok(()),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // The parts of one step, each from another place.
+    fn emit(
+        &mut self,
+        index: OpIndex,
+        rule: &Arc<OpRule>,
+        assignment: Option<Assignment>,
+        inputs: &[Slot],
+        input_layouts: Vec<Layout>,
+        outputs: Vec<Layout>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        for ((value, shape, _), layout) in tensors.outputs.iter().zip(&outputs) {
+            if !layout.has_partial() && !self.values[*value as usize].is_free() {
+                self.vote(shape, layout);
+            }
+        }
+        let mut slots = inputs.to_vec();
+        for ((value, ..), layout) in tensors.outputs.iter().zip(&outputs) {
+            slots.push(self.add_version(*value, Arc::new(layout.clone())));
+        }
+        let mut op = self.window.ops[index as usize].clone();
+        super::rename::rename(&mut op, inputs, &slots[inputs.len()..]);
+        self.steps.push(Common::Local(Box::new(LocalStep {
+            op,
+            rule: rule.clone(),
+            assignment,
+            inputs: input_layouts,
+            outputs,
+            path: self.path.clone(),
+        })));
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        index: OpIndex,
+        rule: &Arc<OpRule>,
+        assignment: Option<Assignment>,
+        inputs: &[Slot],
+        outputs: Vec<Layout>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        if let Some(&stream) = self.streams.get(&index) {
+            let slot = self.add_version(tensors.outputs[0].0, Arc::new(outputs[0].clone()));
+            self.steps.push(Common::Random {
+                op: index,
+                stream,
+                slot,
+            });
+            return Ok(());
+        }
+        self.emit(
+            index,
+            rule,
+            assignment,
+            inputs,
+            Vec::new(),
+            outputs,
+            tensors,
+        )
+    }
+
+    fn finish(mut self) -> Result<Program, PlanError> {
+        self.now = self.window.ops.len() as OpIndex;
+        let mut reads = Vec::new();
+        for &value in &self.window.reads {
+            let slot = self.settled(value, Reason::Read)?;
+            reads.push((slot, value));
+        }
+        let mut outputs = Vec::new();
+        for (value, dies) in self.window.dies.iter().enumerate() {
+            if *dies {
+                continue;
+            }
+            let value = value as ValueIndex;
+            if self.value(value).source == Source::Host && self.value(value).versions.is_empty() {
+                continue;
+            }
+            let slot = self.settled(value, Reason::Survivor)?;
+            if slot == self.loaded[value as usize] {
+                continue; // Untouched: it stays where it was.
+            }
+            outputs.push((
+                value,
+                self.slots[slot as usize].layout.clone(),
+                self.value(value).tag.clone(),
+            ));
+            self.steps.push(Common::Store { slot, value });
+        }
+        for (index, (slot, _)) in reads.iter().enumerate() {
+            self.steps.push(Common::Read {
+                slot: *slot,
+                read: index as u32,
+            });
+        }
+        let num_streams = self.streams.len() as u64;
+        Ok(Program {
+            steps: self.steps,
+            slots: self.slots,
+            values: self.values,
+            outputs,
+            reads,
+            num_streams,
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! What parameters ask for: where they rest, the layouts of their module, and that an update is still the parameter.
+
+use std::sync::Arc;
+
+use super::Propagator;
+use super::operands::Tensors;
+use super::program::Reason;
+use super::values::Version;
+use crate::layout::Layout;
+use crate::mesh::AxisIndex;
+use crate::parallel::ParamSpec;
+use crate::plan::PlanError;
+use crate::plan::custom::CustomOp;
+
+impl Propagator<'_> {
+    /// Handles our own operations, by name.
+    pub(super) fn custom(&mut self, id: &str, tensors: &Tensors) -> Result<(), PlanError> {
+        let custom = CustomOp::parse(id, &tensors.inputs[0].1, self.mesh)?;
+        let (value, shape, _) = &tensors.inputs[0];
+        let (out, ..) = &tensors.outputs[0];
+        let (layout, tag, what) = match custom {
+            CustomOp::Param(spec) => {
+                let mut layout = spec.layout.clone();
+                layout.normalize(self.mesh);
+                if spec.at_rest {
+                    layout = layout.at_rest(self.mesh);
+                }
+                (layout, Some(Arc::new(spec)), "parameter placed")
+            }
+            CustomOp::Redistribute(text) => {
+                let layout = Layout::parse(&text, self.mesh, Some(shape))?;
+                (layout, None, "redistribute")
+            }
+        };
+        let slot = self.require(*value, &layout, Reason::Constraint(what))?;
+        let layout = Arc::new(layout);
+        let result = &mut self.values[*out as usize];
+        result.tag = tag;
+        result.preferred = layout.clone();
+        result.versions.push(Version {
+            layout,
+            slot,
+            until: None,
+        });
+        Ok(())
+    }
+
+    /// Brings the first input of a linear layer into the layout its weight asks for.
+    pub(super) fn constrain_input(
+        &mut self,
+        tensors: &Tensors,
+    ) -> Result<Option<(usize, Layout)>, PlanError> {
+        let tag = self.value(tensors.inputs[1].0).tag.clone();
+        let Some((tag, text)) = tag.as_ref().and_then(|t| Some((t, t.input.as_ref()?))) else {
+            return Ok(None);
+        };
+        let (value, shape, _) = &tensors.inputs[0];
+        let current = match self.value(*value).versions_at(self.now).next() {
+            Some(version) => version.layout.gathered(),
+            None => self.value(*value).preferred.gathered(),
+        };
+        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("input layout of the module"),
+        )?;
+        Ok(Some((0, target)))
+    }
+
+    /// Brings the result of a linear layer or an embedding into the layout its weight asks for.
+    pub(super) fn constrain_output(
+        &mut self,
+        kind: &str,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let weight = if kind == "linear" { 1 } else { 0 };
+        let Some(tag) = self.value(tensors.inputs[weight].0).tag.clone() else {
+            return Ok(());
+        };
+        self.constrain_result(&tag, tensors)
+    }
+
+    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is then where the layout applies.
+    pub(super) fn constrain_result(
+        &mut self,
+        tag: &Arc<ParamSpec>,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        let Some(text) = &tag.output else {
+            return Ok(());
+        };
+        let (value, shape, _) = &tensors.outputs[0];
+        if text.ndim() != shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
+            self.unflattened.insert(*value, tag.clone());
+            return Ok(());
+        }
+        let current = self.values[*value as usize].versions[0]
+            .layout
+            .as_ref()
+            .clone();
+        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        self.require(
+            *value,
+            &target,
+            Reason::Constraint("output layout of the module"),
+        )?;
+        let info = &mut self.values[*value as usize];
+        info.versions
+            .retain(|version| version.layout.as_ref() == &target);
+        Ok(())
+    }
+
+    /// Returns `current` with its splits over model axes replaced by what `text` says; data axes stay as they are.
+    pub(super) fn constrained(
+        &self,
+        current: &Layout,
+        text: &str,
+        shape: &[usize],
+        tag: &ParamSpec,
+    ) -> Result<Layout, PlanError> {
+        let wanted = Layout::parse(text, self.mesh, Some(shape)).map_err(|source| {
+            PlanError::ModuleLayout {
+                path: tag.path.clone(),
+                text: text.to_string(),
+                source,
+            }
+        })?;
+        let model: Vec<AxisIndex> = self.mesh.model_axes();
+        let mut layout = current.without_axes(&model);
+        layout.partial.retain(|p| !model.contains(&p.axis));
+        let used = layout.axes_used();
+        for (dim, wanted) in layout.dims.iter_mut().zip(&wanted.dims) {
+            let axes: Vec<AxisIndex> = wanted.axes().filter(|axis| !used.contains(axis)).collect();
+            if let (false, [factor]) = (axes.is_empty(), dim.factors.as_mut_slice()) {
+                factor.axes.extend(axes);
+            }
+        }
+        layout.normalize(self.mesh);
+        Ok(layout)
+    }
+
+    /// An updated parameter is still that parameter: the result of an elementwise operation of its shape.
+    pub(super) fn inherit_tag(&mut self, tensors: &Tensors) {
+        let (out, out_shape, out_dtype) = &tensors.outputs[0];
+        let tag = tensors
+            .inputs
+            .iter()
+            .filter(|(_, shape, dtype)| shape == out_shape && dtype == out_dtype)
+            .find_map(|(value, ..)| self.value(*value).tag.clone());
+        if let (Some(tag), 1) = (tag, tensors.outputs.len()) {
+            self.values[*out as usize].tag = Some(tag);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The common program of a window: the steps of all ranks, over slots that they share.
+
+use std::sync::Arc;
+
+use burn_ir::OperationIr;
+
+use super::values::{OpIndex, SlotInfo, Value};
+use crate::layout::Layout;
+use crate::layout::redistribute::Step;
+use crate::parallel::ParamSpec;
+use crate::plan::task::Slot;
+use crate::plan::window::ValueIndex;
+use crate::rules::{Assignment, OpRule};
+
+/// One step of all ranks.
+#[derive(Clone, Debug)]
+pub(in crate::plan) enum Common {
+    Load {
+        value: ValueIndex,
+        slot: Slot,
+    },
+    Upload {
+        value: ValueIndex,
+        slot: Slot,
+    },
+    Random {
+        op: OpIndex,
+        stream: u64,
+        slot: Slot,
+    },
+    Local(Box<LocalStep>),
+    Move {
+        step: Box<Step>,
+        from: Slot,
+        to: Slot,
+        reason: Reason,
+        path: Option<Arc<str>>,
+    },
+    Store {
+        slot: Slot,
+        value: ValueIndex,
+    },
+    Read {
+        slot: Slot,
+        read: u32,
+    },
+}
+
+/// An operation to be localised for every rank.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct LocalStep {
+    /// Tensor ids are slots, shapes global.
+    pub op: OperationIr,
+    pub rule: Arc<OpRule>,
+    pub assignment: Option<Assignment>,
+    pub inputs: Vec<Layout>,
+    pub outputs: Vec<Layout>,
+    pub path: Option<Arc<str>>,
+}
+
+/// Why a redistribution is there.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::plan) enum Reason {
+    /// An operation needs the operand in this layout.
+    Operand(&'static str),
+    /// A partial value outlives its window.
+    Survivor,
+    /// The user asked for it, or a parameter's `input` / `output` does.
+    Constraint(&'static str),
+    /// The host reads it.
+    Read,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Operand(kind) => write!(f, "operand of {kind}"),
+            Self::Survivor => write!(f, "partial value outlives its window"),
+            Self::Constraint(what) => write!(f, "{what}"),
+            Self::Read => write!(f, "read by the host"),
+        }
+    }
+}
+
+/// The common program of a window.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Program {
+    pub steps: Vec<Common>,
+    pub slots: Vec<SlotInfo>,
+    pub values: Vec<Value>,
+    pub outputs: Vec<(ValueIndex, Arc<Layout>, Option<Arc<ParamSpec>>)>,
+    pub reads: Vec<(Slot, ValueIndex)>,
+    pub num_streams: u64,
+}

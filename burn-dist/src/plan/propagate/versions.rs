@@ -1,0 +1,194 @@
+//! Versions of values: getting one in a layout, and where partial values go.
+
+use std::sync::Arc;
+
+use burn_backend::DType;
+
+use super::Propagator;
+use super::program::{Common, Reason};
+use super::values::{OpIndex, SlotInfo, Version};
+use crate::layout::Layout;
+use crate::layout::redistribute::{self, Step};
+use crate::mesh::AxisRole;
+use crate::plan::PlanError;
+use crate::plan::task::Slot;
+use crate::plan::window::ValueIndex;
+
+/// A gathered parameter is given up if its next use is at least this many operations away, and gathered again then.
+const GATHERED_REACH_OPS: OpIndex = 96;
+
+impl Propagator<'_> {
+    pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
+        let slot = self.slots.len() as Slot;
+        let info = &mut self.values[value as usize];
+        self.slots.push(SlotInfo {
+            layout: layout.clone(),
+            dtype: info.dtype,
+            value,
+        });
+        info.versions.push(Version {
+            layout,
+            slot,
+            until: None,
+        });
+        slot
+    }
+
+    pub(super) fn vote(&mut self, shape: &[usize], layout: &Layout) {
+        let votes = self.votes.entry(shape.to_vec()).or_default();
+        for axis in self.mesh.axis_indices() {
+            let dim = layout
+                .dims
+                .iter()
+                .position(|dim| dim.axes().any(|a| a == axis));
+            *votes.entry((axis, dim)).or_insert(0) += 1;
+        }
+    }
+
+    /// Returns where a partial value goes when it is resolved for its own sake: over shard axes to where a parameter of its shape rests, over the others
+    /// to the dim along which most values of its shape are split, else everywhere.
+    pub(super) fn resolved(&self, layout: &Layout, dtype: DType) -> Layout {
+        let mut target = layout.clone();
+        target.partial.clear();
+        let bytes = layout.local_numel_max(self.mesh) * dtype.size();
+        if bytes < self.options.scatter_bytes_min {
+            return target;
+        }
+        let shape = layout.shape();
+        let mut rest = false;
+        for partial in &layout.partial {
+            if self.mesh.role(partial.axis) == AxisRole::Shard {
+                rest = true;
+                continue;
+            }
+            let Some(votes) = self.votes.get(&shape) else {
+                continue;
+            };
+            let winner = votes
+                .iter()
+                .filter(|((axis, _), _)| *axis == partial.axis)
+                .max_by_key(|((_, dim), count)| (**count, std::cmp::Reverse(*dim)));
+            if let Some(((_, Some(dim)), _)) = winner
+                && let [factor] = target.dims[*dim].factors.as_mut_slice()
+            {
+                factor.axes.push(partial.axis);
+            }
+        }
+        target.normalize(self.mesh);
+        if rest {
+            let resting = target.at_rest(self.mesh);
+            // Only over axes that were partial: others are in use elsewhere.
+            if resting
+                .at_rest
+                .iter()
+                .all(|axis| layout.partial.iter().any(|p| p.axis == *axis))
+            {
+                target = resting;
+            }
+        }
+        target
+    }
+
+    /// Returns a slot that holds `value` in `layout`, emitting what it takes.
+    pub(super) fn require(
+        &mut self,
+        value: ValueIndex,
+        layout: &Layout,
+        reason: Reason,
+    ) -> Result<Slot, PlanError> {
+        let now = self.now;
+        let info = self.value(value);
+        let found = info
+            .versions_at(now)
+            .find(|version| version.layout.as_ref() == layout)
+            .map(|version| version.slot);
+        if let Some(slot) = found {
+            self.refresh(value, slot);
+            return Ok(slot);
+        }
+        if info.is_free() && (info.versions.is_empty() || !layout.has_partial()) {
+            return self.materialize(value, layout);
+        }
+        let elem_bytes = info.dtype.size();
+        let versions: Vec<(Arc<Layout>, Slot)> = info
+            .versions_at(now)
+            .map(|version| (version.layout.clone(), version.slot))
+            .collect();
+        let mut best: Option<(f64, Arc<Layout>, Slot)> = None;
+        for (from, slot) in versions {
+            let cost = self.cost(&from, layout, elem_bytes);
+            if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
+                best = Some((cost, from, slot));
+            }
+        }
+        let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
+        let steps = redistribute::plan(self.mesh, &from, layout, elem_bytes)?;
+        let current = self.redistribute(value, slot, steps, reason);
+        self.refresh(value, current);
+        Ok(current)
+    }
+
+    /// Gives up a gathered parameter after this operation if its next use is far away.
+    pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
+        let now = self.now;
+        let info = &mut self.values[value as usize];
+        let resting = info
+            .versions
+            .first()
+            .is_some_and(|version| !version.layout.at_rest.is_empty());
+        if !resting {
+            return;
+        }
+        let next = info.next_use(now);
+        for version in &mut info.versions {
+            if version.slot == slot && version.layout.at_rest.is_empty() {
+                let far = next.is_none_or(|next| next - now > GATHERED_REACH_OPS);
+                version.until = far.then_some(now);
+            }
+        }
+    }
+
+    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved.
+    pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
+        let info = self.value(value);
+        let now = self.now;
+        if let Some(version) = info
+            .versions_at(now)
+            .find(|version| !version.layout.has_partial())
+        {
+            return Ok(version.slot);
+        }
+        let (dtype, preferred) = (info.dtype, info.preferred.clone());
+        let partial = info.versions_at(now).next().map(|v| v.layout.clone());
+        match partial {
+            Some(layout) => {
+                let target = self.resolved(&layout, dtype);
+                self.require(value, &target, reason)
+            }
+            None => self.materialize(value, &preferred),
+        }
+    }
+
+    /// Emits the steps of a redistribution that starts at `slot`; every layout on the way is a version from then on.
+    pub(super) fn redistribute(
+        &mut self,
+        value: ValueIndex,
+        slot: Slot,
+        steps: Vec<Step>,
+        reason: Reason,
+    ) -> Slot {
+        let mut current = slot;
+        for step in steps {
+            let to = self.add_version(value, Arc::new(step.to.clone()));
+            self.steps.push(Common::Move {
+                step: Box::new(step),
+                from: current,
+                to,
+                reason: reason.clone(),
+                path: self.path.clone(),
+            });
+            current = to;
+        }
+        current
+    }
+}

@@ -1,0 +1,349 @@
+//! What a plan says is what crosses the network, and it is no more than the papers say.
+
+use std::collections::BTreeMap;
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::tensor::activation::{silu, softmax};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, Int, Tensor};
+use burn_dist::mesh::MeshShape;
+use burn_dist::plan::explain::Explanation;
+use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan};
+
+type B = Autodiff<Dist<Flex>>;
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    attention_norm: RmsNorm<B>,
+    wq: Linear<B>,
+    wk: Linear<B>,
+    wv: Linear<B>,
+    wo: Linear<B>,
+    norm: RmsNorm<B>,
+    w1: Linear<B>,
+    w2: Linear<B>,
+    w3: Linear<B>,
+}
+
+#[derive(Module, Debug)]
+struct Net<B: Backend> {
+    embedding: Embedding<B>,
+    blocks: Vec<Block<B>>,
+    norm: RmsNorm<B>,
+    output: Linear<B>,
+}
+
+const VOCAB: usize = 32;
+const DIM: usize = 16;
+const HEADS: usize = 4;
+const BATCH: usize = 4;
+const SEQ: usize = 8;
+
+impl<B: Backend> Block<B> {
+    fn new(device: &B::Device) -> Self {
+        let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(device);
+        Self {
+            attention_norm: RmsNormConfig::new(DIM).init(device),
+            wq: linear(DIM, DIM),
+            wk: linear(DIM, DIM),
+            wv: linear(DIM, DIM),
+            wo: linear(DIM, DIM),
+            norm: RmsNormConfig::new(DIM).init(device),
+            w1: linear(DIM, 2 * DIM),
+            w2: linear(2 * DIM, DIM),
+            w3: linear(DIM, 2 * DIM),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, seq, dim] = x.dims();
+        let heads = |x: Tensor<B, 3>| x.reshape([batch, seq, HEADS, dim / HEADS]).swap_dims(1, 2);
+        let y = self.attention_norm.forward(x.clone());
+        let q = heads(self.wq.forward(y.clone()));
+        let k = heads(self.wk.forward(y.clone()));
+        let v = heads(self.wv.forward(y));
+        let scores = q.matmul(k.transpose()) * 0.5;
+        let mixed = softmax(scores, 3)
+            .matmul(v)
+            .swap_dims(1, 2)
+            .reshape([batch, seq, dim]);
+        let x = x + self.wo.forward(mixed);
+        let y = self.norm.forward(x.clone());
+        let hidden = silu(self.w1.forward(y.clone())) * self.w3.forward(y);
+        x + self.w2.forward(hidden)
+    }
+}
+
+impl<B: Backend> Net<B> {
+    fn new(blocks: usize, device: &B::Device) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(VOCAB, DIM).init(device),
+            blocks: (0..blocks).map(|_| Block::new(device)).collect(),
+            norm: RmsNormConfig::new(DIM).init(device),
+            output: LinearConfig::new(DIM, VOCAB).with_bias(false).init(device),
+        }
+    }
+
+    fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let x = self
+            .blocks
+            .iter()
+            .fold(self.embedding.forward(tokens), |x, block| block.forward(x));
+        self.output.forward(self.norm.forward(x))
+    }
+}
+
+/// Megatron's tensor parallelism.
+fn megatron() -> Plan {
+    Plan::new()
+        .vocab("embedding")
+        .colwise("blocks.*.wq")
+        .colwise("blocks.*.wk")
+        .colwise("blocks.*.wv")
+        .rowwise("blocks.*.wo")
+        .colwise("blocks.*.w1")
+        .colwise("blocks.*.w3")
+        .rowwise("blocks.*.w2")
+        .vocab("output")
+}
+
+/// The same with the sequence split between the products.
+fn sequence_parallel() -> Plan {
+    megatron().output("embedding", "[-, {tp}, -]")
+}
+
+fn mesh(text: &str) -> DeviceMesh {
+    DeviceMesh::builder()
+        .axes(&text.parse().expect("a mesh"))
+        // Even the small gradients of these nets are scattered.
+        .scatter_bytes_min(0)
+        .build()
+        .expect("a mesh")
+}
+
+/// A model, and what one of its training steps does on a mesh.
+struct Training<B: AutodiffBackend> {
+    net: Net<B>,
+    step: usize,
+}
+
+impl<B: AutodiffBackend> Training<B> {
+    fn loss(&self, device: &B::Device) -> Tensor<B, 1> {
+        let tokens: Vec<i32> = (0..BATCH * SEQ)
+            .map(|i| ((i * 7 + self.step * 13 + 3) % VOCAB) as i32)
+            .collect();
+        let x = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), device);
+        let logits = self.net.forward(x.clone().reshape([BATCH, SEQ]));
+        CrossEntropyLossConfig::new()
+            .init(device)
+            .forward(logits.reshape([BATCH * SEQ, VOCAB]), x)
+    }
+}
+
+/// Runs one step without the optimizer and returns what its plan does, parameters having been placed before.
+fn gradients(mesh: &DeviceMesh, blocks: usize, plan: &Plan) -> (Explanation, f64) {
+    let device = mesh.device();
+    let net = Net::<B>::new(blocks, &device)
+        .parallelize_with(mesh.shape(), plan)
+        .expect("a plan");
+    let training = Training { net, step: 0 };
+    training.loss(&device).into_scalar();
+    let (loss, explanation) = burn_dist::explain::<B, _>(&device, || {
+        let loss = training.loss(&device);
+        let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+        (loss.into_scalar().elem::<f64>(), gradients)
+    });
+    (explanation, loss.0)
+}
+
+/// Number of collectives over `axes`, by kind.
+fn counts(explanation: &Explanation, axes: &str) -> BTreeMap<&'static str, i64> {
+    let mut counts = BTreeMap::new();
+    for collective in explanation.collectives.iter().filter(|c| c.axes == axes) {
+        *counts.entry(collective.kind).or_insert(0) += collective.count as i64;
+    }
+    counts
+}
+
+/// What one more block costs: its collectives over `tp`, forward and backward.
+fn per_block(text: &str, plan: &Plan) -> BTreeMap<&'static str, i64> {
+    let (two, _) = gradients(&mesh(text), 2, plan);
+    let (three, _) = gradients(&mesh(text), 3, plan);
+    let mut counted = counts(&three, "tp");
+    for (kind, count) in counts(&two, "tp") {
+        *counted.entry(kind).or_insert(0) -= count;
+    }
+    counted.retain(|_, count| *count != 0);
+    if std::env::var_os("BURN_DIST_TEST_EXPLAIN").is_some() {
+        println!("{three}");
+    }
+    counted
+}
+
+/// Bytes received, by rank and kind of collective.
+fn received(device: &MeshDevice) -> Vec<BTreeMap<&'static str, (u64, u64)>> {
+    <B as MeshBackend>::report(device)
+        .ranks
+        .iter()
+        .map(|rank| {
+            rank.received
+                .iter()
+                .map(|(kind, calls, bytes)| (*kind, (*calls, *bytes)))
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn the_plan_predicts_the_traffic() {
+    for text in [
+        "",
+        "dp=2",
+        "fsdp=2",
+        "tp=2",
+        "fsdp=2,tp=2",
+        "dp=2,tp=2",
+        "dp=2,fsdp=2,tp=2",
+        "fsdp=4",
+    ] {
+        let mesh = mesh(text);
+        let device = mesh.device();
+        let net = Net::<B>::new(2, &device)
+            .parallelize_with(mesh.shape(), &sequence_parallel())
+            .expect("a plan");
+        let mut training = Training { net, step: 0 };
+        let mut optimizer = AdamWConfig::new().init();
+        // The first step also makes the optimizer's state.
+        for _ in 0..3 {
+            let before = received(&device);
+            let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
+                let loss = training.loss(&device);
+                let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+                training.net = optimizer.step(1e-2, training.net.clone(), gradients);
+                loss.into_scalar()
+            });
+            training.step += 1;
+            let after = received(&device);
+            for (rank, (before, after)) in before.iter().zip(&after).enumerate() {
+                let moved: BTreeMap<&str, (u64, u64)> = after
+                    .iter()
+                    .map(|(kind, (calls, bytes))| {
+                        let (calls_before, bytes_before) =
+                            before.get(kind).copied().unwrap_or_default();
+                        (*kind, (calls - calls_before, bytes - bytes_before))
+                    })
+                    .filter(|(_, (calls, _))| *calls > 0)
+                    .collect();
+                let planned: BTreeMap<&str, (u64, u64)> = explanation
+                    .totals
+                    .iter()
+                    .map(|(kind, total)| (*kind, (total.count, total.bytes)))
+                    .collect();
+                // Everything here divides evenly: every rank is the busiest.
+                assert_eq!(
+                    moved, planned,
+                    "mesh {text}, rank {rank}: calls and bytes\n{explanation}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn uneven_parts_move_no_more_than_planned() {
+    for text in ["tp=3", "fsdp=3", "fsdp=2,tp=3"] {
+        let mesh = mesh(text);
+        let device = mesh.device();
+        let plan = Plan::new()
+            .colwise("blocks.*.w1")
+            .colwise("blocks.*.w3")
+            .rowwise("blocks.*.w2")
+            .vocab("output");
+        let net = Net::<B>::new(1, &device)
+            .parallelize_with(mesh.shape(), &plan)
+            .expect("a plan");
+        let training = Training { net, step: 0 };
+        training.loss(&device).into_scalar();
+        let before = received(&device);
+        let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
+            let loss = training.loss(&device);
+            let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+            (loss.into_scalar(), gradients)
+        });
+        let after = received(&device);
+        let mut busiest: BTreeMap<&str, u64> = BTreeMap::new();
+        for (before, after) in before.iter().zip(&after) {
+            for (kind, (calls, bytes)) in after {
+                let (calls_before, bytes_before) = before.get(kind).copied().unwrap_or_default();
+                let total = explanation.totals.get(kind).copied().unwrap_or_default();
+                assert_eq!(
+                    calls - calls_before,
+                    total.count,
+                    "mesh {text}: calls of {kind}"
+                );
+                let moved = bytes - bytes_before;
+                assert!(
+                    moved <= total.bytes,
+                    "mesh {text}: {kind} moved {moved} of {total:?}"
+                );
+                let entry = busiest.entry(kind).or_default();
+                *entry = moved.max(*entry);
+            }
+        }
+        // The bound is tight up to which rank is the busiest of each collective.
+        for (kind, total) in &explanation.totals {
+            assert!(
+                2 * busiest[kind] >= total.bytes,
+                "mesh {text}: {kind} planned {total:?}, moved {}",
+                busiest[kind]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_megatron_block_reduces_twice_each_way() {
+    // Megatron-LM (arXiv:1909.08053), section 3: one all-reduce after attention and one after the MLP, forward and backward.
+    let expected = BTreeMap::from([("all_reduce", 4)]);
+    assert_eq!(per_block("tp=2", &megatron()), expected);
+    assert_eq!(per_block("fsdp=2,tp=2", &megatron()), expected);
+}
+
+#[test]
+fn a_sequence_parallel_block_gathers_and_scatters_twice_each_way() {
+    // Korthikanti et al. (arXiv:2205.05198), section 4.2.2: each all-reduce becomes a reduce-scatter and an all-gather, twice forward and twice backward.
+    // The gathered inputs are kept for the weight gradients rather than gathered again. The gains of the two norms see parts of the sequence: their
+    // gradients are summed.
+    let expected = BTreeMap::from([("all_gather", 4), ("reduce_scatter", 4), ("all_reduce", 2)]);
+    assert_eq!(per_block("tp=2", &sequence_parallel()), expected);
+    assert_eq!(per_block("fsdp=2,tp=2", &sequence_parallel()), expected);
+}
+
+#[test]
+fn fsdp_gathers_each_parameter_and_scatters_each_gradient() {
+    let (explanation, _) = gradients(&mesh("fsdp=2"), 2, &Plan::new());
+    let counted = counts(&explanation, "fsdp");
+    // 2 blocks of 9 parameters, the embedding, the last norm and the output.
+    assert_eq!(counted.get("reduce_scatter"), Some(&21), "{explanation}");
+    // Those that are used again in backward long after forward are gathered again: never more than twice each.
+    let gathers = counted["all_gather"];
+    assert!((21..=42).contains(&gathers), "{gathers}\n{explanation}");
+}
+
+#[test]
+fn data_parallelism_only_reduces_gradients() {
+    let (explanation, _) = gradients(&mesh("dp=2"), 2, &Plan::new());
+    let shape = MeshShape::parse("dp=2").expect("a mesh");
+    assert_eq!(explanation.mesh, shape.to_string());
+    let counted = counts(&explanation, "dp");
+    // 21 gradients and the loss.
+    assert_eq!(
+        counted,
+        BTreeMap::from([("all_reduce", 22)]),
+        "{explanation}"
+    );
+}

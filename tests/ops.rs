@@ -1,0 +1,48 @@
+//! Every operation of Burn's tensor API gives the same values and gradients on every mesh as on one device.
+//!
+//! Each case is written once, for any backend, and run on `Autodiff<Flex>` and on `Autodiff<Dist<Flex>>`: with random layouts of all its inputs on
+//! meshes of 1 to 8 ranks, and without on a mesh with data and model axes, where values wait for their use and batches are split.
+//!
+//! ```text
+//! BURN_DIST_TEST_SEEDS=20        random layouts per mesh (1 without it)
+//! BURN_DIST_TEST_CASE=matmul_3d  only that case
+//! BURN_DIST_TEST_MESH=tp=3       only that mesh
+//! BURN_DIST_TEST_SEED=7          only that seed
+//! BURN_DIST_TEST_EXPLAIN=1       prints the plans
+//! ```
+
+#[path = "ops/harness.rs"]
+mod harness;
+#[path = "ops/index.rs"]
+mod index;
+#[path = "ops/linalg.rs"]
+mod linalg;
+#[path = "ops/module.rs"]
+mod module;
+#[path = "ops/nn.rs"]
+mod nn;
+#[path = "ops/pointwise.rs"]
+mod pointwise;
+#[path = "ops/programs.rs"]
+mod programs;
+#[path = "ops/reduce.rs"]
+mod reduce;
+#[path = "ops/view.rs"]
+mod view;
+
+macro_rules! families {
+    ($($family:ident)*) => {
+        $(
+            #[test]
+            fn $family() {
+                harness::run($family::table(), $family::table());
+            }
+        )*
+    };
+}
+
+mod families {
+    use super::*;
+
+    families! { index linalg module nn pointwise reduce view }
+}

@@ -1,0 +1,417 @@
+//! Cases, their inputs, and the comparison.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
+use burn_dist::{DeviceMesh, Dist};
+
+/// One device: what every mesh must agree with.
+pub type One = Autodiff<Flex>;
+/// The same on a mesh.
+pub type Mesh = Autodiff<Dist<Flex>>;
+
+/// Meshes for random layouts: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `tp` models).
+pub const MESHES: [&str; 6] = [
+    "",
+    "dp=2",
+    "tp=3",
+    "fsdp=2,tp=2",
+    "tp=3,fsdp=2",
+    "dp=2,fsdp=2,tp=2",
+];
+/// The mesh without random layouts.
+const PLAIN: &str = "fsdp=2,tp=2";
+
+/// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.
+///
+/// A mesh sums the same terms in another order. With n terms of size up to m that moves the result by at most n m 2^-24 or so (Higham, Accuracy and
+/// Stability of Numerical Algorithms, section 4.2); the cases sum up to about 100 products of numbers up to 2, and the ops after that are no steeper
+/// than a few units: 100 * 2^-24 = 6e-6.
+const TOLERANCE: f64 = 1e-5;
+
+/// An operation in use, on backend `B`.
+pub struct Case<B: AutodiffBackend> {
+    pub name: &'static str,
+    pub run: fn(&mut Case1<B>),
+}
+
+/// Declares the cases of a family and their table.
+macro_rules! cases {
+    ($(fn $name:ident($c:ident) $body:block)*) => {
+        pub fn table<B: burn::tensor::backend::AutodiffBackend>() -> Vec<crate::harness::Case<B>> {
+            vec![$(crate::harness::Case { name: stringify!($name), run: $name::<B> }),*]
+        }
+        $(
+            fn $name<B: burn::tensor::backend::AutodiffBackend>($c: &mut crate::harness::Case1<B>) $body
+        )*
+    };
+}
+pub(crate) use cases;
+
+/// A result that has not been read yet.
+type Pending = (String, Box<dyn FnOnce() -> TensorData>);
+type GradientOf<B> = Box<dyn Fn(&<B as AutodiffBackend>::Gradients) -> Option<TensorData>>;
+
+/// One run of a case: makes its inputs and takes its results.
+pub struct Case1<B: AutodiffBackend> {
+    pub device: B::Device,
+    salt: usize,
+    exact: bool,
+    tolerance: f64,
+    leaves: Vec<GradientOf<B>>,
+    loss: Option<Tensor<B, 1>>,
+    pending: Vec<Pending>,
+}
+
+/// What a run gives.
+pub struct Outcome {
+    exact: bool,
+    tolerance: f64,
+    results: Vec<(String, TensorData)>,
+}
+
+/// Numbers k / 64 between -2 and 2, distinct in tensors of up to 257 elements, unlike each other for different `salt`s.
+///
+/// Sums and differences of them with small integers are exact in f32: random partial layouts split them into such terms, so that even then moving data
+/// around must not change a bit.
+fn numbers(count: usize, salt: usize) -> Vec<f32> {
+    (0..count)
+        .map(|i| ((i * 37 + salt * 101) % 257) as f32 / 64.0 - 2.0)
+        .collect()
+}
+
+impl<B: AutodiffBackend> Case1<B> {
+    pub fn new(device: B::Device) -> Self {
+        Self {
+            device,
+            salt: 0,
+            exact: false,
+            tolerance: TOLERANCE,
+            leaves: Vec::new(),
+            loss: None,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Demands that values and gradients are equal to the bit: for operations that move data and do not compute.
+    pub fn exact(&mut self) {
+        self.exact = true;
+    }
+
+    fn leaf<const D: usize>(&mut self, values: Vec<f32>, shape: [usize; D]) -> Tensor<B, D> {
+        let tensor =
+            Tensor::<B, D>::from_data(TensorData::new(values, shape), &self.device).require_grad();
+        let copy = tensor.clone();
+        self.leaves.push(Box::new(move |gradients| {
+            copy.grad(gradients).map(|g| g.into_data())
+        }));
+        tensor
+    }
+
+    /// An input between -2 and 2, with a gradient.
+    pub fn float<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
+        self.salt += 1;
+        let values = numbers(shape.iter().product(), self.salt);
+        self.leaf(values, shape)
+    }
+
+    /// Allows floats to differ by more than [`TOLERANCE`]; say why beside the call.
+    pub fn tolerance(&mut self, tolerance: f64) {
+        self.tolerance = tolerance;
+    }
+
+    /// An input between `low` and `high`, with a gradient.
+    pub fn between<const D: usize>(
+        &mut self,
+        low: f32,
+        high: f32,
+        shape: [usize; D],
+    ) -> Tensor<B, D> {
+        if (low, high) == (-2.0, 2.0) {
+            return self.float(shape);
+        }
+        self.salt += 1;
+        let values = numbers(shape.iter().product(), self.salt)
+            .into_iter()
+            .map(|x| low + (x + 2.0) / 4.0156 * (high - low))
+            .collect();
+        self.leaf(values, shape)
+    }
+
+    /// An input without a gradient.
+    pub fn constant<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
+        self.salt += 1;
+        let values = numbers(shape.iter().product(), self.salt);
+        Tensor::from_data(TensorData::new(values, shape), &self.device)
+    }
+
+    /// Ints from `low` up to and without `high`.
+    pub fn int<const D: usize>(
+        &mut self,
+        low: i32,
+        high: i32,
+        shape: [usize; D],
+    ) -> Tensor<B, D, Int> {
+        self.salt += 1;
+        let span = (high - low) as usize;
+        let values: Vec<i32> = (0..shape.iter().product())
+            .map(|i| low + ((i * 37 + self.salt * 101) % 257 % span) as i32)
+            .collect();
+        Tensor::from_data(TensorData::new(values, shape), &self.device)
+    }
+
+    /// Bools.
+    pub fn bool<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D, Bool> {
+        self.salt += 1;
+        let values: Vec<bool> = (0..shape.iter().product())
+            .map(|i| (i * 37 + self.salt * 101) % 257 % 5 < 2)
+            .collect();
+        Tensor::from_data(TensorData::new(values, shape), &self.device)
+    }
+
+    /// Takes a result: its value is compared, and it takes part in the loss with weights of its own.
+    pub fn out<const D: usize>(&mut self, tensor: Tensor<B, D>) {
+        assert_eq!(tensor.dtype(), DType::F32, "the loss is a sum in f32");
+        self.salt += 1;
+        let weights = numbers(tensor.shape().num_elements(), self.salt);
+        let weights =
+            Tensor::<B, D>::from_data(TensorData::new(weights, tensor.shape()), &self.device);
+        let term = (tensor.clone() * weights).sum();
+        self.loss = Some(match self.loss.take() {
+            Some(loss) => loss + term,
+            None => term,
+        });
+        self.push(move || tensor.into_data());
+    }
+
+    /// Takes a float result that has no gradient.
+    pub fn value<const D: usize>(&mut self, tensor: Tensor<B, D>) {
+        self.push(move || tensor.into_data());
+    }
+
+    /// Takes an int result.
+    pub fn out_int<const D: usize>(&mut self, tensor: Tensor<B, D, Int>) {
+        self.push(move || tensor.into_data());
+    }
+
+    /// Takes a bool result.
+    pub fn out_bool<const D: usize>(&mut self, tensor: Tensor<B, D, Bool>) {
+        self.push(move || tensor.into_data());
+    }
+
+    /// Results are read at the end: forward, backward and all of the case in one window, unless the mesh closes windows earlier.
+    fn push(&mut self, read: impl FnOnce() -> TensorData + 'static) {
+        self.pending
+            .push((format!("result {}", self.pending.len()), Box::new(read)));
+    }
+
+    fn finish(mut self) -> Outcome {
+        let gradients = self.loss.take().map(|loss| loss.backward());
+        let mut results: Vec<(String, TensorData)> = self
+            .pending
+            .into_iter()
+            .map(|(name, read)| (name, read()))
+            .collect();
+        for (index, leaf) in self.leaves.iter().enumerate() {
+            if let Some(gradient) = gradients.as_ref().and_then(leaf) {
+                results.push((format!("gradient of input {index}"), gradient));
+            }
+        }
+        Outcome {
+            exact: self.exact,
+            tolerance: self.tolerance,
+            results,
+        }
+    }
+}
+
+/// Runs a case and returns what it gave, or the panic's message.
+fn outcome<B: AutodiffBackend>(
+    device: &B::Device,
+    run: impl FnOnce(&mut Case1<B>),
+) -> Result<Outcome, String> {
+    catch_unwind(AssertUnwindSafe(|| {
+        let mut case = Case1::<B>::new(device.clone());
+        run(&mut case);
+        case.finish()
+    }))
+    .map_err(|panic| {
+        panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+            .unwrap_or_else(|| "panicked".to_string())
+    })
+}
+
+/// Returns where two outcomes differ.
+fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
+    if found.results.len() != expected.results.len() {
+        let names = |outcome: &Outcome| -> Vec<String> {
+            outcome
+                .results
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        return Some(format!(
+            "gave {:?} instead of {:?}",
+            names(found),
+            names(expected)
+        ));
+    }
+    found
+        .results
+        .iter()
+        .zip(&expected.results)
+        .find_map(|((name, a), (_, b))| {
+            let detail = different(a, b, expected)?;
+            Some(format!(
+                "{name}: {detail}\n  found    {}\n  expected {}",
+                brief(a),
+                brief(b)
+            ))
+        })
+}
+
+/// Dtypes are not compared: burn-router converts what it reads to the backend's default elements, and some of Flex's kernels that make or move ints choose
+/// a dtype of their own (`argmax` of ints gives i64, `select` of bools gives u8).
+fn different(a: &TensorData, b: &TensorData, expected: &Outcome) -> Option<String> {
+    if a.shape != b.shape {
+        return Some(format!("{:?} instead of {:?}", a.shape, b.shape));
+    }
+    let exact = expected.exact || !b.dtype.is_float();
+    let tolerance = expected.tolerance;
+    a.iter::<f64>()
+        .zip(b.iter::<f64>())
+        .enumerate()
+        .find_map(|(index, (x, y))| {
+            let equal = x == y
+                || (x.is_nan() && y.is_nan())
+                || (!exact && (x - y).abs() <= tolerance * y.abs().max(1.0));
+            (!equal).then(|| format!("element {index} is {x} instead of {y}"))
+        })
+}
+
+fn brief(data: &TensorData) -> String {
+    let values: Vec<f64> = data.iter::<f64>().take(24).collect();
+    let more = if data.num_elements() > 24 { ".." } else { "" };
+    format!("{:?} {values:?}{more}", data.shape)
+}
+
+/// A way to run a case.
+pub struct Way {
+    pub mesh: String,
+    /// Seed of random layouts.
+    pub seed: Option<u64>,
+}
+
+impl Way {
+    pub fn mesh(&self) -> DeviceMesh {
+        let builder = DeviceMesh::builder()
+            .axes(&self.mesh.parse().expect("a mesh"))
+            // Small tensors take the ways of large ones.
+            .scatter_bytes_min(0);
+        match self.seed {
+            // Every other seed cuts the program into short windows, anywhere.
+            Some(seed) if seed % 2 == 1 => builder.fuzz_layouts(seed).window_ops_max(5),
+            Some(seed) => builder.fuzz_layouts(seed),
+            None => builder,
+        }
+        .build()
+        .expect("a mesh")
+    }
+}
+
+/// Returns the number of random layouts per mesh.
+pub fn num_seeds() -> u64 {
+    std::env::var("BURN_DIST_TEST_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"))
+}
+
+fn ways(name: &str) -> Vec<Way> {
+    let only_mesh = std::env::var("BURN_DIST_TEST_MESH").ok();
+    let only_seed = std::env::var("BURN_DIST_TEST_SEED").ok();
+    // Each case has seeds of its own, so that over all cases many layouts are met.
+    let first: u64 = name
+        .bytes()
+        .fold(0, |sum, byte| sum * 31 % 9973 + u64::from(byte));
+    let mut ways = Vec::new();
+    for mesh in MESHES {
+        for seed in first..first + num_seeds() {
+            ways.push((mesh, Some(seed)));
+        }
+    }
+    ways.push((PLAIN, None));
+    if let Some(seed) = &only_seed {
+        let seed = seed.parse::<u64>().ok();
+        ways = MESHES.iter().map(|mesh| (*mesh, seed)).collect();
+    }
+    ways.into_iter()
+        .filter(|(mesh, _)| only_mesh.as_deref().is_none_or(|only| only == *mesh))
+        .map(|(mesh, seed)| Way {
+            mesh: mesh.to_string(),
+            seed,
+        })
+        .collect()
+}
+
+/// Runs `on_mesh` as `way` says and returns how it differs from `expected`.
+pub fn compare(
+    way: &Way,
+    expected: &Result<Outcome, String>,
+    on_mesh: impl FnOnce(&mut Case1<Mesh>),
+) -> Option<String> {
+    let mesh = way.mesh();
+    let device = mesh.device();
+    let found = match std::env::var_os("BURN_DIST_TEST_EXPLAIN") {
+        Some(_) => {
+            let (found, explanation) =
+                burn_dist::explain::<Mesh, _>(&device, || outcome::<Mesh>(&device, on_mesh));
+            println!("{explanation}");
+            found
+        }
+        None => outcome::<Mesh>(&device, on_mesh),
+    };
+    match (&found, expected) {
+        (Ok(found), Ok(expected)) => difference(found, expected),
+        (Err(message), Ok(_)) => Some(format!("failed: {message}")),
+        (_, Err(message)) => Some(format!("one device fails: {message}")),
+    }
+}
+
+/// Runs a program on one device.
+pub fn reference(run: impl FnOnce(&mut Case1<One>)) -> Result<Outcome, String> {
+    outcome::<One>(&Default::default(), run)
+}
+
+/// Runs all cases of a family in all ways and reports every difference, with the command that repeats it.
+pub fn run(one: Vec<Case<One>>, meshes: Vec<Case<Mesh>>) {
+    let only = std::env::var("BURN_DIST_TEST_CASE").ok();
+    let mut failures = Vec::new();
+    let mut runs = 0;
+    for (one, on_mesh) in one.iter().zip(&meshes) {
+        if only.as_deref().is_some_and(|only| only != one.name) {
+            continue;
+        }
+        let expected = reference(one.run);
+        for way in ways(one.name) {
+            runs += 1;
+            if let Some(difference) = compare(&way, &expected, on_mesh.run) {
+                let seed = way.seed.map_or("none".to_string(), |seed| seed.to_string());
+                failures.push(format!(
+                    "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} BURN_DIST_TEST_MESH={} BURN_DIST_TEST_SEED={seed} \
+                     cargo test -p burn-dist --test ops families",
+                    one.name, way.mesh, one.name, way.mesh,
+                ));
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {runs} runs differ from one device:\n\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
+}
