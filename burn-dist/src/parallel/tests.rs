@@ -6,7 +6,6 @@ use crate::mesh::MeshShape;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{EmptyRecord, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::nn::{Linear, LinearConfig, LinearLayout};
-
 use burn::tensor::backend::{Backend, BackendTypes};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorMetadata};
