@@ -488,8 +488,7 @@ cannot read the layout, column 2: this dim is of size 4, but the shape says 5
     let part = |shape: [usize; 2]| Tensor::<Flex, 2>::zeros(shape, &Default::default());
     let error = |parts: Vec<Tensor<Flex, 2>>| -> String {
         Tensor::<B, 2>::from_local(parts, &[5, 6], "[{fsdp}, {tp}]", &device)
-            .err()
-            .expect("the parts do not fit")
+            .expect_err("the parts do not fit")
             .to_string()
     };
     insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"mesh fsdp=2,tp=2 has 4 ranks, but 2 parts were given: give one per rank, in rank order");

@@ -103,7 +103,7 @@ cases! {
     fn slice(c) {
         c.exact();
         let x = c.float([5, 7]);
-        c.out(x.clone().slice([1..4]));
+        c.out(x.clone().slice(1..4));
         c.out(x.clone().slice([0..5, 2..3]));
         c.out(x.clone().slice([4..5, 0..7]));
         c.out(x.clone().slice(s![-3..-1, ..]));
@@ -264,7 +264,7 @@ cases! {
     fn chains(c) {
         c.exact();
         let x = c.float([2, 3, 4]);
-        let y = x.clone().permute([1, 2, 0]).reshape([12, 2]).slice([3..11]).transpose();
+        let y = x.clone().permute([1, 2, 0]).reshape([12, 2]).slice(3..11).transpose();
         c.out(y.clone());
         c.out(Tensor::cat(vec![y.clone(), y.flip([1])], 0).reshape([4, 4, 2]));
         c.out(x.flip([2]).swap_dims(0, 2).reshape([4, 6]).narrow(1, 1, 4));
