@@ -76,7 +76,7 @@ fn line<'a>(text: &'a str, start: &str) -> &'a str {
 fn the_default_mesh_is_one_rank() {
     let (text, success) = in_environment(&[]);
     assert!(success, "{text}");
-    assert_eq!(line(&text, "axes"), "axes: \"\"");
+    assert_eq!(line(&text, "axes"), "axes: \"1\"");
     assert_eq!(line(&text, "sum"), "sum: 10");
 }
 
@@ -465,7 +465,7 @@ cannot read the layout, column 9: axis `tp` is used twice
           ^
 ");
     insta::assert_snapshot!(error("[{tp}]"), @r"
-cannot read the layout, column 6: there are 1 dims here, but the shape [5, 6] has 2
+cannot read the layout, column 6: the shape [5, 6] has 2 dims, but there are 1 here
   [{tp}]
        ^
 ");

@@ -238,7 +238,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 /// use burn::backend::{Autodiff, Flex};
 /// use burn::tensor::Tensor;
 /// use burn_dist::mesh::Rank;
-/// use burn_dist::{DTensor, DeviceMesh, Dist};
+/// use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts};
 ///
 /// let mesh = DeviceMesh::builder().axis("tp", 2).build()?;
 /// let x = Tensor::<Autodiff<Dist<Flex>>, 2>::ones([3, 4], &mesh.device());
@@ -308,7 +308,7 @@ pub trait LocalParts: Sized {
 /// let batch = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
 /// let (sum, explanation) = burn_dist::explain::<Dist<Flex>, _>(&device, || batch.exp().sum().into_scalar());
 /// assert!(sum > 80.0);
-/// assert_eq!(explanation.totals["all_reduce"].count, 1);
+/// assert!(explanation.to_string().starts_with("mesh fsdp=2"));
 /// # Ok::<(), burn_dist::mesh::MeshError>(())
 /// ```
 pub fn explain<B: MeshBackend, T>(

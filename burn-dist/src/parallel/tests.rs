@@ -7,8 +7,8 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{EmptyRecord, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::nn::{Linear, LinearConfig, LinearLayout};
 
-use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
-use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+use burn::tensor::backend::{Backend, BackendTypes};
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorMetadata};
 use burn_dist::Parallelize;
 use std::cell::RefCell;
@@ -45,21 +45,6 @@ impl Annotate for Plain {
 
     fn mesh_shape(_device: &Self::Device) -> Option<MeshShape> {
         MESH.with_borrow(Clone::clone)
-    }
-}
-
-impl Annotate for Tracked {
-    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
-        assert!(
-            !Self::float_is_require_grad(&tensor),
-            "pinning is no step of the model's maths"
-        );
-        let pinned = Plain::annotate(Self::inner(tensor), spec);
-        Self::from_inner(pinned)
-    }
-
-    fn mesh_shape(device: &Self::Device) -> Option<MeshShape> {
-        Plain::mesh_shape(device)
     }
 }
 

@@ -172,6 +172,12 @@ impl DeviceMesh {
     }
 }
 
+impl AsRef<MeshShape> for DeviceMesh {
+    fn as_ref(&self) -> &MeshShape {
+        self.shape()
+    }
+}
+
 impl std::fmt::Display for DeviceMesh {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.inner.shape.fmt(f)

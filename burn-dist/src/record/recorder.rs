@@ -292,6 +292,9 @@ impl<B: BackendIr> Recorder<B> {
         tensor.status = TensorStatus::ReadOnly;
         // A read places data that no operation has used; what it would answer is not needed.
         let _ = self.flush(vec![tensor.clone()]);
+        if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
+            return Err(fault);
+        }
         match (&self.ended, self.live.get(&tensor.id)) {
             (Some(fault), _) => Err(fault.clone()),
             (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),

@@ -249,6 +249,11 @@ impl<B: BackendIr> Runtime<B> {
         StatsTicket { answers, asked }
     }
 
+    /// Returns what has stopped the ranks, if anything has.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault.get()
+    }
+
     /// Stops every rank with `fault`.
     pub fn poison(&self, fault: Fault) {
         let fault = self.fault.set(fault);

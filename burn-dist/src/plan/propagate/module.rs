@@ -91,7 +91,7 @@ impl Propagator<'_> {
             return Ok(());
         };
         let (value, shape, _) = &tensors.outputs[0];
-        if text.ndim() != shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
+        if text.ndim() > shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
             self.unflattened.insert(*value, tag.clone());
             return Ok(());
         }

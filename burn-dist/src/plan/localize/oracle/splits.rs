@@ -45,7 +45,7 @@ fn options(size: usize, kind: FactorKind, mesh: &MeshShape) -> Vec<DimLayout> {
     let mut options: Vec<Vec<Factor>> = vec![vec![split(size, &[])]];
     options.extend(some.iter().map(|axes| vec![split(size, axes)]));
     if kind != FactorKind::Index {
-        for major in (2..size).filter(|major| size % major == 0) {
+        for major in (2..size).filter(|major| size.is_multiple_of(*major)) {
             let minor = size / major;
             for axes in &some {
                 options.push(vec![split(major, axes), split(minor, &[])]);
