@@ -16,3 +16,8 @@ pub mod run;
 pub use parallel::private as __private;
 pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
+
+/// The programs of the README, as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
