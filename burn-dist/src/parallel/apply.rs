@@ -126,7 +126,7 @@ fn install<B: Annotate, const D: usize>(
         let (id, tensor, mapper) = param.consume();
         let tensor = pin(tensor, &spec);
         return Param::from_mapped_value(id, tensor, mapper.clone())
-            .load_mapper(move |loaded| pin(mapper.on_load(loaded), &spec));
+            .load_mapper(move |loaded| pin(mapper.on_load(untracked(loaded)), &spec));
     }
     // A lazy parameter hands out its mappers only by loading; a clone of it is a recipe and holds no value.
     let recipe = param.clone();
@@ -135,13 +135,15 @@ fn install<B: Annotate, const D: usize>(
     param
         .init_mapper(move |tensor| pin(tensor, &at_init))
         .load_mapper(move |loaded| {
-            // Untracked, since what a mapper makes of a tracked tensor could not become a leaf again.
-            let loaded = loaded.set_require_grad(false);
-            pin(
-                recipe.clone().transform_for_load(loaded, id).into_value(),
-                &spec,
-            )
+            let recipe = recipe.clone();
+            let loaded = recipe.transform_for_load(untracked(loaded), id);
+            pin(loaded.into_value(), &spec)
         })
+}
+
+/// What a mapper makes of a tracked tensor could not become a leaf again. Burn tracks the loaded parameter afterwards.
+fn untracked<B: Annotate, const D: usize>(loaded: Tensor<B, D>) -> Tensor<B, D> {
+    loaded.set_require_grad(false)
 }
 
 /// Returns the tensor with its layout pinned, tracked by autodiff as before.

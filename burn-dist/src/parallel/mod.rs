@@ -30,7 +30,6 @@ mod tests;
 mod walk;
 
 use crate::mesh::MeshShape;
-use crate::record::DeviceMesh;
 
 pub use annotate::Annotate;
 pub use apply::ParallelizeWith;
@@ -46,12 +45,6 @@ pub use spec::{LayoutText, ParamRole, ParamSpec, Style};
 impl AsRef<MeshShape> for MeshShape {
     fn as_ref(&self) -> &MeshShape {
         self
-    }
-}
-
-impl AsRef<MeshShape> for DeviceMesh {
-    fn as_ref(&self) -> &MeshShape {
-        self.shape()
     }
 }
 
