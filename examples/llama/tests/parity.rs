@@ -1,0 +1,112 @@
+//! The promise of the whole program: a mesh trains as one device does.
+//!
+//! Llama S for 20 steps of AdamW, with shorter sequences than its default so that an unoptimised build takes seconds.
+
+use burn::backend::Autodiff;
+use burn::backend::flex::Flex;
+use burn::module::Module;
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::ElementConversion;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_dist::{DeviceMesh, Dist, Parallelize};
+use llama::data::batch::{BatchSource, RandomTokens};
+use llama::data::rng::Rng;
+use llama::model::{Llama, Size};
+use llama::train;
+
+type Plain = Autodiff<Flex>;
+type Meshed = Autodiff<Dist<Flex>>;
+
+const STEPS: usize = 20;
+const BATCH: usize = 4;
+const SEQ: usize = 16;
+
+fn recorder() -> BinBytesRecorder<FullPrecisionSettings> {
+    BinBytesRecorder::default()
+}
+
+/// The weights that every run starts from.
+fn initial() -> Vec<u8> {
+    let device = Default::default();
+    Plain::seed(&device, 7);
+    let model = Size::S.config().init::<Plain>(&device);
+    recorder()
+        .record(model.into_record(), ())
+        .expect("records in memory")
+}
+
+/// Losses of a run, and the weights after it.
+fn run<B: AutodiffBackend>(
+    initial: &[u8],
+    device: &B::Device,
+    place: impl FnOnce(Llama<B>) -> Llama<B>,
+) -> (Vec<f32>, Vec<u8>) {
+    let config = Size::S.config();
+    let record = recorder()
+        .load(initial.to_vec(), device)
+        .expect("the weights of the same model");
+    let mut model = place(config.init::<B>(device)).load_record(record);
+    let mut optim = train::optimizer();
+    let mut source = RandomTokens {
+        batch: BATCH,
+        seq: SEQ,
+        vocab: config.vocab,
+        rng: Rng::new(3, 0),
+    };
+    let mut losses = Vec::new();
+    for _ in 0..STEPS {
+        let batch = source.next_batch();
+        let (next, loss) = train::step(model, &mut optim, &batch, 1e-3, device);
+        model = next;
+        losses.push(loss.into_scalar().elem());
+    }
+    let weights = recorder().record(model.into_record(), ());
+    (losses, weights.expect("records in memory"))
+}
+
+fn on_mesh(initial: &[u8], text: &str) -> (Vec<f32>, Vec<u8>) {
+    let mesh = DeviceMesh::parse(text).expect("a mesh");
+    run::<Meshed>(initial, &mesh.device(), |model| {
+        model.parallelize(&mesh).expect("the model fits")
+    })
+}
+
+#[test]
+fn every_mesh_has_the_losses_of_one_device() {
+    let initial = initial();
+    let (expected, _) = run::<Plain>(&initial, &Default::default(), |model| model);
+    assert!(
+        expected[STEPS - 1] < expected[0] && expected[0] > 7.0,
+        "it learns something: {expected:?}"
+    );
+    for text in ["", "fsdp=2", "tp=2", "tp=4", "fsdp=2,tp=2", "dp=2"] {
+        let (losses, _) = on_mesh(&initial, text);
+        for (step, (found, expected)) in losses.iter().zip(&expected).enumerate() {
+            let error = ((found - expected) / expected).abs();
+            assert!(
+                error <= 1e-4,
+                "mesh `{text}`, step {step}: {found} is {error:e} off {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn sharded_and_replicated_data_parallelism_are_bitwise_alike() {
+    let initial = initial();
+    for ranks in [2, 4] {
+        let sharded = on_mesh(&initial, &format!("fsdp={ranks}"));
+        let replicated = on_mesh(&initial, &format!("dp={ranks}"));
+        assert_eq!(sharded.0, replicated.0, "losses on {ranks} ranks");
+        assert!(sharded.1 == replicated.1, "weights on {ranks} ranks differ");
+    }
+}
+
+#[test]
+fn a_run_repeats_bitwise() {
+    let initial = initial();
+    let first = on_mesh(&initial, "fsdp=2,tp=2");
+    let second = on_mesh(&initial, "fsdp=2,tp=2");
+    assert_eq!(first.0, second.0);
+    assert!(first.1 == second.1, "weights differ between runs");
+}
