@@ -378,3 +378,36 @@ fn data_parallelism_only_reduces_gradients() {
         "{explanation}"
     );
 }
+
+#[test]
+fn parameters_and_optimizer_state_are_a_share_of_the_whole() {
+    /// A table of which a step reads few rows: gathering those is cheaper than reducing its gradient.
+    #[derive(Module, Debug)]
+    struct Table<B: Backend> {
+        embedding: Embedding<B>,
+        output: Linear<B>,
+    }
+    let (vocab, ranks) = (1024, 4);
+    let mesh = mesh("fsdp=4");
+    let device = mesh.device();
+    let table = Table::<B> {
+        embedding: EmbeddingConfig::new(vocab, DIM).init(&device),
+        output: LinearConfig::new(DIM, DIM).with_bias(false).init(&device),
+    };
+    let mut table = table
+        .parallelize_with(&mesh, &Plan::new())
+        .expect("nothing to place");
+    let mut optimizer = AdamWConfig::new().init();
+    for step in 0..2 {
+        let tokens: Vec<i32> = (0..8).map(|i| (i * 31 + step) % vocab as i32).collect();
+        let tokens = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), &device).reshape([8, 1]);
+        let out = table.output.forward(table.embedding.forward(tokens));
+        let gradients = GradientsParams::from_grads(out.powi_scalar(2).sum().backward(), &table);
+        table = optimizer.step(1e-2, table, gradients);
+    }
+    let whole = 3 * size_of::<f32>() * table.num_params();
+    for rank in <B as MeshBackend>::report(&device).ranks {
+        let share = rank.at_rest_bytes as f64 * ranks as f64 / whole as f64;
+        assert!((share - 1.0).abs() < 0.01, "rank {}: {share}", rank.rank);
+    }
+}

@@ -57,6 +57,8 @@ pub(super) struct Propagator<'a> {
     votes: HashMap<Vec<usize>, Votes>,
     /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
     mirrors: HashMap<(Vec<usize>, usize), Layout>,
+    /// Where those of them that are at rest are kept.
+    resting: HashMap<(Vec<usize>, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
@@ -126,6 +128,7 @@ impl<'a> Propagator<'a> {
             loaded: vec![Slot::MAX; window.dies.len()],
             votes: HashMap::new(),
             mirrors: HashMap::new(),
+            resting: HashMap::new(),
             unflattened: HashMap::new(),
             costs: HashMap::new(),
             path: None,
@@ -242,8 +245,14 @@ impl<'a> Propagator<'a> {
         let choice = self.choose(rule, tensors, &hints);
         if let Some((Indexing::Read, dim)) = indexed_dim(op) {
             let layout = self.needed(rule, 0, &choice.assignment);
-            self.mirrors
-                .insert((tensors.inputs[0].1.clone(), dim), layout);
+            let key = (tensors.inputs[0].1.clone(), dim);
+            if let Some(version) = self.value(tensors.inputs[0].0).versions.first()
+                && !version.layout.at_rest.is_empty()
+            {
+                let rest = version.layout.as_ref().clone();
+                self.resting.insert(key.clone(), rest);
+            }
+            self.mirrors.insert(key, layout);
         }
         let resting = rule.elementwise && self.rests(rule, tensors, &choice.assignment);
         let mut slots = Vec::with_capacity(tensors.inputs.len());
@@ -289,6 +298,27 @@ impl<'a> Propagator<'a> {
         if matches!(kind, "linear" | "embedding" | "select") {
             self.constrain_output(kind, tensors)?;
         }
+        if let Some((Indexing::Write, dim)) = indexed_dim(op) {
+            self.rest_gradient(dim, tensors)?;
+        }
+        Ok(())
+    }
+
+    /// The gradient of a read by index that every rank made whole (gathering the few rows was cheaper than reducing a large table) rests where the table
+    /// does: a local slice.
+    fn rest_gradient(&mut self, dim: usize, tensors: &Tensors) -> Result<(), PlanError> {
+        let (out, shape, _) = &tensors.outputs[0];
+        let Some(rest) = self.resting.get(&(shape.clone(), dim)).cloned() else {
+            return Ok(());
+        };
+        let made = &self.value(*out).versions[0].layout;
+        if made.as_ref() != &rest.gathered() {
+            return Ok(());
+        }
+        self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
+        self.values[*out as usize]
+            .versions
+            .retain(|version| version.layout.as_ref() == &rest);
         Ok(())
     }
 
