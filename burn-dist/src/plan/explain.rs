@@ -13,6 +13,8 @@ use super::task::{CollectiveRecord, Plan};
 pub struct CollectiveTotal {
     /// Number of calls.
     pub count: u64,
+    /// Number of times calls are started, those that start together counted once.
+    pub launches: u64,
     /// Bytes the busiest rank receives.
     pub bytes: u64,
 }
@@ -67,8 +69,13 @@ impl Explanation {
     /// Adds a plan.
     pub fn add(&mut self, plan: &Plan) {
         self.windows += 1;
+        let mut launched = None;
         for record in &plan.collectives {
             self.add_collective(record);
+            if record.launch.is_none() || record.launch != launched {
+                self.totals.entry(record.kind.name()).or_default().launches += 1;
+            }
+            launched = record.launch;
         }
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
@@ -179,8 +186,9 @@ impl std::fmt::Display for Explanation {
         for (kind, total) in &self.totals {
             writeln!(
                 f,
-                "{kind}: {} call(s), {} received by the busiest rank",
+                "{kind}: {} call(s) in {} launch(es), {} received by the busiest rank",
                 total.count,
+                total.launches,
                 human_bytes(total.bytes)
             )?;
         }

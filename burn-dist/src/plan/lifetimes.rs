@@ -33,6 +33,11 @@ pub(super) fn uses(task: &Task) -> (Vec<Slot>, Vec<Slot>) {
             (uses.inputs, uses.outputs)
         }
         Task::Collective(task) => (vec![task.from], vec![task.to]),
+        Task::Launch { tasks, .. } => (
+            tasks.iter().map(|task| task.from).collect(),
+            tasks.iter().map(|task| task.to).collect(),
+        ),
+        Task::Finish { to, .. } => (to.clone(), vec![]),
         Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
             (vec![*slot], vec![])
         }
@@ -86,6 +91,15 @@ pub(super) fn lifetimes(plan: &mut RankPlan) {
                 }
             }
             Task::Collective(task) => task.take = !last.is_empty(),
+            Task::Launch { tasks, .. } => {
+                for task in tasks {
+                    task.take = last.contains(&task.from);
+                    // Only the first of several that send the same slot, seen from the end, finds it there.
+                    last.retain(|slot| *slot != task.from);
+                }
+            }
+            // Outputs that nothing uses.
+            Task::Finish { .. } => reversed.extend(last.into_iter().map(Task::Free)),
             Task::Store { take, .. } | Task::Read { take, .. } => *take = !last.is_empty(),
             _ => {}
         }

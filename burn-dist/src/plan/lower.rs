@@ -12,12 +12,12 @@ use burn_std::BoolStore;
 
 use super::PlanOptions;
 use super::localize::{Local, localize};
-use super::propagate::{Common, LocalStep, Program, random_parts};
+use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
 use super::window::Window;
-use crate::layout::redistribute::{Step, StepKind};
+use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::{AxisIndex, MeshShape, Rank};
 
@@ -119,10 +119,10 @@ impl<'a> Lowering<'a> {
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
-            if let Common::Move { step, from, to, .. } = step
-                && step.kind == StepKind::Refactor
+            if let Common::Move(step) = step
+                && step.step.kind == StepKind::Refactor
             {
-                alias[*to as usize] = alias[*from as usize];
+                alias[step.to as usize] = alias[step.from as usize];
             }
         }
         let mut paths: Vec<Arc<str>> = program
@@ -130,9 +130,10 @@ impl<'a> Lowering<'a> {
             .iter()
             .filter_map(|step| match step {
                 Common::Local(step) => step.path.clone(),
-                Common::Move { path, .. } => path.clone(),
+                Common::Move(step) => step.path.clone(),
                 _ => None,
             })
+            .chain(program.launched().filter_map(|(_, step)| step.path.clone()))
             .collect();
         paths.sort();
         paths.dedup();
@@ -155,42 +156,43 @@ impl<'a> Lowering<'a> {
 
     /// Describes the collectives of the program, in order.
     pub fn records(&self) -> Vec<CollectiveRecord> {
-        let mut records = Vec::new();
-        for common in &self.program.steps {
-            let Common::Move {
-                step,
-                to,
-                reason,
-                path,
-                ..
-            } = common
-            else {
-                continue;
-            };
-            let Some((kind, axes)) = collective(&step.kind) else {
-                continue;
-            };
-            let dtype = self.program.slots[*to as usize].dtype;
-            let bytes = (0..self.mesh.num_ranks().min(64))
-                .map(|rank| step.step_bytes(self.mesh, Rank(rank as u32), dtype.size()))
-                .max()
-                .unwrap_or(0);
-            let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
-            records.push(CollectiveRecord {
-                kind,
-                axes: names.join(","),
-                reason: reason.to_string(),
-                path: path.clone(),
-                shape: step.from.shape(),
-                dtype,
-                layouts: (
-                    step.from.display(self.mesh).to_string(),
-                    step.to.display(self.mesh).to_string(),
-                ),
-                bytes,
-            });
-        }
-        records
+        let steps = self.program.steps.iter();
+        steps
+            .flat_map(|common| match common {
+                Common::Move(step) => vec![self.record(step, None)],
+                Common::Launch { group, moves } => moves
+                    .iter()
+                    .map(|step| self.record(step, Some(*group)))
+                    .collect(),
+                _ => Vec::new(),
+            })
+            .flatten()
+            .collect()
+    }
+
+    fn record(&self, moved: &Move, launch: Option<u32>) -> Option<CollectiveRecord> {
+        let step = &moved.step;
+        let (kind, axes) = collective(&step.kind)?;
+        let dtype = self.program.slots[moved.to as usize].dtype;
+        let bytes = (0..self.mesh.num_ranks().min(64))
+            .map(|rank| step.step_bytes(self.mesh, Rank(rank as u32), dtype.size()))
+            .max()
+            .unwrap_or(0);
+        let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
+        Some(CollectiveRecord {
+            kind,
+            axes: names.join(","),
+            reason: moved.reason.to_string(),
+            path: moved.path.clone(),
+            shape: step.from.shape(),
+            dtype,
+            layouts: (
+                step.from.display(self.mesh).to_string(),
+                step.to.display(self.mesh).to_string(),
+            ),
+            bytes,
+            launch,
+        })
     }
 
     /// Returns the tasks of one rank, before lifetimes are known.
@@ -231,26 +233,32 @@ impl<'a> Lowering<'a> {
                     let path = self.path_index(&step.path);
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
-                Common::Move {
-                    step,
-                    from,
-                    to,
-                    path,
-                    ..
-                } => {
-                    let path = self.path_index(path);
-                    let dtype = self.program.slots[*to as usize].dtype;
-                    let from = self.alias[*from as usize];
-                    if collective(&step.kind).is_some() {
-                        let task = self.collective(rank, step, (from, *to), dtype, record, path);
-                        record += 1;
-                        tasks.push(Task::Collective(Box::new(task)));
-                    } else {
-                        ops.clear();
-                        self.local_move(rank, step, from, *to, dtype, &mut num_slots, &mut ops);
-                        tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
-                    }
+                Common::Move(step) if collective(&step.step.kind).is_some() => {
+                    let task = self.collective(rank, step, record);
+                    record += 1;
+                    tasks.push(Task::Collective(Box::new(task)));
                 }
+                Common::Move(step) => {
+                    ops.clear();
+                    self.local_move(rank, step, &mut num_slots, &mut ops);
+                    let path = self.path_index(&step.path);
+                    tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
+                }
+                Common::Launch { group, moves } => {
+                    let first = record;
+                    record += moves.len() as u32;
+                    tasks.push(Task::Launch {
+                        group: *group,
+                        tasks: (first..record)
+                            .zip(moves)
+                            .map(|(record, step)| self.collective(rank, step, record))
+                            .collect(),
+                    });
+                }
+                Common::Finish { group, to } => tasks.push(Task::Finish {
+                    group: *group,
+                    to: to.clone(),
+                }),
                 Common::Store { slot, value } => tasks.push(Task::Store {
                     slot: self.alias[*slot as usize],
                     value: *value,
@@ -332,16 +340,12 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn collective(
-        &self,
-        rank: Rank,
-        step: &Step,
-        (from, to): (Slot, Slot),
-        dtype: DType,
-        record: u32,
-        path: u32,
-    ) -> CollectiveTask {
+    fn collective(&self, rank: Rank, moved: &Move, record: u32) -> CollectiveTask {
         let mesh = self.mesh;
+        let (from, to) = (self.alias[moved.from as usize], moved.to);
+        let dtype = self.program.slots[to as usize].dtype;
+        let path = self.path_index(&moved.path);
+        let step = &moved.step;
         let view = View::new(&step.from, mesh, rank);
         let mut to_view = view.sizes.clone();
         let sizes_of = |axes: &[AxisIndex]| -> Vec<usize> {
@@ -441,18 +445,17 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // The parts of one step, each from another place.
     fn local_move(
         &self,
         rank: Rank,
-        step: &Step,
-        from: Slot,
-        to: Slot,
-        dtype: DType,
+        moved: &Move,
         num_slots: &mut u64,
         ops: &mut Vec<OperationIr>,
     ) {
         let mesh = self.mesh;
+        let (from, to) = (self.alias[moved.from as usize], moved.to);
+        let dtype = self.program.slots[to as usize].dtype;
+        let step = &moved.step;
         let from_id = TensorId::new(from.into());
         let to_id = TensorId::new(to.into());
         let from_shape = step.from.local_shape(mesh, rank);

@@ -99,6 +99,11 @@ pub(super) fn memory(program: &Program, plan: &RankPlan) -> MemoryPlan {
             Task::Collective(t) => {
                 bytes[t.to as usize] = elements(&t.to_shape) * t.dtype.size() as u64;
             }
+            Task::Launch { tasks, .. } => {
+                for t in tasks {
+                    bytes[t.to as usize] = elements(&t.to_shape) * t.dtype.size() as u64;
+                }
+            }
             Task::Op(op, _) => visit_ref(op, &mut Shapes { bytes: &mut bytes }),
             _ => {}
         }
@@ -167,6 +172,10 @@ fn released(task: &Task) -> Vec<u32> {
             last.0
         }
         Task::Collective(t) if t.take => vec![t.from],
+        Task::Launch { tasks, .. } => {
+            let taken = tasks.iter().filter(|t| t.take);
+            taken.map(|t| t.from).collect()
+        }
         Task::Read {
             slot, take: true, ..
         } => vec![*slot],

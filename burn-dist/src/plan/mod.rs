@@ -3,6 +3,7 @@
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
 //!   propagate   a layout for every value, redistributions inserted        propagate/
+//!   schedule    gathers and reductions of a unit together, ahead of use  schedule.rs, units.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   lifetimes   last uses                                                 lifetimes.rs
 //! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
@@ -18,37 +19,25 @@ mod lifetimes;
 pub mod localize;
 mod lower;
 pub mod memory;
+mod options;
 mod propagate;
 mod rename;
+mod schedule;
 pub mod task;
+mod units;
 pub mod window;
 
 use std::sync::Arc;
-
-use burn_std::BoolStore;
 
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 
 pub use custom::CustomOp;
 pub(crate) use lower::runs;
+pub use options::{PlanOptions, ShardStrategy, Sharding};
 use task::{Output, Plan, ReadPlan};
+pub use units::Reshard;
 use window::Window;
-
-/// What a plan depends on besides the window.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanOptions {
-    /// Whether values that come from nothing wait for their use.
-    pub defer: bool,
-    /// Seed of fuzz layouts, if on.
-    pub fuzz: Option<u64>,
-    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
-    pub scatter_bytes_min: usize,
-    /// The ranks to plan for.
-    pub ranks: Vec<Rank>,
-    /// How the inner backend stores bools.
-    pub bool_store: BoolStore,
-}
 
 /// A window that cannot be planned.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -88,7 +77,9 @@ pub enum PlanError {
 /// # Errors
 /// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let program = propagate::propagate(window, mesh, options)?;
+    let visits = units::Visits::new(window);
+    let mut program = propagate::propagate(window, mesh, options, &visits)?;
+    schedule::schedule(&mut program, &visits, mesh, &options.sharding);
     let lowering = lower::Lowering::new(window, &program, mesh, options);
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());

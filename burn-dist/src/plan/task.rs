@@ -39,6 +39,20 @@ pub enum Task {
     Op(OperationIr, u32),
     /// Runs a collective.
     Collective(Box<CollectiveTask>),
+    /// Starts collectives together, without waiting for them.
+    Launch {
+        /// Number of the launch in the plan.
+        group: u32,
+        /// The collectives.
+        tasks: Vec<CollectiveTask>,
+    },
+    /// Waits for all collectives of a launch; their outputs are there afterwards.
+    Finish {
+        /// Number of the launch.
+        group: u32,
+        /// Slots of the outputs.
+        to: Vec<Slot>,
+    },
     /// Keeps `slot` as value `value` beyond the window; `take` if no later task needs the slot.
     Store {
         /// From where.
@@ -231,6 +245,8 @@ pub struct CollectiveRecord {
     pub layouts: (String, String),
     /// Bytes the busiest rank receives.
     pub bytes: u64,
+    /// Number of the launch it is part of, if it is started together with others.
+    pub launch: Option<u32>,
 }
 
 /// A planned window.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
-use crate::mesh::{Axis, MeshError, MeshShape};
+use crate::mesh::{Axis, AxisRole, MeshError, MeshShape};
+use crate::plan::{Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -38,6 +39,12 @@ pub struct MeshOptions {
     pub timeout: Duration,
     /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
     pub scatter_bytes_min: usize,
+    /// What shard axes do with parameters, gradients and optimizer state, by name of the axis.
+    pub strategies: Vec<(String, ShardStrategy)>,
+    /// When gathered parameters are given up.
+    pub reshard: Reshard,
+    /// Units whose parameters are gathered ahead of their use.
+    pub prefetch: u32,
 }
 
 impl Default for MeshOptions {
@@ -49,6 +56,9 @@ impl Default for MeshOptions {
             window_ops_max: 16_384,
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
+            strategies: Vec::new(),
+            reshard: Reshard::default(),
+            prefetch: 1,
         }
     }
 }
@@ -250,15 +260,45 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP).
+    ///
+    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`.
+    pub fn strategy(mut self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
+        self.options.strategies.push((axis.into(), strategy));
+        self
+    }
+
+    /// Sets when gathered parameters are given up.
+    pub fn reshard(mut self, reshard: Reshard) -> Self {
+        self.options.reshard = reshard;
+        self
+    }
+
+    /// Sets how many units ahead of their use parameters are gathered: 1 by default, so at most two units are gathered at once; 0 gathers them when they
+    /// are needed.
+    pub fn prefetch(mut self, units: u32) -> Self {
+        self.options.prefetch = units;
+        self
+    }
+
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, a strategy for an axis that is not a shard axis, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
             None => MeshShape::new(self.axes)?,
         };
+        for (name, _) in &self.options.strategies {
+            let axis = shape.axis(name)?;
+            if shape.role(axis) != AxisRole::Shard {
+                return Err(MeshError::NotSharded {
+                    name: name.clone(),
+                    mesh: shape.to_string(),
+                });
+            }
+        }
         register(shape, self.devices, self.options)
     }
 }

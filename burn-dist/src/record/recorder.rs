@@ -17,7 +17,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{InputState, canonicalize};
-use crate::plan::{PlanError, PlanOptions, fuzz};
+use crate::plan::{PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
     SyncTicket,
@@ -97,6 +97,15 @@ impl<B: BackendIr> Recorder<B> {
             defer: options.fuzz_layouts.is_none(),
             fuzz: options.fuzz_layouts,
             scatter_bytes_min: options.scatter_bytes_min,
+            sharding: Sharding {
+                strategies: options
+                    .strategies
+                    .iter()
+                    .filter_map(|(name, strategy)| Some((mesh.axis(name).ok()?, *strategy)))
+                    .collect(),
+                reshard: options.reshard,
+                prefetch: options.prefetch,
+            },
             ranks: ranks.clone(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,

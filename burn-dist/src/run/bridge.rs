@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::Fault;
 use super::execute::{from_data, into_data};
-use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Strided};
+use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Pending, Strided};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
@@ -147,15 +147,33 @@ impl CollectiveError {
     }
 }
 
-/// Runs a collective and returns this rank's result.
-pub(super) fn collective<B: BackendIr>(
+/// A collective that has been started.
+pub(super) struct Started {
+    pending: Pending<Arc<Bytes>>,
+    /// Whether the backend shares its buffers.
+    shared: bool,
+}
+
+impl Started {
+    /// Waits for this rank's result.
+    pub fn wait<B: BackendIr>(
+        self,
+        task: &CollectiveTask,
+        device: &B::Device,
+    ) -> Result<B::Handle, CollectiveError> {
+        let bytes = self.pending.wait()?;
+        Ok(result::<B>(bytes, task, self.shared, device))
+    }
+}
+
+/// Starts a collective.
+pub(super) fn start<B: BackendIr>(
     task: &CollectiveTask,
     input: B::Handle,
     comm: &dyn Communicator,
     groups: &mut Groups,
-    device: &B::Device,
     label: Option<&Arc<str>>,
-) -> Result<B::Handle, CollectiveError> {
+) -> Result<Started, CollectiveError> {
     let elem = task.dtype.size();
     let group = groups.get(&task.group)?;
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
@@ -189,8 +207,8 @@ pub(super) fn collective<B: BackendIr>(
     if let Some(label) = label {
         call = call.labelled(label.clone());
     }
-    let bytes = comm.start(call)?.wait()?;
-    Ok(result::<B>(bytes, task, shared, device))
+    let pending = comm.start(call)?;
+    Ok(Started { pending, shared })
 }
 
 fn result<B: BackendIr>(

@@ -18,7 +18,7 @@ use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
-use crate::plan::task::{RankPlan, Slot, Task};
+use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, kind_name, visit_ref};
 
 /// One plan to run.
@@ -223,6 +223,8 @@ impl<B: BackendIr> Worker<B> {
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
         let mut loaded_bytes = 0;
+        // Collectives under way, with the number of their launch.
+        let mut launched: Vec<(u32, &CollectiveTask, bridge::Started)> = Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
             *at = index;
             match task {
@@ -272,23 +274,23 @@ impl<B: BackendIr> Worker<B> {
                     self.slots[task.slot as usize] = Some(from_data::<B>(data, &self.device));
                 }
                 Task::Collective(task) => {
-                    let from = &mut self.slots[task.from as usize];
-                    let input = match task.take {
-                        true => from.take(),
-                        false => from.clone(),
-                    };
-                    let input = input.ok_or(Fault::bug("a slot was read before it was written"))?;
-                    let path = run.plan.paths.get(task.path as usize);
-                    let output = bridge::collective::<B>(
-                        task,
-                        input,
-                        self.comm.as_ref(),
-                        &mut self.groups,
-                        &self.device,
-                        path,
-                    )
-                    .map_err(|error| error.into_fault(self.rank, task, path))?;
-                    self.slots[task.to as usize] = Some(output);
+                    let started = self.start(run, task)?;
+                    self.finish(run, task, started)?;
+                }
+                Task::Launch { group, tasks } => {
+                    for task in tasks {
+                        let started = self.start(run, task)?;
+                        launched.push((*group, task, started));
+                    }
+                }
+                Task::Finish { group, .. } => {
+                    let rest = launched.iter().position(|(g, ..)| g == group);
+                    while let Some(index) = rest
+                        && launched.get(index).is_some_and(|(g, ..)| g == group)
+                    {
+                        let (_, task, started) = launched.remove(index);
+                        self.finish(run, task, started)?;
+                    }
                 }
                 Task::Store {
                     slot,
@@ -336,6 +338,27 @@ impl<B: BackendIr> Worker<B> {
         Ok(())
     }
 
+    fn start(&mut self, run: &Run, task: &CollectiveTask) -> Result<bridge::Started, Fault> {
+        let input = self.handle(task.from, task.take)?;
+        let path = run.plan.paths.get(task.path as usize);
+        bridge::start::<B>(task, input, self.comm.as_ref(), &mut self.groups, path)
+            .map_err(|error| error.into_fault(self.rank, task, path))
+    }
+
+    fn finish(
+        &mut self,
+        run: &Run,
+        task: &CollectiveTask,
+        started: bridge::Started,
+    ) -> Result<(), Fault> {
+        let output = started.wait::<B>(task, &self.device).map_err(|error| {
+            let path = run.plan.paths.get(task.path as usize);
+            error.into_fault(self.rank, task, path)
+        })?;
+        self.slots[task.to as usize] = Some(output);
+        Ok(())
+    }
+
     fn handle(&mut self, slot: Slot, take: bool) -> Result<B::Handle, Fault> {
         let entry = &mut self.slots[slot as usize];
         let handle = match take {
@@ -372,6 +395,7 @@ impl<B: BackendIr> Worker<B> {
             Some(Task::Random(_)) => ("random".to_string(), None),
             Some(Task::Upload(_)) => ("upload".to_string(), None),
             Some(Task::Collective(task)) => (task.kind.name().to_string(), None),
+            Some(Task::Launch { .. } | Task::Finish { .. }) => ("collectives".to_string(), None),
             _ => ("a task".to_string(), None),
         };
         Fault::Op {

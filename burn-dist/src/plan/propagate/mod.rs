@@ -24,6 +24,7 @@ use burn_backend::DType;
 use burn_ir::OperationIr;
 
 use super::task::Slot;
+use super::units::Visits;
 use super::window::{InputState, ValueIndex, Window};
 use super::{PlanError, PlanOptions};
 use crate::layout::Layout;
@@ -37,7 +38,7 @@ use options::simplify;
 use values::{OpIndex, SlotInfo, Source, Value};
 
 pub(super) use operands::random_parts;
-pub(super) use program::{Common, LocalStep, Program, Reason};
+pub(super) use program::{Common, LocalStep, Move, Program, Reason};
 
 /// Number of values that are split over an axis along a dim.
 type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
@@ -62,6 +63,7 @@ pub(super) struct Propagator<'a> {
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
+    visits: &'a Visits,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     now: OpIndex,
@@ -72,8 +74,9 @@ pub(super) fn propagate(
     window: &Window,
     mesh: &MeshShape,
     options: &PlanOptions,
+    visits: &Visits,
 ) -> Result<Program, PlanError> {
-    let mut propagator = Propagator::new(window, mesh, options);
+    let mut propagator = Propagator::new(window, mesh, options, visits);
     for index in 0..window.ops.len() {
         propagator.now = index as OpIndex;
         propagator.operation(index as OpIndex)?;
@@ -82,7 +85,12 @@ pub(super) fn propagate(
 }
 
 impl<'a> Propagator<'a> {
-    fn new(window: &'a Window, mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+    fn new(
+        window: &'a Window,
+        mesh: &'a MeshShape,
+        options: &'a PlanOptions,
+        visits: &'a Visits,
+    ) -> Self {
         let empty = Value {
             shape: Vec::new(),
             dtype: DType::F32,
@@ -131,6 +139,7 @@ impl<'a> Propagator<'a> {
             resting: HashMap::new(),
             unflattened: HashMap::new(),
             costs: HashMap::new(),
+            visits,
             path: None,
             now: 0,
         };
@@ -421,6 +430,7 @@ impl<'a> Propagator<'a> {
             inputs: input_layouts,
             outputs,
             path: self.path.clone(),
+            at: self.now,
         })));
         Ok(())
     }

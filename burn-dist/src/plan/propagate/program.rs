@@ -29,12 +29,16 @@ pub(in crate::plan) enum Common {
         slot: Slot,
     },
     Local(Box<LocalStep>),
-    Move {
-        step: Box<Step>,
-        from: Slot,
-        to: Slot,
-        reason: Reason,
-        path: Option<Arc<str>>,
+    Move(Move),
+    /// Starts collectives together (made by `schedule`).
+    Launch {
+        group: u32,
+        moves: Vec<Move>,
+    },
+    /// Waits for all collectives of a launch.
+    Finish {
+        group: u32,
+        to: Vec<Slot>,
     },
     Store {
         slot: Slot,
@@ -44,6 +48,18 @@ pub(in crate::plan) enum Common {
         slot: Slot,
         read: u32,
     },
+}
+
+/// One step of a redistribution.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Move {
+    pub step: Box<Step>,
+    pub from: Slot,
+    pub to: Slot,
+    pub reason: Reason,
+    pub path: Option<Arc<str>>,
+    /// The operation it is made for.
+    pub at: OpIndex,
 }
 
 /// An operation to be localised for every rank.
@@ -56,6 +72,8 @@ pub(in crate::plan) struct LocalStep {
     pub inputs: Vec<Layout>,
     pub outputs: Vec<Layout>,
     pub path: Option<Arc<str>>,
+    /// The operation during whose planning it was placed: where it stands in the program.
+    pub at: OpIndex,
 }
 
 /// Why a redistribution is there.
@@ -91,4 +109,17 @@ pub(in crate::plan) struct Program {
     pub outputs: Vec<(ValueIndex, Arc<Layout>, Option<Arc<ParamSpec>>)>,
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
+}
+
+impl Program {
+    /// Returns the collectives that are launched together, with the number of their launch.
+    pub fn launched(&self) -> impl Iterator<Item = (u32, &Move)> {
+        self.steps
+            .iter()
+            .filter_map(|step| match step {
+                Common::Launch { group, moves } => Some((*group, moves)),
+                _ => None,
+            })
+            .flat_map(|(group, moves)| moves.iter().map(move |step| (group, step)))
+    }
 }

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use burn_backend::DType;
 
 use super::Propagator;
-use super::program::{Common, Reason};
-use super::values::{OpIndex, SlotInfo, Version};
+use super::program::{Common, Move, Reason};
+use super::values::{SlotInfo, Version};
 use crate::layout::Layout;
 use crate::layout::redistribute::{self, Step};
 use crate::mesh::AxisRole;
 use crate::plan::PlanError;
+use crate::plan::options::ShardStrategy;
 use crate::plan::task::Slot;
+use crate::plan::units::Reshard;
 use crate::plan::window::ValueIndex;
-
-/// A gathered parameter is given up if its next use is at least this many operations away, and gathered again then.
-const GATHERED_REACH_OPS: OpIndex = 96;
 
 impl Propagator<'_> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
@@ -133,7 +132,7 @@ impl Propagator<'_> {
         Ok(current)
     }
 
-    /// Gives up a gathered parameter after this operation if its next use is far away.
+    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and the options say so.
     pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
         let now = self.now;
         let info = &mut self.values[value as usize];
@@ -145,10 +144,21 @@ impl Propagator<'_> {
             return;
         }
         let next = info.next_use(now);
+        let sharding = &self.options.sharding;
+        let kept = info.versions[0]
+            .layout
+            .at_rest
+            .iter()
+            .any(|axis| sharding.strategy(*axis) != ShardStrategy::Full);
+        let reshard = if kept {
+            Reshard::Never
+        } else {
+            sharding.reshard
+        };
+        let given_up = next.is_none_or(|next| self.visits.gives_up(reshard, now, next));
         for version in &mut info.versions {
             if version.slot == slot && version.layout.at_rest.is_empty() {
-                let far = next.is_none_or(|next| next - now > GATHERED_REACH_OPS);
-                version.until = far.then_some(now);
+                version.until = given_up.then_some(now);
             }
         }
     }
@@ -185,13 +195,14 @@ impl Propagator<'_> {
         let mut current = slot;
         for step in steps {
             let to = self.add_version(value, Arc::new(step.to.clone()));
-            self.steps.push(Common::Move {
+            self.steps.push(Common::Move(Move {
                 step: Box::new(step),
                 from: current,
                 to,
                 reason: reason.clone(),
                 path: self.path.clone(),
-            });
+                at: self.now,
+            }));
             current = to;
         }
         current

@@ -1,0 +1,115 @@
+//! Units of a window: runs of operations that use the parameters of one module.
+//!
+//! FSDP gathers, frees and reduces by unit. A training step visits the units in order in forward, in reverse in backward.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::window::{InputState, Window};
+use crate::parallel::ParamSpec;
+use crate::record::visit::{OpReader, visit_ref};
+use burn_ir::TensorIr;
+
+/// When gathered parameters are given up after forward (FSDP2's `reshard_after_forward`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reshard {
+    /// Every unit, after each visit: least memory.
+    Always,
+    /// Every unit but the one that backward starts with, which would be gathered again at once.
+    #[default]
+    AllButLast,
+    /// Units number `n - 1`, `2n - 1`, ... in forward order are given up, the others stay gathered until backward.
+    Every(u32),
+    /// Parameters stay gathered until the optimizer (ZeRO-2): least communication.
+    Never,
+}
+
+/// Which unit each operation of a window works for.
+#[derive(Clone, Debug)]
+pub(super) struct Visits {
+    /// For each operation, and one more for the end, the number of its visit.
+    of_op: Vec<u32>,
+    /// For each visit the number of its unit, in order of first use.
+    unit: Vec<u32>,
+}
+
+struct FirstTagged<'a> {
+    tags: &'a HashMap<u64, &'a Arc<ParamSpec>>,
+    found: Option<&'a Arc<ParamSpec>>,
+}
+
+impl OpReader for FirstTagged<'_> {
+    fn input(&mut self, t: &TensorIr) {
+        if self.found.is_none() {
+            self.found = self.tags.get(&t.id.value()).copied();
+        }
+    }
+
+    fn output(&mut self, _: &TensorIr) {}
+}
+
+/// The unit a parameter belongs to; without one, its own module.
+fn unit_path(tag: &ParamSpec) -> &str {
+    match &tag.unit {
+        Some(unit) => unit,
+        None => tag.path.rsplit_once('.').map_or("", |(module, _)| module),
+    }
+}
+
+impl Visits {
+    pub fn new(window: &Window) -> Self {
+        let tags: HashMap<u64, &Arc<ParamSpec>> = window
+            .inputs
+            .iter()
+            .filter_map(|input| match &input.state {
+                InputState::Placed { tag: Some(tag), .. } => Some((input.value.into(), tag)),
+                _ => None,
+            })
+            .collect();
+        let mut units: HashMap<&str, u32> = HashMap::new();
+        let mut visits = Self {
+            of_op: Vec::with_capacity(window.ops.len() + 1),
+            unit: vec![u32::MAX],
+        };
+        for op in &window.ops {
+            let mut reader = FirstTagged {
+                tags: &tags,
+                found: None,
+            };
+            visit_ref(op, &mut reader);
+            if let Some(tag) = reader.found {
+                let next = units.len() as u32;
+                let unit = *units.entry(unit_path(tag)).or_insert(next);
+                match visits.unit.last_mut() {
+                    // What comes before the first parameter belongs to its unit.
+                    Some(first) if *first == u32::MAX => *first = unit,
+                    Some(current) if *current == unit => {}
+                    _ => visits.unit.push(unit),
+                }
+            }
+            visits.of_op.push(visits.unit.len() as u32 - 1);
+        }
+        visits.of_op.push(visits.unit.len() as u32);
+        visits
+    }
+
+    /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.
+    pub fn of(&self, op: u32) -> u32 {
+        self.of_op[op as usize]
+    }
+
+    /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation `next`.
+    pub fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
+        let (now, next) = (self.of(now), self.of(next));
+        if now == next {
+            return false;
+        }
+        let unit = self.unit.get(now as usize).copied().unwrap_or(u32::MAX);
+        match reshard {
+            Reshard::Always => true,
+            Reshard::AllButLast => next - now > 2,
+            Reshard::Every(n) => (unit.wrapping_add(1)).is_multiple_of(n.max(1)),
+            Reshard::Never => false,
+        }
+    }
+}
