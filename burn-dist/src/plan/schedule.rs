@@ -60,6 +60,11 @@ pub(super) fn schedule(
     if gathers.is_empty() && reductions.is_empty() {
         return;
     }
+    for bucket in &reductions {
+        for &member in &bucket.members {
+            name_after_producer(program, &producer, member);
+        }
+    }
     // Position, phase at that position (results of gathers, then what comes next, then the step, then reductions), number.
     let mut order: Vec<(usize, u32, u32, Item)> = Vec::new();
     let mut moved = vec![false; program.steps.len()];
@@ -160,6 +165,21 @@ fn uses(open: &Open, slots: &[Slot]) -> bool {
 fn finish(open: &mut Open) -> Option<Common> {
     let (group, to) = open.take()?;
     Some(Common::Finish { group, to })
+}
+
+/// A gradient belongs to the module that made it, not to the optimizer that uses it.
+fn name_after_producer(program: &mut Program, producer: &[usize], index: usize) {
+    let Common::Move(step) = &program.steps[index] else {
+        return;
+    };
+    let path = match &program.steps[producer[step.from as usize]] {
+        Common::Local(made) => made.path.clone(),
+        Common::Move(made) => made.path.clone(),
+        _ => return,
+    };
+    if let Common::Move(step) = &mut program.steps[index] {
+        step.path = path;
+    }
 }
 
 /// Gathers of resting tensors by visit, in order of use.

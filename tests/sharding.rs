@@ -1,0 +1,187 @@
+//! Strategies of sharding change memory and traffic, never a bit.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::tensor::backend::Backend;
+use burn::tensor::{ElementConversion, Tensor, TensorData};
+use burn_dist::plan::explain::Explanation;
+use burn_dist::{
+    DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith, Plan, Reshard, ShardStrategy,
+};
+
+mod transformer;
+use transformer::{Net, Training, megatron, sequence_parallel};
+
+type B = Autodiff<Dist<Flex>>;
+
+const STEPS: usize = 20;
+const BLOCKS: usize = 3;
+
+struct Run {
+    losses: Vec<f32>,
+    weights: Vec<TensorData>,
+    /// Of the last step.
+    explanation: Explanation,
+}
+
+#[derive(Default)]
+struct Weights(Vec<TensorData>);
+
+impl ModuleVisitor<B> for Weights {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.0.push(param.val().into_data());
+    }
+}
+
+fn builder(axes: &str) -> DeviceMeshBuilder {
+    DeviceMesh::builder()
+        .axes(&axes.parse().expect("a mesh"))
+        .scatter_bytes_min(0)
+}
+
+/// Trains with every block a unit.
+fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
+    let mesh = mesh.build().expect("a mesh");
+    let device = mesh.device();
+    B::seed(&device, 5);
+    let plan = plan.clone().unit("blocks");
+    let net = Net::<B>::new(BLOCKS, &device)
+        .parallelize_with(&mesh, &plan)
+        .expect("a plan");
+    let mut training = Training { net, step: 0 };
+    let mut optimizer = AdamWConfig::new().init();
+    let mut losses = Vec::new();
+    let mut last = None;
+    for step in 0..STEPS {
+        training.step = step;
+        let (loss, explanation) = burn_dist::explain::<B, _>(&device, || {
+            let loss = training.loss(&device);
+            let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+            training.net = optimizer.step(1e-2, training.net.clone(), gradients);
+            loss.into_scalar().elem()
+        });
+        losses.push(loss);
+        last = Some(explanation);
+    }
+    let mut weights = Weights::default();
+    training.net.visit(&mut weights);
+    Run {
+        losses,
+        weights: weights.0,
+        explanation: last.expect("there were steps"),
+    }
+}
+
+fn assert_alike(found: &Run, expected: &Run, what: &str) {
+    assert_eq!(found.losses, expected.losses, "losses of {what}");
+    for (number, (found, expected)) in found.weights.iter().zip(&expected.weights).enumerate() {
+        assert!(found.bytes == expected.bytes, "weights {number} of {what}");
+    }
+}
+
+#[test]
+fn every_strategy_has_the_bits_of_replication() {
+    for ranks in [2, 3] {
+        let expected = train(builder(&format!("dp={ranks}")), &Plan::new());
+        assert!(expected.losses[STEPS - 1] < 0.8 * expected.losses[0]);
+        let sharded = || builder(&format!("fsdp={ranks}"));
+        for strategy in [
+            ShardStrategy::Full,
+            ShardStrategy::GradOptim,
+            ShardStrategy::Optim,
+        ] {
+            let run = train(sharded().strategy("fsdp", strategy), &Plan::new());
+            assert_alike(&run, &expected, &format!("{strategy:?} on {ranks} ranks"));
+        }
+        for reshard in [Reshard::Always, Reshard::Every(2), Reshard::Never] {
+            for prefetch in [0, 1, 3] {
+                let run = train(sharded().reshard(reshard).prefetch(prefetch), &Plan::new());
+                let what = format!("{reshard:?}, {prefetch} ahead, on {ranks} ranks");
+                assert_alike(&run, &expected, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn strategies_compose_with_tensor_and_sequence_parallel() {
+    for plan in [megatron(), sequence_parallel()] {
+        let full = train(builder("fsdp=2,tp=2"), &plan);
+        for strategy in [ShardStrategy::GradOptim, ShardStrategy::Optim] {
+            let run = train(builder("fsdp=2,tp=2").strategy("fsdp", strategy), &plan);
+            assert_alike(&run, &full, &format!("{strategy:?}"));
+        }
+        let run = train(
+            builder("fsdp=2,tp=2").reshard(Reshard::Always).prefetch(0),
+            &plan,
+        );
+        assert_alike(&run, &full, "no prefetch");
+    }
+}
+
+#[test]
+fn a_unit_communicates_three_times_a_step() {
+    // The blocks, and what is left to the root: embedding, last norm, output. Gathered, gathered again, reduced.
+    let always = train(
+        builder("fsdp=2").reshard(Reshard::Always),
+        &Plan::new().unit(""),
+    );
+    let totals = &always.explanation.totals;
+    let (gathers, scatters) = (totals["all_gather"], totals["reduce_scatter"]);
+    // The loss is reduced with the gradients of the root.
+    let parameters = 9 * BLOCKS as u64 + 3;
+    assert_eq!(scatters.count, parameters + 1, "{}", always.explanation);
+    // The root is visited first, then between forward and backward, and last.
+    assert!(
+        gathers.launches <= 2 * BLOCKS as u64 + 3,
+        "{}",
+        always.explanation
+    );
+    assert!(
+        scatters.launches <= BLOCKS as u64 + 3,
+        "{}",
+        always.explanation
+    );
+    let never = train(
+        builder("fsdp=2").reshard(Reshard::Never),
+        &Plan::new().unit(""),
+    );
+    let kept = never.explanation.totals["all_gather"];
+    assert_eq!(kept.count, parameters, "{}", never.explanation);
+    assert!(kept.launches <= BLOCKS as u64 + 2, "{}", never.explanation);
+}
+
+#[test]
+fn hybrid_sharding_reduces_shards_over_the_replicas_once() {
+    let run = train(builder("dp=2,fsdp=2"), &Plan::new());
+    let explanation = &run.explanation;
+    let bytes = |axes: &str, kind: &str| -> u64 {
+        let found = explanation.collectives.iter();
+        found
+            .filter(|c| c.axes == axes && c.kind == kind && c.shape != [1])
+            .map(|c| c.bytes)
+            .sum()
+    };
+    let scattered = bytes("fsdp", "reduce_scatter");
+    // Over two ranks, scattering a tensor receives half of it, and reducing that half over two replicas all of it.
+    assert_eq!(bytes("dp", "all_reduce"), scattered, "{explanation}");
+    let expected = train(builder("dp=4"), &Plan::new());
+    for (found, expected) in run.losses.iter().zip(&expected.losses) {
+        assert!(
+            (found - expected).abs() < 1e-4 * expected,
+            "{found}, {expected}"
+        );
+    }
+}
+
+#[test]
+fn strategies_are_for_shard_axes() {
+    let error = builder("dp=2").strategy("dp", ShardStrategy::Optim).build();
+    let text = error.expect_err("dp replicates").to_string();
+    assert!(text.contains("`dp`") && text.contains("fsdp"), "{text}");
+    let error = builder("fsdp=2")
+        .strategy("tp", ShardStrategy::Optim)
+        .build();
+    assert!(error.is_err());
+}

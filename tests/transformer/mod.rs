@@ -1,0 +1,128 @@
+//! A small Llama-like model, and how it is trained: what several tests look at.
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
+use burn::tensor::activation::{silu, softmax};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use burn_dist::Plan;
+
+#[derive(Module, Debug)]
+pub struct Block<B: Backend> {
+    attention_norm: RmsNorm<B>,
+    wq: Linear<B>,
+    wk: Linear<B>,
+    wv: Linear<B>,
+    wo: Linear<B>,
+    norm: RmsNorm<B>,
+    w1: Linear<B>,
+    w2: Linear<B>,
+    w3: Linear<B>,
+}
+
+#[derive(Module, Debug)]
+pub struct Net<B: Backend> {
+    embedding: Embedding<B>,
+    blocks: Vec<Block<B>>,
+    norm: RmsNorm<B>,
+    output: Linear<B>,
+}
+
+pub const VOCAB: usize = 32;
+pub const DIM: usize = 16;
+pub const HEADS: usize = 4;
+pub const BATCH: usize = 4;
+pub const SEQ: usize = 8;
+
+impl<B: Backend> Block<B> {
+    fn new(device: &B::Device) -> Self {
+        let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(device);
+        Self {
+            attention_norm: RmsNormConfig::new(DIM).init(device),
+            wq: linear(DIM, DIM),
+            wk: linear(DIM, DIM),
+            wv: linear(DIM, DIM),
+            wo: linear(DIM, DIM),
+            norm: RmsNormConfig::new(DIM).init(device),
+            w1: linear(DIM, 2 * DIM),
+            w2: linear(2 * DIM, DIM),
+            w3: linear(DIM, 2 * DIM),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, seq, dim] = x.dims();
+        let heads = |x: Tensor<B, 3>| x.reshape([batch, seq, HEADS, dim / HEADS]).swap_dims(1, 2);
+        let y = self.attention_norm.forward(x.clone());
+        let q = heads(self.wq.forward(y.clone()));
+        let k = heads(self.wk.forward(y.clone()));
+        let v = heads(self.wv.forward(y));
+        let scores = q.matmul(k.transpose()) * 0.5;
+        let mixed = softmax(scores, 3)
+            .matmul(v)
+            .swap_dims(1, 2)
+            .reshape([batch, seq, dim]);
+        let x = x + self.wo.forward(mixed);
+        let y = self.norm.forward(x.clone());
+        let hidden = silu(self.w1.forward(y.clone())) * self.w3.forward(y);
+        x + self.w2.forward(hidden)
+    }
+}
+
+impl<B: Backend> Net<B> {
+    pub fn new(blocks: usize, device: &B::Device) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(VOCAB, DIM).init(device),
+            blocks: (0..blocks).map(|_| Block::new(device)).collect(),
+            norm: RmsNormConfig::new(DIM).init(device),
+            output: LinearConfig::new(DIM, VOCAB).with_bias(false).init(device),
+        }
+    }
+
+    pub fn forward(&self, tokens: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let x = self
+            .blocks
+            .iter()
+            .fold(self.embedding.forward(tokens), |x, block| block.forward(x));
+        self.output.forward(self.norm.forward(x))
+    }
+}
+
+/// Megatron's tensor parallelism.
+pub fn megatron() -> Plan {
+    Plan::new()
+        .vocab("embedding")
+        .colwise("blocks.*.wq")
+        .colwise("blocks.*.wk")
+        .colwise("blocks.*.wv")
+        .rowwise("blocks.*.wo")
+        .colwise("blocks.*.w1")
+        .colwise("blocks.*.w3")
+        .rowwise("blocks.*.w2")
+        .vocab("output")
+}
+
+/// The same with the sequence split between the products.
+pub fn sequence_parallel() -> Plan {
+    megatron().output("embedding", "[-, {tp}, -]")
+}
+
+/// A model, and what one of its training steps does on a mesh.
+pub struct Training<B: AutodiffBackend> {
+    pub net: Net<B>,
+    pub step: usize,
+}
+
+impl<B: AutodiffBackend> Training<B> {
+    pub fn loss(&self, device: &B::Device) -> Tensor<B, 1> {
+        let tokens: Vec<i32> = (0..BATCH * SEQ)
+            .map(|i| ((i * 7 + self.step * 13 + 3) % VOCAB) as i32)
+            .collect();
+        let x = Tensor::<B, 1, Int>::from_ints(tokens.as_slice(), device);
+        let logits = self.net.forward(x.clone().reshape([BATCH, SEQ]));
+        CrossEntropyLossConfig::new()
+            .init(device)
+            .forward(logits.reshape([BATCH * SEQ, VOCAB]), x)
+    }
+}
