@@ -2,16 +2,17 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
-use burn::tensor::{ElementConversion, Tensor, TensorData};
+use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, Tensor, TensorData, Tolerance};
+use burn_dist::optim::{Ema, clip_grad_norm, clip_grad_value};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith, Plan, Reshard, ShardStrategy,
 };
 
 mod transformer;
-use transformer::{Net, Training, megatron, sequence_parallel};
+use transformer::{Net, Training, deterministic, megatron, sequence_parallel};
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -184,4 +185,94 @@ fn strategies_are_for_shard_axes() {
         .strategy("tp", ShardStrategy::Optim)
         .build();
     assert!(error.is_err());
+}
+
+/// Losses, norms of the gradients, and the averaged weights of a run of two microbatches a step, clipped.
+fn clipped<B: AutodiffBackend>(
+    device: &B::Device,
+    place: impl FnOnce(Net<B>) -> Net<B>,
+) -> (Vec<f64>, Vec<f64>, Vec<TensorData>) {
+    let net = place(deterministic(Net::<B>::new(2, device)));
+    let mut training = Training { net, step: 0 };
+    let mut ema = Ema::new(&training.net, 0.8);
+    let mut optimizer = AdamWConfig::new().init();
+    let mut accumulator = GradientsAccumulator::new();
+    let (mut losses, mut norms) = (Vec::new(), Vec::new());
+    for step in 0..6 {
+        for microbatch in 0..2 {
+            training.step = 2 * step + microbatch;
+            let loss = training.loss(device);
+            let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+            accumulator.accumulate(&training.net, gradients);
+            losses.push(loss.into_scalar().elem());
+        }
+        let (gradients, norm) = clip_grad_norm(&training.net, accumulator.grads(), 0.5);
+        let gradients = clip_grad_value(&training.net, gradients, 0.05);
+        norms.push(norm.into_scalar().elem());
+        training.net = optimizer.step(1e-2, training.net, gradients);
+        ema.update(&training.net);
+    }
+    let mut weights = Averages(Vec::new());
+    ema.model().visit(&mut weights);
+    (losses, norms, weights.0)
+}
+
+struct Averages(Vec<TensorData>);
+
+impl<B: Backend> ModuleVisitor<B> for Averages {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.0.push(param.val().into_data());
+    }
+}
+
+#[test]
+fn clipping_accumulation_and_averages_are_those_of_one_device() {
+    let expected = clipped::<Autodiff<Flex>>(&Default::default(), |net| net);
+    assert!(
+        expected.1.iter().any(|norm| *norm > 0.5),
+        "something is clipped: {:?}",
+        expected.1
+    );
+    for axes in [
+        "",
+        "dp=2",
+        "fsdp=2",
+        "fsdp=3",
+        "tp=2",
+        "fsdp=2,tp=2",
+        "dp=2,fsdp=2",
+    ] {
+        let mesh = builder(axes).build().expect("a mesh");
+        let found = clipped::<B>(&mesh.device(), |net| {
+            net.parallelize_with(&mesh, &sequence_parallel())
+                .expect("a plan")
+        });
+        for (what, found, expected) in [
+            ("loss", &found.0, &expected.0),
+            ("norm", &found.1, &expected.1),
+        ] {
+            for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+                let error = ((found - expected) / expected).abs();
+                assert!(
+                    error < 1e-4,
+                    "mesh `{axes}`, {what} {step}: {found}, {expected}"
+                );
+            }
+        }
+        for (found, expected) in found.2.iter().zip(&expected.2) {
+            found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(1e-3, 1e-4));
+        }
+    }
+}
+
+#[test]
+fn averages_rest_in_pieces() {
+    let mesh = builder("fsdp=4").build().expect("a mesh");
+    let device = mesh.device();
+    let net = Net::<B>::new(1, &device)
+        .parallelize_with(&mesh, &Plan::new())
+        .expect("a plan");
+    let mut ema = Ema::new(&net, 0.9);
+    let (_, explanation) = burn_dist::explain::<B, _>(&device, || ema.update(&net));
+    assert!(explanation.collectives.is_empty(), "{explanation}");
 }

@@ -11,6 +11,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
 
+mod transformer;
+use transformer::deterministic;
+
 #[derive(Module, Debug)]
 struct Net<B: Backend> {
     embedding: Embedding<B>,
@@ -50,32 +53,6 @@ impl<B: Backend> Net<B> {
         let f = self.w2.forward(self.ff.forward(x.clone()));
         self.output.forward(x + f)
     }
-}
-
-/// Values that do not depend on a backend's generator.
-fn deterministic<B: Backend>(net: Net<B>) -> Net<B> {
-    struct Mapper(usize);
-    impl<B: Backend> burn::module::ModuleMapper<B> for Mapper {
-        fn map_float<const D: usize>(
-            &mut self,
-            param: burn::module::Param<Tensor<B, D>>,
-        ) -> burn::module::Param<Tensor<B, D>> {
-            self.0 += 1;
-            let salt = self.0;
-            param.map(|tensor| {
-                let shape = tensor.shape();
-                let values: Vec<f32> = (0..shape.num_elements())
-                    .map(|i| (((i * 37 + salt * 101) % 97) as f32 / 97.0 - 0.5) * 0.4)
-                    .collect();
-                Tensor::from_data(
-                    burn::tensor::TensorData::new(values, shape),
-                    &tensor.device(),
-                )
-                .require_grad()
-            })
-        }
-    }
-    net.map(&mut Mapper(0))
 }
 
 fn train<B: AutodiffBackend>(

@@ -6,6 +6,7 @@ extern crate self as burn_dist;
 pub mod comm;
 pub mod layout;
 pub mod mesh;
+pub mod optim;
 pub mod parallel;
 pub mod plan;
 pub mod record;

@@ -1,0 +1,124 @@
+//! Clipping of gradients over all parameters of a model.
+
+use burn_core::module::{AutodiffModule, ModuleVisitor, Param};
+use burn_core::tensor::Tensor;
+use burn_core::tensor::backend::AutodiffBackend;
+use burn_optim::GradientsParams;
+
+/// Added to the norm before dividing by it, as PyTorch's `clip_grad_norm_` does.
+const NORM_MIN: f32 = 1e-6;
+
+/// Scales all gradients of `model` so that their common L2 norm is at most `norm_max`. Returns them and the norm before, not yet read.
+///
+/// Burn's own clipping looks at one parameter at a time. The norm of all of them is the same on every mesh, to rounding; parameters without a gradient
+/// count as zero.
+///
+/// # Shapes
+/// The norm is `[1]`.
+/// # Communication
+/// On a mesh every rank sums the squares of the parts it holds; the sums are reduced, one number at a time, over the axes that split them.
+/// # Source
+/// Pascanu et al., "On the difficulty of training recurrent neural networks" (arXiv:1211.5063), section 3.2.
+///
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::nn::LinearConfig;
+/// use burn::optim::GradientsParams;
+/// use burn::tensor::Tensor;
+/// use burn_dist::optim::clip_grad_norm;
+/// use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
+///
+/// type B = Autodiff<Dist<Flex>>;
+/// let mesh = DeviceMesh::parse("fsdp=2")?;
+/// let model = LinearConfig::new(4, 4).init::<B>(&mesh.device()).parallelize_with(&mesh, &Plan::new())?;
+/// let loss = model.forward(Tensor::ones([3, 4], &mesh.device())).sum();
+/// let gradients = GradientsParams::from_grads(loss.backward(), &model);
+/// let (gradients, norm) = clip_grad_norm(&model, gradients, 1.0);
+/// // Sixteen weights and four biases with a gradient of 3.
+/// assert!((norm.into_scalar() - 180.0_f32.sqrt()).abs() < 1e-4);
+/// let weight = model.weight.id;
+/// let clipped = gradients.get::<Dist<Flex>, 2>(weight).expect("a gradient");
+/// assert!((clipped.max().into_scalar() - 3.0 / 180.0_f32.sqrt()).abs() < 1e-4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn clip_grad_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    mut gradients: GradientsParams,
+    norm_max: f32,
+) -> (GradientsParams, Tensor<B::InnerBackend, 1>) {
+    let mut squares = Squares::<B> {
+        gradients: &gradients,
+        sum: None,
+    };
+    model.visit(&mut squares);
+    let Some(sum) = squares.sum else {
+        let device = model.devices().first().cloned().unwrap_or_default();
+        return (gradients, Tensor::zeros([1], &device));
+    };
+    let norm = sum.sqrt();
+    let scale = ((norm.clone() + NORM_MIN).recip() * norm_max).clamp_max(1.0);
+    model.visit(&mut Edit::<B> {
+        gradients: &mut gradients,
+        how: How::Scale(scale),
+    });
+    (gradients, norm)
+}
+
+/// Limits every element of every gradient of `model` to the range from `-value_max` to `value_max`.
+///
+/// # Communication
+/// None.
+pub fn clip_grad_value<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    mut gradients: GradientsParams,
+    value_max: f32,
+) -> GradientsParams {
+    model.visit(&mut Edit::<B> {
+        gradients: &mut gradients,
+        how: How::Limit(value_max),
+    });
+    gradients
+}
+
+/// Sums the squares of all gradients.
+struct Squares<'a, B: AutodiffBackend> {
+    gradients: &'a GradientsParams,
+    sum: Option<Tensor<B::InnerBackend, 1>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) else {
+            return;
+        };
+        let squares = gradient.square().sum();
+        self.sum = Some(match self.sum.take() {
+            Some(sum) => sum + squares,
+            None => squares,
+        });
+    }
+}
+
+enum How<B: AutodiffBackend> {
+    Scale(Tensor<B::InnerBackend, 1>),
+    Limit(f32),
+}
+
+/// Replaces all gradients.
+struct Edit<'a, B: AutodiffBackend> {
+    gradients: &'a mut GradientsParams,
+    how: How<B>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Edit<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) else {
+            return;
+        };
+        let gradient = match &self.how {
+            How::Scale(scale) => gradient.mul(scale.clone().reshape([1; D])),
+            How::Limit(max) => gradient.clamp(-max, *max),
+        };
+        self.gradients.register(param.id, gradient);
+    }
+}

@@ -1,0 +1,9 @@
+//! Around Burn's optimizers: what looks at all parameters at once.
+//!
+//! Plain Burn operations, so everything here runs on any backend; on a mesh the planner keeps each rank to its own part.
+
+mod clip;
+mod ema;
+
+pub use clip::{clip_grad_norm, clip_grad_value};
+pub use ema::Ema;
