@@ -23,14 +23,17 @@ mod rename;
 pub mod task;
 pub mod window;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn_std::BoolStore;
 
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
+use crate::record::visit::family_name;
 
 pub use custom::CustomOp;
+pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
 use task::{Output, Plan, ReadPlan};
 use window::Window;
@@ -122,8 +125,15 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
             tag: tag.clone(),
         })
         .collect();
+    let mut operations = BTreeMap::new();
+    for op in &window.ops {
+        *operations
+            .entry((family_name(op), op_name(op)))
+            .or_default() += 1;
+    }
     Ok(Plan {
         ranks,
+        operations,
         outputs,
         reads,
         num_streams: program.num_streams,

@@ -1,0 +1,244 @@
+//! Quantized tensors. They live below `Autodiff`, which does not take them: cases use the inner backend.
+
+use burn::backend::Flex;
+use burn::module::{Module, Quantizer};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::activation::gelu;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::quantization::{
+    Calibration, QTensorPrimitive, QuantLevel, QuantScheme, QuantStore, QuantValue,
+    compute_q_params, compute_range,
+};
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan};
+
+use crate::harness::cases;
+
+/// Whole tensors and blocks, signed and full range, packed and not, and what Burn takes by default.
+fn schemes() -> Vec<QuantScheme> {
+    let plain = QuantScheme::default().with_store(QuantStore::Native);
+    let block = |sizes: &[u8]| QuantLevel::block(sizes);
+    vec![
+        QuantScheme::default(),
+        plain.with_value(QuantValue::Q8S),
+        plain.with_value(QuantValue::Q4S),
+        plain.with_value(QuantValue::Q8S).with_level(block(&[4])),
+        plain.with_value(QuantValue::Q8F).with_level(block(&[8])),
+    ]
+}
+
+fn outer<B: AutodiffBackend, const D: usize>(tensor: Tensor<B::InnerBackend, D>) -> Tensor<B, D> {
+    Tensor::from_inner(tensor)
+}
+
+cases! {
+    fn by_range(c) {
+        c.exact();
+        for scheme in schemes() {
+            for x in [c.constant([6, 8]), c.constant([3, 16])] {
+                let q = x.inner().quantize_dynamic(&scheme);
+                c.quantized(q.clone());
+                c.value(outer(q.dequantize()));
+            }
+        }
+    }
+    fn by_parameters(c) {
+        c.exact();
+        for scheme in schemes() {
+            let x = c.constant([6, 8]).inner();
+            let params = compute_q_params(&scheme, compute_range(&scheme, &x, &Calibration::MinMax));
+            c.value(outer(params.scales.clone()));
+            let q = x.quantize(&scheme, params);
+            c.quantized(q.clone());
+            c.value(outer(q.dequantize()));
+        }
+    }
+    fn of_what_is_computed(c) {
+        // Partial products are summed before they are quantized; what is dequantized is split again.
+        for scheme in schemes() {
+            let (x, w) = (c.constant([6, 4]).inner(), c.constant([4, 8]).inner());
+            // The quantized values may differ by one where the sum lies between two: 2^-7 of the largest of them, which is below 64.
+            c.tolerance(0.5);
+            let q = x.matmul(w).quantize_dynamic(&scheme);
+            c.value(outer(q.dequantize().exp().log() * 2.0));
+        }
+    }
+    fn views(c) {
+        c.exact();
+        for scheme in schemes() {
+            let q = c.constant([4, 8]).inner().quantize_dynamic(&scheme);
+            c.quantized(q.clone().reshape([8, 4]));
+            c.quantized(q.clone().transpose());
+            c.quantized(q.clone().unsqueeze::<3>().permute([2, 0, 1]));
+            c.quantized(q.clone().flip([0, 1]));
+            c.quantized(q.clone().slice([1..3]));
+            c.quantized(q.clone().unsqueeze::<3>().expand([2, 4, 8]));
+            let indices = Tensor::<B::InnerBackend, 1, Int>::from_ints([3, 0, 3], &c.device);
+            c.quantized(q.clone().select(0, indices));
+            let indices = c.int(0, 4, [2, 8]).inner();
+            c.quantized(q.clone().gather(0, indices));
+            c.quantized(q.clone().repeat_dim(0, 2));
+            c.quantized(Tensor::cat(vec![q.clone(), q], 1));
+        }
+    }
+    fn searches(c) {
+        for scheme in schemes() {
+            let q = c.constant([4, 8]).inner().quantize_dynamic(&scheme);
+            c.out_int(Tensor::from_inner(q.clone().argmax(1)));
+            c.out_int(Tensor::from_inner(q.clone().argmin(0)));
+            c.quantized(q.clone().max_dim(1));
+            c.quantized(q.sort(1));
+        }
+    }
+    fn arithmetic(c) {
+        for scheme in schemes() {
+            let x = c.constant([4, 8]).inner().quantize_dynamic(&scheme);
+            let y = c.constant([4, 8]).inner().quantize_dynamic(&scheme);
+            c.value(outer(x.clone() + y.clone()));
+            c.value(outer(x.clone() * y.clone() - 0.5));
+            c.value(outer(x.clone().exp()));
+            c.value(outer(x.clone().sum_dim(1)));
+            c.quantized(x.abs());
+            let dense = c.constant([4, 8]).inner();
+            c.value(outer(dense + y));
+        }
+    }
+    fn products(c) {
+        for scheme in schemes() {
+            let w = c.constant([4, 8]).inner().quantize_dynamic(&scheme);
+            let x = c.constant([6, 4]).inner();
+            c.value(outer(x.clone().matmul(w.clone())));
+            let bias = c.constant([8]).inner();
+            c.value(outer(burn::tensor::module::linear(x, w.clone(), Some(bias))));
+            c.value(outer(w.clone().matmul(w.transpose())));
+        }
+    }
+    fn from_host(c) {
+        c.exact();
+        for scheme in schemes() {
+            // On every device the same quantized data, as a record holds it.
+            let values: Vec<f32> = (0..48).map(|i| (i * 37 % 101) as f32 / 64.0).collect();
+            let data = Tensor::<Flex, 2>::from_data(TensorData::new(values, [6, 8]), &Default::default())
+                .quantize_dynamic(&scheme)
+                .into_data();
+            let q = Tensor::<B::InnerBackend, 2>::from_data(data, &c.device);
+            c.quantized(q.clone());
+            c.value(outer(q.clone().dequantize()));
+            c.value(outer(q.slice([2..5]).dequantize() + 1.0));
+        }
+    }
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct FeedForward<B: Backend> {
+    #[parallel(colwise)]
+    up: Linear<B>,
+    #[parallel(rowwise)]
+    down: Linear<B>,
+}
+
+impl<B: Backend> FeedForward<B> {
+    fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.down.forward(gelu(self.up.forward(x)))
+    }
+}
+
+fn quantizer() -> Quantizer {
+    // The default scheme of the plain backend, which is what a program without a mesh would take.
+    let scheme = <<Flex as burn::tensor::backend::BackendTypes>::QuantizedTensorPrimitive as QTensorPrimitive>::default_scheme()
+        .with_value(QuantValue::Q8S)
+        .with_level(QuantLevel::block([8]));
+    Quantizer {
+        calibration: Calibration::MinMax,
+        scheme,
+    }
+}
+
+fn inputs<B: Backend>(device: &B::Device) -> Tensor<B, 2> {
+    let values: Vec<f32> = (0..6 * 16)
+        .map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0)
+        .collect();
+    Tensor::from_data(TensorData::new(values, [6, 16]), device)
+}
+
+/// Inference with quantized weights: a model quantized where it is placed, and a quantized model placed afterwards.
+#[test]
+fn a_model_with_quantized_weights() {
+    let plain = FeedForward::<Flex> {
+        up: LinearConfig::new(16, 32).init(&Default::default()),
+        down: LinearConfig::new(32, 16).init(&Default::default()),
+    };
+    let record = plain.clone().into_record();
+    let dense = plain.forward(inputs(&Default::default())).into_data();
+    let expected = plain
+        .quantize_weights(&mut quantizer())
+        .forward(inputs(&Default::default()))
+        .into_data();
+    assert_ne!(
+        dense, expected,
+        "quantized weights differ from what they were"
+    );
+
+    for text in ["fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=3", ""] {
+        let mesh = DeviceMesh::parse(text).unwrap();
+        let device = mesh.device();
+        type Mesh = Dist<Flex>;
+        let model = || FeedForward::<Mesh> {
+            up: LinearConfig::new(16, 32).init(&device),
+            down: LinearConfig::new(32, 16).init(&device),
+        };
+        let load = |linear: Linear<Mesh>, from: &burn::nn::LinearRecord<Flex>| {
+            let tensor = |data: TensorData| data;
+            let weight =
+                Tensor::<Mesh, 2>::from_data(tensor(from.weight.val().into_data()), &device);
+            let bias = from
+                .bias
+                .as_ref()
+                .map(|b| Tensor::<Mesh, 1>::from_data(b.val().into_data(), &device));
+            linear.load_record(burn::nn::LinearRecord {
+                weight: burn::module::Param::from_tensor(weight),
+                bias: bias.map(burn::module::Param::from_tensor),
+            })
+        };
+        let loaded = || {
+            let model = model();
+            FeedForward {
+                up: load(model.up, &record.up),
+                down: load(model.down, &record.down),
+            }
+        };
+        let placed_first = loaded()
+            .parallelize(&mesh)
+            .unwrap()
+            .quantize_weights(&mut quantizer());
+        let quantized_first = loaded()
+            .quantize_weights(&mut quantizer())
+            .parallelize_with(&mesh, &Plan::new())
+            .unwrap();
+        for (order, model) in [
+            ("placed first", placed_first),
+            ("quantized first", quantized_first),
+        ] {
+            assert_eq!(
+                model.up.weight.val().layout_text().unwrap(),
+                "[-, -]",
+                "{text}: {order}"
+            );
+            let x = inputs::<Mesh>(&device);
+            let (found, explanation) =
+                burn_dist::explain::<Mesh, _>(&device, || model.forward(x).into_data());
+            for (x, y) in found.iter::<f64>().zip(expected.iter::<f64>()) {
+                assert!(
+                    (x - y).abs() < 1e-5 * y.abs().max(1.0),
+                    "{text}: {order}: {x} instead of {y}"
+                );
+            }
+            // Whole weights need not move, and outputs are read in parts.
+            assert_eq!(
+                explanation.totals.get("all_gather"),
+                None,
+                "{text}: {order}\n{explanation}"
+            );
+        }
+    }
+}
