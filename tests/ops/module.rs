@@ -167,4 +167,17 @@ cases! {
         let inference = loss.forward(log_probs.inner(), targets.inner(), input_lengths.inner(), target_lengths.inner());
         c.value(Tensor::from_inner(inference));
     }
+    fn without_autodiff(c) {
+        // As one operation of the backend, which `Autodiff` takes apart.
+        let x = c.constant([3, 2, 7]).inner();
+        c.value(Tensor::from_inner(module::max_pool1d(x, 3, 2, 1, 1, false)));
+        let x = c.constant([2, 3, 5, 4]).inner();
+        c.value(Tensor::from_inner(module::max_pool2d(x, [2, 3], [1, 2], [0, 1], [1, 1], false)));
+        let (q, k, v) = (c.constant([2, 3, 5, 4]), c.constant([2, 3, 7, 4]), c.constant([2, 3, 7, 2]));
+        let options = AttentionModuleOptions::default();
+        c.value(Tensor::from_inner(module::attention(q.inner(), k.inner(), v.inner(), None, None, options)));
+        let x = c.constant([2, 3, 4, 5]).inner();
+        let grid = c.between(-0.9, 0.9, [2, 3, 2, 2]).inner();
+        c.value(Tensor::from_inner(x.grid_sample_2d(grid, GridSampleOptions::default())));
+    }
 }
