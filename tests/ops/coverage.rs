@@ -10,6 +10,8 @@ use crate::{index, linalg, module, nn, pointwise, quantized, reduce, view};
 
 /// Operations without a case, each with the reason: no program can record them.
 const OUT_OF_REACH: &[(&str, &str, &str)] = &[
+    ("numeric_float", "argtopk", "Flex has no kernel for it"),
+    ("numeric_int", "argtopk", "Flex has no kernel for it"),
     (
         "base_bool",
         "cast",

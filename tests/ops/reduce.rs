@@ -216,7 +216,6 @@ cases! {
             c.out_int(x.clone().cummin(dim));
             c.out_int(x.clone().cummax(dim));
             c.out_int(x.clone().topk(2, dim));
-            c.out_int(x.clone().argtopk(2, dim));
             let (values, indices) = x.clone().max_dim_with_indices(dim);
             c.out_int(values);
             c.out_int(indices);
@@ -227,7 +226,6 @@ cases! {
             c.out_int(x.cumprod(dim));
         }
     }
-    fn argtopk(c) { along(c, |c, x, dim| c.out_int(x.argtopk(1, dim))); }
     fn without_autodiff(c) {
         // As one operation of the backend, which `Autodiff` takes apart.
         c.exact();
