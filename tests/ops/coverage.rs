@@ -10,6 +10,11 @@ use crate::{index, linalg, module, nn, pointwise, quantized, reduce, view};
 
 /// Operations without a case, each with the reason: no program can record them.
 const OUT_OF_REACH: &[(&str, &str, &str)] = &[
+    (
+        "numeric_float",
+        "powi",
+        "Burn takes a tensor of floats to the power of a tensor by powf",
+    ),
     ("numeric_float", "argtopk", "Flex has no kernel for it"),
     ("numeric_int", "argtopk", "Flex has no kernel for it"),
     (

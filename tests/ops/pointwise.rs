@@ -322,4 +322,17 @@ cases! {
         c.exact();
         c.value(x + 1e-12);
     }
+    fn without_autodiff(c) {
+        // As one operation of the backend, which `Autodiff` takes apart.
+        let x = c.constant([4, 3, 5]).inner();
+        let alpha = c.constant([3]).inner();
+        c.value(Tensor::from_inner(act::prelu(x.clone(), alpha)));
+        c.value(Tensor::from_inner(act::leaky_relu(x.clone(), 0.1)));
+        c.value(Tensor::from_inner(act::hard_sigmoid(x.clone(), 0.2, 0.5)));
+        c.value(Tensor::from_inner(x.clone().clamp(-0.7, 0.9)));
+        c.value(Tensor::from_inner(x.full_like(0.3) * x));
+        let (x, y) = (c.int(-3, 4, [3, 5]).inner(), c.int(1, 5, [3, 5]).inner());
+        c.out_int(Tensor::from_inner(x.clone().powi(y)));
+        c.out_int(Tensor::from_inner(x.powi_scalar(3)));
+    }
 }

@@ -237,6 +237,14 @@ cases! {
             }
             c.value(Tensor::from_inner(x.max_abs_dims(&[0, 2])));
         }
+        let x = c.int(-9, 10, [3, 7]).inner();
+        c.out_int(Tensor::from_inner(x.clone().max_abs()));
+        c.out_int(Tensor::from_inner(x.max_abs_dim(1)));
+    }
+    fn products_without_autodiff(c) {
+        let x = c.between(0.7, 1.4, [3, 7]).inner();
+        c.value(Tensor::from_inner(x.clone().prod()));
+        c.value(Tensor::from_inner(x.prod_dim(1)));
     }
     fn products_of_several_dims(c) {
         let x = c.between(0.7, 1.4, [3, 5, 2]);

@@ -139,9 +139,11 @@ pub(crate) fn quantized() -> Vec<OperationIr> {
 fn activations(m: &Make) -> Vec<OperationIr> {
     use Activation::*;
     let op = |activation: Activation, shapes: &[&[usize]]| {
-        let inputs: Vec<_> = shapes.iter().map(|shape| m.float(shape)).collect();
-        let out = m.out(shapes[0], FLOAT);
-        OperationIr::Custom(CustomOpIr::new(&activation.id(), &inputs, &[out]))
+        OperationIr::Custom(CustomOpIr {
+            id: activation.id(),
+            inputs: shapes.iter().map(|shape| m.float(shape)).collect(),
+            outputs: vec![m.out(shapes[0], FLOAT)],
+        })
     };
     let leaky = LeakyRelu {
         negative_slope: 0.1,
