@@ -55,9 +55,8 @@ cases! {
     fn of_what_is_computed(c) {
         // Partial products are summed before they are quantized; what is dequantized is split again.
         for scheme in schemes() {
-            let (x, w) = (c.constant([6, 4]).inner(), c.constant([4, 8]).inner());
-            // The quantized values may differ by one where the sum lies between two: 2^-7 of the largest of them, which is below 64.
-            c.tolerance(0.5);
+            // Small ints: their products add up to the same in every order.
+            let (x, w) = (c.constant([6, 4]).round().inner(), c.constant([4, 8]).round().inner());
             let q = x.matmul(w).quantize_dynamic(&scheme);
             c.value(outer(q.dequantize().exp().log() * 2.0));
         }
@@ -70,7 +69,7 @@ cases! {
             c.quantized(q.clone().transpose());
             c.quantized(q.clone().unsqueeze::<3>().permute([2, 0, 1]));
             c.quantized(q.clone().flip([0, 1]));
-            c.quantized(q.clone().slice([1..3]));
+            c.quantized(q.clone().slice(1..3));
             c.value(outer(q.clone().unsqueeze::<3>().expand([2, 4, 8])));
             let indices = Tensor::<B::InnerBackend, 1, Int>::from_ints([3, 0, 3], &c.device);
             c.quantized(q.clone().select(0, indices));
@@ -85,8 +84,16 @@ cases! {
             let q = c.constant([8, 8]).inner().quantize_dynamic(&scheme);
             c.out_int(Tensor::from_inner(q.clone().argmax(1)));
             c.out_int(Tensor::from_inner(q.clone().argmin(0)));
-            c.quantized(q.clone().max_dim(1));
-            c.quantized(q.sort(1));
+            c.quantized(q.max_dim(1));
+        }
+    }
+    fn sorted(c) {
+        // Sorting goes by way of the host. Where random layouts cut what comes back into terms, its last bit may move, and with it a value in the middle of
+        // two steps: a step is at most 4 / 14, with 4 bits for values up to 2.
+        c.tolerance(0.29);
+        for scheme in schemes() {
+            let q = c.constant([8, 8]).inner().quantize_dynamic(&scheme);
+            c.value(outer(q.sort(1).dequantize()));
         }
     }
     fn arithmetic(c) {
@@ -123,7 +130,7 @@ cases! {
             let q = Tensor::<B::InnerBackend, 2>::from_data(data, &c.device);
             c.quantized(q.clone());
             c.value(outer(q.clone().dequantize()));
-            c.value(outer(q.slice([2..5]).dequantize() + 1.0));
+            c.value(outer(q.slice(2..5).dequantize() + 1.0));
         }
     }
 }
