@@ -11,6 +11,8 @@
 //! BURN_DIST_TEST_EXPLAIN=1       prints the plans
 //! ```
 
+#[path = "ops/coverage.rs"]
+mod coverage;
 #[path = "ops/harness.rs"]
 mod harness;
 #[path = "ops/index.rs"]
@@ -25,6 +27,8 @@ mod nn;
 mod pointwise;
 #[path = "ops/programs.rs"]
 mod programs;
+#[path = "ops/quantized.rs"]
+mod quantized;
 #[path = "ops/reduce.rs"]
 mod reduce;
 #[path = "ops/view.rs"]
@@ -44,5 +48,5 @@ macro_rules! families {
 mod families {
     use super::*;
 
-    families! { index linalg module nn pointwise reduce view }
+    families! { index linalg module nn pointwise quantized reduce view }
 }

@@ -1,9 +1,11 @@
 //! Cases, their inputs, and the comparison.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::quantization::QuantizedBytes;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Dist};
 
@@ -191,6 +193,16 @@ impl<B: AutodiffBackend> Case1<B> {
         self.push(move || tensor.into_data());
     }
 
+    /// Takes a quantized result, which has no gradient: its shape, values and scales.
+    pub fn quantized<const D: usize>(&mut self, tensor: Tensor<B::InnerBackend, D>) {
+        self.push(move || unpacked(tensor.into_data()));
+    }
+
+    /// Takes what the case has read itself.
+    pub fn data(&mut self, data: TensorData) {
+        self.push(move || data);
+    }
+
     /// Takes an int result.
     pub fn out_int<const D: usize>(&mut self, tensor: Tensor<B, D, Int>) {
         self.push(move || tensor.into_data());
@@ -276,11 +288,14 @@ fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
         })
 }
 
-/// Dtypes are not compared: burn-router converts what it reads to the backend's default elements, and some of Flex's kernels that make or move ints choose
-/// a dtype of their own (`argmax` of ints gives i64, `select` of bools gives u8).
+/// Only the dtypes of floats are compared: some of Flex's kernels that make or move ints choose a dtype of their own (`argmax` of ints gives i64, `select` of
+/// bools gives u8).
 fn different(a: &TensorData, b: &TensorData, expected: &Outcome) -> Option<String> {
     if a.shape != b.shape {
         return Some(format!("{:?} instead of {:?}", a.shape, b.shape));
+    }
+    if b.dtype.is_float() && a.dtype != b.dtype {
+        return Some(format!("{:?} instead of {:?}", a.dtype, b.dtype));
     }
     let exact = expected.exact || !b.dtype.is_float();
     let tolerance = expected.tolerance;
@@ -299,6 +314,27 @@ fn brief(data: &TensorData) -> String {
     let values: Vec<f64> = data.iter::<f64>().take(24).collect();
     let more = if data.num_elements() > 24 { ".." } else { "" };
     format!("{:?} {values:?}{more}", data.shape)
+}
+
+/// The dims, values and scales of quantized data, one after the other.
+fn unpacked(data: TensorData) -> TensorData {
+    let DType::QFloat(scheme) = data.dtype else {
+        panic!("expected quantized data, found {:?}", data.dtype);
+    };
+    let dims = data.shape.to_vec();
+    let bytes = QuantizedBytes {
+        num_elements: data.num_elements(),
+        bytes: data.into_bytes(),
+        scheme,
+    };
+    let (values, params) = bytes.into_vec_i8();
+    let dims = dims.into_iter().map(|dim| dim as f32);
+    let numbers: Vec<f32> = dims
+        .chain(values.into_iter().map(f32::from))
+        .chain(params.scales)
+        .collect();
+    let length = numbers.len();
+    TensorData::new(numbers, [length])
 }
 
 /// A way to run a case.
@@ -414,4 +450,22 @@ pub fn run(one: Vec<Case<One>>, meshes: Vec<Case<Mesh>>) {
         failures.len(),
         failures.join("\n\n")
     );
+}
+
+/// Runs cases on one mesh and returns the family and kind of every operation that they record.
+pub fn recorded(
+    device: &<Mesh as burn::tensor::backend::BackendTypes>::Device,
+    cases: Vec<Case<Mesh>>,
+) -> BTreeSet<(&'static str, &'static str)> {
+    let ((), explanation) = burn_dist::explain::<Mesh, _>(device, || {
+        for case in cases {
+            if let Err(message) = outcome::<Mesh>(device, case.run) {
+                panic!("{}: {message}", case.name);
+            }
+        }
+    });
+    let families = explanation.operations.into_iter();
+    families
+        .flat_map(|(family, kinds)| kinds.into_keys().map(move |kind| (family, kind)))
+        .collect()
 }

@@ -108,4 +108,19 @@ cases! {
         let rows = Tensor::cat(vec![table.clone().select(0, a), table.select(0, b)], 0);
         c.out(rows);
     }
+    fn ints_nd(c) {
+        let (x, y) = (c.int(-9, 10, [5, 3]), c.int(-9, 10, [4, 3]));
+        let indices = c.int(0, 5, [4, 1]);
+        // Burn's autodiff has neither.
+        let (x, y, indices) = (x.inner(), y.inner(), indices.inner());
+        c.out_int(Tensor::from_inner(x.clone().gather_nd::<2, 2>(indices.clone())));
+        c.out_int(Tensor::from_inner(x.scatter_nd::<2, 2>(indices, y, IndexingUpdateOp::Add)));
+    }
+    fn bools_written(c) {
+        let (x, y) = (c.bool([5, 7]), c.bool([4, 7]));
+        let rows = c.int(0, 5, [4]);
+        c.out_bool(x.clone().select_assign(0, rows, y, IndexingUpdateOp::Add));
+        let (y, columns) = (c.bool([5, 4]), c.int(0, 7, [5, 4]));
+        c.out_bool(x.scatter(1, columns, y, IndexingUpdateOp::Add));
+    }
 }

@@ -1,10 +1,11 @@
 //! Operations that Burn has as one: layers, convolutions, pools, attention.
 
-use burn::tensor::module;
+use burn::nn::loss::CTCLossConfig;
 use burn::tensor::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConvOptions,
     GridSampleOptions, InterpolateMode, InterpolateOptions, UnfoldOptions,
 };
+use burn::tensor::{Tensor, module, signal};
 
 use crate::harness::cases;
 
@@ -127,5 +128,56 @@ cases! {
         let mask = c.bool([1, 3, 5, 5]);
         let bias = c.constant([1, 3, 5, 5]);
         c.out(module::attention(q, k, v, Some(mask), Some(bias), AttentionModuleOptions::default()));
+    }
+    fn fourier(c) {
+        // Without gradients: Burn has none for them yet.
+        for dim in 0..3 {
+            let mut shape = [3, 2, 5];
+            shape[dim] = 8;
+            let x = c.constant(shape).inner();
+            let (re, im) = signal::rfft(x, dim, None);
+            c.value(Tensor::from_inner(re.clone()));
+            c.value(Tensor::from_inner(im.clone()));
+            c.value(Tensor::from_inner(signal::irfft(re, im, dim, None)));
+        }
+    }
+    fn fourier_padded_and_cut(c) {
+        let x = c.constant([3, 6]).inner();
+        for n in [4, 8] {
+            let (re, im) = signal::rfft(x.clone(), 1, Some(n));
+            c.value(Tensor::from_inner(signal::irfft(re.clone(), im.clone(), 1, Some(4))));
+            c.value(Tensor::from_inner(re));
+            c.value(Tensor::from_inner(im));
+        }
+    }
+    fn fourier_of_a_sum(c) {
+        // Partial values pass through the transform.
+        let (x, y) = (c.constant([4, 6]).inner(), c.constant([6, 8]).inner());
+        let (re, im) = signal::rfft(x.matmul(y), 1, None);
+        c.value(Tensor::from_inner(re.clone()));
+        c.value(Tensor::from_inner(signal::irfft(re, im, 1, None)));
+    }
+    fn ctc_loss(c) {
+        let (log_probs, targets) = (c.float([7, 3, 5]), c.int(1, 5, [3, 2]));
+        let log_probs = burn::tensor::activation::log_softmax(log_probs, 2);
+        let input_lengths = Tensor::from_ints([7, 6, 5], &c.device);
+        let target_lengths = Tensor::from_ints([2, 1, 2], &c.device);
+        let loss = CTCLossConfig::new().init();
+        c.out(loss.forward(log_probs.clone(), targets.clone(), input_lengths.clone(), target_lengths.clone()));
+        let inference = loss.forward(log_probs.inner(), targets.inner(), input_lengths.inner(), target_lengths.inner());
+        c.value(Tensor::from_inner(inference));
+    }
+    fn without_autodiff(c) {
+        // As one operation of the backend, which `Autodiff` takes apart.
+        let x = c.constant([3, 2, 7]).inner();
+        c.value(Tensor::from_inner(module::max_pool1d(x, 3, 2, 1, 1, false)));
+        let x = c.constant([2, 3, 5, 4]).inner();
+        c.value(Tensor::from_inner(module::max_pool2d(x, [2, 3], [1, 2], [0, 1], [1, 1], false)));
+        let (q, k, v) = (c.constant([2, 3, 5, 4]), c.constant([2, 3, 7, 4]), c.constant([2, 3, 7, 2]));
+        let options = AttentionModuleOptions::default();
+        c.value(Tensor::from_inner(module::attention(q.inner(), k.inner(), v.inner(), None, None, options)));
+        let x = c.constant([2, 3, 4, 5]).inner();
+        let grid = c.between(-0.9, 0.9, [2, 3, 2, 2]).inner();
+        c.value(Tensor::from_inner(x.grid_sample_2d(grid, GridSampleOptions::default())));
     }
 }

@@ -281,8 +281,6 @@ cases! {
         each(c, -2.0, 2.0, act::hard_swish);
     }
     fn gelu(c) {
-        // burn-router has no op for it: the mesh differentiates Burn's default form, which approximates by tanh, one device the exact form.
-        c.tolerance(2e-3);
         each(c, -2.0, 2.0, act::gelu);
     }
     fn sigmoids(c) {
@@ -296,5 +294,45 @@ cases! {
         each(c, -2.0, 2.0, |x| act::hard_shrink(x, 0.5));
         each(c, -2.0, 2.0, |x| act::soft_shrink(x, 0.5));
         each(c, -2.0, 2.0, |x| act::shrink(x, 0.5, 0.1));
+    }
+    fn bool_masks(c) {
+        let (x, y, mask) = (c.bool([3, 5]), c.bool([3, 5]), c.bool([3, 5]));
+        c.out_bool(x.clone().mask_where(mask.clone(), y));
+        c.out_bool(x.clone().mask_fill(mask, true));
+        c.out_bool(x.clone().equal_elem(true));
+        c.out_bool(x.not_equal_elem(true));
+    }
+    fn int_comparisons(c) {
+        let (x, y) = (c.int(-9, 10, [3, 5]), c.int(-9, 10, [3, 5]));
+        c.out_bool(x.clone().greater_equal(y.clone()));
+        c.out_bool(x.clone().lower(y.clone()));
+        c.out_bool(x.clone().lower_equal(y.clone()));
+        c.out_bool(x.clone().not_equal(y.clone()));
+        c.out_bool(x.clone().greater_elem(2));
+        c.out_bool(x.clone().greater_equal_elem(2));
+        c.out_bool(x.clone().lower_elem(2));
+        c.out_int(x.clone().min_pair(y));
+        c.out_int(x.powi_scalar(3));
+    }
+    fn wide_numbers(c) {
+        // Beyond what the default float and int hold: a read must not go through them.
+        let x = c.int(-9, 10, [3, 5]).cast(DType::I64);
+        c.out_int(x * 1_000_000_007i64 * 1000);
+        let x = c.constant([3, 5]).cast(DType::F64);
+        c.exact();
+        c.value(x + 1e-12);
+    }
+    fn without_autodiff(c) {
+        // As one operation of the backend, which `Autodiff` takes apart.
+        let x = c.constant([4, 3, 5]).inner();
+        let alpha = c.constant([3]).inner();
+        c.value(Tensor::from_inner(act::prelu(x.clone(), alpha)));
+        c.value(Tensor::from_inner(act::leaky_relu(x.clone(), 0.1)));
+        c.value(Tensor::from_inner(act::hard_sigmoid(x.clone(), 0.2, 0.5)));
+        c.value(Tensor::from_inner(x.clone().clamp(-0.7, 0.9)));
+        c.value(Tensor::from_inner(x.full_like(0.3) * x));
+        let (x, y) = (c.int(-3, 4, [3, 5]).inner(), c.int(1, 5, [3, 5]).inner());
+        c.out_int(Tensor::from_inner(x.clone().powi(y)));
+        c.out_int(Tensor::from_inner(x.powi_scalar(3)));
     }
 }

@@ -208,4 +208,46 @@ cases! {
         c.out(linalg::cosine_similarity(x.clone(), y.clone(), 1, None));
         c.out(linalg::cosine_similarity(x, y, 0, None));
     }
+    fn int_orders(c) {
+        for dim in 0..2 {
+            let x = c.int(-90, 90, [5, 3]);
+            c.out_int(x.clone().argmin(dim));
+            c.out_int(x.clone().max_abs_dim(dim));
+            c.out_int(x.clone().cummin(dim));
+            c.out_int(x.clone().cummax(dim));
+            c.out_int(x.clone().topk(2, dim));
+            let (values, indices) = x.clone().max_dim_with_indices(dim);
+            c.out_int(values);
+            c.out_int(indices);
+            let (values, indices) = x.min_dim_with_indices(dim);
+            c.out_int(values);
+            c.out_int(indices);
+            let x = c.int(-3, 4, [5, 3]);
+            c.out_int(x.cumprod(dim));
+        }
+    }
+    fn without_autodiff(c) {
+        // As one operation of the backend, which `Autodiff` takes apart.
+        c.exact();
+        for shape in [[3, 5, 2], [4, 1, 7]] {
+            let x = c.constant(shape).inner();
+            c.value(Tensor::from_inner(x.clone().max_abs()));
+            for dim in 0..3 {
+                c.value(Tensor::from_inner(x.clone().max_abs_dim(dim)));
+            }
+            c.value(Tensor::from_inner(x.max_abs_dims(&[0, 2])));
+        }
+        let x = c.int(-9, 10, [3, 7]).inner();
+        c.out_int(Tensor::from_inner(x.clone().max_abs()));
+        c.out_int(Tensor::from_inner(x.max_abs_dim(1)));
+    }
+    fn products_without_autodiff(c) {
+        let x = c.between(0.7, 1.4, [3, 7]).inner();
+        c.value(Tensor::from_inner(x.clone().prod()));
+        c.value(Tensor::from_inner(x.prod_dim(1)));
+    }
+    fn products_of_several_dims(c) {
+        let x = c.between(0.7, 1.4, [3, 5, 2]);
+        c.out(x.prod_dims(&[0, 2]));
+    }
 }

@@ -1,6 +1,6 @@
 //! Moving data: views, parts, joins.
 
-use burn::tensor::{Bool, Int, Tensor, grid, linalg, ops::PadMode, s};
+use burn::tensor::{Bool, Distribution, Int, Tensor, Transaction, grid, linalg, ops::PadMode, s};
 
 use crate::harness::cases;
 
@@ -268,5 +268,45 @@ cases! {
         c.out(y.clone());
         c.out(Tensor::cat(vec![y.clone(), y.flip([1])], 0).reshape([4, 4, 2]));
         c.out(x.flip([2]).swap_dims(0, 2).reshape([4, 6]).narrow(1, 1, 4));
+    }
+    fn empty(c) {
+        c.exact();
+        let device = c.device.clone();
+        let x = c.float([3, 5]);
+        c.out(Tensor::empty([3, 5], &device).slice_assign([0..3, 0..5], x));
+        let x = c.int(-9, 10, [3, 5]);
+        c.out_int(Tensor::empty([3, 5], &device).slice_assign([0..3, 0..5], x));
+        let x = c.bool([3, 5]);
+        c.out_bool(Tensor::empty([3, 5], &device).slice_assign([0..3, 0..5], x));
+    }
+    fn creation_of_ints_and_bools(c) {
+        let device = c.device.clone();
+        c.out_int(Tensor::<B, 2, Int>::zeros([3, 5], &device));
+        c.out_int(Tensor::<B, 2, Int>::ones([1, 7], &device));
+        c.out_bool(Tensor::<B, 2, Bool>::zeros([3, 5], &device));
+        c.out_bool(Tensor::<B, 2, Bool>::ones([1, 7], &device));
+    }
+    fn permuted_ints(c) {
+        let x = c.int(-9, 10, [2, 3, 5]);
+        c.out_int(x.clone().permute([2, 0, 1]));
+        c.out_int(x.swap_dims(0, 2));
+    }
+    fn random(c) {
+        // Other numbers than one device's, of the same kind.
+        let device = c.device.clone();
+        let x = Tensor::<B, 2>::random([5, 7], Distribution::Uniform(2.0, 3.0), &device);
+        c.out_bool(x.clone().greater_equal_elem(2.0));
+        c.out_bool(x.clone().lower_elem(3.0));
+        c.out_bool(x.random_like(Distribution::Bernoulli(1.0)).equal_elem(1.0));
+        let x = Tensor::<B, 2, Int>::random([5, 7], Distribution::Uniform(2.0, 9.0), &device);
+        c.out_bool(x.clone().greater_equal_elem(2));
+        c.out_bool(x.lower_equal_elem(9));
+    }
+    fn read_together(c) {
+        let (x, y, z) = (c.constant([3, 5]), c.int(-9, 10, [4]), c.bool([2, 3]));
+        let read = Transaction::default().register(x.exp()).register(y + 1).register(z.bool_not());
+        for data in read.execute() {
+            c.data(data);
+        }
     }
 }

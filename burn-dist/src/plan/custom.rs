@@ -1,8 +1,12 @@
-//! Our own operations, as they travel through `OperationIr::Custom`.
+//! Our own operations on layouts, as they travel through `OperationIr::Custom`.
+
+use burn_ir::OperationIr;
 
 use super::PlanError;
 use crate::mesh::MeshShape;
 use crate::parallel::ParamSpec;
+use crate::record::visit::kind_name;
+use crate::rules::Activation;
 
 const PARAM: &str = "burn_dist.param;";
 const REDISTRIBUTE: &str = "burn_dist.redistribute;";
@@ -39,5 +43,13 @@ impl CustomOp {
         } else {
             Err(PlanError::UnknownCustom { id: id.to_string() })
         }
+    }
+}
+
+/// Returns the name of an operation for people: [`kind_name`], and of an activation, its own.
+pub(crate) fn op_name(op: &OperationIr) -> &'static str {
+    match Activation::of(op) {
+        Some(activation) => activation.name(),
+        None => kind_name(op),
     }
 }

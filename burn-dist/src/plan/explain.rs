@@ -49,6 +49,8 @@ pub struct Explanation {
     pub mesh: String,
     /// Number of windows.
     pub windows: u64,
+    /// Operations recorded, by family and kind; not part of the text.
+    pub operations: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Totals by kind.
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
@@ -70,6 +72,10 @@ impl Explanation {
     pub fn add(&mut self, plan: &Plan) {
         self.windows += 1;
         let mut launched = None;
+        for ((family, kind), count) in &plan.operations {
+            let kinds = self.operations.entry(family).or_default();
+            *kinds.entry(kind).or_default() += count;
+        }
         for record in &plan.collectives {
             self.add_collective(record);
             if record.launch.is_none() || record.launch != launched {

@@ -27,12 +27,15 @@ pub mod task;
 mod units;
 pub mod window;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
+use crate::record::visit::family_name;
 
 pub use custom::CustomOp;
+pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
 pub use options::{PlanOptions, ShardStrategy, Sharding};
 use task::{Output, Plan, ReadPlan};
@@ -113,8 +116,15 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
             tag: tag.clone(),
         })
         .collect();
+    let mut operations = BTreeMap::new();
+    for op in &window.ops {
+        *operations
+            .entry((family_name(op), op_name(op)))
+            .or_default() += 1;
+    }
     Ok(Plan {
         ranks,
+        operations,
         outputs,
         reads,
         num_streams: program.num_streams,

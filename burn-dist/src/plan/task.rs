@@ -2,6 +2,7 @@
 
 use burn_backend::{DType, Distribution};
 use burn_ir::OperationIr;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -258,6 +259,8 @@ pub struct Plan {
     pub outputs: Vec<Output>,
     /// How each read is put together.
     pub reads: Vec<ReadPlan>,
+    /// Operations recorded, by family and kind.
+    pub operations: BTreeMap<(&'static str, &'static str), u64>,
     /// Number of random operations.
     pub num_streams: u64,
     /// Every collective, in order.

@@ -1,30 +1,12 @@
-//! `Dist<B>`: burn-router's decorator over a channel to the ranks of a mesh.
+//! What burn-router needs to record onto a mesh: a channel to its recorder, and a bridge between meshes.
 
 use std::marker::PhantomData;
 
 use burn_backend::{DType, Shape, TensorData};
 use burn_ir::{BackendIr, TensorIr};
-use burn_router::{BackendRouter, MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
+use burn_router::{MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
 
 use super::{MeshClient, MeshDevice};
-
-/// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
-///
-/// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist` then partitions with the rest; the
-/// other order would differentiate each rank's part on its own. Fusion goes inside: `Dist<Cuda>` is `Dist` over the fused CUDA backend, so that
-/// what a rank runs between two collectives is fused.
-///
-/// ```
-/// use burn::backend::{Autodiff, Flex};
-/// use burn::tensor::Tensor;
-/// use burn_dist::{DeviceMesh, Dist};
-///
-/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
-/// let x = Tensor::<Dist<Flex>, 2>::ones([4, 3], &mesh.device());
-/// assert_eq!(x.sum().into_scalar(), 12.0);
-/// # Ok::<(), burn_dist::mesh::MeshError>(())
-/// ```
-pub type Dist<B> = BackendRouter<MeshChannel<B>>;
 
 /// The channel between recorded operations and the ranks of a mesh.
 pub struct MeshChannel<B>(PhantomData<fn() -> B>);

@@ -3,6 +3,7 @@
 //! All contact with burn-router is in this folder.
 
 mod annotate;
+mod backend;
 mod channel;
 mod client;
 mod device;
@@ -13,7 +14,8 @@ pub(crate) mod samples;
 pub mod visit;
 
 pub(crate) use annotate::{from_local, redistribute};
-pub use channel::{Dist, MeshChannel};
+pub use backend::Dist;
+pub use channel::MeshChannel;
 pub use client::MeshClient;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub(crate) use recorder::Recorder;

@@ -209,9 +209,12 @@ impl<B: BackendIr> Recorder<B> {
         );
     }
 
-    /// Returns the layout in which data enters if nothing else decides.
+    /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
     fn entry_layout(&mut self, data: &TensorData) -> Layout {
         let shape = data.shape.to_vec();
+        if matches!(data.dtype, DType::QFloat(_)) {
+            return Layout::replicated(&shape);
+        }
         if let Some(seed) = self.options.fuzz_layouts {
             self.fuzzed += 1;
             return fuzz::random_layout(

@@ -3,6 +3,7 @@
 //! Shapes are small and uneven, dims that differ in meaning differ in size. Every sample can be executed.
 
 use super::visit::kind_name;
+use crate::rules::Activation;
 use burn_backend::{
     DType, Distribution, QTensorPrimitive, ops::AttentionModuleOptions, quantization::QuantScheme,
     tensor::IndexingUpdateOp,
@@ -89,6 +90,80 @@ pub(crate) fn samples() -> Vec<OperationIr> {
         &[make.out(&[3], FLOAT), make.out(&[2], INT)],
     )));
     ops.push(OperationIr::Drop(make.float(&[2, 3])));
+    ops.extend(activations(make));
+    ops
+}
+
+/// Returns one op per way of using a quantized tensor that keeps it quantized, makes it so, or searches in it.
+pub(crate) fn quantized() -> Vec<OperationIr> {
+    let m = &Make { next: Cell::new(0) };
+    let id = || m.id();
+    let q = |dims: &[usize]| m.tensor(dims, DType::QFloat(scheme()));
+    use BaseOperationIr::*;
+    let base = vec![
+        Reshape(ShapeOpIr::reshape(q(&[4, 8]), [8, 4].into(), id)),
+        Expand(ShapeOpIr::expand(q(&[1, 8]), [3, 8].into(), id)),
+        SwapDims(SwapDimsOpIr::create(q(&[4, 8]), 0, 1, id)),
+        Permute(PermuteOpIr::create(q(&[2, 3, 4]), vec![2, 0, 1], id)),
+        Flip(FlipOpIr::create(q(&[4, 8]), vec![1], id)),
+        Slice(SliceOpIr::create(
+            q(&[4, 8]),
+            vec![burn_backend::Slice::new(1, Some(3), 1)],
+            id,
+        )),
+        Select(SelectOpIr::create(q(&[4, 8]), 0, m.int(&[3]), id)),
+        Gather(GatherOpIr::create(q(&[4, 8]), 1, m.int(&[4, 2]), id)),
+        Cast(CastOpIr::create(
+            m.float(&[4, 8]),
+            DType::QFloat(scheme()),
+            id,
+        )),
+        Cast(CastOpIr::create(q(&[4, 8]), FLOAT, id)),
+    ];
+    let search = |dims: &[usize]| ReduceDimOpIr::create_arg(q(dims), 1, 1, INT, id);
+    let numeric = [
+        NumericOperationIr::ArgMax(search(&[4, 8])),
+        NumericOperationIr::ArgMin(search(&[4, 8])),
+    ];
+    let base = base.into_iter().map(OperationIr::BaseFloat);
+    let dtype = DType::QFloat(scheme());
+    base.chain(
+        numeric
+            .into_iter()
+            .map(|op| OperationIr::NumericFloat(dtype, op)),
+    )
+    .collect()
+}
+
+/// The activations, which travel as custom ops.
+fn activations(m: &Make) -> Vec<OperationIr> {
+    use Activation::*;
+    let op = |activation: Activation, shapes: &[&[usize]]| {
+        OperationIr::Custom(CustomOpIr {
+            id: activation.id(),
+            inputs: shapes.iter().map(|shape| m.float(shape)).collect(),
+            outputs: vec![m.out(shapes[0], FLOAT)],
+        })
+    };
+    let leaky = LeakyRelu {
+        negative_slope: 0.1,
+    };
+    let hard = HardSigmoid {
+        alpha: 0.2,
+        beta: 0.5,
+    };
+    let mut ops = vec![op(Prelu, &[&[3, 4, 2], &[1, 4, 1]])];
+    for activation in [Relu, leaky, Gelu, Sigmoid, hard, LogSigmoid] {
+        ops.push(op(activation, &[&[3, 4]]));
+    }
+    for gradient in [
+        ReluBackward,
+        GeluBackward,
+        SigmoidBackward,
+        LogSigmoidBackward,
+    ] {
+        ops.push(op(gradient, &[&[3, 4], &[3, 4]]));
+    }
     ops
 }
 

@@ -4,6 +4,7 @@
 //! factor, how it is split over mesh axes; everything else (layouts of operands and results, which results are partial, what each rank
 //! computes) follows from the rule.
 
+mod activation;
 mod attention;
 mod builder;
 mod conv;
@@ -23,6 +24,7 @@ mod table;
 mod tests;
 mod view;
 
+pub use activation::Activation;
 pub use replicated::REPLICATED;
 pub use table::rule;
 pub(crate) use view::takes_whole;

@@ -2,7 +2,8 @@
 
 use super::OpRule;
 
-/// The ops by name (see `kind_name`) with the reason why each is replicated.
+/// The ops by name (see `kind_name`; `quantized` is every op but these two that reads or makes a quantized tensor) with the reason why each is
+/// replicated.
 pub const REPLICATED: &[(&str, &str)] = &[
     (
         "mean",
@@ -10,11 +11,15 @@ pub const REPLICATED: &[(&str, &str)] = &[
     ),
     (
         "quantize",
-        "the scales and the packing of values belong to the tensor as a whole",
+        "scales belong to the whole tensor or to blocks of its flat order, and values are packed: no part of a quantized tensor stands alone",
     ),
     (
         "dequantize",
-        "the scales and the packing of values belong to the tensor as a whole",
+        "a quantized tensor is whole on every rank; what it dequantizes to is split for free where it is used",
+    ),
+    (
+        "quantized",
+        "a view of a quantized tensor moves values between blocks, which may quantize them anew",
     ),
     (
         "init",

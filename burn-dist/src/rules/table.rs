@@ -2,10 +2,11 @@
 
 use super::builder::Tensors;
 use super::{
-    OpRule, attention, conv, ctc, embedding, index, linear, matmul, pointwise, pool, reduce,
-    replicated, sort, spectral, view,
+    OpRule, activation, attention, conv, ctc, embedding, index, linear, matmul, pointwise, pool,
+    reduce, replicated, sort, spectral, view,
 };
 use crate::layout::ReduceOp;
+use burn_backend::DType;
 use burn_ir::*;
 
 /// Returns the sharding rule of an operation with global shapes.
@@ -16,6 +17,9 @@ use burn_ir::*;
 pub fn rule(op: &OperationIr) -> OpRule {
     let tensors = &Tensors::of(op);
     match op {
+        OperationIr::BaseFloat(_) | OperationIr::NumericFloat(..) if is_quantized(tensors) => {
+            replicated::rule("quantized")
+        }
         OperationIr::BaseFloat(op) | OperationIr::BaseInt(op) | OperationIr::BaseBool(op) => {
             base(tensors, op)
         }
@@ -25,9 +29,15 @@ pub fn rule(op: &OperationIr) -> OpRule {
         OperationIr::Float(_, op) => float(tensors, op),
         OperationIr::Module(op) => module(tensors, op),
         OperationIr::Init(_) => replicated::rule("init"),
-        OperationIr::Custom(_) => OpRule::Custom,
+        OperationIr::Custom(op) => activation::custom(tensors, &op.id),
         OperationIr::Drop(_) => replicated::rule("drop"),
     }
+}
+
+/// Returns whether an op reads or makes a quantized tensor.
+fn is_quantized(t: &Tensors) -> bool {
+    let mut tensors = t.inputs.iter().chain(&t.outputs);
+    tensors.any(|tensor| matches!(tensor.dtype, DType::QFloat(_)))
 }
 
 fn base(t: &Tensors, op: &BaseOperationIr) -> OpRule {

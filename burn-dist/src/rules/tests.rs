@@ -1,7 +1,7 @@
 //! Laws of all rules, and some rules written out.
 
 use super::*;
-use crate::record::samples::samples;
+use crate::record::samples::{quantized, samples};
 use crate::record::visit::kind_name;
 use burn_backend::DType;
 use burn_ir::*;
@@ -46,6 +46,10 @@ fn every_op_has_a_rule_or_a_reason() {
             OpRule::Reshape => assert_eq!(kind_name(&op), "reshape"),
             OpRule::Factors(_) => {}
         }
+    }
+    for op in quantized() {
+        assert!(matches!(rule(&op), OpRule::Replicated(_)), "{op:?}");
+        replicated.push("quantized");
     }
     // The list says exactly what is replicated.
     let mut listed: Vec<_> = REPLICATED.iter().map(|(name, _)| *name).collect();

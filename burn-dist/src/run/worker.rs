@@ -19,7 +19,7 @@ use super::runtime::{FaultCell, RankStats, RunArgs};
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
-use crate::record::visit::{OpReader, kind_name, visit_ref};
+use crate::record::visit::{OpReader, visit_ref};
 
 /// One plan to run.
 pub(super) struct Run {
@@ -388,7 +388,7 @@ impl<B: BackendIr> Worker<B> {
                 let mut shapes = Shapes::default();
                 visit_ref(op, &mut shapes);
                 (
-                    format!("{}({})", kind_name(op), shapes.0.join(", ")),
+                    format!("{}({})", crate::plan::op_name(op), shapes.0.join(", ")),
                     run.plan.paths.get(*path as usize).cloned(),
                 )
             }

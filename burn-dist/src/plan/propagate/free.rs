@@ -9,9 +9,9 @@ use crate::layout::Layout;
 use crate::layout::redistribute;
 use crate::mesh::AxisIndex;
 use crate::plan::PlanError;
+use crate::plan::op_name;
 use crate::plan::task::Slot;
 use crate::plan::window::ValueIndex;
-use crate::record::visit::kind_name;
 use crate::rules::{FactorKind, OpRule, Rule};
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ impl Propagator<'_> {
         let mut made = layout.clone();
         made.partial.clear();
         made.at_rest.clear();
-        let kind = kind_name(&self.window.ops[op as usize]);
+        let kind = op_name(&self.window.ops[op as usize]);
         match rule.as_ref() {
             OpRule::Create => {
                 self.make(op, &rule, None, &[], vec![made.clone()], &tensors)?;

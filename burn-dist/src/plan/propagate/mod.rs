@@ -26,12 +26,11 @@ use burn_ir::OperationIr;
 use super::task::Slot;
 use super::units::Visits;
 use super::window::{InputState, ValueIndex, Window};
-use super::{PlanError, PlanOptions};
+use super::{PlanError, PlanOptions, op_name};
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::parallel::ParamSpec;
-use crate::record::visit::kind_name;
-use crate::rules::{self, Assignment, OpRule, Rule};
+use crate::rules::{self, Activation, Assignment, OpRule, Rule};
 use choice::LOCAL_WORK;
 use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
 use options::simplify;
@@ -191,7 +190,9 @@ impl<'a> Propagator<'a> {
                 self.path = Some(module_path(&tag.path));
             }
         }
-        if let OperationIr::Custom(custom) = op {
+        if let OperationIr::Custom(custom) = op
+            && Activation::of(op).is_none()
+        {
             return self.custom(custom.id.as_str(), &tensors);
         }
         let rule = Arc::new(rules::rule(op));
@@ -217,7 +218,7 @@ impl<'a> Propagator<'a> {
                 let mut layouts = Vec::new();
                 for (value, shape, _) in &tensors.inputs {
                     let layout = Layout::replicated(shape);
-                    slots.push(self.require(*value, &layout, Reason::Operand(kind_name(op)))?);
+                    slots.push(self.require(*value, &layout, Reason::Operand(op_name(op)))?);
                     layouts.push(layout);
                 }
                 let outputs = tensors
@@ -238,7 +239,7 @@ impl<'a> Propagator<'a> {
         tensors: &Tensors,
     ) -> Result<(), PlanError> {
         let op = &self.window.ops[index as usize];
-        let kind = kind_name(op);
+        let kind = op_name(op);
         let forced = match kind {
             "linear" => self.constrain_input(tensors)?,
             _ => None,

@@ -7,9 +7,10 @@
 //! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
 //! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes.
 //!
-//! Left out on purpose: custom ops (who records them intercepts them), random numbers by global index
+//! Left out on purpose: custom ops other than activations (who records them intercepts them), random numbers by global index
 //! ([`random`](super::random)), and any decision: a plan has made it before.
 
+mod activation;
 mod base;
 mod boolean;
 mod data;
@@ -18,6 +19,7 @@ mod index;
 mod int;
 mod module;
 mod numeric;
+mod quantized;
 
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,8 @@ use burn_backend::{
 };
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr, TensorStatus};
 use core::marker::PhantomData;
+
+use crate::rules::Activation;
 
 /// Where the tensors and scalars of ops live while they run.
 pub trait Env<B: BackendIr> {
@@ -69,7 +73,7 @@ pub enum ExecuteError {
 /// environment by whoever has the data.
 ///
 /// # Errors
-/// [`ExecuteError::Unsupported`] for a custom op, for `ctc_loss_backward` on a backend without a kernel for it, and for an
+/// [`ExecuteError::Unsupported`] for a custom op that is no activation, for `ctc_loss_backward` on a backend without a kernel for it, and for an
 /// op without a meaning (an int random op among the float ops). No tensor has been taken in that case.
 ///
 /// # Panics
@@ -80,9 +84,11 @@ pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result
         backend: PhantomData,
     };
     match op {
+        OperationIr::BaseFloat(op) if quantized::applies(op) => return quantized::base(cx, op),
         OperationIr::BaseFloat(op) => base::float(cx, op),
         OperationIr::BaseInt(op) => base::int(cx, op),
         OperationIr::BaseBool(op) => base::bool(cx, op),
+        OperationIr::NumericFloat(DType::QFloat(_), op) => return quantized::numeric(cx, op),
         OperationIr::NumericFloat(_, op) => return numeric::float(cx, op),
         OperationIr::NumericInt(_, op) => return numeric::int(cx, op),
         OperationIr::Bool(op) => boolean::execute(cx, op),
@@ -90,12 +96,15 @@ pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result
         OperationIr::Float(_, op) => float::execute(cx, op),
         OperationIr::Module(op) => return module::execute(cx, op),
         OperationIr::Init(_) => {}
-        OperationIr::Custom(op) => {
-            return Err(ExecuteError::Unsupported {
-                op: op.id.clone(),
-                reason: "it is a custom op, which must be run by the code that records it",
-            });
-        }
+        OperationIr::Custom(op) => match Activation::parse(&op.id) {
+            Some(activation) => activation::execute(cx, activation, op),
+            None => {
+                return Err(ExecuteError::Unsupported {
+                    op: op.id.clone(),
+                    reason: "it is a custom op, which must be run by the code that records it",
+                });
+            }
+        },
         OperationIr::Drop(tensor) => {
             if tensor.status == TensorStatus::ReadWrite {
                 drop(cx.env.take(tensor));

@@ -1,8 +1,9 @@
 //! Every op against burn-router's runner, and the ops that the runner lacks against plain arithmetic.
 
 use super::*;
-use crate::record::samples::{BOOL, FLOAT, INT, inputs, samples, scheme};
+use crate::record::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
 use crate::record::visit::{family_name, kind_name};
+use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps, QTensorOps};
 use burn_backend::{Backend, TensorData, tensor::IndexingUpdateOp};
 use burn_flex::Flex;
 use burn_ir::*;
@@ -504,6 +505,72 @@ fn unsigned_ints_survive_the_way_to_the_device_and_back() {
         let data = ints([1, 2, 200], &[3]).convert_dtype(dtype);
         env.set(&tensor(0, &[3], dtype), data.clone());
         assert_eq!(env.read(&tensor(0, &[3], dtype)), data);
+    }
+}
+
+/// The op by its function, on tensors made from the same data.
+fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
+    let device = Default::default();
+    let q = || Flex::q_from_data(data[0].clone(), &device);
+    let float = |i: usize| Flex::float_from_data(data[i].clone(), &device);
+    let indices = || Flex::int_from_data(data[1].clone(), &device);
+    let quantized = |q| block_on(Flex::q_into_data(q));
+    let floats = |x| block_on(Flex::float_into_data(x));
+    let ints = |x| block_on(Flex::int_into_data(x));
+    use crate::rules::Activation::*;
+    let result = match op {
+        OperationIr::BaseFloat(op) => match op {
+            BaseOperationIr::Reshape(op) => quantized(Flex::q_reshape(q(), op.out.shape.clone())),
+            BaseOperationIr::Expand(op) => quantized(Flex::q_expand(q(), op.out.shape.clone())),
+            BaseOperationIr::SwapDims(op) => quantized(Flex::q_swap_dims(q(), op.dim1, op.dim2)),
+            BaseOperationIr::Permute(op) => quantized(Flex::q_permute(q(), &op.axes)),
+            BaseOperationIr::Flip(op) => quantized(Flex::q_flip(q(), &op.axes)),
+            BaseOperationIr::Slice(op) => quantized(Flex::q_slice(q(), &op.ranges)),
+            BaseOperationIr::Select(op) => quantized(Flex::q_select(q(), op.dim, indices())),
+            BaseOperationIr::Gather(op) => quantized(Flex::q_gather(op.dim, q(), indices())),
+            BaseOperationIr::Cast(op) => match op.out.dtype {
+                DType::QFloat(scheme) => quantized(Flex::quantize_dynamic(float(0), &scheme)),
+                dtype => floats(Flex::dequantize(q(), dtype.into())),
+            },
+            op => panic!("no oracle of {op:?}"),
+        },
+        OperationIr::NumericFloat(_, NumericOperationIr::ArgMax(op)) => {
+            ints(Flex::q_argmax(q(), op.axis, op.out.dtype.into()))
+        }
+        OperationIr::NumericFloat(_, NumericOperationIr::ArgMin(op)) => {
+            ints(Flex::q_argmin(q(), op.axis, op.out.dtype.into()))
+        }
+        op => floats(match crate::rules::Activation::of(op).expect("one") {
+            Relu => Flex::relu(float(0)),
+            ReluBackward => Flex::relu_backward(float(0), float(1)),
+            LeakyRelu { negative_slope } => Flex::leaky_relu(float(0), negative_slope.into()),
+            Prelu => Flex::prelu(float(0), float(1)),
+            Gelu => Flex::gelu(float(0)),
+            GeluBackward => Flex::gelu_backward(float(0), float(1)),
+            Sigmoid => Flex::sigmoid(float(0)),
+            SigmoidBackward => Flex::sigmoid_backward(float(0), float(1)),
+            HardSigmoid { alpha, beta } => Flex::hard_sigmoid(float(0), alpha.into(), beta.into()),
+            LogSigmoid => Flex::log_sigmoid(float(0)),
+            LogSigmoidBackward => Flex::log_sigmoid_backward(float(0), float(1)),
+        }),
+    };
+    result.unwrap()
+}
+
+#[test]
+fn quantized_ops_and_activations_are_the_backends_own() {
+    let activations = samples()
+        .into_iter()
+        .filter(|op| crate::rules::Activation::of(op).is_some());
+    let ops: Vec<_> = quantized().into_iter().chain(activations).collect();
+    assert_eq!(ops.len(), 12 + 11);
+    for op in ops {
+        for seed in 0..3 {
+            let data = inputs(&op, seed);
+            let ours = run(&op, &data).pop().unwrap();
+            let theirs = on_flex(&op, &data);
+            assert_eq!(ours.as_bytes(), theirs.as_bytes(), "{op:?}");
+        }
     }
 }
 

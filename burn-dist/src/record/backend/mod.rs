@@ -1,0 +1,129 @@
+//! `Dist<B>`: the backend that records.
+//!
+//! Nearly every operation is recorded as burn-router records it: the files here list those signatures once and forward them to
+//! `BackendRouter<MeshChannel<B>>`, whose tensors are ours. A method that burn-router leaves to its default body is left to it here too, so that it becomes
+//! the same operations. What burn-router cannot record, or records as something else than the inner backend computes, is written out:
+//!
+//! | file | written out | because in burn-router 0.21 |
+//! | --- | --- | --- |
+//! | `quantized` | everything | all of it panics |
+//! | `module` | `rfft`, `irfft`; `ctc_loss` and its gradient | panics; is hundreds of operations |
+//! | `activation` | what works element by element | is Burn's default composition, where the inner backend may differ (the gradient of `gelu`) |
+//! | `float` | `grid_sample_2d`, `is_nan`, `is_inf`, `max_abs`; reads | is a composition; reads convert to the default float |
+//! | `int` | reads | reads convert to the default int |
+//!
+//! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the whole cannot.
+
+mod activation;
+mod bool;
+mod float;
+mod int;
+mod module;
+mod quantized;
+
+use std::marker::PhantomData;
+
+use burn_backend::ops::TransactionOps;
+use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData};
+use burn_ir::{BackendIr, OperationIr, OperationOutput, TensorIr};
+use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient};
+
+use super::{MeshChannel, MeshClient, MeshDevice};
+
+/// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
+///
+/// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist` then partitions with the rest; the
+/// other order would differentiate each rank's part on its own. Fusion goes inside: `Dist<Cuda>` is `Dist` over the fused CUDA backend, so that
+/// what a rank runs between two collectives is fused.
+///
+/// Quantized tensors are whole on every rank; what is computed from them is split again.
+///
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let x = Tensor::<Dist<Flex>, 2>::ones([4, 3], &mesh.device());
+/// assert_eq!(x.sum().into_scalar(), 12.0);
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
+pub struct Dist<B>(PhantomData<fn() -> B>);
+
+/// What records most operations for us.
+type Router<B> = BackendRouter<MeshChannel<B>>;
+
+/// The tensor of every kind.
+type MeshTensor<B> = RouterTensor<MeshClient<B>>;
+
+/// Forwards functions of a backend to the function of that name of [`Router`].
+macro_rules! delegate {
+    ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty; )*) => {$(
+        #[inline]
+        fn $name($( $arg: $type ),*) -> $out {
+            Router::<B>::$name($( $arg ),*)
+        }
+    )*};
+}
+use delegate;
+
+impl<B> Clone for Dist<B> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<B> Default for Dist<B> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<B> std::fmt::Debug for Dist<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("dist")
+    }
+}
+
+impl<B: BackendIr> BackendTypes for Dist<B> {
+    type Device = MeshDevice;
+    type FloatTensorPrimitive = MeshTensor<B>;
+    type FloatElem = B::FloatElem;
+    type IntTensorPrimitive = MeshTensor<B>;
+    type IntElem = B::IntElem;
+    type BoolTensorPrimitive = MeshTensor<B>;
+    type BoolElem = B::BoolElem;
+    type QuantizedTensorPrimitive = MeshTensor<B>;
+}
+
+impl<B: BackendIr> Backend for Dist<B> {
+    fn name(device: &MeshDevice) -> String {
+        MeshChannel::<B>::name(device)
+    }
+
+    delegate! {
+        fn seed(device: &MeshDevice, seed: u64) -> ();
+        fn sync(device: &MeshDevice) -> Result<(), ExecutionError>;
+        fn dtype_usage(device: &MeshDevice, dtype: DType) -> DTypeUsageSet;
+        fn device_count(type_id: u16) -> usize;
+    }
+}
+
+impl<B: BackendIr> TransactionOps<Self> for Dist<B> {}
+
+/// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the result.
+#[inline]
+fn record_on<B: BackendIr>(
+    tensor: MeshTensor<B>,
+    describe: impl FnOnce(TensorIr, &MeshClient<B>) -> OperationIr,
+) -> MeshTensor<B> {
+    let client = tensor.client.clone();
+    let op = describe(tensor.into_ir(), &client);
+    client.register(op).output()
+}
+
+/// Reads a tensor in the dtype in which the ranks hold it.
+async fn read<B: BackendIr>(tensor: MeshTensor<B>) -> Result<TensorData, ExecutionError> {
+    let client = tensor.client.clone();
+    client.read_tensor_async(tensor.into_ir()).await
+}

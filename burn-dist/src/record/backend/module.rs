@@ -1,0 +1,277 @@
+//! Operations that Burn has as one: layers, convolutions, pools, attention, Fourier transforms.
+
+use burn_backend::ops::{
+    AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
+    DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
+    MaxPool2dBackward, MaxPool2dWithIndices, ModuleOps,
+};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_ir::{
+    BackendIr, CtcLossBackwardOpIr, CtcLossOpIr, IRfftOpIr, ModuleOperationIr, OperationIr,
+    OperationOutput, RfftOpIr,
+};
+use burn_router::RunnerClient;
+
+use super::{Dist, Router, delegate, record_on};
+
+impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
+    delegate! {
+        fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self>;
+        fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn conv1d(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvOptions<1>) -> FloatTensor<Self>;
+        fn conv1d_x_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<1>
+        ) -> FloatTensor<Self>;
+        fn conv1d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<1>
+        ) -> FloatTensor<Self>;
+        fn conv1d_bias_backward(x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn conv2d(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvOptions<2>) -> FloatTensor<Self>;
+        fn conv2d_x_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<2>
+        ) -> FloatTensor<Self>;
+        fn conv2d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<2>
+        ) -> FloatTensor<Self>;
+        fn conv2d_bias_backward(x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn conv3d(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvOptions<3>) -> FloatTensor<Self>;
+        fn conv3d_x_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<3>
+        ) -> FloatTensor<Self>;
+        fn conv3d_weight_backward(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, output_grad: FloatTensor<Self>, options: ConvOptions<3>
+        ) -> FloatTensor<Self>;
+        fn conv3d_bias_backward(x: FloatTensor<Self>, bias: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn conv_transpose1d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvTransposeOptions<1>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose2d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvTransposeOptions<2>
+        ) -> FloatTensor<Self>;
+        fn conv_transpose3d(
+            x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>, options: ConvTransposeOptions<3>
+        ) -> FloatTensor<Self>;
+        fn avg_pool1d(
+            x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool, ceil_mode: bool
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], count_include_pad: bool,
+            ceil_mode: bool
+        ) -> FloatTensor<Self>;
+        fn avg_pool1d_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, count_include_pad: bool,
+            ceil_mode: bool
+        ) -> FloatTensor<Self>;
+        fn avg_pool2d_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2],
+            count_include_pad: bool, ceil_mode: bool
+        ) -> FloatTensor<Self>;
+        fn max_pool1d(x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> FloatTensor<Self>;
+        fn max_pool2d(
+            x: FloatTensor<Self>, kernel_size: [usize; 2], stride: [usize; 2], padding: [usize; 2], dilation: [usize; 2],
+            ceil_mode: bool
+        ) -> FloatTensor<Self>;
+        fn adaptive_avg_pool1d(x: FloatTensor<Self>, output_size: usize) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d(x: FloatTensor<Self>, output_size: [usize; 2]) -> FloatTensor<Self>;
+        fn adaptive_avg_pool1d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn adaptive_avg_pool2d_backward(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+        fn interpolate(x: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions) -> FloatTensor<Self>;
+        fn interpolate_backward(
+            x: FloatTensor<Self>, grad: FloatTensor<Self>, output_size: [usize; 2], options: InterpolateOptions
+        ) -> FloatTensor<Self>;
+        fn deform_conv2d(
+            x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>, mask: Option<FloatTensor<Self>>,
+            bias: Option<FloatTensor<Self>>, options: DeformConvOptions<2>
+        ) -> FloatTensor<Self>;
+        fn attention(
+            query: FloatTensor<Self>, key: FloatTensor<Self>, value: FloatTensor<Self>, mask: Option<BoolTensor<Self>>,
+            attn_bias: Option<FloatTensor<Self>>, options: AttentionModuleOptions
+        ) -> FloatTensor<Self>;
+    }
+
+    fn max_pool1d_with_indices(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+    ) -> MaxPool1dWithIndices<Self> {
+        let pool = Router::<B>::max_pool1d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
+        MaxPool1dWithIndices::new(pool.output, pool.indices)
+    }
+
+    fn max_pool2d_with_indices(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+    ) -> MaxPool2dWithIndices<Self> {
+        let pool = Router::<B>::max_pool2d_with_indices(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+        );
+        MaxPool2dWithIndices::new(pool.output, pool.indices)
+    }
+
+    fn max_pool1d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: usize,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool1dBackward<Self> {
+        let pool = Router::<B>::max_pool1d_with_indices_backward(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            output_grad,
+            indices,
+        );
+        MaxPool1dBackward::new(pool.x_grad)
+    }
+
+    fn max_pool2d_with_indices_backward(
+        x: FloatTensor<Self>,
+        kernel_size: [usize; 2],
+        stride: [usize; 2],
+        padding: [usize; 2],
+        dilation: [usize; 2],
+        ceil_mode: bool,
+        output_grad: FloatTensor<Self>,
+        indices: IntTensor<Self>,
+    ) -> MaxPool2dBackward<Self> {
+        let pool = Router::<B>::max_pool2d_with_indices_backward(
+            x,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            ceil_mode,
+            output_grad,
+            indices,
+        );
+        MaxPool2dBackward::new(pool.x_grad)
+    }
+
+    fn deform_conv2d_backward(
+        x: FloatTensor<Self>,
+        offset: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        mask: Option<FloatTensor<Self>>,
+        bias: Option<FloatTensor<Self>>,
+        output_grad: FloatTensor<Self>,
+        options: DeformConvOptions<2>,
+    ) -> DeformConv2dBackward<Self> {
+        let grads = Router::<B>::deform_conv2d_backward(
+            x,
+            offset,
+            weight,
+            mask,
+            bias,
+            output_grad,
+            options,
+        );
+        DeformConv2dBackward::new(
+            grads.x_grad,
+            grads.offset_grad,
+            grads.weight_grad,
+            grads.mask_grad,
+            grads.bias_grad,
+        )
+    }
+
+    fn rfft(
+        signal: FloatTensor<Self>,
+        dim: usize,
+        n: Option<usize>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let client = signal.client.clone();
+        let desc = RfftOpIr::create(signal.into_ir(), dim, n, || client.create_empty_handle());
+        let [re, im] = client
+            .register(OperationIr::Module(ModuleOperationIr::Rfft(desc)))
+            .outputs();
+        (re, im)
+    }
+
+    fn irfft(
+        spectrum_re: FloatTensor<Self>,
+        spectrum_im: FloatTensor<Self>,
+        dim: usize,
+        n: Option<usize>,
+    ) -> FloatTensor<Self> {
+        record_on(spectrum_re, |re, client| {
+            let desc = IRfftOpIr::create(re, spectrum_im.into_ir(), dim, n, || {
+                client.create_empty_handle()
+            });
+            OperationIr::Module(ModuleOperationIr::IRfft(desc))
+        })
+    }
+
+    fn ctc_loss(
+        log_probs: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        input_lengths: IntTensor<Self>,
+        target_lengths: IntTensor<Self>,
+        blank: usize,
+    ) -> FloatTensor<Self> {
+        record_on(log_probs, |log_probs, client| {
+            let desc = CtcLossOpIr::create(
+                log_probs,
+                targets.into_ir(),
+                input_lengths.into_ir(),
+                target_lengths.into_ir(),
+                blank,
+                || client.create_empty_handle(),
+            );
+            OperationIr::Module(ModuleOperationIr::CtcLoss(desc))
+        })
+    }
+
+    fn has_ctc_loss_backward() -> bool {
+        B::has_ctc_loss_backward()
+    }
+
+    fn ctc_loss_backward(
+        log_probs: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        input_lengths: IntTensor<Self>,
+        target_lengths: IntTensor<Self>,
+        grad_loss: FloatTensor<Self>,
+        blank: usize,
+    ) -> FloatTensor<Self> {
+        record_on(log_probs, |log_probs, client| {
+            let desc = CtcLossBackwardOpIr::create(
+                log_probs,
+                targets.into_ir(),
+                input_lengths.into_ir(),
+                target_lengths.into_ir(),
+                grad_loss.into_ir(),
+                blank,
+                || client.create_empty_handle(),
+            );
+            OperationIr::Module(ModuleOperationIr::CtcLossBackward(desc))
+        })
+    }
+}
