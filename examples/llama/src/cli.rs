@@ -73,7 +73,7 @@ pub struct TrainArgs {
     /// Training steps: 20 for pretrain, 2400 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
-    /// The highest learning rate: 1.5e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
+    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
     #[arg(long, value_parser = rate)]
     pub lr: Option<f64>,
     /// A file with one {"prompt": "...", "response": "..."} per line.

@@ -96,6 +96,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
             .filter(|loss| loss.is_finite())
     };
     let num_steps: usize = curves.iter().map(|curve| curve.losses.len()).sum();
+    // The room above keeps the legend off a flat curve.
     let highest = finite().fold(0.0_f32, f32::max).max(f32::MIN_POSITIVE);
     let font = |size: u32| ("sans-serif", scale * size);
 
@@ -105,7 +106,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .margin(16 * scale)
         .x_label_area_size(40 * scale)
         .y_label_area_size(56 * scale)
-        .build_cartesian_2d(0..num_steps.max(1), 0.0..highest * 1.05)?;
+        .build_cartesian_2d(0..num_steps.max(1), 0.0..highest * 1.15)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)

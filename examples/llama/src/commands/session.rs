@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         let model = &self.args.model;
         self.args.lr.unwrap_or(match model.size {
             _ if model.model.is_some() => 2e-5,
-            Size::Tiny => 1.5e-3,
+            Size::Tiny => 2e-3,
             _ => 3e-4,
         })
     }
