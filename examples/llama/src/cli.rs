@@ -70,7 +70,7 @@ pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 2400 for finetune by default.
+    /// Training steps: 20 for pretrain, 2000 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
     /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.

@@ -16,10 +16,10 @@ use crate::progress::Progress;
 use crate::report::count_text;
 use crate::train::{self, Schedule, Trace};
 
-/// Generated questions; more than a run of the default length uses.
+/// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 60_000;
 /// Fine-tuning steps without `--steps`.
-const STEPS: usize = 2400;
+const STEPS: usize = 2000;
 /// Steps of a generated base model without `--base-steps`.
 const BASE_STEPS: usize = 200;
 /// Devices without `--mesh`.
