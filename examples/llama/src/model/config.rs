@@ -275,7 +275,7 @@ impl LlamaConfig {
             hidden_dim: 32,
             vocab: 64,
             init_std: 0.02,
-            ..Size::Tiny.config()
+            ..Size::S.config()
         }
     }
 }
