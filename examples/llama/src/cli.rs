@@ -29,12 +29,24 @@ pub enum Command {
     Explain(ExplainArgs),
 }
 
+/// The devices.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MeshArgs {
+    /// Axes of the device mesh, outermost first, of dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
+    /// takes fsdp=2,tp=2, every other command one device.
+    #[arg(long, value_name = "AXES")]
+    pub mesh: Option<MeshShape>,
+    /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
+    #[arg(long)]
+    pub replicate_indivisible: bool,
+}
+
 /// The model and the devices.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
-    #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshShape>,
+    /// The devices.
+    #[command(flatten)]
+    pub devices: MeshArgs,
     /// Shape of a model that is made here.
     #[arg(long, value_enum, default_value = "tiny")]
     pub size: Size,
@@ -58,10 +70,10 @@ pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 1200 for finetune by default.
+    /// Training steps: 20 for pretrain, 2000 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
-    /// The highest learning rate: 1.5e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
+    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
     #[arg(long, value_parser = rate)]
     pub lr: Option<f64>,
     /// A file with one {"prompt": "...", "response": "..."} per line.
@@ -70,8 +82,8 @@ pub struct TrainArgs {
     /// Write the run's figures here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Draw the loss curve here.
-    #[arg(long, value_name = "FILE.svg", default_value = "loss.svg")]
+    /// Draw the loss curve here, as PNG or SVG by the file's name.
+    #[arg(long, value_name = "FILE", default_value = "loss.png")]
     pub plot: PathBuf,
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
@@ -87,7 +99,7 @@ pub struct FinetuneArgs {
     /// How to train and what to keep.
     #[command(flatten)]
     pub train: TrainArgs,
-    /// Steps of the base model that is made first: 100, or 0 with --data or --model.
+    /// Steps of the base model that is made first: 200, or 0 with --data or --model.
     #[arg(long)]
     pub base_steps: Option<usize>,
     /// Unseen questions to ask at the end.
@@ -104,9 +116,9 @@ pub struct GenerateArgs {
     /// What to answer; may be given several times.
     #[arg(long, required = true)]
     pub prompt: Vec<String>,
-    /// Axes of the device mesh, outermost first: fsdp=2,tp=2. One device without it.
-    #[arg(long, value_name = "AXES")]
-    pub mesh: Option<MeshShape>,
+    /// The devices.
+    #[command(flatten)]
+    pub devices: MeshArgs,
     /// 0 takes the likeliest token; higher values draw more freely.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     pub temperature: f64,

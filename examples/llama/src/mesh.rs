@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
 use burn::backend::flex::Flex;
-use burn_dist::mesh::MeshShape;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize};
+use burn_dist::mesh::{Axis, AxisRole};
+use burn_dist::parallel::ParallelError;
+use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith};
 
+use crate::cli::MeshArgs;
 use crate::model::Llama;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
@@ -30,28 +32,37 @@ pub struct Explanation {
 pub struct Mesh {
     mesh: DeviceMesh,
     device: MeshDevice,
+    replicate_indivisible: bool,
 }
 
 impl Mesh {
-    /// Opens the devices; without a shape, one.
+    /// Opens the devices; without a mesh, one.
     ///
     /// # Errors
-    /// If this process can open no more meshes.
-    pub fn open(shape: Option<&MeshShape>) -> anyhow::Result<Self> {
-        Self::build(shape, false)
+    /// If the model is not split over one of the axes, or this process can open no more meshes.
+    pub fn open(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build(args, false)
     }
 
     /// Opens devices that plan and explain, but execute nothing.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn dry(shape: Option<&MeshShape>) -> anyhow::Result<Self> {
-        Self::build(shape, true)
+    pub fn dry(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build(args, true)
     }
 
-    fn build(shape: Option<&MeshShape>, dry: bool) -> anyhow::Result<Self> {
+    fn build(args: &MeshArgs, dry: bool) -> anyhow::Result<Self> {
         let mut builder = DeviceMesh::builder();
-        if let Some(shape) = shape {
+        if let Some(shape) = &args.mesh {
+            // All its ranks would do the same work.
+            let idle = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "tp";
+            if let Some(axis) = shape.axes().iter().find(idle) {
+                bail!(
+                    "nothing of this model is split over axis `{}` of the mesh {shape}: use dp, fsdp and tp",
+                    axis.name
+                );
+            }
             builder = builder.axes(shape);
         }
         if dry {
@@ -61,6 +72,7 @@ impl Mesh {
         Ok(Self {
             device: mesh.device(),
             mesh,
+            replicate_indivisible: args.replicate_indivisible,
         })
     }
 
@@ -87,9 +99,22 @@ impl Mesh {
     /// # Errors
     /// If the model cannot be laid out so.
     pub fn parallelize(&self, model: Llama<TrainBackend>) -> anyhow::Result<Llama<TrainBackend>> {
+        let mut plan = model.plan();
+        if self.replicate_indivisible {
+            plan = plan.replicate_indivisible();
+        }
         model
-            .parallelize(self.mesh.shape())
-            .with_context(|| format!("the model does not fit the mesh {}", self.name()))
+            .parallelize_with(self.mesh.shape(), &plan)
+            .map_err(|error| {
+                let way_out = match &error {
+                    ParallelError::Indivisible { .. } => "; here: --replicate-indivisible",
+                    _ => "",
+                };
+                anyhow!(
+                    "the model does not fit the mesh {}: {error}{way_out}",
+                    self.name()
+                )
+            })
     }
 
     /// Bytes held by each rank.

@@ -1,9 +1,14 @@
-//! The loss curve as SVG: sharp at any size, and its text needs no fonts when it is drawn.
+//! The loss curve, as SVG or PNG by the file's name; neither needs fonts when it is drawn.
+
+mod canvas;
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use plotters::coord::Shift;
 use plotters::prelude::*;
+
+use canvas::Canvas;
 
 /// One phase of training.
 #[derive(Debug, Clone)]
@@ -15,36 +20,74 @@ pub struct Curve<'a> {
 }
 
 const COLOURS: [RGBColor; 2] = [RGBColor(124, 124, 132), RGBColor(31, 98, 189)];
+/// Width and height, in pixels of an SVG.
+const SIZE: (u32, u32) = (900, 480);
+/// Pixels of a PNG for each of those: lines and letters stay smooth on fine screens.
+const PNG_SCALE: u32 = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Svg,
+    Png,
+}
 
 /// Draws the phases one after the other: each loss faintly, their running mean boldly.
 ///
 /// # Errors
-/// If the name does not end in `.svg` or the file cannot be written.
+/// If the name ends in neither `.svg` nor `.png`, or the file cannot be written.
 pub fn write(path: &Path, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<()> {
-    check_name(path)?;
-    let mut svg = String::new();
-    draw(&mut svg, title, curves).context("cannot draw the loss curve")?;
-    std::fs::write(path, svg).with_context(|| format!("cannot write the plot {}", path.display()))
+    let drawing = "cannot draw the loss curve";
+    let bytes = match format(path)? {
+        Format::Svg => {
+            let mut svg = String::new();
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            draw(&root, 1, title, curves).context(drawing)?;
+            drop(root);
+            svg.into_bytes()
+        }
+        Format::Png => {
+            let mut canvas = Canvas::new(PNG_SCALE * SIZE.0, PNG_SCALE * SIZE.1);
+            let root = (&mut canvas).into_drawing_area();
+            draw(&root, PNG_SCALE, title, curves).context(drawing)?;
+            drop(root);
+            let mut png = Vec::new();
+            canvas.write(&mut png).context(drawing)?;
+            png
+        }
+    };
+    std::fs::write(path, bytes).with_context(|| format!("cannot write the plot {}", path.display()))
 }
 
-/// Refuses names that do not end in `.svg`.
+/// Refuses names that end in neither `.svg` nor `.png`.
 ///
 /// # Errors
 /// Names the file.
 pub fn check_name(path: &Path) -> anyhow::Result<()> {
-    if path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("svg"))
-    {
-        return Ok(());
-    }
-    bail!(
-        "the plot {} is not an .svg file: curves are drawn as SVG only",
-        path.display()
-    );
+    format(path).map(drop)
 }
 
-fn draw(svg: &mut String, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<()> {
+fn format(path: &Path) -> anyhow::Result<Format> {
+    let is = |name| {
+        path.extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case(name))
+    };
+    match (is("svg"), is("png")) {
+        (true, _) => Ok(Format::Svg),
+        (_, true) => Ok(Format::Png),
+        _ => bail!(
+            "the plot {} is neither an .svg nor a .png file: curves are drawn as one of these",
+            path.display()
+        ),
+    }
+}
+
+/// Draws on an area of `scale` times [`SIZE`].
+fn draw<DB: DrawingBackend<ErrorType: 'static>>(
+    root: &DrawingArea<DB, Shift>,
+    scale: u32,
+    title: &str,
+    curves: &[Curve<'_>],
+) -> anyhow::Result<()> {
     let finite = || {
         curves
             .iter()
@@ -53,32 +96,30 @@ fn draw(svg: &mut String, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<(
             .filter(|loss| loss.is_finite())
     };
     let num_steps: usize = curves.iter().map(|curve| curve.losses.len()).sum();
+    // The room above keeps the legend off a flat curve.
     let highest = finite().fold(0.0_f32, f32::max).max(f32::MIN_POSITIVE);
+    let font = |size: u32| ("sans-serif", scale * size);
 
-    let root = SVGBackend::with_string(svg, (900, 480)).into_drawing_area();
     root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption(
-            title,
-            ("sans-serif", 20).into_font().color(&RGBColor(40, 40, 44)),
-        )
-        .margin(16)
-        .x_label_area_size(40)
-        .y_label_area_size(56)
-        .build_cartesian_2d(0..num_steps.max(1), 0.0..highest * 1.05)?;
+    let mut chart = ChartBuilder::on(root)
+        .caption(title, font(20).into_font().color(&RGBColor(40, 40, 44)))
+        .margin(16 * scale)
+        .x_label_area_size(40 * scale)
+        .y_label_area_size(56 * scale)
+        .build_cartesian_2d(0..num_steps.max(1), 0.0..highest * 1.15)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
-        .bold_line_style(RGBColor(228, 228, 232))
-        .axis_style(RGBColor(150, 150, 156))
+        .bold_line_style(RGBColor(228, 228, 232).stroke_width(scale))
+        .axis_style(RGBColor(150, 150, 156).stroke_width(scale))
         .x_labels(10)
         .y_labels(8)
         .x_label_formatter(&|step| step.to_string())
         .y_label_formatter(&|loss| format!("{loss:.1}"))
         .x_desc("step")
         .y_desc("loss (nats per token)")
-        .label_style(("sans-serif", 13))
-        .axis_desc_style(("sans-serif", 14))
+        .label_style(font(13))
+        .axis_desc_style(font(14))
         .draw()?;
 
     let mut first = 0;
@@ -93,12 +134,17 @@ fn draw(svg: &mut String, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<(
                 .filter(|(_, loss)| loss.is_finite());
             steps.map(|(step, loss)| (first + step, *loss)).collect()
         };
-        chart.draw_series(LineSeries::new(points(curve.losses), colour.mix(0.25)))?;
+        chart.draw_series(LineSeries::new(
+            points(curve.losses),
+            colour.mix(0.25).stroke_width(scale),
+        ))?;
         let smooth = running_mean(curve.losses, curve.losses.len() / 50);
+        let bold = colour.stroke_width(2 * scale);
+        let long = 18 * scale as i32;
         chart
-            .draw_series(LineSeries::new(points(&smooth), colour.stroke_width(2)))?
+            .draw_series(LineSeries::new(points(&smooth), bold))?
             .label(curve.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + long, y)], bold));
         first += curve.losses.len();
     }
     chart
@@ -106,7 +152,9 @@ fn draw(svg: &mut String, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<(
         .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE)
         .border_style(RGBColor(200, 200, 204))
-        .label_font(("sans-serif", 13))
+        .legend_area_size(26 * scale)
+        .margin(6 * scale)
+        .label_font(font(13))
         .draw()?;
     root.present()?;
     Ok(())
@@ -152,6 +200,27 @@ mod tests {
     }
 
     #[test]
+    fn a_png_holds_the_colours_of_its_curves() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("loss.png");
+        let losses = [3.0, 2.0, 1.5, 1.0];
+        let name = "finetune";
+        let curve = Curve {
+            name,
+            losses: &losses,
+        };
+        write(&path, "tiny", &[curve]).unwrap();
+        let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+        let mut reader = png::Decoder::new(file).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        assert_eq!((info.width, info.height), (1800, 960));
+        let RGBColor(r, g, b) = COLOURS[1];
+        let of_the_curve = pixels.chunks(3).filter(|pixel| *pixel == [r, g, b]).count();
+        assert!(of_the_curve > 1000, "{of_the_curve}");
+    }
+
+    #[test]
     fn a_run_without_steps_still_draws() {
         let dir = tempfile::tempdir().unwrap();
         write(
@@ -167,10 +236,13 @@ mod tests {
 
     #[test]
     fn other_formats_are_refused() {
-        let error = write(Path::new("loss.png"), "", &[])
+        let error = write(Path::new("loss.gif"), "", &[])
             .unwrap_err()
             .to_string();
-        assert!(error.contains("loss.png is not an .svg file"), "{error}");
+        assert!(
+            error.contains("loss.gif is neither an .svg nor a .png file"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -69,12 +69,20 @@ impl Progress {
     }
 
     /// Leaves the last state on the screen.
-    pub fn finish(&self, interrupted: bool) {
+    pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.abandon();
         }
-        if interrupted && !self.quiet {
-            eprintln!("{:>9} interrupted: leaving after this step", self.name);
+    }
+
+    /// Leaves the last state on the screen, and says where the phase was stopped.
+    pub fn interrupted(&self, done: usize) {
+        self.finish();
+        if !self.quiet {
+            eprintln!(
+                "{:>9} interrupted after step {done} of {}",
+                self.name, self.steps
+            );
         }
     }
 }

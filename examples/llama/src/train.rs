@@ -18,7 +18,7 @@ use crate::report::{RankMemory, Traffic, median};
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
 
-/// A learning rate that rises linearly, then falls along half a cosine to a tenth.
+/// A learning rate that rises linearly, then falls along half a cosine to a hundredth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Schedule {
     /// The highest rate.
@@ -46,7 +46,7 @@ impl Schedule {
         }
         let falling = (self.steps - self.warm_up).max(1) as f64;
         let progress = ((step - self.warm_up) as f64 / falling).min(1.0);
-        let floor = 0.1;
+        let floor = 0.01;
         self.peak * (floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
     }
 }
@@ -93,7 +93,7 @@ pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
     AdamWConfig::new()
         .with_beta_2(0.95)
         .with_epsilon(1e-8)
-        .with_weight_decay(0.01)
+        .with_weight_decay(0.1)
         .init()
 }
 
@@ -172,7 +172,7 @@ pub fn run<B: AutodiffBackend>(
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
         progress.step(number + 1, loss, tokens_per_second, &mesh.memory());
         if !loss.is_finite() {
-            progress.finish(false);
+            progress.finish();
             bail!(
                 "the loss of step {number} is {loss}: lower --lr (now {})",
                 schedule.peak
@@ -183,7 +183,10 @@ pub fn run<B: AutodiffBackend>(
             break;
         }
     }
-    progress.finish(trace.interrupted);
+    match trace.interrupted {
+        true => progress.interrupted(trace.losses.len()),
+        false => progress.finish(),
+    }
     trace.ranks = mesh.memory();
     Ok((model, trace))
 }
@@ -206,6 +209,7 @@ fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::MeshArgs;
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
     use crate::mesh::TrainBackend;
@@ -236,7 +240,11 @@ mod tests {
 
     #[test]
     fn the_loss_falls() {
-        let mesh = Mesh::open(Some(&"fsdp=2,tp=2".parse().unwrap())).unwrap();
+        let mesh = Mesh::open(&MeshArgs {
+            mesh: Some("fsdp=2,tp=2".parse().unwrap()),
+            ..MeshArgs::default()
+        })
+        .unwrap();
         TrainBackend::seed(mesh.device(), 0);
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let model = mesh.parallelize(model).unwrap();
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_stopped_run_ends_after_its_step() {
-        let mesh = Mesh::open(None).unwrap();
+        let mesh = Mesh::open(&MeshArgs::default()).unwrap();
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let stop = AtomicBool::new(true);
         let schedule = Schedule::new(1e-2, 30);
@@ -325,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_rises_then_falls_to_a_tenth() {
+    fn the_rate_rises_then_falls_to_a_hundredth() {
         let schedule = Schedule {
             peak: 1.0,
             warm_up: 4,
@@ -334,7 +342,7 @@ mod tests {
         assert_eq!(schedule.at(0), 0.25);
         assert_eq!(schedule.at(3), 1.0);
         assert!((4..19).all(|step| schedule.at(step + 1) < schedule.at(step)));
-        assert!((schedule.at(20) - 0.1).abs() < 1e-9);
+        assert!((schedule.at(20) - 0.01).abs() < 1e-9);
         assert!(Schedule::new(1.0, 1).at(0) > 0.0);
     }
 

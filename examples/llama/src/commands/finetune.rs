@@ -16,12 +16,14 @@ use crate::progress::Progress;
 use crate::report::count_text;
 use crate::train::{self, Schedule, Trace};
 
-/// Generated questions; more than a run of the default length uses.
-const GENERATED: usize = 40_000;
+/// Generated questions, of which a run of the default length uses each once or twice.
+const GENERATED: usize = 60_000;
 /// Fine-tuning steps without `--steps`.
-const STEPS: usize = 1200;
+const STEPS: usize = 2000;
 /// Steps of a generated base model without `--base-steps`.
-const BASE_STEPS: usize = 100;
+const BASE_STEPS: usize = 200;
+/// Devices without `--mesh`.
+const MESH: &str = "fsdp=2,tp=2";
 /// Questions of each kind shown at the end.
 const SHOWN_PER_KIND: usize = 2;
 
@@ -34,7 +36,7 @@ struct Lessons {
 }
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
-    let session = Session::start(&args.train)?;
+    let session = Session::start(&args.train, Some(MESH))?;
     session.introduce();
     let lessons = lessons(args)?;
     let words = |example: &'_ Example| format!("{} {}", example.prompt, example.response);

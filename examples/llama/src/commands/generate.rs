@@ -11,7 +11,7 @@ use crate::model::{Llama, Size};
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&ModelArgs {
-        mesh: args.mesh.clone(),
+        devices: args.devices.clone(),
         size: Size::Tiny,
         model: Some(args.model.clone()),
         seed: args.seed,
@@ -19,7 +19,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         seq: None,
     })?;
     let text = read_text(&args.model, &shape)?;
-    let mesh = Mesh::open(args.mesh.as_ref())?;
+    let mesh = Mesh::open(&args.devices)?;
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
     let model = hf::load(model, &shape.config, &args.model)?;
     let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();

@@ -15,7 +15,7 @@ use crate::train::{self, Schedule, Trace};
 const STEPS: usize = 20;
 
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
-    let session = Session::start(args)?;
+    let session = Session::start(args, None)?;
     session.introduce();
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);

@@ -67,7 +67,9 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Checks what can be checked before work is spent, opens the mesh, and listens for Ctrl-C.
-    pub(super) fn start(args: &'a TrainArgs) -> anyhow::Result<Self> {
+    ///
+    /// `default_mesh` are the devices if the command line names none.
+    pub(super) fn start(args: &'a TrainArgs, default_mesh: Option<&str>) -> anyhow::Result<Self> {
         let shape = Shape::new(&args.model)?;
         let plot = (!args.no_plot).then_some(&args.plot);
         for path in args.json.iter().chain(plot) {
@@ -85,7 +87,11 @@ impl<'a> Session<'a> {
         if let Some(path) = plot {
             plot::check_name(path)?;
         }
-        let mesh = Mesh::open(args.model.mesh.as_ref())?;
+        let mut devices = args.model.devices.clone();
+        if let (None, Some(axes)) = (&devices.mesh, default_mesh) {
+            devices.mesh = Some(axes.parse().context("the default mesh")?);
+        }
+        let mesh = Mesh::open(&devices)?;
         TrainBackend::seed(mesh.device(), args.model.seed);
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -109,7 +115,7 @@ impl<'a> Session<'a> {
         let model = &self.args.model;
         self.args.lr.unwrap_or(match model.size {
             _ if model.model.is_some() => 2e-5,
-            Size::Tiny => 1.5e-3,
+            Size::Tiny => 2e-3,
             _ => 3e-4,
         })
     }

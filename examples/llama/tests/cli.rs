@@ -1,0 +1,282 @@
+//! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn llama(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_llama"))
+        .args(args)
+        .output()
+        .expect("the program starts")
+}
+
+/// Fails unless the program ended with `code` and said all of `parts` on standard error; returns what it said there.
+fn fails(args: &[&str], code: i32, parts: &[&str]) -> String {
+    let output = llama(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{args:?} must say {part:?}: {said}");
+    }
+    said
+}
+
+/// Fails unless the program did all of its work; returns its standard output.
+fn works(args: &[&str]) -> String {
+    let output = llama(args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {said}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary folder's name is UTF-8")
+}
+
+/// One short step of the smallest model.
+const SHORT: [&str; 7] = ["pretrain", "--steps", "1", "--batch", "2", "--seq", "8"];
+
+fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    SHORT.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_mesh_that_cannot_be_read_is_explained() {
+    let refused = |mesh: &str, part: &str| {
+        fails(&short(&["--no-plot", "--mesh", mesh]), 2, &["--mesh", part]);
+    };
+    refused("fsdp", "`fsdp` has no size");
+    refused("fsdp=two", "`two` of axis `fsdp` is not a whole number");
+    refused("fsdp=0", "axis `fsdp` has size 0");
+    refused("tp=2,tp=2", "axis `tp` appears twice");
+}
+
+#[test]
+fn an_axis_that_splits_nothing_is_refused() {
+    for mesh in ["foo=2", "fsdp=2,pp=2"] {
+        let args = short(&["--no-plot", "--mesh", mesh]);
+        fails(
+            &args,
+            1,
+            &[
+                "nothing of this model is split over axis",
+                mesh,
+                "use dp, fsdp and tp",
+            ],
+        );
+    }
+}
+
+#[test]
+fn kv_heads_that_tp_does_not_divide_need_an_option() {
+    let args = short(&["--no-plot", "--mesh", "tp=4"]);
+    let parts = [
+        "2 kv heads",
+        "axis tp (size 4)",
+        "use tp = 1 or 2",
+        "--replicate-indivisible",
+    ];
+    fails(&args, 1, &parts);
+    works(&[&args[..], &["--replicate-indivisible"]].concat());
+}
+
+#[test]
+fn a_malformed_line_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.jsonl");
+    let lines = "{\"prompt\": \"a\", \"response\": \"b\"}\n{\"prompt\": \"a\"}\n";
+    std::fs::write(&data, lines).unwrap();
+    let place = format!("{}:2: missing field `response`", text(&data));
+    fails(
+        &["finetune", "--no-plot", "--data", text(&data)],
+        1,
+        &[&place],
+    );
+}
+
+#[test]
+fn a_missing_folder_is_named_with_one_cause() {
+    let args = ["generate", "--model", "/nonexistent", "--prompt", "a"];
+    let said = fails(&args, 1, &["cannot read /nonexistent/config.json"]);
+    assert_eq!(said.matches("os error 2").count(), 1, "{said}");
+    let args = short(&["--plot", "/nonexistent/loss.png"]);
+    fails(
+        &args,
+        1,
+        &["cannot write /nonexistent/loss.png: there is no folder /nonexistent"],
+    );
+    fails(
+        &short(&["--plot", "loss.gif"]),
+        1,
+        &["loss.gif is neither an .svg nor a .png file"],
+    );
+}
+
+#[test]
+fn every_mesh_leaves_the_same_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, plot) = (dir.path().join("run.json"), dir.path().join("loss.png"));
+    let mut losses = Vec::new();
+    for (mesh, ranks) in [("1", 1), ("fsdp=3", 3), ("tp=2", 2), ("fsdp=2,tp=2", 4)] {
+        works(&short(&[
+            "--mesh",
+            mesh,
+            "--json",
+            text(&json),
+            "--plot",
+            text(&plot),
+        ]));
+        let report: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        assert_eq!(report["world_size"], ranks, "{report}");
+        assert_eq!(report["mesh"], mesh);
+        assert_eq!(
+            (&report["size"], &report["seed"]),
+            (&"tiny".into(), &0.into())
+        );
+        assert_eq!(report["ranks"].as_array().unwrap().len(), ranks);
+        for rank in report["ranks"].as_array().unwrap() {
+            assert!(
+                rank["peak_bytes"].as_u64() >= rank["at_rest_bytes"].as_u64(),
+                "{rank}"
+            );
+            assert!(rank["at_rest_bytes"].as_u64() > Some(0), "{rank}");
+        }
+        assert_eq!(
+            report["collectives"].as_object().unwrap().is_empty(),
+            ranks == 1
+        );
+        assert!(report["step_ms_median"].as_f64() > Some(0.0));
+        assert!(report["tokens_per_second"].as_f64() > Some(0.0));
+        assert!(report["plan"]["windows"].as_u64() > Some(0));
+        losses.push(report["losses"][0].as_f64().unwrap());
+        assert!(std::fs::read(&plot).unwrap().starts_with(b"\x89PNG"));
+    }
+    for loss in &losses {
+        assert!((loss - losses[0]).abs() < 1e-5, "{losses:?}");
+    }
+}
+
+#[test]
+fn a_saved_model_answers_alike_on_every_mesh() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.jsonl");
+    let lines: String = (0..20)
+        .map(|i| {
+            format!(
+                "{{\"prompt\": \"What follows {i}?\", \"response\": \"{}\"}}\n",
+                i + 1
+            )
+        })
+        .collect();
+    std::fs::write(&data, lines).unwrap();
+    let model = dir.path().join("model");
+    works(&[
+        "finetune",
+        "--data",
+        text(&data),
+        "--steps",
+        "3",
+        "--batch",
+        "4",
+        "--questions",
+        "1",
+        "--no-plot",
+        "--save",
+        text(&model),
+    ]);
+    let ask = |mesh: &str| {
+        let model = text(&model);
+        works(&[
+            "generate",
+            "--model",
+            model,
+            "--prompt",
+            "What follows 7?",
+            "--max-new-tokens",
+            "4",
+            "--mesh",
+            mesh,
+        ])
+    };
+    let alone = ask("1");
+    for mesh in ["fsdp=3", "tp=2", "fsdp=2,tp=2"] {
+        assert_eq!(ask(mesh), alone, "{mesh}");
+    }
+    let said = fails(
+        &[
+            "generate",
+            "--model",
+            text(&model),
+            "--prompt",
+            "a",
+            "--mesh",
+            "tp=4",
+        ],
+        1,
+        &["2 kv heads"],
+    );
+    assert!(said.contains("--replicate-indivisible"), "{said}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_reported_and_the_rest_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let plot = dir.path().join("loss.svg");
+    let args = short(&["--json", "/dev/full", "--plot", text(&plot)]);
+    fails(
+        &args,
+        1,
+        &["cannot write the report /dev/full: No space left on device"],
+    );
+    assert!(plot.exists());
+
+    let json = dir.path().join("run.json");
+    let full = dir.path().join("full.png");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    let args = short(&["--json", text(&json), "--plot", text(&full)]);
+    fails(
+        &args,
+        1,
+        &["cannot write the plot", "full.png: No space left on device"],
+    );
+    assert!(json.exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_after_the_step_with_the_report() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("run.json");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+        .args([
+            "pretrain", "--steps", "1000000", "--batch", "2", "--seq", "8",
+        ])
+        .args(["--mesh", "fsdp=2,tp=2", "--no-plot", "--json", text(&json)])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Kept open until the program ends: it has more to say.
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.starts_with("tiny"), "{line}");
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
+
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["interrupted"], true);
+    let done = report["losses"].as_array().unwrap().len();
+    let place = format!("pretrain interrupted after step {done} of 1000000");
+    assert!(said.contains(&place), "{place}: {said}");
+}
