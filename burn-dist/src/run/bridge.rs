@@ -1,10 +1,12 @@
 //! Between tensors of the inner backend and blocks of the communicator.
 //!
-//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. Other backends go through the host.
+//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks that share a device hand each other
+//! handles ([`device_exchange`]); only where a group spans devices, parts go through the host.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::sync::Arc;
 
+use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, TensorHandle};
@@ -12,7 +14,9 @@ use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::Fault;
+use super::device_exchange;
 use super::execute::{from_data, into_data};
+use super::seat::Seat;
 use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Strided};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
@@ -30,6 +34,11 @@ impl Groups {
         self.0.insert(ranks.clone(), group.clone());
         Ok(group)
     }
+}
+
+/// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
+pub(super) fn is_in_memory<B: BackendIr>() -> bool {
+    TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
 }
 
 /// Moves `value` out as a `T`, if that is what it is.
@@ -153,11 +162,15 @@ pub(super) fn collective<B: BackendIr>(
     input: B::Handle,
     comm: &dyn Communicator,
     groups: &mut Groups,
+    seat: &Seat,
     device: &B::Device,
     label: Option<&Arc<str>>,
 ) -> Result<B::Handle, CollectiveError> {
-    let elem = task.dtype.size();
     let group = groups.get(&task.group)?;
+    if seat.is_common(&task.group) {
+        return device_exchange::collective::<B>(task, input, comm, &group, seat, device, label);
+    }
+    let elem = task.dtype.size();
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
     let outer: usize = task.from_view[..task.dim.min(task.from_view.len())]
         .iter()
@@ -189,7 +202,8 @@ pub(super) fn collective<B: BackendIr>(
     if let Some(label) = label {
         call = call.labelled(label.clone());
     }
-    let bytes = comm.start(call)?.wait()?;
+    let pending = comm.start(call)?;
+    let bytes = seat.give_way(|| pending.wait())?;
     Ok(result::<B>(bytes, task, shared, device))
 }
 
