@@ -11,7 +11,8 @@
 //! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak of, because a device runs one queue, and
 //!   what a rank submits between two collectives stays together, so that burn-fusion meets the same sequences of operations in every step.
 //!
-//! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once.
+//! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends that compute at once, such as NdArray, would
+//! not need it either, but no trait of Burn's tells them apart; their ranks take turns and lose by it.
 
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -6,15 +6,22 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use burn::backend::Autodiff;
-use burn::backend::flex::Flex;
 use burn_dist::mesh::MeshShape;
 use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize};
 
 use crate::model::Llama;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
+/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before `wgpu`).
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+type Inner = burn::backend::flex::Flex;
+#[cfg(all(feature = "wgpu", not(feature = "cuda")))]
+type Inner = burn_dist::backend::Wgpu;
+#[cfg(feature = "cuda")]
+type Inner = burn_dist::backend::Cuda;
+
 /// The backend everything runs on.
-pub type TrainBackend = Autodiff<Dist<Flex>>;
+pub type TrainBackend = Autodiff<Dist<Inner>>;
 
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]
