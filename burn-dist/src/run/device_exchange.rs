@@ -138,7 +138,7 @@ impl<B: BackendIr> Context<'_, B> {
         let outer: usize = task.from_view.iter().take(task.dim).product();
         let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
         let combined = match task.kind {
-            CollectiveKind::AllReduce => return self.reduced::<K>(parts),
+            CollectiveKind::AllReduce => self.reduced::<K>(parts)?,
             CollectiveKind::AllGather => {
                 let parts = parts.into_iter().zip(task.sizes.iter());
                 let parts = parts
