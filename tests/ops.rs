@@ -39,7 +39,7 @@ macro_rules! families {
         $(
             #[test]
             fn $family() {
-                harness::run($family::table(), $family::table());
+                harness::run::<harness::Mesh>(&harness::FLEX, $family::table(), $family::table());
             }
         )*
     };

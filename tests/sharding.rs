@@ -12,7 +12,9 @@ use burn_dist::{
 };
 
 mod transformer;
-use transformer::{Net, Training, deterministic, megatron, sequence_parallel};
+use transformer::{Net, Training, megatron, sequence_parallel};
+mod weights;
+use weights::deterministic;
 
 type B = Autodiff<Dist<Flex>>;
 

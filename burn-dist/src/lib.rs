@@ -19,6 +19,17 @@ pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWit
 pub use plan::{Reshard, ShardStrategy};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
+/// Inner backends beside `burn_flex::Flex`, by feature. `Dist<B>` takes any `B: BackendIr`; these are here so that a program need not name another crate.
+///
+/// They are the types that `burn::backend` gives under the same names: burn-fusion around CubeCL.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+pub mod backend {
+    #[cfg(feature = "cuda")]
+    pub use burn_cuda::{Cuda, CudaDevice};
+    #[cfg(feature = "wgpu")]
+    pub use burn_wgpu::{Wgpu, WgpuDevice};
+}
+
 /// The programs of the README, as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

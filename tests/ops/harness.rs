@@ -7,24 +7,39 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::quantization::QuantizedBytes;
 use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
-use burn_dist::{DeviceMesh, Dist};
+use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice};
 
 /// One device: what every mesh must agree with.
 pub type One = Autodiff<Flex>;
 /// The same on a mesh.
 pub type Mesh = Autodiff<Dist<Flex>>;
 
-/// Meshes for random layouts: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `tp` models).
-pub const MESHES: [&str; 6] = [
-    "",
-    "dp=2",
-    "tp=3",
-    "fsdp=2,tp=2",
-    "tp=3,fsdp=2",
-    "dp=2,fsdp=2,tp=2",
-];
-/// The mesh without random layouts.
-const PLAIN: &str = "fsdp=2,tp=2";
+/// What is compared with one device.
+pub struct Suite {
+    /// Meshes for random layouts.
+    pub meshes: &'static [&'static str],
+    /// The mesh without random layouts.
+    pub plain: &'static str,
+    /// By how much tolerances grow for the arithmetic of the inner backend's device.
+    pub slack: f64,
+    /// The test target, for the command that repeats a failure.
+    pub target: &'static str,
+}
+
+/// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `tp` models).
+pub const FLEX: Suite = Suite {
+    meshes: &[
+        "",
+        "dp=2",
+        "tp=3",
+        "fsdp=2,tp=2",
+        "tp=3,fsdp=2",
+        "dp=2,fsdp=2,tp=2",
+    ],
+    plain: "fsdp=2,tp=2",
+    slack: 1.0,
+    target: "-p burn-dist --test ops",
+};
 
 /// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.
 ///
@@ -259,7 +274,7 @@ fn outcome<B: AutodiffBackend>(
 }
 
 /// Returns where two outcomes differ.
-fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
+fn difference(found: &Outcome, expected: &Outcome, slack: f64) -> Option<String> {
     if found.results.len() != expected.results.len() {
         let names = |outcome: &Outcome| -> Vec<String> {
             outcome
@@ -279,7 +294,7 @@ fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
         .iter()
         .zip(&expected.results)
         .find_map(|((name, a), (_, b))| {
-            let detail = different(a, b, expected)?;
+            let detail = different(a, b, expected, slack)?;
             Some(format!(
                 "{name}: {detail}\n  found    {}\n  expected {}",
                 brief(a),
@@ -290,7 +305,7 @@ fn difference(found: &Outcome, expected: &Outcome) -> Option<String> {
 
 /// Only the dtypes of floats are compared: some of Flex's kernels that make or move ints choose a dtype of their own (`argmax` of ints gives i64, `select` of
 /// bools gives u8).
-fn different(a: &TensorData, b: &TensorData, expected: &Outcome) -> Option<String> {
+fn different(a: &TensorData, b: &TensorData, expected: &Outcome, slack: f64) -> Option<String> {
     if a.shape != b.shape {
         return Some(format!("{:?} instead of {:?}", a.shape, b.shape));
     }
@@ -298,7 +313,7 @@ fn different(a: &TensorData, b: &TensorData, expected: &Outcome) -> Option<Strin
         return Some(format!("{:?} instead of {:?}", a.dtype, b.dtype));
     }
     let exact = expected.exact || !b.dtype.is_float();
-    let tolerance = expected.tolerance;
+    let tolerance = expected.tolerance * slack;
     a.iter::<f64>()
         .zip(b.iter::<f64>())
         .enumerate()
@@ -366,7 +381,7 @@ pub fn num_seeds() -> u64 {
     std::env::var("BURN_DIST_TEST_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"))
 }
 
-fn ways(name: &str) -> Vec<Way> {
+fn ways(name: &str, suite: &Suite) -> Vec<Way> {
     let only_mesh = std::env::var("BURN_DIST_TEST_MESH").ok();
     let only_seed = std::env::var("BURN_DIST_TEST_SEED").ok();
     // Each case has seeds of its own, so that over all cases many layouts are met.
@@ -374,15 +389,15 @@ fn ways(name: &str) -> Vec<Way> {
         .bytes()
         .fold(0, |sum, byte| sum * 31 % 9973 + u64::from(byte));
     let mut ways = Vec::new();
-    for mesh in MESHES {
+    for &mesh in suite.meshes {
         for seed in first..first + num_seeds() {
             ways.push((mesh, Some(seed)));
         }
     }
-    ways.push((PLAIN, None));
+    ways.push((suite.plain, None));
     if let Some(seed) = &only_seed {
         let seed = seed.parse::<u64>().ok();
-        ways = MESHES.iter().map(|mesh| (*mesh, seed)).collect();
+        ways = suite.meshes.iter().map(|mesh| (*mesh, seed)).collect();
     }
     ways.into_iter()
         .filter(|(mesh, _)| only_mesh.as_deref().is_none_or(|only| only == *mesh))
@@ -394,24 +409,25 @@ fn ways(name: &str) -> Vec<Way> {
 }
 
 /// Runs `on_mesh` as `way` says and returns how it differs from `expected`.
-pub fn compare(
+pub fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     way: &Way,
+    suite: &Suite,
     expected: &Result<Outcome, String>,
-    on_mesh: impl FnOnce(&mut Case1<Mesh>),
+    on_mesh: impl FnOnce(&mut Case1<M>),
 ) -> Option<String> {
     let mesh = way.mesh();
     let device = mesh.device();
     let found = match std::env::var_os("BURN_DIST_TEST_EXPLAIN") {
         Some(_) => {
             let (found, explanation) =
-                burn_dist::explain::<Mesh, _>(&device, || outcome::<Mesh>(&device, on_mesh));
+                burn_dist::explain::<M, _>(&device, || outcome::<M>(&device, on_mesh));
             println!("{explanation}");
             found
         }
-        None => outcome::<Mesh>(&device, on_mesh),
+        None => outcome::<M>(&device, on_mesh),
     };
     match (&found, expected) {
-        (Ok(found), Ok(expected)) => difference(found, expected),
+        (Ok(found), Ok(expected)) => difference(found, expected, suite.slack),
         (Err(message), Ok(_)) => Some(format!("failed: {message}")),
         (_, Err(message)) => Some(format!("one device fails: {message}")),
     }
@@ -423,7 +439,11 @@ pub fn reference(run: impl FnOnce(&mut Case1<One>)) -> Result<Outcome, String> {
 }
 
 /// Runs all cases of a family in all ways and reports every difference, with the command that repeats it.
-pub fn run(one: Vec<Case<One>>, meshes: Vec<Case<Mesh>>) {
+pub fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
+    suite: &Suite,
+    one: Vec<Case<One>>,
+    meshes: Vec<Case<M>>,
+) {
     let only = std::env::var("BURN_DIST_TEST_CASE").ok();
     let mut failures = Vec::new();
     let mut runs = 0;
@@ -432,14 +452,14 @@ pub fn run(one: Vec<Case<One>>, meshes: Vec<Case<Mesh>>) {
             continue;
         }
         let expected = reference(one.run);
-        for way in ways(one.name) {
+        for way in ways(one.name, suite) {
             runs += 1;
-            if let Some(difference) = compare(&way, &expected, on_mesh.run) {
+            if let Some(difference) = compare(&way, suite, &expected, on_mesh.run) {
                 let seed = way.seed.map_or("none".to_string(), |seed| seed.to_string());
                 failures.push(format!(
                     "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} BURN_DIST_TEST_MESH={} BURN_DIST_TEST_SEED={seed} \
-                     cargo test -p burn-dist --test ops families",
-                    one.name, way.mesh, one.name, way.mesh,
+                     cargo test {} families",
+                    one.name, way.mesh, one.name, way.mesh, suite.target,
                 ));
             }
         }

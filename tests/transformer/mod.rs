@@ -2,12 +2,12 @@
 
 #![allow(dead_code, reason = "each of them uses a part")]
 
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
 use burn::tensor::activation::{silu, softmax};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 use burn_dist::Plan;
 
 #[derive(Module, Debug)]
@@ -127,23 +127,4 @@ impl<B: AutodiffBackend> Training<B> {
             .init(device)
             .forward(logits.reshape([BATCH * SEQ, VOCAB]), x)
     }
-}
-
-/// Gives a model weights that do not depend on the backend's random numbers.
-pub fn deterministic<B: Backend, M: Module<B>>(model: M) -> M {
-    struct Mapper(usize);
-    impl<B: Backend> ModuleMapper<B> for Mapper {
-        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-            self.0 += 1;
-            let salt = self.0;
-            param.map(|tensor| {
-                let shape = tensor.shape();
-                let values: Vec<f32> = (0..shape.num_elements())
-                    .map(|i| (((i * 37 + salt * 101) % 97) as f32 / 97.0 - 0.5) * 0.4)
-                    .collect();
-                Tensor::from_data(TensorData::new(values, shape), &tensor.device()).require_grad()
-            })
-        }
-    }
-    model.map(&mut Mapper(0))
 }

@@ -1,7 +1,7 @@
 //! What a rank asks for: a collective with its place and its input.
 
 use super::block::Block;
-use super::collective::{AllToAll, Collective, Strided};
+use super::collective::{AllToAll, Collective, Kind, Strided};
 use super::group::{Group, Lane};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
@@ -199,6 +199,7 @@ pub struct Exchange {
     pub(crate) lane: Lane,
     pub(crate) label: Arc<str>,
     pub(crate) what: Arc<str>,
+    pub(crate) counted: (Kind, usize),
 }
 
 impl Exchange {
@@ -209,7 +210,15 @@ impl Exchange {
             lane: Lane::default(),
             label: "".into(),
             what: what.into(),
+            counted: (Kind::Exchange, 0),
         }
+    }
+
+    /// Counts the exchange as a collective of `kind` by which this rank receives `bytes`: for ranks that share a device and do such a collective by handing
+    /// each other tensors.
+    pub fn counted_as(mut self, kind: Kind, bytes: usize) -> Self {
+        self.counted = (kind, bytes);
+        self
     }
 
     /// Moves the call to `lane`.

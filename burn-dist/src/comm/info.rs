@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Collective(DType, Collective),
-    Exchange(Arc<str>),
+    /// What is exchanged, and the kind and bytes that it counts as.
+    Exchange(Arc<str>, (Kind, usize)),
 }
 
 /// A call that a rank has made: who, what, where and when.
@@ -63,7 +64,7 @@ impl CallInfo {
     pub fn kind(&self) -> Kind {
         match &self.what {
             What::Collective(_, collective) => collective.kind(),
-            What::Exchange(_) => Kind::Exchange,
+            What::Exchange(_, (kind, _)) => *kind,
         }
     }
 
@@ -86,7 +87,7 @@ impl CallInfo {
             (What::Collective(dtype_a, a), What::Collective(dtype_b, b)) => {
                 dtype_a == dtype_b && a.matches(b)
             }
-            (What::Exchange(a), What::Exchange(b)) => a == b,
+            (What::Exchange(a, _), What::Exchange(b, _)) => a == b,
             _ => false,
         };
         same && self.label == other.label
@@ -119,7 +120,7 @@ impl fmt::Display for CallInfo {
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dtype, collective) = match self {
-            What::Exchange(what) => return write!(f, "exchange of {what}"),
+            What::Exchange(what, _) => return write!(f, "exchange of {what}"),
             What::Collective(dtype, collective) => (dtype, collective),
         };
         let name = collective.kind().name();

@@ -1,10 +1,12 @@
 //! Between tensors of the inner backend and blocks of the communicator.
 //!
-//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. Other backends go through the host.
+//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks that share a device hand each other
+//! handles ([`device_exchange`]); only where a group spans devices, parts go through the host.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::sync::Arc;
 
+use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, TensorHandle};
@@ -12,8 +14,12 @@ use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::Fault;
+use super::device_exchange;
 use super::execute::{from_data, into_data};
-use crate::comm::{AllToAll, Block, Call, CommError, Communicator, Group, Kind, Pending, Strided};
+use super::seat::Seat;
+use crate::comm::{
+    AllToAll, Block, Call, CommError, Communicator, Group, Kind, Payload, Pending, Strided,
+};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
@@ -30,6 +36,11 @@ impl Groups {
         self.0.insert(ranks.clone(), group.clone());
         Ok(group)
     }
+}
+
+/// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
+pub(super) fn is_in_memory<B: BackendIr>() -> bool {
+    TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
 }
 
 /// Moves `value` out as a `T`, if that is what it is.
@@ -148,10 +159,15 @@ impl CollectiveError {
 }
 
 /// A collective that has been started.
-pub(super) struct Started {
-    pending: Pending<Arc<Bytes>>,
-    /// Whether the backend shares its buffers.
-    shared: bool,
+pub(super) enum Started {
+    /// Through host memory.
+    Host {
+        pending: Pending<Arc<Bytes>>,
+        /// Whether the backend shares its buffers.
+        shared: bool,
+    },
+    /// Between ranks at one device.
+    Device(Pending<Arc<[Payload]>>),
 }
 
 impl Started {
@@ -159,10 +175,16 @@ impl Started {
     pub fn wait<B: BackendIr>(
         self,
         task: &CollectiveTask,
+        seat: &Seat,
         device: &B::Device,
     ) -> Result<B::Handle, CollectiveError> {
-        let bytes = self.pending.wait()?;
-        Ok(result::<B>(bytes, task, self.shared, device))
+        match self {
+            Self::Host { pending, shared } => {
+                let bytes = seat.give_way(|| pending.wait())?;
+                Ok(result::<B>(bytes, task, shared, device))
+            }
+            Self::Device(pending) => device_exchange::finish::<B>(task, pending, seat, device),
+        }
     }
 }
 
@@ -172,10 +194,15 @@ pub(super) fn start<B: BackendIr>(
     input: B::Handle,
     comm: &dyn Communicator,
     groups: &mut Groups,
+    seat: &Seat,
     label: Option<&Arc<str>>,
 ) -> Result<Started, CollectiveError> {
-    let elem = task.dtype.size();
     let group = groups.get(&task.group)?;
+    if seat.is_common(&task.group) {
+        let pending = device_exchange::start::<B>(task, input, comm, &group, label)?;
+        return Ok(Started::Device(pending));
+    }
+    let elem = task.dtype.size();
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
     let outer: usize = task.from_view[..task.dim.min(task.from_view.len())]
         .iter()
@@ -208,7 +235,7 @@ pub(super) fn start<B: BackendIr>(
         call = call.labelled(label.clone());
     }
     let pending = comm.start(call)?;
-    Ok(Started { pending, shared })
+    Ok(Started::Host { pending, shared })
 }
 
 fn result<B: BackendIr>(

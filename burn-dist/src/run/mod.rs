@@ -1,11 +1,13 @@
 //! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have decided.
 
 mod bridge;
+mod device_exchange;
 pub mod execute;
 mod fault;
 mod host;
 pub mod random;
 mod runtime;
+mod seat;
 mod ticket;
 mod worker;
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, TensorId};
 
+use super::bridge;
+use super::seat::Seat;
 use super::worker::{Job, Run, Worker};
 use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::{LocalHub, LocalOptions};
@@ -135,20 +137,22 @@ impl<B: BackendIr> Runtime<B> {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Kernels of one rank share the cores with those of the others.
         let threads = (cores / ranks.len()).max(1);
+        let seats = Seat::assign::<B>(&devices, bridge::is_in_memory::<B>());
         let workers = match options.dry_run {
             true => Vec::new(),
             false => ranks
                 .iter()
                 .zip(devices)
+                .zip(seats)
                 .zip(comms)
-                .map(|((&rank, device), comm)| {
+                .map(|(((&rank, device), seat), comm)| {
                     let (jobs, queue) = channel();
                     let fault = fault.clone();
                     let in_flight = in_flight.clone();
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, Box::new(comm), fault, in_flight)
+                            Worker::new(rank, device, seat, Box::new(comm), fault, in_flight)
                                 .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");

@@ -16,6 +16,7 @@ use super::execute::{Env, execute, from_data, into_data};
 use super::host;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
+use super::seat::Seat;
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
@@ -50,6 +51,7 @@ struct Kept<H> {
 pub(super) struct Worker<B: BackendIr> {
     rank: Rank,
     device: B::Device,
+    seat: Seat,
     comm: Box<dyn Communicator>,
     fault: FaultCell,
     in_flight: Arc<AtomicU64>,
@@ -103,6 +105,7 @@ impl<B: BackendIr> Worker<B> {
     pub fn new(
         rank: Rank,
         device: B::Device,
+        seat: Seat,
         comm: Box<dyn Communicator>,
         fault: FaultCell,
         in_flight: Arc<AtomicU64>,
@@ -110,6 +113,7 @@ impl<B: BackendIr> Worker<B> {
         Self {
             rank,
             device,
+            seat,
             comm,
             fault,
             in_flight,
@@ -139,47 +143,66 @@ impl<B: BackendIr> Worker<B> {
     }
 
     fn work(&mut self, queue: &Receiver<Job<B>>) {
+        let seat = self.seat.clone();
         while let Ok(job) = queue.recv() {
-            match job {
-                Job::Run(run) => {
-                    let start = Instant::now();
-                    self.run(&run);
-                    self.busy += start.elapsed();
-                    self.in_flight.fetch_sub(1, Ordering::Relaxed);
-                }
-                Job::Sync(answer) => {
-                    let result = match self.fault.get() {
-                        Some(fault) => Err(fault),
-                        None => B::sync(&self.device).map_err(|error| Fault::Op {
-                            rank: self.rank,
-                            op: "sync".into(),
-                            path: None,
-                            message: error.to_string(),
-                        }),
-                    };
-                    let _ = answer.send(result);
-                }
-                Job::Local(id, answer) => {
-                    let result = match (self.fault.get(), self.kept.get(&id)) {
-                        (Some(fault), _) => Err(fault),
-                        (None, Some(kept)) => Ok(kept.handle.clone()),
-                        (None, None) => Err(Fault::unknown_tensor(id)),
-                    };
-                    let _ = answer.send(result);
-                }
-                Job::Put(id, handle, bytes) => self.keep(id, handle, bytes),
-                Job::Stats(answer) => {
-                    let _ = answer.send(RankStats {
-                        rank: self.rank.0,
-                        resident_bytes: self.kept_bytes,
-                        peak_bytes: self.peak_bytes,
-                        at_rest_bytes: self.kept_bytes,
-                        received: bridge::received(self.comm.as_ref()),
-                        busy: self.busy,
-                    });
-                }
+            seat.work(|| self.job(job));
+        }
+        // Tensors are given back as they were made: in turn.
+        seat.work(|| {
+            self.slots.clear();
+            self.kept.clear();
+        });
+    }
+
+    fn job(&mut self, job: Job<B>) {
+        match job {
+            Job::Run(run) => {
+                let start = Instant::now();
+                self.run(&run);
+                self.busy += start.elapsed();
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            }
+            Job::Sync(answer) => {
+                let result = match self.fault.get() {
+                    Some(fault) => Err(fault),
+                    None => self.sync(),
+                };
+                let _ = answer.send(result);
+            }
+            Job::Local(id, answer) => {
+                // The handle leaves this rank's stream.
+                let synced = match self.seat.is_queued() {
+                    true => self.sync(),
+                    false => Ok(()),
+                };
+                let result = match (self.fault.get(), self.kept.get(&id)) {
+                    (Some(fault), _) => Err(fault),
+                    (None, Some(kept)) => synced.map(|()| kept.handle.clone()),
+                    (None, None) => Err(Fault::unknown_tensor(id)),
+                };
+                let _ = answer.send(result);
+            }
+            Job::Put(id, handle, bytes) => self.keep(id, handle, bytes),
+            Job::Stats(answer) => {
+                let _ = answer.send(RankStats {
+                    rank: self.rank.0,
+                    resident_bytes: self.kept_bytes,
+                    peak_bytes: self.peak_bytes,
+                    at_rest_bytes: self.kept_bytes,
+                    received: bridge::received(self.comm.as_ref()),
+                    busy: self.busy,
+                });
             }
         }
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        B::sync(&self.device).map_err(|error| Fault::Op {
+            rank: self.rank,
+            op: "sync".into(),
+            path: None,
+            message: error.to_string(),
+        })
     }
 
     fn run(&mut self, run: &Run) {
@@ -341,8 +364,15 @@ impl<B: BackendIr> Worker<B> {
     fn start(&mut self, run: &Run, task: &CollectiveTask) -> Result<bridge::Started, Fault> {
         let input = self.handle(task.from, task.take)?;
         let path = run.plan.paths.get(task.path as usize);
-        bridge::start::<B>(task, input, self.comm.as_ref(), &mut self.groups, path)
-            .map_err(|error| error.into_fault(self.rank, task, path))
+        bridge::start::<B>(
+            task,
+            input,
+            self.comm.as_ref(),
+            &mut self.groups,
+            &self.seat,
+            path,
+        )
+        .map_err(|error| error.into_fault(self.rank, task, path))
     }
 
     fn finish(
@@ -351,10 +381,12 @@ impl<B: BackendIr> Worker<B> {
         task: &CollectiveTask,
         started: bridge::Started,
     ) -> Result<(), Fault> {
-        let output = started.wait::<B>(task, &self.device).map_err(|error| {
-            let path = run.plan.paths.get(task.path as usize);
-            error.into_fault(self.rank, task, path)
-        })?;
+        let output = started
+            .wait::<B>(task, &self.seat, &self.device)
+            .map_err(|error| {
+                let path = run.plan.paths.get(task.path as usize);
+                error.into_fault(self.rank, task, path)
+            })?;
         self.slots[task.to as usize] = Some(output);
         Ok(())
     }

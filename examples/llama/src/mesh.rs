@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
-use burn::backend::flex::Flex;
 use burn_dist::mesh::{Axis, AxisRole};
 use burn_dist::parallel::ParallelError;
 use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith};
@@ -15,8 +14,16 @@ use crate::cli::MeshArgs;
 use crate::model::Llama;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
+/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before `wgpu`).
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+type Inner = burn::backend::flex::Flex;
+#[cfg(all(feature = "wgpu", not(feature = "cuda")))]
+type Inner = burn_dist::backend::Wgpu;
+#[cfg(feature = "cuda")]
+type Inner = burn_dist::backend::Cuda;
+
 /// The backend everything runs on.
-pub type TrainBackend = Autodiff<Dist<Flex>>;
+pub type TrainBackend = Autodiff<Dist<Inner>>;
 
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]

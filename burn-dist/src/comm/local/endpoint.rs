@@ -138,8 +138,10 @@ fn prepare(
     input: &mut Input,
     pool: &Arc<Pool>,
 ) -> Result<usize, CommError> {
-    let (What::Collective(dtype, collective), Input::Block(block)) = (&info.what, input) else {
-        return Ok(0);
+    let (dtype, collective, block) = match (&info.what, input) {
+        (What::Collective(dtype, collective), Input::Block(block)) => (dtype, collective, block),
+        (What::Exchange(_, (_, bytes)), _) => return Ok(*bytes),
+        _ => return Ok(0),
     };
     check(
         collective,
@@ -213,12 +215,13 @@ impl Communicator for LocalComm {
             lane,
             label,
             what,
+            counted,
         } = exchange;
         let call = self.begin(
             group,
             lane,
             label,
-            What::Exchange(what),
+            What::Exchange(what, counted),
             Input::Value(payload),
         )?;
         Ok(Pending::new(PendingValues(call)))

@@ -191,7 +191,7 @@ impl LocalHub {
 
     fn outcome(&self, group: &Group, deposits: Vec<Deposit>) -> Outcome {
         let what = match &deposits[0].info.what {
-            What::Exchange(_) => None,
+            What::Exchange(..) => None,
             What::Collective(dtype, collective) => Some((*dtype, collective.clone())),
         };
         let Some((dtype, collective)) = what else {

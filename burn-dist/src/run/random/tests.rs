@@ -92,7 +92,7 @@ fn runs_of_a_region_join_whole_dims() {
     assert_eq!(runs(&[2, 4, 6], &[0..2, 1..3, 0..6]), [6..18, 30..42]);
     assert_eq!(runs(&[2, 3], &[0..2, 0..3]), [0..6]);
     assert_eq!(runs(&[], &[]), [0..1]);
-    assert_eq!(runs(&[4, 6], &[1..3, 2..2]), []);
+    assert!(runs(&[4, 6], &[1..3, 2..2]).is_empty());
 }
 
 #[test]

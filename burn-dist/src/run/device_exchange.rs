@@ -1,0 +1,364 @@
+//! Collectives between ranks that share a device: handles change hands, and each rank combines them on the device.
+//!
+//! ```text
+//! rank 0: handle a ─┐              ┌─> [a, b] -> cat / slice / a + b -> its result
+//!                   ├─ exchange ───┤                                       (ops of the inner backend, in the order of the group)
+//! rank 1: handle b ─┘              └─> [a, b] -> cat / slice / a + b -> its result
+//! ```
+//!
+//! Nothing goes through the host, and nothing is waited for on the device: the handles are promises of what is in its queue. That this is safe, and that the
+//! others' handles may be read while their owners keep them, is the business of [`Seat`].
+//!
+//! Reductions add up in the order of the group, each element from its terms alone, as the host's kernels do ([`crate::comm`]); halves accumulate in f32. So
+//! reduce-scatter followed by all-gather equals all-reduce bit by bit here too.
+
+use std::sync::Arc;
+
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, get_device_settings};
+use burn_ir::{BackendIr, TensorHandle};
+use burn_std::BoolDType;
+
+use super::bridge::CollectiveError;
+use super::seat::Seat;
+use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
+use crate::layout::ReduceOp;
+use crate::plan::task::{CollectiveKind, CollectiveTask};
+
+#[cfg(test)]
+mod tests;
+
+/// What a rank hands to the others.
+struct Part<H> {
+    handle: H,
+    shape: Vec<usize>,
+}
+
+/// Hands this rank's part of a collective to the others at its device.
+pub(super) fn start<B: BackendIr>(
+    task: &CollectiveTask,
+    input: B::Handle,
+    comm: &dyn Communicator,
+    group: &Group,
+    label: Option<&Arc<str>>,
+) -> Result<Pending<Arc<[Payload]>>, CollectiveError> {
+    let bytes = usize::try_from(task.bytes).expect("what a rank receives fits its memory");
+    let mut exchange = Exchange::new(group, fingerprint(task)).counted_as(kind(task.kind), bytes);
+    if let Some(label) = label {
+        exchange = exchange.labelled(label.clone());
+    }
+    let mine: Payload = Arc::new(Part {
+        handle: input,
+        shape: task.from_shape.clone(),
+    });
+    Ok(comm.exchange(exchange, mine)?)
+}
+
+/// Waits for the parts of the others and returns this rank's result.
+pub(super) fn finish<B: BackendIr>(
+    task: &CollectiveTask,
+    pending: Pending<Arc<[Payload]>>,
+    seat: &Seat,
+    device: &B::Device,
+) -> Result<B::Handle, CollectiveError> {
+    // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work in place.
+    let payloads = seat.give_way(|| pending.wait())?;
+    let parts = payloads.iter().map(|payload| {
+        let part: &Part<B::Handle> = payload
+            .downcast_ref()
+            .expect("the ranks of a mesh have one backend");
+        TensorHandle {
+            handle: part.handle.clone(),
+            shape: part.shape.clone().into(),
+        }
+    });
+    let cx = Context::<B> { task, device };
+    Ok(match task.dtype {
+        DType::QFloat(_) => {
+            return Err(CollectiveError::Backend(format!(
+                "{} cannot be cut and joined: dequantize it first",
+                task.dtype.name()
+            )));
+        }
+        DType::Bool(_) => {
+            let parts = parts.map(B::bool_tensor).collect();
+            B::bool_tensor_handle(cx.combined::<BoolOps>(parts)?)
+        }
+        dtype if dtype.is_float() => {
+            let parts = parts.map(B::float_tensor).collect();
+            B::float_tensor_handle(cx.combined::<FloatOps>(parts)?)
+        }
+        _ => {
+            let parts = parts.map(B::int_tensor).collect();
+            B::int_tensor_handle(cx.combined::<IntOps>(parts)?)
+        }
+    })
+}
+
+fn kind(kind: CollectiveKind) -> Kind {
+    match kind {
+        CollectiveKind::AllGather => Kind::AllGather,
+        CollectiveKind::ReduceScatter => Kind::ReduceScatter,
+        CollectiveKind::AllReduce => Kind::AllReduce,
+        CollectiveKind::AllToAll => Kind::AllToAll,
+    }
+}
+
+/// What all members must agree on, in words.
+fn fingerprint(task: &CollectiveTask) -> String {
+    let (name, dtype) = (task.kind.name(), task.dtype.name());
+    match task.kind {
+        CollectiveKind::AllGather => format!("{dtype} for {name} of {:?}", task.sizes),
+        CollectiveKind::ReduceScatter => {
+            format!("{dtype} for {name} {:?} of {:?}", task.op, task.sizes)
+        }
+        CollectiveKind::AllReduce => {
+            format!("{dtype} {:?} for {name} {:?}", task.from_shape, task.op)
+        }
+        CollectiveKind::AllToAll => format!(
+            "{dtype} for {name}, dim {} split into {:?}, dim {} joined from {:?}",
+            task.dim, task.sizes, task.to_dim, task.to_sizes
+        ),
+    }
+}
+
+/// The part of `index` in a dim that is cut into `sizes`.
+fn cut(sizes: &[usize], index: usize) -> Slice {
+    let start: usize = sizes[..index].iter().sum();
+    Slice::from(start..start + sizes[index])
+}
+
+struct Context<'a, B: BackendIr> {
+    task: &'a CollectiveTask,
+    device: &'a B::Device,
+}
+
+impl<B: BackendIr> Context<'_, B> {
+    /// Returns this rank's result from the parts of all members, in the order of the group.
+    fn combined<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CollectiveError> {
+        let task = self.task;
+        let shape = || Shape::from(task.to_shape.clone());
+        if task.to_shape.contains(&0) {
+            return Ok(K::empty(shape(), self.device, task.dtype));
+        }
+        // The local block as `[outer, mid, inner]` around the dim that is gathered or scattered.
+        let outer: usize = task.from_view.iter().take(task.dim).product();
+        let inner: usize = task.from_view.iter().skip(task.dim + 1).product();
+        let combined = match task.kind {
+            CollectiveKind::AllReduce => self.reduced::<K>(parts)?,
+            CollectiveKind::AllGather => {
+                let parts = parts.into_iter().zip(task.sizes.iter());
+                let parts = parts
+                    .filter(|(_, size)| **size > 0)
+                    .map(|(part, &size)| K::reshape(part, [outer, size, inner].into()));
+                K::cat(parts.collect(), 1)
+            }
+            CollectiveKind::ReduceScatter => {
+                let whole: usize = task.sizes.iter().sum();
+                let mine = [
+                    Slice::from(0..outer),
+                    cut(&task.sizes, task.index),
+                    Slice::from(0..inner),
+                ];
+                let parts = parts
+                    .into_iter()
+                    .map(|part| K::slice(K::reshape(part, [outer, whole, inner].into()), &mine));
+                self.reduced::<K>(parts.collect())?
+            }
+            CollectiveKind::AllToAll => {
+                // The block as `[p, first, q, second, r]` around the two dims.
+                let view = &task.from_view;
+                let (first, second) = (task.dim.min(task.to_dim), task.dim.max(task.to_dim));
+                let (at_cut, at_join) = if task.dim < task.to_dim {
+                    (1, 3)
+                } else {
+                    (3, 1)
+                };
+                let mut block = [
+                    view[..first].iter().product(),
+                    0,
+                    view[first + 1..second].iter().product(),
+                    0,
+                    view[second + 1..].iter().product(),
+                ];
+                block[at_cut] = task.sizes.iter().sum();
+                let parts = parts.into_iter().zip(task.to_sizes.iter());
+                let parts = parts.filter(|(_, size)| **size > 0).map(|(part, &size)| {
+                    let mut block = block;
+                    block[at_join] = size;
+                    let mut mine = block.map(|size| Slice::from(0..size));
+                    mine[at_cut] = cut(&task.sizes, task.index);
+                    K::slice(K::reshape(part, block.into()), &mine)
+                });
+                K::cat(parts.collect(), at_join)
+            }
+        };
+        Ok(K::reshape(combined, shape()))
+    }
+
+    /// Combines terms from left to right.
+    fn reduced<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CollectiveError> {
+        let (op, dtype, members) = (self.task.op, self.task.dtype, parts.len());
+        let bools = get_device_settings::<B>(self.device).bool_dtype;
+        let mut terms = parts.into_iter().map(|part| K::widen(part, dtype));
+        let mut sum = terms.next().expect("a group has a member");
+        for term in terms {
+            sum = K::pair(op, sum, term, bools)?;
+        }
+        let sum = match op {
+            ReduceOp::Mean => K::over(sum, members)?,
+            _ => sum,
+        };
+        Ok(K::narrow(sum, dtype))
+    }
+}
+
+/// The operations that collectives need, for one kind of tensor.
+trait KindOps<B: BackendIr> {
+    type Tensor;
+    fn reshape(tensor: Self::Tensor, shape: Shape) -> Self::Tensor;
+    fn slice(tensor: Self::Tensor, slices: &[Slice]) -> Self::Tensor;
+    fn cat(tensors: Vec<Self::Tensor>, dim: usize) -> Self::Tensor;
+    fn empty(shape: Shape, device: &B::Device, dtype: DType) -> Self::Tensor;
+
+    /// Combines two terms; the mean adds here and divides at the end.
+    fn pair(
+        op: ReduceOp,
+        a: Self::Tensor,
+        b: Self::Tensor,
+        bools: BoolDType,
+    ) -> Result<Self::Tensor, CollectiveError>;
+
+    /// Divides by a number of members.
+    fn over(sum: Self::Tensor, members: usize) -> Result<Self::Tensor, CollectiveError>;
+
+    /// Converts a term to what terms are combined in.
+    fn widen(term: Self::Tensor, _dtype: DType) -> Self::Tensor {
+        term
+    }
+
+    /// Converts a result of [`Self::pair`] back.
+    fn narrow(sum: Self::Tensor, _dtype: DType) -> Self::Tensor {
+        sum
+    }
+}
+
+macro_rules! moves {
+    ($tensor:ident, $reshape:ident $slice:ident $cat:ident $empty:ident) => {
+        type Tensor = $tensor<B>;
+        fn reshape(tensor: Self::Tensor, shape: Shape) -> Self::Tensor {
+            B::$reshape(tensor, shape)
+        }
+        fn slice(tensor: Self::Tensor, slices: &[Slice]) -> Self::Tensor {
+            B::$slice(tensor, slices)
+        }
+        fn cat(tensors: Vec<Self::Tensor>, dim: usize) -> Self::Tensor {
+            B::$cat(tensors, dim)
+        }
+        fn empty(shape: Shape, device: &B::Device, dtype: DType) -> Self::Tensor {
+            B::$empty(shape, device, dtype.into())
+        }
+    };
+}
+
+struct FloatOps;
+
+impl<B: BackendIr> KindOps<B> for FloatOps {
+    moves! { FloatTensor, float_reshape float_slice float_cat float_empty }
+
+    fn pair(
+        op: ReduceOp,
+        a: FloatTensor<B>,
+        b: FloatTensor<B>,
+        bools: BoolDType,
+    ) -> Result<FloatTensor<B>, CollectiveError> {
+        // The smaller or larger one; NaN if either is: one in `b` fails the comparison and stays, one in `a` is caught by the second condition.
+        let chosen = |first: fn(FloatTensor<B>, FloatTensor<B>, BoolDType) -> BoolTensor<B>| {
+            let first = first(a.clone(), b.clone(), bools);
+            let nan = B::float_is_nan(a.clone(), bools);
+            B::float_mask_where(b.clone(), B::bool_or(first, nan), a.clone())
+        };
+        Ok(match op {
+            ReduceOp::Min => chosen(B::float_lower),
+            ReduceOp::Max => chosen(B::float_greater),
+            ReduceOp::Sum | ReduceOp::Mean => B::float_add(a, b),
+            ReduceOp::Prod => B::float_mul(a, b),
+        })
+    }
+
+    fn over(sum: FloatTensor<B>, members: usize) -> Result<FloatTensor<B>, CollectiveError> {
+        Ok(B::float_div_scalar(sum, Scalar::from(members as f64)))
+    }
+
+    fn widen(term: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+        match dtype {
+            DType::F16 | DType::BF16 => B::float_cast(term, FloatDType::F32),
+            _ => term,
+        }
+    }
+
+    fn narrow(sum: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
+        match dtype {
+            DType::F16 | DType::BF16 => B::float_cast(sum, dtype.into()),
+            _ => sum,
+        }
+    }
+}
+
+struct IntOps;
+
+impl<B: BackendIr> KindOps<B> for IntOps {
+    moves! { IntTensor, int_reshape int_slice int_cat int_empty }
+
+    fn pair(
+        op: ReduceOp,
+        a: IntTensor<B>,
+        b: IntTensor<B>,
+        bools: BoolDType,
+    ) -> Result<IntTensor<B>, CollectiveError> {
+        let chosen = |first: fn(IntTensor<B>, IntTensor<B>, BoolDType) -> BoolTensor<B>| {
+            B::int_mask_where(b.clone(), first(a.clone(), b.clone(), bools), a.clone())
+        };
+        Ok(match op {
+            ReduceOp::Min => chosen(B::int_lower),
+            ReduceOp::Max => chosen(B::int_greater),
+            ReduceOp::Sum | ReduceOp::Mean => B::int_add(a, b),
+            ReduceOp::Prod => B::int_mul(a, b),
+        })
+    }
+
+    fn over(sum: IntTensor<B>, members: usize) -> Result<IntTensor<B>, CollectiveError> {
+        Ok(B::int_div_scalar(sum, Scalar::from(members as i64)))
+    }
+}
+
+struct BoolOps;
+
+impl BoolOps {
+    fn unsupported(op: ReduceOp) -> CollectiveError {
+        CollectiveError::Backend(format!(
+            "{op:?} is not defined for booleans: use Min (and), Max (or), or integers"
+        ))
+    }
+}
+
+impl<B: BackendIr> KindOps<B> for BoolOps {
+    moves! { BoolTensor, bool_reshape bool_slice bool_cat bool_empty }
+
+    fn pair(
+        op: ReduceOp,
+        a: BoolTensor<B>,
+        b: BoolTensor<B>,
+        _: BoolDType,
+    ) -> Result<BoolTensor<B>, CollectiveError> {
+        match op {
+            ReduceOp::Min => Ok(B::bool_and(a, b)),
+            ReduceOp::Max => Ok(B::bool_or(a, b)),
+            other => Err(Self::unsupported(other)),
+        }
+    }
+
+    fn over(_: BoolTensor<B>, _: usize) -> Result<BoolTensor<B>, CollectiveError> {
+        Err(Self::unsupported(ReduceOp::Mean))
+    }
+}

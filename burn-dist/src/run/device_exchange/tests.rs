@@ -1,0 +1,262 @@
+//! Exchanged handles give the same bits as blocks of bytes, for every kind, operation, dtype and uneven division.
+
+use burn_backend::{BoolStore, DType, TensorData};
+use burn_flex::{Flex, FlexDevice};
+use burn_std::future::block_on;
+
+use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
+use crate::layout::ReduceOp;
+use crate::mesh::Rank;
+use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::run::bridge::{self, Groups};
+use crate::run::execute::{from_data, into_data};
+use crate::run::seat::Seat;
+
+/// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.
+const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
+const WORLD: usize = 4;
+
+const DTYPES: [DType; 8] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::Bool(BoolStore::Native),
+];
+
+/// The size of each member's piece: equal, shorter at the end, empty at the end, empty anywhere.
+fn divisions(members: usize) -> Vec<Vec<usize>> {
+    let last = members - 1;
+    vec![
+        vec![2; members],
+        (0..members)
+            .map(|i| if i == last { 1 } else { 3 })
+            .collect(),
+        (0..members).map(|i| usize::from(i != last)).collect(),
+        (0..members).map(|i| if i == 0 { 0 } else { i }).collect(),
+    ]
+}
+
+/// Tasks of all members, in the order of the group.
+fn tasks(
+    kind: CollectiveKind,
+    op: ReduceOp,
+    dtype: DType,
+    group: &[u32],
+    sizes: &[usize],
+) -> Vec<CollectiveTask> {
+    let to_sizes: Vec<usize> = sizes.iter().rev().map(|size| size + 1).collect();
+    let (whole, to_whole): (usize, usize) = (sizes.iter().sum(), to_sizes.iter().sum());
+    let mut tasks = Vec::new();
+    for (index, (&size, &to_size)) in sizes.iter().zip(&to_sizes).enumerate() {
+        // Both orders of the two dims of an all-to-all.
+        for swap in [false, true] {
+            let (from, to, dim, to_dim) = match (kind, swap) {
+                (CollectiveKind::AllGather, _) => (vec![2, size, 3], vec![2, whole, 3], 1, 1),
+                (CollectiveKind::ReduceScatter, _) => (vec![2, whole, 3], vec![2, size, 3], 1, 1),
+                (CollectiveKind::AllReduce, _) => (vec![whole, 3], vec![whole, 3], 0, 0),
+                (CollectiveKind::AllToAll, false) => {
+                    (vec![2, whole, 3, to_size], vec![2, size, 3, to_whole], 1, 3)
+                }
+                (CollectiveKind::AllToAll, true) => {
+                    (vec![to_size, 2, whole, 2], vec![to_whole, 2, size, 2], 2, 0)
+                }
+            };
+            let reduces = kind == CollectiveKind::AllReduce;
+            tasks.push(CollectiveTask {
+                kind,
+                group: group.iter().copied().map(Rank).collect(),
+                index,
+                op,
+                dtype,
+                from: 0,
+                to: 1,
+                // What the plan calls shape and view may differ by reshapes.
+                from_shape: vec![from.iter().product()],
+                to_shape: to.clone(),
+                from_view: if reduces { Vec::new() } else { from },
+                to_view: if reduces { Vec::new() } else { to },
+                dim,
+                to_dim,
+                sizes: if reduces { [].into() } else { sizes.into() },
+                to_sizes: match kind {
+                    CollectiveKind::AllToAll => to_sizes.clone().into(),
+                    _ => sizes.into(),
+                },
+                bytes: 10,
+                record: 0,
+                path: 0,
+                take: true,
+            });
+        }
+    }
+    tasks
+}
+
+/// Values of a member: unlike each other, with signs, roundings in their sums, and NaN where the dtype has it.
+fn values(task: &CollectiveTask, number: usize) -> TensorData {
+    let count: usize = task.from_shape.iter().product();
+    let salt = task.index * 13 + number;
+    let at = |i: usize| (i * 37 + salt * 101) % 257;
+    let shape = task.from_shape.clone();
+    match task.dtype {
+        DType::Bool(_) => TensorData::new(
+            (0..count).map(|i| at(i) % 3 == 0).collect::<Vec<_>>(),
+            shape,
+        ),
+        dtype if dtype.is_float() => {
+            let value = |i: usize| match at(i) {
+                7 => f64::NAN,
+                x => x as f64 / 3.0 - 40.0,
+            };
+            TensorData::new((0..count).map(value).collect::<Vec<_>>(), shape).convert_dtype(dtype)
+        }
+        dtype => {
+            // No sum or product overflows: on overflow blocks wrap, and the backend does as it likes.
+            let modulus = if dtype.size() == 1 { 4 } else { 100 };
+            let value = |i: usize| at(i) as i64 % modulus;
+            TensorData::new((0..count).map(value).collect::<Vec<_>>(), shape).convert_dtype(dtype)
+        }
+    }
+}
+
+/// Runs every task of every rank, in order, and returns the bytes of each result, and what was counted.
+fn run(
+    tasks: &[Vec<CollectiveTask>],
+    apart: bool,
+) -> (Vec<Vec<Result<Vec<u8>, String>>>, Vec<(Kind, u64, u64)>) {
+    let seats = Seat::assign::<Flex>(&[FlexDevice; WORLD], apart);
+    let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
+    let results = std::thread::scope(|scope| {
+        let ranks: Vec<_> = comms
+            .iter()
+            .zip(&seats)
+            .map(|(comm, seat)| {
+                scope.spawn(move || {
+                    let mut groups = Groups::default();
+                    let mine = tasks
+                        .iter()
+                        .flatten()
+                        .enumerate()
+                        .filter(|(_, task)| task.group[task.index] == comm.rank());
+                    mine.map(|(number, task)| {
+                        seat.work(|| {
+                            let input = from_data::<Flex>(values(task, number), &FlexDevice);
+                            let started =
+                                bridge::start::<Flex>(task, input, comm, &mut groups, seat, None);
+                            let output = started
+                                .and_then(|started| started.wait::<Flex>(task, seat, &FlexDevice))
+                                .map_err(|error| {
+                                    error.into_fault(comm.rank(), task, None).to_string()
+                                })?;
+                            let data = block_on(into_data::<Flex>(
+                                output,
+                                task.to_shape.clone().into(),
+                                task.dtype,
+                            ))
+                            .map_err(|error| error.to_string())?;
+                            assert_eq!(data.shape.to_vec(), task.to_shape);
+                            assert_eq!(data.dtype, task.dtype);
+                            Ok::<_, String>(data.bytes.to_vec())
+                        })
+                    })
+                    .collect()
+                })
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no panic"))
+            .collect()
+    });
+    let counted = Kind::ALL.map(|kind| {
+        let stats = comms[0].stats().get(kind);
+        (kind, stats.calls, stats.bytes)
+    });
+    (results, counted.to_vec())
+}
+
+fn reducible(dtype: DType, op: ReduceOp) -> bool {
+    !matches!(dtype, DType::Bool(_)) || matches!(op, ReduceOp::Min | ReduceOp::Max)
+}
+
+#[test]
+fn handles_give_the_bits_that_bytes_give() {
+    let mut all = Vec::new();
+    for group in GROUPS {
+        for sizes in divisions(group.len()) {
+            for dtype in DTYPES {
+                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
+                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes));
+                }
+                for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
+                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
+                        all.push(tasks(kind, op, dtype, group, &sizes));
+                    }
+                }
+            }
+        }
+    }
+    let (blocks, _) = run(&all, true);
+    let (handles, counted) = run(&all, false);
+    let mut compared = 0;
+    for (rank, (blocks, handles)) in blocks.iter().zip(&handles).enumerate() {
+        let mine = all
+            .iter()
+            .flatten()
+            .filter(|task| task.group[task.index].0 as usize == rank);
+        for ((task, expected), found) in mine.zip(blocks).zip(handles) {
+            let expected = expected.as_ref().expect("a block");
+            assert_eq!(found.as_ref(), Ok(expected), "{task:#?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 5000, "{compared}");
+    // Counted by kind, with the bytes that the plan says.
+    for (kind, calls, bytes) in counted {
+        let expected = match kind {
+            Kind::AllGather | Kind::ReduceScatter | Kind::AllReduce | Kind::AllToAll => 10 * calls,
+            _ => 0,
+        };
+        assert_eq!(bytes, expected, "{}", kind.name());
+        assert_eq!(calls > 0, expected > 0, "{}", kind.name());
+    }
+}
+
+#[test]
+fn sums_of_booleans_are_refused_by_name() {
+    let dtype = DType::Bool(BoolStore::Native);
+    let all = [tasks(
+        CollectiveKind::AllReduce,
+        ReduceOp::Sum,
+        dtype,
+        &[0, 1],
+        &[2, 2],
+    )];
+    let (results, _) = run(&all, false);
+    for result in &results[..2] {
+        let error = result[0].as_ref().expect_err("no sum of booleans");
+        assert!(error.contains("Sum is not defined for booleans"), "{error}");
+    }
+}
+
+#[test]
+fn plans_that_differ_are_found() {
+    let of = |sizes: &[usize], index: usize| {
+        let tasks = tasks(
+            CollectiveKind::AllGather,
+            ReduceOp::Sum,
+            DType::F32,
+            &[0, 1],
+            sizes,
+        );
+        let mut tasks = tasks.into_iter().filter(move |task| task.index == index);
+        tasks.next().expect("a task per member")
+    };
+    let (results, _) = run(&[vec![of(&[2, 2], 0), of(&[2, 3], 1)]], false);
+    let error = results[0][0].as_ref().expect_err("a mismatch");
+    assert!(error.contains("all_gather of [2, 3]"), "{error}");
+}

@@ -1,0 +1,203 @@
+//! Where ranks run: several may sit at one device, and then take turns.
+//!
+//! A backend such as burn-wgpu or burn-cuda puts the operations of each *stream* on the device's queue in order, and by default every thread has a stream. Its
+//! tensors are reference counted, and an operation on the only reference may work in place. Across streams that is not safe to rely on: a reader's kernel
+//! may still wait in its stream when the writer, now alone, overwrites the tensor in another; and burn-fusion decides "the only reference" and records the
+//! operation in two steps, between which another thread may drop or use the tensor.
+//!
+//! So ranks that share a device
+//!
+//! - share one stream: what a rank has submitted runs before what anyone submits afterwards, and a handle that is handed over needs no synchronisation;
+//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak of, because a device runs one queue, and
+//!   what a rank submits between two collectives stays together, so that burn-fusion meets the same sequences of operations in every step.
+//!
+//! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends that compute at once, such as NdArray, would
+//! not need it either, but no trait of Burn's tells them apart; their ranks take turns and lose by it.
+
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use burn_backend::backend::DeviceId;
+use burn_backend::{Backend, StreamId};
+use burn_std::device::Device;
+use rustc_hash::FxHashMap;
+
+use crate::mesh::Rank;
+
+/// A token that one of several threads holds.
+///
+/// Not a lock guard, because it is given away in the middle of a call and taken back.
+#[derive(Default)]
+struct Turn {
+    taken: Mutex<bool>,
+    given: Condvar,
+}
+
+impl Turn {
+    fn taken(&self) -> MutexGuard<'_, bool> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) {
+        let mut taken = self.taken();
+        while *taken {
+            taken = self
+                .given
+                .wait(taken)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken = true;
+    }
+
+    fn give(&self) {
+        *self.taken() = false;
+        self.given.notify_one();
+    }
+}
+
+/// Calls a method of a turn when it goes out of scope, also by a panic.
+struct AtEnd<'a>(&'a Turn, fn(&Turn));
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        (self.1)(self.0);
+    }
+}
+
+/// The place of one rank.
+#[derive(Clone)]
+pub(super) struct Seat {
+    /// The device of each rank, as a number: equal numbers are one device.
+    devices: Arc<[usize]>,
+    /// What it shares with the other ranks at its device.
+    shared: Option<(Arc<Turn>, StreamId)>,
+}
+
+impl Seat {
+    /// Returns the seats of ranks on `devices`, in rank order; `apart` if ranks at one device need not know of each other.
+    pub fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
+        let mut numbers: FxHashMap<DeviceId, usize> = FxHashMap::default();
+        let numbers: Arc<[usize]> = devices
+            .iter()
+            .map(|device| {
+                let next = numbers.len();
+                match numbers.entry(device.to_id()) {
+                    Entry::Occupied(known) => *known.get(),
+                    Entry::Vacant(new) => *new.insert(next),
+                }
+            })
+            .collect();
+        let mut shared: FxHashMap<usize, (Arc<Turn>, StreamId)> = FxHashMap::default();
+        numbers
+            .iter()
+            .map(|&number| Self {
+                devices: numbers.clone(),
+                shared: (!apart).then(|| {
+                    shared
+                        .entry(number)
+                        .or_insert_with(|| (Arc::default(), new_stream()))
+                        .clone()
+                }),
+            })
+            .collect()
+    }
+
+    /// Whether the ranks of `group` share a device and hand each other handles.
+    pub fn is_common(&self, group: &[Rank]) -> bool {
+        let device = |rank: &Rank| self.devices[rank.0 as usize];
+        self.shared.is_some() && group.iter().all(|rank| device(rank) == device(&group[0]))
+    }
+
+    /// Whether operations of this rank are only queued when they return.
+    pub fn is_queued(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Runs `work` when it is this rank's turn.
+    pub fn work<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.shared {
+            None => work(),
+            Some((turn, stream)) => {
+                turn.take();
+                let _end = AtEnd(turn, Turn::give);
+                stream.executes(work)
+            }
+        }
+    }
+
+    /// Gives way to the others at this device while `wait` runs; called from inside [`Seat::work`].
+    pub fn give_way<T>(&self, wait: impl FnOnce() -> T) -> T {
+        match &self.shared {
+            None => wait(),
+            Some((turn, _)) => {
+                turn.give();
+                let _end = AtEnd(turn, Turn::take);
+                wait()
+            }
+        }
+    }
+}
+
+/// Returns a stream that no thread uses: each thread gets a number of its own, and this one's ends at once.
+fn new_stream() -> StreamId {
+    std::thread::spawn(StreamId::current)
+        .join()
+        .expect("a thread that only counts does not panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_flex::{Flex, FlexDevice};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn ranks_at_one_device_take_turns() {
+        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice, FlexDevice], false);
+        let (inside, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let alone = || assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+        let gone = || assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+        std::thread::scope(|scope| {
+            for seat in &seats {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        seat.work(|| {
+                            alone();
+                            std::thread::yield_now();
+                            gone();
+                            seat.give_way(std::thread::yield_now);
+                            alone();
+                            rounds.fetch_add(1, Ordering::SeqCst);
+                            gone();
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(rounds.into_inner(), 150);
+        assert!(seats[0].is_common(&[Rank(0), Rank(2)]));
+    }
+
+    #[test]
+    fn a_turn_survives_a_panic() {
+        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], false);
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            seats[0].work(|| seats[0].give_way(|| std::panic::panic_any(1)))
+        }));
+        assert!(failed.is_err());
+        assert_eq!(seats[1].work(|| 7), 7);
+    }
+
+    #[test]
+    fn ranks_at_one_device_share_a_stream() {
+        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], false);
+        let here = StreamId::current();
+        let streams = [0, 1].map(|rank| seats[rank].work(StreamId::current));
+        assert_eq!(streams[0], streams[1]);
+        assert_ne!(streams[0], here);
+        assert_eq!(StreamId::current(), here);
+        let apart = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], true);
+        assert_eq!(apart[0].work(StreamId::current), here);
+        assert!(!apart[0].is_common(&[Rank(0), Rank(1)]));
+    }
+}

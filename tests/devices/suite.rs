@@ -1,0 +1,228 @@
+//! What `Dist<B>` promises for any inner backend `B`, here for those whose tensors live on a device.
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::layout::ReduceOp;
+use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith};
+use burn_ir::BackendIr;
+
+use crate::net;
+
+fn mesh(text: &str) -> DeviceMesh {
+    DeviceMesh::builder()
+        .axes(&text.parse().expect("a mesh"))
+        .scatter_bytes_min(0)
+        .build()
+        .expect("a mesh")
+}
+
+/// Small whole numbers, whose sums and products are exact.
+fn whole_numbers(shape: [usize; 2], salt: usize) -> Vec<f32> {
+    (0..shape[0] * shape[1])
+        .map(|i| ((i * 37 + salt * 101) % 13) as f32 - 6.0)
+        .collect()
+}
+
+/// Whether `program` runs a collective of `kind` on `device`.
+fn runs<B: BackendIr, T>(kind: &str, device: &MeshDevice, program: impl FnOnce() -> T) -> T {
+    let (result, explanation) = burn_dist::explain::<Dist<B>, T>(device, program);
+    let text = explanation.to_string();
+    assert!(text.contains(kind), "no {kind} in\n{text}");
+    result
+}
+
+/// Sizes that split evenly, unevenly, and into empty parts.
+const SHAPES: [[usize; 2]; 3] = [[4, 6], [5, 7], [1, 2]];
+
+/// Layouts before and after, and the collective between them.
+const MOVES: [(&str, &str, &str); 5] = [
+    ("[{tp}, -]", "[-, -]", "all_gather"),
+    ("[-, {tp}]", "[-, -]", "all_gather"),
+    ("[-, {tp}]", "[{tp}, -]", "all_to_all"),
+    ("[{tp}, -]", "[-, {tp}]", "all_to_all"),
+    ("[-, {tp*}]", "[-, -]", "all_gather"),
+];
+
+/// Moving data keeps every bit.
+pub fn moves<B: BackendIr>(meshes: &[&str]) {
+    for text in meshes {
+        let mesh = mesh(text);
+        let device = mesh.device();
+        for shape in SHAPES {
+            for (from, to, kind) in MOVES {
+                let floats = TensorData::new(whole_numbers(shape, 1), shape);
+                let x = Tensor::<Dist<B>, 2>::from_data(floats.clone(), &device);
+                let x = x.redistribute(from).expect("a layout");
+                let y = runs::<B, _>(kind, &device, || {
+                    let y = x.redistribute(to).expect("a layout");
+                    y.layout().expect("a layout");
+                    y
+                });
+                let what = format!("{shape:?} on {text}: {from} -> {to}");
+                assert_eq!(y.into_data(), floats, "{what}");
+
+                let ints = TensorData::new(floats.iter::<i32>().collect::<Vec<_>>(), shape);
+                let x = Tensor::<Dist<B>, 2, Int>::from_data(ints.clone(), &device);
+                let x = x.redistribute(from).expect("a layout");
+                let y = runs::<B, _>(kind, &device, || {
+                    let y = x.redistribute(to).expect("a layout");
+                    y.layout().expect("a layout");
+                    y
+                });
+                y.into_data().assert_eq(&ints, false);
+            }
+        }
+    }
+}
+
+fn reduced(op: ReduceOp, terms: &[Vec<f32>]) -> Vec<f32> {
+    let fold = |f: fn(f32, f32) -> f32, i: usize| {
+        let values = terms.iter().map(|term| term[i]);
+        values.reduce(f).expect("a term")
+    };
+    (0..terms[0].len())
+        .map(|i| match op {
+            ReduceOp::Sum => fold(|a, b| a + b, i),
+            ReduceOp::Mean => fold(|a, b| a + b, i) / terms.len() as f32,
+            ReduceOp::Min => fold(f32::min, i),
+            ReduceOp::Max => fold(f32::max, i),
+            ReduceOp::Prod => fold(|a, b| a * b, i),
+        })
+        .collect()
+}
+
+/// Every reduction of what the ranks hold, everywhere or in parts, on a mesh with one axis, `tp`.
+pub fn reductions<B: BackendIr>(meshes: &[&str], local: &B::Device) {
+    const OPS: [(&str, ReduceOp); 5] = [
+        ("sum", ReduceOp::Sum),
+        ("mean", ReduceOp::Mean),
+        ("min", ReduceOp::Min),
+        ("max", ReduceOp::Max),
+        ("prod", ReduceOp::Prod),
+    ];
+    for text in meshes {
+        let mesh = mesh(text);
+        let device = mesh.device();
+        for shape in SHAPES {
+            let terms: Vec<Vec<f32>> = (0..mesh.shape().num_ranks())
+                .map(|rank| whole_numbers(shape, rank))
+                .collect();
+            for (name, op) in OPS {
+                let expected = TensorData::new(reduced(op, &terms), shape);
+                for (to, kind) in [
+                    ("[-, -]", "all_reduce"),
+                    ("[{tp}, -]", "reduce_scatter"),
+                    ("[-, {tp}]", "reduce_scatter"),
+                ] {
+                    let parts: Vec<Tensor<B, 2>> = terms
+                        .iter()
+                        .map(|term| Tensor::from_data(TensorData::new(term.clone(), shape), local))
+                        .collect();
+                    let layout = format!("[-, -] + {name}{{tp}}");
+                    let x = Tensor::<Dist<B>, 2>::from_local(parts, &shape, &layout, &device)
+                        .expect("the parts fit");
+                    let y = runs::<B, _>(kind, &device, || {
+                        let y = x.redistribute(to).expect("a layout");
+                        y.layout().expect("a layout");
+                        y
+                    });
+                    let found = y.into_data();
+                    // A division by three need not be rounded as the host does.
+                    found.assert_approx_eq::<f32>(
+                        &expected,
+                        burn::tensor::Tolerance::absolute(match op {
+                            ReduceOp::Mean => 1e-6,
+                            _ => 0.0,
+                        }),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The parts of single ranks come out and go in.
+pub fn parts<B: BackendIr>() {
+    let mesh = mesh("fsdp=2,tp=2");
+    let device = mesh.device();
+    let data = TensorData::new(whole_numbers([5, 6], 3), [5, 6]);
+    let x = Tensor::<Dist<B>, 2>::from_data(data.clone(), &device)
+        .redistribute("[{fsdp}, {tp}]")
+        .expect("a layout");
+    let parts: Vec<Tensor<B, 2>> = (0..4)
+        .map(|rank| x.to_local(burn_dist::mesh::Rank(rank)).expect("a part"))
+        .collect();
+    let shapes: Vec<[usize; 2]> = parts.iter().map(|part| part.dims()).collect();
+    assert_eq!(shapes, [[3, 3], [3, 3], [2, 3], [2, 3]]);
+    let whole = Tensor::<Flex, 2>::from_data(data.clone(), &Default::default());
+    assert_eq!(
+        (parts[3].clone() * 2).into_data(),
+        (whole.slice([3..5, 3..6]) * 2).into_data()
+    );
+    let again = Tensor::<Dist<B>, 2>::from_local(parts, &[5, 6], "[{fsdp}, {tp}]", &device)
+        .expect("the parts fit");
+    assert_eq!(
+        (again + x).into_data(),
+        TensorData::new(
+            data.iter::<f32>().map(|v| v + v).collect::<Vec<_>>(),
+            [5, 6]
+        )
+    );
+}
+
+/// A small transformer trains like on one device of Flex, and twice the same to the bit.
+pub fn training<B: BackendIr>(meshes: &[&str], steps: usize)
+where
+    Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
+{
+    let expected = net::train::<Autodiff<Flex>>(&Default::default(), steps, |net| net);
+    for text in meshes {
+        let mesh = mesh(text);
+        let train = || {
+            net::train::<Autodiff<Dist<B>>>(&mesh.device(), steps, |net| {
+                net.parallelize_with(mesh.shape(), &net::plan())
+                    .expect("a plan")
+            })
+        };
+        let losses = train();
+        net::close(&losses, &expected, text);
+        assert_eq!(losses, train(), "{text}: a second run differs");
+    }
+}
+
+/// A program whose ranks live on several devices, between which parts go through the host.
+pub fn across_devices<B: BackendIr>(devices: &[B::Device]) {
+    let mesh = DeviceMesh::builder()
+        .axis("tp", devices.len())
+        .devices(devices)
+        .build()
+        .expect("a device per rank");
+    let device = mesh.device();
+    let data = TensorData::new(whole_numbers([5, 7], 2), [5, 7]);
+    for (from, to, kind) in MOVES {
+        let x = Tensor::<Dist<B>, 2>::from_data(data.clone(), &device);
+        let x = x.redistribute(from).expect("a layout");
+        let y = runs::<B, _>(kind, &device, || {
+            let y = x.redistribute(to).expect("a layout");
+            y.layout().expect("a layout");
+            y
+        });
+        assert_eq!(y.into_data(), data, "{from} -> {to}");
+    }
+}
+
+/// Fails, with what to do about it, if the backend finds no device.
+pub fn device_or_fail<B: Backend>(hint: &str) -> B::Device {
+    let found = std::thread::spawn(|| {
+        let device = B::Device::default();
+        let one = Tensor::<B, 1>::from_data([1.0_f32], &device);
+        (one + 1).into_data().iter::<f32>().sum::<f32>()
+    })
+    .join();
+    match found {
+        Ok(sum) => assert_eq!(sum, 2.0, "the device cannot add"),
+        Err(_) => panic!("no device for this backend: {hint}"),
+    }
+    B::Device::default()
+}
