@@ -15,6 +15,7 @@ pub mod run;
 #[doc(hidden)]
 pub use parallel::private as __private;
 pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
+pub use plan::Checkpoint;
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
 /// The programs of the README, as doctests.

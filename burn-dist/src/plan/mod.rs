@@ -3,6 +3,7 @@
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
 //!   propagate   a layout for every value, redistributions inserted        propagate/
+//!   checkpoint  activations made again in the backward                 checkpoint/
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   lifetimes   last uses                                                 lifetimes.rs
 //! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
@@ -11,6 +12,7 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 pub mod cache;
+pub mod checkpoint;
 mod custom;
 pub mod explain;
 pub mod fuzz;
@@ -30,6 +32,7 @@ use burn_std::BoolStore;
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 
+pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use lower::runs;
 use task::{Output, Plan, ReadPlan};
@@ -44,6 +47,8 @@ pub struct PlanOptions {
     pub fuzz: Option<u64>,
     /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
     pub scatter_bytes_min: usize,
+    /// Which activations are made again in the backward.
+    pub checkpoint: Checkpoint,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.
@@ -88,14 +93,17 @@ pub enum PlanError {
 /// # Errors
 /// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let program = propagate::propagate(window, mesh, options)?;
+    let mut program = propagate::propagate(window, mesh, options)?;
+    let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
+    let program = program;
+    let flow = checkpoint::Flow::new(&program, mesh);
     let lowering = lower::Lowering::new(window, &program, mesh, options);
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {
         let mut plan = lowering.rank(rank);
         lifetimes::lifetimes(&mut plan);
-        memory.push(memory::memory(&program, &plan));
+        memory.push(memory::memory(&program, &flow.lasting, &plan));
         ranks.push(Arc::new(plan));
     }
     let reads = program
@@ -129,6 +137,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         num_streams: program.num_streams,
         collectives,
         memory,
+        recomputed,
     })
 }
 

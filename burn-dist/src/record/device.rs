@@ -8,6 +8,7 @@ use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
 use crate::mesh::{Axis, MeshError, MeshShape};
+use crate::plan::Checkpoint;
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -38,6 +39,8 @@ pub struct MeshOptions {
     pub timeout: Duration,
     /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
     pub scatter_bytes_min: usize,
+    /// Which activations are made again in the backward instead of being kept.
+    pub checkpoint: Checkpoint,
 }
 
 impl Default for MeshOptions {
@@ -49,6 +52,7 @@ impl Default for MeshOptions {
             window_ops_max: 16_384,
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
+            checkpoint: Checkpoint::None,
         }
     }
 }
@@ -247,6 +251,12 @@ impl DeviceMeshBuilder {
     /// Sets the local size below which partial values (gradients) are all-reduced rather than reduce-scattered.
     pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
         self.options.scatter_bytes_min = bytes;
+        self
+    }
+
+    /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and never another value.
+    pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
+        self.options.checkpoint = policy;
         self
     }
 

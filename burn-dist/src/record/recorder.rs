@@ -97,6 +97,7 @@ impl<B: BackendIr> Recorder<B> {
             defer: options.fuzz_layouts.is_none(),
             fuzz: options.fuzz_layouts,
             scatter_bytes_min: options.scatter_bytes_min,
+            checkpoint: options.checkpoint,
             ranks: ranks.clone(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,
@@ -317,7 +318,10 @@ impl<B: BackendIr> Recorder<B> {
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
         self.flush(Vec::new());
-        self.explanation = Some(Explanation::new(self.mesh.to_string()));
+        self.explanation = Some(Explanation::new(
+            self.mesh.to_string(),
+            self.options.checkpoint,
+        ));
     }
 
     /// Returns what was collected since [`Self::explain`].
