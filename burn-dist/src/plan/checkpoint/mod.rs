@@ -73,6 +73,10 @@ pub(super) fn checkpoint(
     }
     let flow = Flow::new(program, mesh);
     let visits = visits::visits(program, &flow);
+    if visits.segments.is_empty() {
+        // No parameter is used: initialisation, metrics.
+        return Recomputed::default();
+    }
     let mut sections = policy.sections(&visits);
     for section in &mut sections {
         section.find(program, &flow, &visits);

@@ -49,11 +49,7 @@ impl Section {
         (self.start, self.end, self.pass) = (segment.start, segment.end, segment.pass);
         let mut far: Vec<(Slot, StepIndex)> = Vec::new();
         for step in segment.start..segment.end {
-            // Values from outside have one place only.
-            let outside = matches!(
-                program.steps[step],
-                Common::Load { .. } | Common::Upload { .. }
-            );
+            let outside = enters(&program.steps[step]);
             for &slot in &flow.ends[step].writes {
                 let uses = &flow.uses[slot as usize];
                 let segments = uses.iter().map(|use_| visits.segment_of(*use_));
@@ -107,7 +103,9 @@ impl Section {
                 .last()
                 .is_some_and(|last| *last >= self.before);
         }
-        !(self.start..self.end).contains(&maker) || self.kept.contains(&slot)
+        !(self.start..self.end).contains(&maker)
+            || self.kept.contains(&slot)
+            || enters(&program.steps[maker])
     }
 
     /// Returns the steps to run again, in order.
@@ -128,6 +126,11 @@ impl Section {
         }
         steps.into_iter().collect()
     }
+}
+
+/// Whether a step takes in a value from outside, which happens once.
+fn enters(step: &Common) -> bool {
+    matches!(step, Common::Load { .. } | Common::Upload { .. })
 }
 
 /// A parameter gathered for a clone: it serves the backward of the same unit too.
