@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::model::Size;
+use burn_dist::Checkpoint;
 use burn_dist::mesh::MeshShape;
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -50,6 +51,9 @@ pub struct ModelArgs {
     /// Tokens of a row; the size's own by default.
     #[arg(long, value_parser = positive)]
     pub seq: Option<usize>,
+    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
+    #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
+    pub activation_checkpoint: Checkpoint,
 }
 
 /// How to train and what to keep.
@@ -169,6 +173,8 @@ mod tests {
         assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
+        let policy = ["llama", "pretrain", "--activation-checkpoint", "every=0"];
+        assert!(error(&policy).contains("every=N with N of at least 1"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use burn::backend::Autodiff;
 use burn::backend::flex::Flex;
 use burn_dist::mesh::MeshShape;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize};
+use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize};
 
 use crate::model::Llama;
 use crate::report::{PlanStats, RankMemory, Traffic};
@@ -38,19 +38,30 @@ impl Mesh {
     /// # Errors
     /// If this process can open no more meshes.
     pub fn open(shape: Option<&MeshShape>) -> anyhow::Result<Self> {
-        Self::build(shape, false)
+        Self::build(shape, Checkpoint::None, false)
+    }
+
+    /// Opens the devices, with what training makes again instead of keeping it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_to_train(
+        shape: Option<&MeshShape>,
+        checkpoint: Checkpoint,
+    ) -> anyhow::Result<Self> {
+        Self::build(shape, checkpoint, false)
     }
 
     /// Opens devices that plan and explain, but execute nothing.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn dry(shape: Option<&MeshShape>) -> anyhow::Result<Self> {
-        Self::build(shape, true)
+    pub fn dry(shape: Option<&MeshShape>, checkpoint: Checkpoint) -> anyhow::Result<Self> {
+        Self::build(shape, checkpoint, true)
     }
 
-    fn build(shape: Option<&MeshShape>, dry: bool) -> anyhow::Result<Self> {
-        let mut builder = DeviceMesh::builder();
+    fn build(shape: Option<&MeshShape>, checkpoint: Checkpoint, dry: bool) -> anyhow::Result<Self> {
+        let mut builder = DeviceMesh::builder().checkpoint(checkpoint);
         if let Some(shape) = shape {
             builder = builder.axes(shape);
         }

@@ -29,7 +29,7 @@ struct Explained {
 
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&args.model)?;
-    let mesh = Mesh::dry(args.model.mesh.as_ref())?;
+    let mesh = Mesh::dry(args.model.mesh.as_ref(), args.model.activation_checkpoint)?;
     let config = &shape.config;
     let num_params = config.num_params();
     let bytes = 4 * num_params as u64;

@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
         if let Some(path) = plot {
             plot::check_name(path)?;
         }
-        let mesh = Mesh::open(args.model.mesh.as_ref())?;
+        let mesh = Mesh::open_to_train(args.model.mesh.as_ref(), args.model.activation_checkpoint)?;
         TrainBackend::seed(mesh.device(), args.model.seed);
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
