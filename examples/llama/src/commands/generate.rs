@@ -3,6 +3,8 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
 use super::session::{Shape, read_text};
+use burn_dist::Checkpoint;
+
 use crate::cli::{GenerateArgs, ModelArgs};
 use crate::generate::{Decoding, answer};
 use crate::hf;
@@ -17,6 +19,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         seed: args.seed,
         batch: None,
         seq: None,
+        activation_checkpoint: Checkpoint::None,
     })?;
     let text = read_text(&args.model, &shape)?;
     let mesh = Mesh::open(args.mesh.as_ref())?;
