@@ -6,7 +6,7 @@ use crate::nearest::nearest;
 use crate::value::{axis_name, flag, heads, layout};
 use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
-const FIELD_KEYS: [&str; 12] = [
+const FIELD_KEYS: [&str; 13] = [
     "colwise",
     "rowwise",
     "vocab",
@@ -19,13 +19,20 @@ const FIELD_KEYS: [&str; 12] = [
     "axis",
     "heads",
     "unit",
+    "checkpoint",
 ];
-const TYPE_KEYS: [&str; 2] = ["unit", "axis"];
+/// Options that stand on their own.
+const NEED_NO_STYLE: [&str; 3] = ["unit", "checkpoint", "nested"];
+const TYPE_KEYS: [&str; 3] = ["unit", "checkpoint", "axis"];
 
 /// Reads the derive's input; all mistakes come back as one combined error.
 pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
     let mut errors = Vec::new();
-    let (unit, axis) = type_attributes(input, &mut errors);
+    let TypeAttributes {
+        unit,
+        checkpoint,
+        axis,
+    } = type_attributes(input, &mut errors);
     let body = match &input.data {
         Data::Struct(data) => Body::Struct(struct_fields(&data.fields, axis.as_ref(), &mut errors)),
         Data::Enum(data) => Body::Enum(
@@ -52,33 +59,42 @@ pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
             ident: input.ident.clone(),
             generics: input.generics.clone(),
             unit,
+            checkpoint,
             body,
         }),
     }
 }
 
-/// The attributes of the struct or enum itself: is it a unit, and the axis its fields use unless they say otherwise.
-fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> (bool, Option<LitStr>) {
+/// The attributes of the struct or enum itself.
+#[derive(Default)]
+struct TypeAttributes {
+    unit: bool,
+    checkpoint: bool,
+    /// The axis its fields use unless they say otherwise.
+    axis: Option<LitStr>,
+}
+
+fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> TypeAttributes {
     let items = attr::items(&input.attrs, errors);
     let mut keys = Keys::default();
-    let mut unit = false;
-    let mut axis = None;
+    let mut read = TypeAttributes::default();
     for item in &items {
         let key = item.key.to_string();
         if !keys.first(item, errors) {
             continue;
         }
         match key.as_str() {
-            "unit" => unit = flag(item, errors),
-            "axis" => axis = axis_name(item, errors),
+            "unit" => read.unit = flag(item, errors),
+            "checkpoint" => read.checkpoint = flag(item, errors),
+            "axis" => read.axis = axis_name(item, errors),
             key if FIELD_KEYS.contains(&key) => errors.push(syn::Error::new(
                 item.key.span(),
-                format!("`{key}` belongs on a field; a type takes `unit` and `axis = \"...\"`"),
+                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint` and `axis = \"...\"`"),
             )),
             key => errors.push(unknown(&item.key, key, &TYPE_KEYS)),
         }
     }
-    (unit, axis)
+    read
 }
 
 fn struct_fields(
@@ -177,6 +193,7 @@ struct Options {
     skip: Option<Ident>,
     nested: Option<Ident>,
     unit: Option<Ident>,
+    checkpoint: Option<Ident>,
     axis: Option<(LitStr, Ident)>,
     input: Option<(LitStr, Ident)>,
     output: Option<(LitStr, Ident)>,
@@ -207,7 +224,8 @@ impl Options {
             "skip" if flag(item, errors) => self.skip = Some(item.key.clone()),
             "nested" if flag(item, errors) => self.nested = Some(item.key.clone()),
             "unit" if flag(item, errors) => self.unit = Some(item.key.clone()),
-            "skip" | "nested" | "unit" => {}
+            "checkpoint" if flag(item, errors) => self.checkpoint = Some(item.key.clone()),
+            "skip" | "nested" | "unit" | "checkpoint" => {}
             "axis" => self.axis = axis_name(item, errors).map(named),
             "input" => self.input = layout(item, errors).map(named),
             "output" => self.output = layout(item, errors).map(named),
@@ -222,6 +240,7 @@ impl Options {
             self.style.as_ref().map(|(_, key)| key),
             self.nested.as_ref(),
             self.unit.as_ref(),
+            self.checkpoint.as_ref(),
             self.axis.as_ref().map(|(_, key)| key),
             self.input.as_ref().map(|(_, key)| key),
             self.output.as_ref().map(|(_, key)| key),
@@ -244,7 +263,7 @@ impl Options {
                 for key in others
                     .into_iter()
                     .flatten()
-                    .filter(|key| *key != "unit" && *key != "nested")
+                    .filter(|key| !NEED_NO_STYLE.iter().any(|free| *key == free))
                 {
                     errors.push(syn::Error::new(
                         key.span(),
@@ -254,6 +273,7 @@ impl Options {
             }
             return Rule::Nested {
                 unit: self.unit.is_some(),
+                checkpoint: self.checkpoint.is_some(),
                 required: self.nested.is_some(),
             };
         };
@@ -289,6 +309,7 @@ impl Options {
             output: self.output.map(|(text, _)| text),
             heads: self.heads.map(|(heads, _)| heads),
             unit: self.unit.is_some(),
+            checkpoint: self.checkpoint.is_some(),
         }))
     }
 }

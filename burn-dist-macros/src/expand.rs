@@ -23,7 +23,7 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
         }
     }
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let unit = module.unit.then(|| quote!(scope.unit();));
+    let unit = marks(module.unit, module.checkpoint);
     let body = match &module.body {
         Body::Struct(fields) => fields.iter().map(field).collect(),
         Body::Enum(variants) => enum_body(variants),
@@ -88,13 +88,24 @@ fn enter(segment: &str, inside: TokenStream) -> TokenStream {
     quote!(scope.enter(#segment, |scope| { #inside });)
 }
 
+/// What is said about the module itself: that it is a unit, and that its activations are made again.
+fn marks(unit: bool, checkpoint: bool) -> TokenStream {
+    let unit = unit.then(|| quote!(scope.unit();));
+    let checkpoint = checkpoint.then(|| quote!(scope.checkpoint();));
+    quote!(#unit #checkpoint)
+}
+
 /// What is said about a value of type `ty`; `value` is a reference to it.
 fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
         Rule::Skip => quote!(scope.skip();),
-        Rule::Nested { unit, required } => {
-            let unit = unit.then(|| quote!(scope.unit();));
+        Rule::Nested {
+            unit,
+            checkpoint,
+            required,
+        } => {
+            let unit = marks(*unit, *checkpoint);
             let nested = match required {
                 // The span of the type, so that its lack of a plan is reported there.
                 true => quote_spanned! {ty.span()=>
@@ -110,7 +121,7 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
 
 fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
     let style = format_ident!("{}", mark.style.variant());
-    let unit = mark.unit.then(|| quote!(scope.unit();));
+    let unit = marks(mark.unit, mark.checkpoint);
     let axis = mark.axis.iter().map(|axis| quote!(.axis(#axis)));
     let input = mark.input.iter().map(|text| quote!(.input(#text)));
     let output = mark.output.iter().map(|text| quote!(.output(#text)));

@@ -8,6 +8,8 @@ pub(crate) struct Module {
     pub(crate) generics: Generics,
     /// `#[parallel(unit)]` on the type: every instance is an FSDP unit.
     pub(crate) unit: bool,
+    /// `#[parallel(checkpoint)]` on the type: every instance is a unit whose activations are made again.
+    pub(crate) checkpoint: bool,
     pub(crate) body: Body,
 }
 
@@ -56,7 +58,11 @@ pub(crate) enum Rule {
     /// `#[parallel(skip)]`: its parameters stay whole on every rank.
     Skip,
     /// No style: its own plan is used, if it has one; with `required` it has to (`#[parallel(nested)]`).
-    Nested { unit: bool, required: bool },
+    Nested {
+        unit: bool,
+        checkpoint: bool,
+        required: bool,
+    },
     /// A style: whatever the field holds is one leaf of the plan.
     Styled(Box<Mark>),
 }
@@ -70,6 +76,7 @@ pub(crate) struct Mark {
     pub(crate) output: Option<LitStr>,
     pub(crate) heads: Option<Heads>,
     pub(crate) unit: bool,
+    pub(crate) checkpoint: bool,
 }
 
 /// A count the axis has to divide.

@@ -117,7 +117,7 @@ fn each_mistake_is_named() {
         (
             quote!(everything),
             "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, `nested`, `input`, \
-             `output`, `axis`, `heads`, `unit`",
+             `output`, `axis`, `heads`, `unit`, `checkpoint`",
         ),
         (quote!(colwise, colwise), "`colwise` is given twice"),
         (

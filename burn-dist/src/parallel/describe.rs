@@ -92,6 +92,11 @@ impl Scope {
         self.push(Action::Unit, false);
     }
 
+    /// Marks the module here as a unit whose activations are made again in the backward; of a list, each element.
+    pub fn checkpoint(&mut self) {
+        self.push(Action::Checkpoint, false);
+    }
+
     /// Leaves everything here whole on every rank, at rest too.
     pub fn skip(&mut self) {
         self.push(Action::Skip, false);

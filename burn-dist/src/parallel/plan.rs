@@ -69,6 +69,7 @@ pub(super) enum Action {
     Input(LayoutText),
     Output(LayoutText),
     Unit,
+    Checkpoint,
     Divisible { count: usize, axis: String },
 }
 
@@ -90,6 +91,7 @@ impl Entry {
             Action::Input(_) => "input".into(),
             Action::Output(_) => "output".into(),
             Action::Unit => "unit".into(),
+            Action::Checkpoint => "checkpoint".into(),
             Action::Divisible { .. } => "require_divisible".into(),
         }
     }
@@ -165,6 +167,12 @@ impl Plan {
     /// Marks a module as an FSDP unit, gathered and freed as a whole; of a list, each element. The nearest one counts.
     pub fn unit(self, pattern: &str) -> Self {
         self.with(pattern, Action::Unit)
+    }
+
+    /// Marks a module as a unit, as [`Plan::unit`] does, whose activations are made again in the backward whatever the mesh's
+    /// [`Checkpoint`](crate::Checkpoint) policy; units inside it are checkpointed likewise, each by itself.
+    pub fn checkpoint(self, pattern: &str) -> Self {
+        self.with(pattern, Action::Checkpoint)
     }
 
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.

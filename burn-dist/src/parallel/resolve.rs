@@ -164,6 +164,7 @@ struct Said<'a> {
     output: Option<(&'a LayoutText, Origin)>,
     /// Number of segments of the unit's path; the longest wins.
     unit: Option<usize>,
+    checkpoint: bool,
     divisible: Vec<(usize, &'a str, usize)>,
 }
 
@@ -179,6 +180,7 @@ impl Resolver<'_> {
             input: said.input.and_then(|(text, _)| self.without_missing(text)),
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
+            checkpoint: said.checkpoint,
             at_rest: !said.skip,
         };
         let style = said
@@ -236,7 +238,8 @@ impl Resolver<'_> {
                 }
                 Action::Input(text) => said.input = Some((text, entry.origin)),
                 Action::Output(text) => said.output = Some((text, entry.origin)),
-                Action::Unit => {
+                Action::Unit | Action::Checkpoint => {
+                    said.checkpoint |= matches!(entry.action, Action::Checkpoint);
                     let elements = parameter.segments[len..]
                         .iter()
                         .take_while(|s| s.is_element())

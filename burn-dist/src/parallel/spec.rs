@@ -239,7 +239,7 @@ impl fmt::Display for LayoutText {
 /// Everything the planner must know about one parameter.
 ///
 /// Its text form is one line, keys in this order, absent options left out:
-/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;rest=yes`.
+/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;checkpoint=yes;rest=yes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamSpec {
     /// Dotted path from the root of the model.
@@ -256,6 +256,8 @@ pub struct ParamSpec {
     pub output: Option<LayoutText>,
     /// The FSDP unit it belongs to: the path of the nearest module marked so, `""` for the whole model.
     pub unit: Option<String>,
+    /// Whether activations of that unit are made again in the backward, whatever the mesh's policy.
+    pub checkpoint: bool,
     /// Whether it rests in pieces over the axes made for that (FSDP).
     pub at_rest: bool,
 }
@@ -276,6 +278,7 @@ impl ParamSpec {
             ("input", self.input.as_ref().map(LayoutText::as_str)),
             ("output", self.output.as_ref().map(LayoutText::as_str)),
             ("unit", self.unit.as_deref()),
+            ("checkpoint", self.checkpoint.then_some("yes")),
         ];
         for (key, value) in options {
             if let Some(value) = value {
@@ -325,6 +328,13 @@ impl ParamSpec {
             input: optional("input").map(LayoutText::new),
             output: optional("output").map(LayoutText::new),
             unit: optional("unit").map(Into::into),
+            checkpoint: match optional("checkpoint") {
+                None => false,
+                Some("yes") => true,
+                Some(other) => {
+                    return Err(format!("`checkpoint` is `yes` or left out, not `{other}`"));
+                }
+            },
             at_rest: match optional("rest").ok_or_else(|| missing("rest"))? {
                 "yes" => true,
                 "no" => false,

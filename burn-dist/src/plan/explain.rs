@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::memory::MemoryPlan;
+use super::checkpoint::{Checkpoint, Recomputed};
+use super::memory::{MemoryClass, MemoryPlan};
 use super::task::{CollectiveRecord, Plan};
 
 /// Totals of one kind of collective.
@@ -55,15 +56,20 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
+    /// Text form of the checkpoint policy.
+    pub checkpoint: String,
+    /// What is made again in the backward.
+    pub recomputed: Recomputed,
     /// Memory of the planned ranks.
     pub memory: Vec<MemoryPlan>,
 }
 
 impl Explanation {
     /// Starts an explanation of nothing.
-    pub fn new(mesh: String) -> Self {
+    pub fn new(mesh: String, checkpoint: Checkpoint) -> Self {
         Self {
             mesh,
+            checkpoint: checkpoint.to_string(),
             ..Self::default()
         }
     }
@@ -83,6 +89,7 @@ impl Explanation {
             }
             launched = record.launch;
         }
+        self.recomputed += plan.recomputed;
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
@@ -131,6 +138,37 @@ impl Explanation {
     /// Returns the explanation as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).expect("plain data with string keys")
+    }
+}
+
+impl Explanation {
+    fn write_checkpoint(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Recomputed {
+            visits,
+            visits_seen,
+            ops,
+            collectives,
+        } = self.recomputed;
+        match (self.checkpoint.as_str(), visits_seen, visits) {
+            ("none", _, 0) => Ok(()),
+            (policy, 0, 0) => writeln!(
+                f,
+                "checkpoint {policy}: nothing to make again: no unit (`#[parallel(unit)]`, `Plan::unit`) has activations that its backward needs in the same window"
+            ),
+            (policy, ..) => writeln!(
+                f,
+                "checkpoint {policy}: {ops} step(s), {collectives} of them collectives, run again for {visits} of {visits_seen} pass(es) through a unit"
+            ),
+        }
+    }
+
+    /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any planned rank.
+    pub fn activation_bytes(&self) -> u64 {
+        let peaks = self
+            .memory
+            .iter()
+            .map(|memory| memory.class_peaks.get(&MemoryClass::Working));
+        peaks.flatten().copied().max().unwrap_or(0)
     }
 }
 
@@ -198,6 +236,7 @@ impl std::fmt::Display for Explanation {
                 human_bytes(total.bytes)
             )?;
         }
+        self.write_checkpoint(f)?;
         for (rank, memory) in self.memory.iter().enumerate() {
             write!(
                 f,
@@ -213,6 +252,9 @@ impl std::fmt::Display for Explanation {
                     name.as_str().unwrap_or_default(),
                     human_bytes(*bytes)
                 )?;
+            }
+            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Working) {
+                write!(f, "; activations at most {}", human_bytes(*bytes))?;
             }
             writeln!(f)?;
         }

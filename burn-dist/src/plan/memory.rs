@@ -20,7 +20,9 @@ pub enum MemoryClass {
     Gathered,
     /// Everything else that outlives the window: optimizer state, buffers.
     Resident,
-    /// Everything else: activations, gradients, temporaries.
+    /// Gradients of parameters, and what updates parameters and state with them.
+    Gradient,
+    /// Everything else: activations, gradients of activations, temporaries.
     Working,
 }
 
@@ -31,6 +33,8 @@ pub struct MemoryPlan {
     pub peak_bytes: u64,
     /// What was alive then, by class.
     pub peak_by_class: BTreeMap<MemoryClass, u64>,
+    /// The most that was alive of each class, not all at the same time.
+    pub class_peaks: BTreeMap<MemoryClass, u64>,
     /// Bytes of the window's inputs before it starts.
     pub start_bytes: u64,
     /// Bytes of the window's inputs and outputs that remain.
@@ -65,8 +69,8 @@ pub(crate) fn is_view(op: &OperationIr) -> bool {
     )
 }
 
-/// Walks the tasks of a rank and adds up what is alive.
-pub(super) fn memory(program: &Program, plan: &RankPlan) -> MemoryPlan {
+/// Walks the tasks of a rank and adds up what is alive. `lasting` tells which slots of the program flow into what outlives the window.
+pub(super) fn memory(program: &Program, lasting: &[bool], plan: &RankPlan) -> MemoryPlan {
     let num_slots = plan.num_slots as usize;
     let mut bytes = vec![0u64; num_slots];
     let mut class = vec![MemoryClass::Working; num_slots];
@@ -76,6 +80,7 @@ pub(super) fn memory(program: &Program, plan: &RankPlan) -> MemoryPlan {
             (true, _) if !info.layout.at_rest.is_empty() => MemoryClass::AtRest,
             (true, _) => MemoryClass::Gathered,
             (false, true) => MemoryClass::Resident,
+            (false, false) if lasting[slot] => MemoryClass::Gradient,
             (false, false) => MemoryClass::Working,
         };
     }
@@ -116,7 +121,10 @@ pub(super) fn memory(program: &Program, plan: &RankPlan) -> MemoryPlan {
             let root = storage[slot];
             if holders[root] == 0 {
                 alive += bytes[root];
-                *by_class.entry(class[root]).or_insert(0) += bytes[root];
+                let total = by_class.entry(class[root]).or_insert(0);
+                *total += bytes[root];
+                let most = out.class_peaks.entry(class[root]).or_insert(0);
+                *most = (*most).max(*total);
             }
             holders[root] += 1;
         }

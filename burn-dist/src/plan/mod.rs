@@ -3,7 +3,8 @@
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
 //!   propagate   a layout for every value, redistributions inserted        propagate/
-//!   schedule    gathers and reductions of a unit together, ahead of use  schedule.rs, units.rs
+//!   checkpoint  activations made again in the backward                 checkpoint/
+//!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   lifetimes   last uses                                                 lifetimes.rs
 //! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
@@ -12,6 +13,7 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 pub mod cache;
+pub mod checkpoint;
 mod custom;
 pub mod explain;
 pub mod fuzz;
@@ -34,12 +36,13 @@ use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 use crate::record::visit::family_name;
 
+pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
 pub use options::{PlanOptions, ShardStrategy, Sharding};
 use task::{Output, Plan, ReadPlan};
-pub use units::Reshard;
+pub use units::{Reshard, ReshardTextError};
 use window::Window;
 
 /// A window that cannot be planned.
@@ -82,6 +85,8 @@ pub enum PlanError {
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
     let visits = units::Visits::new(window);
     let mut program = propagate::propagate(window, mesh, options, &visits)?;
+    let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
+    let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
     let lowering = lower::Lowering::new(window, &program, mesh, options);
     let mut ranks = Vec::with_capacity(options.ranks.len());
@@ -89,7 +94,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     for &rank in &options.ranks {
         let mut plan = lowering.rank(rank);
         lifetimes::lifetimes(&mut plan);
-        memory.push(memory::memory(&program, &plan));
+        memory.push(memory::memory(&program, &flow.lasting, &plan));
         ranks.push(Arc::new(plan));
     }
     let reads = program
@@ -130,6 +135,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         num_streams: program.num_streams,
         collectives,
         memory,
+        recomputed,
     })
 }
 

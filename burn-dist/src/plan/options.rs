@@ -2,6 +2,7 @@
 
 use burn_std::BoolStore;
 
+use super::checkpoint::Checkpoint;
 use super::units::Reshard;
 use crate::mesh::{AxisIndex, Rank};
 
@@ -59,6 +60,8 @@ pub struct PlanOptions {
     pub scatter_bytes_min: usize,
     /// How sharded parameters and gradients move.
     pub sharding: Sharding,
+    /// Which activations are made again in the backward.
+    pub checkpoint: Checkpoint,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.

@@ -267,4 +267,6 @@ pub struct Plan {
     pub collectives: Vec<CollectiveRecord>,
     /// Planned memory per local rank.
     pub memory: Vec<super::memory::MemoryPlan>,
+    /// What is made again in the backward.
+    pub recomputed: super::checkpoint::Recomputed,
 }

@@ -3,6 +3,9 @@
 //! FSDP gathers, frees and reduces by unit. A training step visits the units in order in forward, in reverse in backward.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use super::window::{InputState, Window};
@@ -11,6 +14,8 @@ use crate::record::visit::{OpReader, visit_ref};
 use burn_ir::TensorIr;
 
 /// When gathered parameters are given up after forward (FSDP2's `reshard_after_forward`).
+///
+/// As text: `always`, `last` (all but the last), `every=2`, `never`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reshard {
     /// Every unit, after each visit: least memory.
@@ -18,10 +23,48 @@ pub enum Reshard {
     /// Every unit but the one that backward starts with, which would be gathered again at once.
     #[default]
     AllButLast,
-    /// Units number `n - 1`, `2n - 1`, ... in forward order are given up, the others stay gathered until backward.
-    Every(u32),
+    /// The n-th, 2n-th, ... unit in forward order; the others stay gathered until backward.
+    Every(NonZeroU32),
     /// Parameters stay gathered until the optimizer (ZeRO-2): least communication.
     Never,
+}
+
+impl fmt::Display for Reshard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => f.write_str("always"),
+            Self::AllButLast => f.write_str("last"),
+            Self::Every(n) => write!(f, "every={n}"),
+            Self::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// A text that does not say when to reshard.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` does not say when to reshard: use always, last, every=N with N of at least 1, or never"
+)]
+pub struct ReshardTextError {
+    text: String,
+}
+
+impl FromStr for Reshard {
+    type Err = ReshardTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = match text.split_once('=') {
+            None => match text {
+                "always" => Some(Self::Always),
+                "last" => Some(Self::AllButLast),
+                "never" => Some(Self::Never),
+                _ => None,
+            },
+            Some(("every", n)) => n.parse().ok().map(Self::Every),
+            Some(_) => None,
+        };
+        found.ok_or_else(|| ReshardTextError { text: text.into() })
+    }
 }
 
 /// Which unit each operation of a window works for.
@@ -108,7 +151,7 @@ impl Visits {
         match reshard {
             Reshard::Always => true,
             Reshard::AllButLast => next - now > 2,
-            Reshard::Every(n) => (unit.wrapping_add(1)).is_multiple_of(n.max(1)),
+            Reshard::Every(n) => unit.wrapping_add(1).is_multiple_of(n.get()),
             Reshard::Never => false,
         }
     }

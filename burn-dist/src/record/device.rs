@@ -8,7 +8,7 @@ use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
 use crate::mesh::{Axis, AxisRole, MeshError, MeshShape};
-use crate::plan::{Reshard, ShardStrategy};
+use crate::plan::{Checkpoint, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -45,6 +45,8 @@ pub struct MeshOptions {
     pub reshard: Reshard,
     /// Units whose parameters are gathered ahead of their use.
     pub prefetch: u32,
+    /// Which activations are made again in the backward instead of being kept.
+    pub checkpoint: Checkpoint,
 }
 
 impl Default for MeshOptions {
@@ -59,6 +61,7 @@ impl Default for MeshOptions {
             strategies: Vec::new(),
             reshard: Reshard::default(),
             prefetch: 1,
+            checkpoint: Checkpoint::None,
         }
     }
 }
@@ -278,6 +281,12 @@ impl DeviceMeshBuilder {
     /// are needed.
     pub fn prefetch(mut self, units: u32) -> Self {
         self.options.prefetch = units;
+        self
+    }
+
+    /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and never another value.
+    pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
+        self.options.checkpoint = policy;
         self
     }
 

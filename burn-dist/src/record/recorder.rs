@@ -106,6 +106,7 @@ impl<B: BackendIr> Recorder<B> {
                 reshard: options.reshard,
                 prefetch: options.prefetch,
             },
+            checkpoint: options.checkpoint,
             ranks: ranks.clone(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,
@@ -329,7 +330,10 @@ impl<B: BackendIr> Recorder<B> {
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
         self.flush(Vec::new());
-        self.explanation = Some(Explanation::new(self.mesh.to_string()));
+        self.explanation = Some(Explanation::new(
+            self.mesh.to_string(),
+            self.options.checkpoint,
+        ));
     }
 
     /// Returns what was collected since [`Self::explain`].

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
+use burn_dist::{Checkpoint, Reshard};
 use burn_dist::mesh::MeshShape;
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -39,6 +40,35 @@ pub struct MeshArgs {
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
     pub replicate_indivisible: bool,
+    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
+    #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
+    pub activation_checkpoint: Checkpoint,
+    /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps (zero2), gradients only in the optimizer too
+    /// (zero1); nothing (ddp); over fsdp within dp (hsdp).
+    #[arg(long, value_enum, default_value = "fsdp")]
+    pub strategy: Strategy,
+    /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
+    #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
+    pub reshard: Reshard,
+    /// Units whose parameters are gathered ahead of their use.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub prefetch: u32,
+}
+
+/// What data parallelism shards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Strategy {
+    /// Parameters, gradients and optimizer state.
+    #[default]
+    Fsdp,
+    /// Fsdp within each replica: needs both axes.
+    Hsdp,
+    /// Gradients and optimizer state; parameters between steps.
+    Zero2,
+    /// Optimizer state; parameters between steps, gradients from the optimizer on.
+    Zero1,
+    /// Nothing.
+    Ddp,
 }
 
 /// The model and the devices.
@@ -181,6 +211,8 @@ mod tests {
         assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
+        let policy = ["llama", "pretrain", "--activation-checkpoint", "every=0"];
+        assert!(error(&policy).contains("every=N with N of at least 1"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));
     }
 }

@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
-use burn_dist::mesh::{Axis, AxisRole};
+use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith};
+use burn_dist::{
+    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
+    ShardStrategy,
+};
 
-use crate::cli::MeshArgs;
+use crate::cli::{MeshArgs, Strategy};
 use crate::model::Llama;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
@@ -32,6 +35,37 @@ pub struct Explanation {
     pub text: String,
     /// For programs.
     pub json: serde_json::Value,
+}
+
+/// Adds the axes of `shape`, and what its shard axes do.
+fn strategy(
+    builder: DeviceMeshBuilder,
+    shape: &MeshShape,
+    strategy: Strategy,
+) -> anyhow::Result<DeviceMeshBuilder> {
+    let has = |role: AxisRole| shape.axes().iter().any(|axis| axis.role == role);
+    let how = match strategy {
+        Strategy::Hsdp if !has(AxisRole::Replicate) || !has(AxisRole::Shard) => {
+            bail!(
+                "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: try --mesh dp=2,fsdp=2"
+            );
+        }
+        Strategy::Ddp => {
+            let mut axes = shape.axes().to_vec();
+            for axis in axes.iter_mut().filter(|axis| axis.role == AxisRole::Shard) {
+                axis.role = AxisRole::Replicate;
+            }
+            return Ok(builder.axes(&MeshShape::with_roles(axes)?));
+        }
+        Strategy::Fsdp | Strategy::Hsdp => ShardStrategy::Full,
+        Strategy::Zero2 => ShardStrategy::GradOptim,
+        Strategy::Zero1 => ShardStrategy::Optim,
+    };
+    let shards = shape.axes().iter();
+    let shards = shards.filter(|axis| axis.role == AxisRole::Shard);
+    Ok(shards.fold(builder.axes(shape), |builder, axis| {
+        builder.strategy(axis.name.as_str(), how)
+    }))
 }
 
 /// The devices of this run.
@@ -70,8 +104,12 @@ impl Mesh {
                     axis.name
                 );
             }
-            builder = builder.axes(shape);
+            builder = strategy(builder, shape, args.strategy)?;
         }
+        builder = builder
+            .checkpoint(args.activation_checkpoint)
+            .reshard(args.reshard)
+            .prefetch(args.prefetch);
         if dry {
             builder = builder.dry_run();
         }

@@ -34,10 +34,11 @@ use crate::rules::{self, Activation, Assignment, OpRule, Rule};
 use choice::LOCAL_WORK;
 use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
 use options::simplify;
-use values::{OpIndex, SlotInfo, Source, Value};
+use values::{SlotInfo, Source, Value};
 
 pub(super) use operands::random_parts;
 pub(super) use program::{Common, LocalStep, Move, Program, Reason};
+pub(super) use values::OpIndex;
 
 /// Number of values that are split over an axis along a dim.
 type Votes = HashMap<(AxisIndex, Option<usize>), u32>;

@@ -3,6 +3,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
 use super::session::{Shape, read_text};
+
 use crate::cli::{GenerateArgs, ModelArgs};
 use crate::generate::{Decoding, answer};
 use crate::hf;

@@ -1,0 +1,99 @@
+//! What a user may ask for.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+
+use super::rewrite::Section;
+use super::visits::Visits;
+
+/// Which activations are made again in the backward instead of being kept; never a value.
+///
+/// Activations are grouped by unit: `#[parallel(unit)]` on a block, or [`Plan::unit`](crate::parallel::Plan::unit). A model without units has nothing to
+/// checkpoint. Units marked `#[parallel(checkpoint)]` are checkpointed in full under every policy.
+///
+/// | text | |
+/// | --- | --- |
+/// | `none` | every activation is kept |
+/// | `full` | of every unit, only what the next one takes is kept |
+/// | `every=2` | so for every second unit |
+/// | `selective` | in every unit, results that are costly to make are kept too |
+/// | `bytes=1048576` | in every unit, the results that are the costliest per byte are kept too, up to that many bytes |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Checkpoint {
+    /// Keeps every activation.
+    #[default]
+    None,
+    /// Makes everything inside every unit again.
+    Full,
+    /// As `Full`, for the n-th, 2n-th, ... unit in the order in which the model uses them.
+    EveryNth(NonZeroUsize),
+    /// Makes everything inside every unit again but results of linear layers, convolutions and attention, of products no larger than their operands
+    /// (so not the scores of attention), and of reductions over ranks.
+    Selective,
+    /// Makes everything inside every unit again but what costs the most work per byte, up to this many bytes on one rank, counted over all units of one pass
+    /// forward. What the next unit takes is not counted.
+    Bytes(u64),
+}
+
+impl Checkpoint {
+    /// Returns the stretches to make again.
+    pub(super) fn sections(self, visits: &Visits) -> Vec<Section> {
+        let mut sections = Vec::new();
+        for (index, segment) in visits.segments.iter().enumerate() {
+            let (Some(unit), true) = (segment.unit, segment.forward) else {
+                continue;
+            };
+            let marked = visits.marked[unit];
+            let chosen = match self {
+                Self::None => false,
+                Self::Full | Self::Selective | Self::Bytes(_) => true,
+                Self::EveryNth(n) => (unit + 1).is_multiple_of(n.get()),
+            };
+            if chosen || marked {
+                sections.push(Section::new(index, marked));
+            }
+        }
+        sections
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Full => f.write_str("full"),
+            Self::EveryNth(n) => write!(f, "every={n}"),
+            Self::Selective => f.write_str("selective"),
+            Self::Bytes(bytes) => write!(f, "bytes={bytes}"),
+        }
+    }
+}
+
+/// A text that names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no checkpoint policy: use none, full, every=N with N of at least 1, selective, or bytes=N"
+)]
+pub struct CheckpointTextError {
+    text: String,
+}
+
+impl FromStr for Checkpoint {
+    type Err = CheckpointTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = match text.split_once('=') {
+            None => match text {
+                "none" => Some(Self::None),
+                "full" => Some(Self::Full),
+                "selective" => Some(Self::Selective),
+                _ => None,
+            },
+            Some(("every", n)) => n.parse().ok().map(Self::EveryNth),
+            Some(("bytes", bytes)) => bytes.parse().ok().map(Self::Bytes),
+            Some(_) => None,
+        };
+        found.ok_or_else(|| CheckpointTextError { text: text.into() })
+    }
+}

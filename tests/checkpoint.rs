@@ -1,0 +1,407 @@
+//! Activation checkpointing: bitwise the same training, in less memory.
+
+use std::num::NonZeroUsize;
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{
+    Dropout, DropoutConfig, Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm,
+    RmsNormConfig, SwiGlu, SwiGluConfig,
+};
+use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, Int, Tensor};
+use burn_dist::plan::explain::Explanation;
+use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan};
+
+type Train = Autodiff<Dist<Flex>>;
+
+const VOCAB: usize = 32;
+const DIM: usize = 32;
+const HEADS: usize = 4;
+const BATCH: usize = 4;
+const SEQ: usize = 24;
+const BLOCKS: usize = 4;
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    norm: RmsNorm<B>,
+    wq: Linear<B>,
+    wk: Linear<B>,
+    wv: Linear<B>,
+    wo: Linear<B>,
+    norm_ff: RmsNorm<B>,
+    ff: SwiGlu<B>,
+    w2: Linear<B>,
+    dropout: Dropout,
+}
+
+#[derive(Module, Debug)]
+struct Net<B: Backend> {
+    embedding: Embedding<B>,
+    blocks: Vec<Block<B>>,
+    norm: RmsNorm<B>,
+    output: Linear<B>,
+}
+
+impl<B: Backend> Block<B> {
+    fn new(device: &B::Device) -> Self {
+        let square = LinearConfig::new(DIM, DIM).with_bias(false);
+        Self {
+            norm: RmsNormConfig::new(DIM).init(device),
+            wq: square.init(device),
+            wk: square.init(device),
+            wv: square.init(device),
+            wo: square.init(device),
+            norm_ff: RmsNormConfig::new(DIM).init(device),
+            ff: SwiGluConfig::new(DIM, DIM * 2).init(device),
+            w2: LinearConfig::new(DIM * 2, DIM).init(device),
+            dropout: DropoutConfig::new(0.2).init(),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let heads = |x: Tensor<B, 3>| {
+            let [batch, seq, _] = x.dims();
+            x.reshape([batch, seq, HEADS, DIM / HEADS]).swap_dims(1, 2)
+        };
+        let y = self.norm.forward(x.clone());
+        let q = heads(self.wq.forward(y.clone()));
+        let k = heads(self.wk.forward(y.clone()));
+        let v = heads(self.wv.forward(y));
+        let scores = q.matmul(k.swap_dims(2, 3)).div_scalar((DIM / HEADS) as f64);
+        let mixed = self.dropout.forward(softmax(scores, 3)).matmul(v);
+        let [batch, _, seq, _] = mixed.dims();
+        let mixed = self
+            .wo
+            .forward(mixed.swap_dims(1, 2).reshape([batch, seq, DIM]));
+        let x = x + self.dropout.forward(mixed);
+        let f = self
+            .w2
+            .forward(self.ff.forward(self.norm_ff.forward(x.clone())));
+        x + self.dropout.forward(f)
+    }
+}
+
+/// How the blocks are used.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// One after the other.
+    Once,
+    /// All of them, twice: every block has two visits forward.
+    Twice,
+}
+
+impl<B: Backend> Net<B> {
+    fn new(device: &B::Device) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(VOCAB, DIM).init(device),
+            blocks: (0..BLOCKS).map(|_| Block::new(device)).collect(),
+            norm: RmsNormConfig::new(DIM).init(device),
+            output: LinearConfig::new(DIM, VOCAB).init(device),
+        }
+    }
+
+    fn forward(&self, tokens: Tensor<B, 2, Int>, order: Order) -> Tensor<B, 3> {
+        let rounds = match order {
+            Order::Once => 1,
+            Order::Twice => 2,
+        };
+        let mut x = self.embedding.forward(tokens);
+        for _ in 0..rounds {
+            for block in &self.blocks {
+                x = block.forward(x);
+            }
+        }
+        self.output.forward(self.norm.forward(x))
+    }
+}
+
+fn plan() -> Plan {
+    Plan::new()
+        .vocab("embedding")
+        .colwise("blocks.*.wq")
+        .colwise("blocks.*.wk")
+        .colwise("blocks.*.wv")
+        .rowwise("blocks.*.wo")
+        .colwise("blocks.*.ff.*")
+        .rowwise("blocks.*.w2")
+        .vocab("output")
+        .unit("blocks")
+}
+
+/// What a training run leaves, to the bit.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    losses: Vec<u64>,
+    weights: Vec<u32>,
+}
+
+/// What is trained, and how.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    mesh: &'a str,
+    policy: Checkpoint,
+    microbatches: usize,
+    order: Order,
+    steps: usize,
+}
+
+impl<'a> Setup<'a> {
+    fn new(mesh: &'a str, policy: Checkpoint) -> Self {
+        Self {
+            mesh,
+            policy,
+            microbatches: 1,
+            order: Order::Once,
+            steps: 6,
+        }
+    }
+}
+
+fn mesh(text: &str, policy: Checkpoint) -> DeviceMesh {
+    DeviceMesh::builder()
+        .axes(&text.parse().expect("a mesh"))
+        .scatter_bytes_min(0)
+        .checkpoint(policy)
+        .build()
+        .expect("a mesh")
+}
+
+fn run(setup: Setup<'_>, plan: Plan) -> (Outcome, Explanation) {
+    let mesh = mesh(setup.mesh, setup.policy);
+    let device = mesh.device();
+    Train::seed(&device, 7);
+    let net = Net::<Train>::new(&device)
+        .parallelize_with(mesh.shape(), &plan)
+        .expect("a plan that fits");
+    train(net, &device, setup)
+}
+
+fn train(net: Net<Train>, device: &MeshDevice, setup: Setup<'_>) -> (Outcome, Explanation) {
+    let mut net = net;
+    let mut optimizer = AdamWConfig::new().init();
+    let loss_fn = CrossEntropyLossConfig::new().init(device);
+    let mut losses = Vec::new();
+    let mut explanation = None;
+    for step in 0..setup.steps {
+        let mut one = || {
+            let mut accumulator = GradientsAccumulator::new();
+            let mut total: Option<Tensor<Train, 1>> = None;
+            for micro in 0..setup.microbatches {
+                let tokens: Vec<i32> = (0..BATCH * SEQ)
+                    .map(|i| ((i * 7 + (step * 3 + micro) * 13 + 3) % VOCAB) as i32)
+                    .collect();
+                let x = Tensor::<Train, 1, Int>::from_ints(tokens.as_slice(), device);
+                let logits = net.forward(x.clone().reshape([BATCH, SEQ]), setup.order);
+                let loss = loss_fn.forward(logits.reshape([BATCH * SEQ, VOCAB]), x);
+                let gradients = GradientsParams::from_grads(loss.backward(), &net);
+                accumulator.accumulate(&net, gradients);
+                total = Some(match total.take() {
+                    Some(total) => total + loss.detach(),
+                    None => loss.detach(),
+                });
+            }
+            net = optimizer.step(1e-2, net.clone(), accumulator.grads());
+            total.expect("a microbatch").into_scalar().elem::<f64>()
+        };
+        let loss = if step + 1 == setup.steps {
+            let (loss, plan) = burn_dist::explain::<Train, f64>(device, one);
+            explanation = Some(plan);
+            loss
+        } else {
+            one()
+        };
+        assert!(loss.is_finite());
+        losses.push(loss.to_bits());
+    }
+    let outcome = Outcome {
+        losses,
+        weights: weights(&net),
+    };
+    (outcome, explanation.expect("at least one step"))
+}
+
+fn weights<B: AutodiffBackend>(net: &Net<B>) -> Vec<u32> {
+    struct Bits(Vec<u32>);
+    impl<B: Backend> ModuleVisitor<B> for Bits {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let data = param.val().into_data();
+            self.0.extend(data.iter::<f32>().map(f32::to_bits));
+        }
+    }
+    let mut bits = Bits(Vec::new());
+    net.visit(&mut bits);
+    bits.0
+}
+
+fn every(n: usize) -> Checkpoint {
+    Checkpoint::EveryNth(NonZeroUsize::new(n).expect("not zero"))
+}
+
+const MESHES: [&str; 4] = ["", "fsdp=2", "tp=2", "fsdp=2,tp=2"];
+
+#[test]
+fn every_policy_trains_to_the_bit_like_none() {
+    for text in MESHES {
+        let (expected, none) = run(Setup::new(text, Checkpoint::None), plan());
+        assert_eq!(none.recomputed.ops, 0);
+        let mut activations = Vec::new();
+        for policy in [
+            Checkpoint::Full,
+            every(2),
+            Checkpoint::Selective,
+            Checkpoint::Bytes(40_000),
+        ] {
+            let (found, plan) = run(Setup::new(text, policy), plan());
+            assert!(found == expected, "`{text}` {policy}: the training differs");
+            let visits = match policy {
+                Checkpoint::EveryNth(_) => BLOCKS / 2,
+                _ => BLOCKS,
+            };
+            assert_eq!(
+                plan.recomputed.visits as usize, visits,
+                "`{text}` {policy}\n{plan}"
+            );
+            assert_eq!(
+                plan.recomputed.visits_seen as usize, BLOCKS,
+                "`{text}` {policy}"
+            );
+            activations.push(plan.activation_bytes());
+            eprintln!(
+                "`{text}` {policy}: {} of {} bytes, {} steps again",
+                plan.activation_bytes(),
+                none.activation_bytes(),
+                plan.recomputed.ops
+            );
+        }
+        let most = none.activation_bytes();
+        let [full, every, selective, bytes] = activations[..] else {
+            panic!("four policies");
+        };
+        assert!(full * 10 < most * 6, "`{text}`: {full} of {most}");
+        assert!(
+            full < selective && selective < most,
+            "`{text}`: {selective}"
+        );
+        assert!(full < every && every < most, "`{text}`: {every}");
+        assert!(
+            full < bytes && bytes <= full + 2 * 40_000,
+            "`{text}`: {bytes}"
+        );
+    }
+}
+
+#[test]
+fn microbatches_are_checkpointed_one_by_one() {
+    for text in ["", "fsdp=2,tp=2"] {
+        let setup = |policy| Setup {
+            microbatches: 2,
+            steps: 3,
+            ..Setup::new(text, policy)
+        };
+        let (expected, none) = run(setup(Checkpoint::None), plan());
+        for policy in [
+            Checkpoint::Full,
+            Checkpoint::Selective,
+            Checkpoint::Bytes(40_000),
+        ] {
+            let (found, plan) = run(setup(policy), plan());
+            assert!(found == expected, "`{text}` {policy}: the training differs");
+            assert_eq!(
+                plan.recomputed.visits as usize,
+                2 * BLOCKS,
+                "`{text}` {policy}"
+            );
+            assert!(plan.activation_bytes() < none.activation_bytes());
+        }
+    }
+}
+
+#[test]
+fn units_used_twice_are_checkpointed_twice() {
+    for text in ["", "fsdp=2"] {
+        let setup = |policy| Setup {
+            order: Order::Twice,
+            steps: 2,
+            ..Setup::new(text, policy)
+        };
+        let (expected, none) = run(setup(Checkpoint::None), plan());
+        let (found, plan) = run(setup(Checkpoint::Full), plan());
+        assert!(found == expected, "`{text}`: the training differs");
+        assert_eq!(
+            plan.recomputed.visits as usize,
+            2 * BLOCKS,
+            "`{text}`\n{plan}"
+        );
+        assert!(plan.activation_bytes() * 2 < none.activation_bytes());
+    }
+}
+
+#[test]
+fn marked_units_need_no_policy() {
+    let (expected, _) = run(Setup::new("fsdp=2", Checkpoint::None), plan());
+    let marked = plan().checkpoint("blocks.1").checkpoint("blocks.2");
+    let (found, plan) = run(Setup::new("fsdp=2", Checkpoint::None), marked);
+    assert!(found == expected);
+    assert_eq!(plan.recomputed.visits, 2, "{plan}");
+}
+
+#[test]
+fn a_model_without_units_says_so() {
+    let setup = Setup {
+        steps: 1,
+        ..Setup::new("fsdp=2", Checkpoint::Full)
+    };
+    let (_, plan) = run(setup, Plan::new());
+    assert_eq!(plan.recomputed.ops, 0);
+    assert!(
+        plan.to_string()
+            .contains("checkpoint full: nothing to make again"),
+        "{plan}"
+    );
+}
+
+/// What a training step of Llama M does, planned and not run.
+fn llama_m(policy: Checkpoint) -> Explanation {
+    use llama::data::batch::{BatchSource, RandomTokens};
+    let mesh = DeviceMesh::builder().checkpoint(policy).dry_run().build();
+    let device = mesh.expect("a mesh").device();
+    let config = llama::model::Size::M.config();
+    let (seq, batch) = llama::model::Size::M.default_seq_and_batch();
+    let mut source = RandomTokens {
+        batch,
+        seq,
+        vocab: config.vocab,
+        rng: llama::data::rng::Rng::new(0, 2),
+    };
+    let shape = device.shape().expect("a mesh").clone();
+    let model = burn_dist::Parallelize::parallelize(config.init::<Train>(&device), &shape);
+    let mut optimizer = llama::train::optimizer::<Train>();
+    let model = model.expect("one rank takes any model");
+    let (model, _) = llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
+    let (_, explanation) = burn_dist::explain::<Train, _>(&device, || {
+        let (model, loss) =
+            llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
+        (model, loss.into_data())
+    });
+    explanation
+}
+
+#[test]
+fn llama_keeps_a_fraction_of_its_activations() {
+    let none = llama_m(Checkpoint::None);
+    eprintln!("{none}");
+    for (policy, percent) in [(Checkpoint::Full, 25), (Checkpoint::Selective, 60)] {
+        let plan = llama_m(policy);
+        eprintln!("{plan}");
+        assert_eq!(plan.recomputed.visits, 8, "{plan}");
+        let (found, all) = (plan.activation_bytes(), none.activation_bytes());
+        assert!(
+            found * 100 <= all * percent,
+            "{policy}: {found} of {all} bytes\n{plan}"
+        );
+    }
+}
