@@ -31,7 +31,7 @@ const NORM_MIN: f32 = 1e-6;
 /// type B = Autodiff<Dist<Flex>>;
 /// let mesh = DeviceMesh::parse("fsdp=2")?;
 /// let model = LinearConfig::new(4, 4).init::<B>(&mesh.device()).parallelize_with(&mesh, &Plan::new())?;
-/// let loss = model.forward(Tensor::ones([3, 4], &mesh.device())).sum();
+/// let loss = model.forward(Tensor::<B, 2>::ones([3, 4], &mesh.device())).sum();
 /// let gradients = GradientsParams::from_grads(loss.backward(), &model);
 /// let (gradients, norm) = clip_grad_norm(&model, gradients, 1.0);
 /// // Sixteen weights and four biases with a gradient of 3.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
-use burn_dist::{Checkpoint, Reshard};
 use burn_dist::mesh::MeshShape;
+use burn_dist::{Checkpoint, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]

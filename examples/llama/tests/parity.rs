@@ -53,9 +53,10 @@ fn run<B: AutodiffBackend>(
         vocab: config.vocab,
         rng: Rng::new(3, 0),
     };
+    // One batch: random tokens can only be learned by heart.
+    let batch = source.next_batch();
     let mut losses = Vec::new();
     for _ in 0..STEPS {
-        let batch = source.next_batch();
         let (next, loss) = train::step(model, &mut optim, &batch, 1e-3, device);
         model = next;
         losses.push(loss.into_scalar().elem());
@@ -76,7 +77,7 @@ fn every_mesh_has_the_losses_of_one_device() {
     let initial = initial();
     let (expected, _) = run::<Plain>(&initial, &Default::default(), |model| model);
     assert!(
-        expected[STEPS - 1] < expected[0] && expected[0] > 7.0,
+        expected[STEPS - 1] < 0.5 * expected[0] && expected[0] > 7.0,
         "it learns something: {expected:?}"
     );
     for text in ["", "fsdp=2", "tp=2", "tp=4", "fsdp=2,tp=2", "dp=2"] {
