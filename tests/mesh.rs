@@ -499,3 +499,11 @@ cannot read the layout, column 2: this dim is of size 4, but the shape says 5
     // None of these ends the mesh.
     assert_eq!(x.into_data(), grid([5, 6], 3));
 }
+
+#[test]
+fn a_process_runs_only_so_many_ranks() {
+    let error = DeviceMesh::parse("fsdp=100000").expect_err("too many threads");
+    assert!(error.to_string().contains("at most 1024"), "{error}");
+    let dry = DeviceMesh::builder().axis("fsdp", 4096).dry_run().build();
+    assert_eq!(dry.expect("only planned").shape().num_ranks(), 4096);
+}

@@ -55,14 +55,15 @@ fn styles_and_options() {
         axis = "model",
         input = "[-, {model}]",
         heads = self.n_kv_heads,
-        unit
+        unit,
+        checkpoint
     ));
     assert_eq!(mark.style, Style::Colwise);
     assert_eq!(mark.axis.expect("named").value(), "model");
     assert_eq!(mark.input.expect("given").value(), "[-, {model}]");
     assert!(mark.output.is_none());
     assert_eq!(mark.heads.expect("given").label, "kv heads");
-    assert!(mark.unit);
+    assert!(mark.unit && mark.checkpoint);
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn counts_are_labelled_by_their_last_name() {
 #[test]
 fn the_axis_of_the_type_is_the_default_of_its_fields() {
     let module = model(quote!(
-        #[parallel(axis = "model", unit)]
+        #[parallel(axis = "model", unit, checkpoint)]
         struct M {
             #[parallel(colwise)]
             a: Linear,
@@ -93,7 +94,7 @@ fn the_axis_of_the_type_is_the_default_of_its_fields() {
             c: Linear,
         }
     ));
-    assert!(module.unit);
+    assert!(module.unit && module.checkpoint);
     let Body::Struct(fields) = module.body else {
         panic!("an enum")
     };

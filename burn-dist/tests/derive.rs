@@ -388,6 +388,47 @@ fn bare_parameters_axes_and_skips() {
     );
 }
 
+#[derive(Module, Debug, Parallelize)]
+#[parallel(checkpoint)]
+struct Costly<B: Backend> {
+    attention: Attention<B>,
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Mixed<B: Backend> {
+    costly: Costly<B>,
+    #[parallel(checkpoint)]
+    list: Vec<Attention<B>>,
+    plain: Attention<B>,
+}
+
+#[test]
+fn checkpoint_marks_a_unit() {
+    let mixed = Mixed::<B> {
+        costly: Costly {
+            attention: attention(),
+        },
+        list: vec![attention()],
+        plain: attention(),
+    };
+    let mesh = MeshShape::parse("fsdp=2").expect("a mesh");
+    let specs = mixed.plan().resolve(&mixed, &mesh).expect("specs");
+    let marks: Vec<(Option<&str>, bool)> = specs
+        .iter()
+        .map(|spec| (spec.unit.as_deref(), spec.checkpoint))
+        .collect();
+    assert_eq!(marks[0], (Some("costly"), true));
+    assert_eq!(marks[3], (Some("list.0"), true));
+    assert_eq!(marks[6], (None, false));
+    let text = specs[3].to_text(&mesh);
+    assert!(
+        text.ends_with(";unit=list.0;checkpoint=yes;rest=yes"),
+        "{text}"
+    );
+    let read = ParamSpec::parse(&text, &specs[3].layout.shape(), &mesh);
+    assert_eq!(read.expect("its own text"), specs[3]);
+}
+
 #[test]
 fn an_axis_named_by_an_attribute_has_to_exist() {
     let error = refused(&bare(), &bare().plan(), "model=2,tp=2");

@@ -94,6 +94,18 @@ pub enum MeshError {
         /// Devices given.
         devices: usize,
     },
+    /// More ranks than a process can run.
+    #[error(
+        "the mesh {mesh} has {ranks} ranks, and one process runs at most {ranks_max}, a thread each: plan it without running it (`dry_run`), or use fewer"
+    )]
+    TooManyThreads {
+        /// The mesh.
+        mesh: String,
+        /// Its ranks.
+        ranks: usize,
+        /// The limit.
+        ranks_max: usize,
+    },
     /// More meshes in one process than Burn can number.
     #[error("this process has made more than 65,535 meshes: make one and share it")]
     TooManyMeshes,

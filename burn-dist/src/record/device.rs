@@ -13,6 +13,9 @@ use crate::plan::{Checkpoint, Reshard, ShardStrategy};
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
 
+/// Ranks that one process runs: each is a thread with a pool of its own.
+const RANKS_MAX: usize = 1024;
+
 /// How tensors made from data enter the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum InputPolicy {
@@ -114,6 +117,13 @@ fn register(
             mesh: shape.to_string(),
             ranks: shape.num_ranks(),
             devices: devices.len(),
+        });
+    }
+    if shape.num_ranks() > RANKS_MAX && !options.dry_run {
+        return Err(MeshError::TooManyThreads {
+            mesh: shape.to_string(),
+            ranks: shape.num_ranks(),
+            ranks_max: RANKS_MAX,
         });
     }
     let mut meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
@@ -293,7 +303,7 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, a strategy for an axis that is not a shard axis, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, a strategy for an axis that is not a shard axis, more ranks than a process can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,

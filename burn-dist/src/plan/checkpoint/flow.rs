@@ -7,6 +7,7 @@ use crate::mesh::MeshShape;
 use crate::plan::memory::is_view;
 use crate::plan::propagate::{Common, Program};
 use crate::plan::task::Slot;
+use crate::plan::window::ValueIndex;
 use crate::record::visit::{OpReader, kind_name, visit_ref};
 use crate::rules::OpRule;
 
@@ -68,6 +69,8 @@ pub(in crate::plan) struct Flow {
     pub lasting: Vec<bool>,
     /// Whether each slot holds a parameter.
     pub param: Vec<bool>,
+    /// The parameter of which each slot is a copy, a view, or a function of it alone.
+    pub owner: Vec<Option<ValueIndex>>,
 }
 
 impl Flow {
@@ -81,12 +84,14 @@ impl Flow {
             bytes: Vec::with_capacity(num_slots),
             lasting: vec![false; num_slots],
             param: Vec::with_capacity(num_slots),
+            owner: Vec::with_capacity(num_slots),
         };
         for info in &program.slots {
             flow.bytes
                 .push((info.layout.local_numel_max(mesh) * info.dtype.size()) as u64);
-            flow.param
-                .push(program.values[info.value as usize].tag.is_some());
+            let param = program.values[info.value as usize].tag.is_some();
+            flow.param.push(param);
+            flow.owner.push(param.then_some(info.value));
         }
         for (index, step) in program.steps.iter().enumerate() {
             let ends = &flow.ends[index];
@@ -97,6 +102,18 @@ impl Flow {
                 let uses = &mut flow.uses[slot as usize];
                 if uses.last() != Some(&index) {
                     uses.push(index);
+                }
+            }
+            if let Some(&first) = ends.reads.first()
+                && ends
+                    .reads
+                    .iter()
+                    .all(|slot| flow.owner[*slot as usize].is_some())
+            {
+                for &slot in &ends.writes {
+                    let owner = flow.owner[first as usize];
+                    let known = &mut flow.owner[slot as usize];
+                    *known = known.or(owner);
                 }
             }
             if let (true, Some(&read), [write]) =

@@ -49,7 +49,10 @@ impl Visits {
     pub fn num_needed(&self, flow: &Flow) -> u64 {
         let mut needed = vec![false; self.segments.len()];
         for (slot, uses) in flow.uses.iter().enumerate() {
-            let (Some(last), false) = (uses.last(), flow.param[slot] || flow.lasting[slot]) else {
+            let (Some(last), false) = (
+                uses.last(),
+                flow.owner[slot].is_some() || flow.lasting[slot],
+            ) else {
                 continue;
             };
             let maker = self.segment_of(flow.maker[slot]);
@@ -93,20 +96,22 @@ pub(super) fn visits(program: &Program, flow: &Flow) -> Visits {
     visits
 }
 
-/// Finds the visits. An update of a parameter is no visit.
+/// Finds the visits. A step that makes a parameter, or something of parameters alone, is no visit: it is an update, or a preparation for the step that is.
 fn runs(program: &Program, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
     let mut units: HashMap<&str, UnitIndex> = HashMap::new();
     let mut marked: Vec<bool> = Vec::new();
     let mut runs: Vec<Visit> = Vec::new();
     for (index, (step, ends)) in program.steps.iter().zip(&flow.ends).enumerate() {
-        let updates = matches!(step, Common::Local(_))
-            && ends.writes.iter().any(|slot| flow.param[*slot as usize]);
-        if updates || matches!(step, Common::Store { .. } | Common::Read { .. }) {
+        let prepares = ends
+            .writes
+            .iter()
+            .any(|slot| flow.owner[*slot as usize].is_some());
+        if prepares || matches!(step, Common::Store { .. } | Common::Read { .. }) {
             continue;
         }
         let tags = ends.reads.iter().filter_map(|slot| {
-            let value = program.slots[*slot as usize].value;
-            program.values[value as usize].tag.as_ref()
+            let owner = flow.owner[*slot as usize]?;
+            program.values[owner as usize].tag.as_ref()
         });
         for tag in tags {
             let unit = tag.unit.as_deref().map(|path| {
@@ -142,7 +147,7 @@ fn border(flow: &Flow, start: StepIndex, visit: &Visit, next: &Visit) -> StepInd
     let mut alive: HashMap<Slot, (StepIndex, StepIndex)> = HashMap::new();
     for step in start..high {
         for &slot in &flow.ends[step].writes {
-            if flow.param[slot as usize] {
+            if flow.owner[slot as usize].is_some() {
                 continue;
             }
             let uses = &flow.uses[slot as usize];
@@ -184,7 +189,8 @@ fn tell_directions(visits: &mut Visits, flow: &Flow) {
             && (segment.start..segment.end).any(|step| {
                 flow.ends[step].reads.iter().any(|&slot| {
                     let slot = slot as usize;
-                    if flow.param[slot] || flow.lasting[slot] || flow.maker[slot] >= segment.start {
+                    let counts = flow.owner[slot].is_none() && !flow.lasting[slot];
+                    if !counts || flow.maker[slot] >= segment.start {
                         return false;
                     }
                     let maker = visits.segment_of(flow.maker[slot]);

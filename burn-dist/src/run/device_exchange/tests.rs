@@ -123,11 +123,11 @@ fn values(task: &CollectiveTask, number: usize) -> TensorData {
     }
 }
 
+/// The bytes of each result of a rank.
+type Results = Vec<Result<Vec<u8>, String>>;
+
 /// Runs every task of every rank, in order, and returns the bytes of each result, and what was counted.
-fn run(
-    tasks: &[Vec<CollectiveTask>],
-    apart: bool,
-) -> (Vec<Vec<Result<Vec<u8>, String>>>, Vec<(Kind, u64, u64)>) {
+fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, u64, u64)>) {
     let seats = Seat::assign::<Flex>(&[FlexDevice; WORLD], apart);
     let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
     let results = std::thread::scope(|scope| {
