@@ -14,11 +14,12 @@ use super::*;
 use crate::layout::Layout;
 use crate::mesh::Rank;
 use crate::parallel::{ParamRole, ParamSpec, Style};
-use crate::plan::PlanOptions;
 use crate::plan::propagate::{Common, propagate};
 use crate::plan::rename::rename;
 use crate::plan::task::Slot;
+use crate::plan::units;
 use crate::plan::window::{Input, InputState, Window};
+use crate::plan::{PlanOptions, Sharding};
 use crate::record::visit::kind_name;
 
 const SIZE: usize = 8;
@@ -177,6 +178,7 @@ impl Builder {
             defer: true,
             fuzz: None,
             scatter_bytes_min: 0,
+            sharding: Sharding::default(),
             checkpoint: Checkpoint::None,
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
@@ -185,7 +187,9 @@ impl Builder {
 
     /// Returns the program before and after, and what was done.
     fn rewritten(&self, policy: Checkpoint) -> (Program, Program, Recomputed) {
-        let before = propagate(&self.window, &self.mesh, &self.options()).expect("a program");
+        let visits = units::Visits::new(&self.window);
+        let before =
+            propagate(&self.window, &self.mesh, &self.options(), &visits).expect("a program");
         let mut after = before.clone();
         let done = checkpoint(&mut after, &self.mesh, policy);
         (before, after, done)
@@ -258,7 +262,8 @@ fn terms(program: &Program, interned: &mut HashMap<String, u64>) -> Vec<(u32, u6
                 rename(&mut op, &inputs, &outputs);
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
-            Common::Move { step, .. } => format!("{step:?}"),
+            Common::Move(step) => format!("{:?}", step.step),
+            Common::Launch { .. } | Common::Finish { .. } => unreachable!("scheduled later"),
             Common::Store { value, .. } => {
                 stored.push((*value, inputs[0]));
                 continue;
