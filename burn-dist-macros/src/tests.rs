@@ -191,7 +191,7 @@ fn mistakes_of_types_and_shapes() {
                 #[parallel(colwise)]
                 struct M {}
             ),
-            "`colwise` belongs on a field; a type takes `unit` and `axis = \"...\"`",
+            "`colwise` belongs on a field; a type takes `unit`, `checkpoint` and `axis = \"...\"`",
         ),
         (
             quote!(
