@@ -137,7 +137,7 @@ fn runs(program: &Program, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
 
 /// Returns the step at which one visit gives way to the next: where the fewest bytes cross, the earliest such.
 ///
-/// What counts are values made since `start` and used by the next visit; what only the backward needs crosses everywhere.
+/// What counts are values that the visit makes or reads and the next one uses. What an earlier unit made for the backward alone crosses everywhere.
 fn border(flow: &Flow, start: StepIndex, visit: &Visit, next: &Visit) -> StepIndex {
     let (low, high) = (visit.last + 1, next.first);
     if low >= high {
@@ -146,7 +146,9 @@ fn border(flow: &Flow, start: StepIndex, visit: &Visit, next: &Visit) -> StepInd
     // Per memory: made where, last used where.
     let mut alive: HashMap<Slot, (StepIndex, StepIndex)> = HashMap::new();
     for step in start..high {
-        for &slot in &flow.ends[step].writes {
+        let ends = &flow.ends[step];
+        let through = ends.reads.iter().filter(|_| step < low);
+        for &slot in ends.writes.iter().chain(through) {
             if flow.owner[slot as usize].is_some() {
                 continue;
             }
@@ -163,7 +165,7 @@ fn border(flow: &Flow, start: StepIndex, visit: &Visit, next: &Visit) -> StepInd
     for (root, (made, until)) in alive {
         let bytes = flow.bytes[root as usize] as i64;
         let (from, to) = ((made + 1).max(low), until.min(high));
-        if made >= start && from <= to {
+        if from <= to {
             change[from - low] += bytes;
             change[to - low + 1] -= bytes;
         }
