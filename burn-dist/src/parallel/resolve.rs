@@ -181,6 +181,8 @@ impl Resolver<'_> {
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
             checkpoint: said.checkpoint,
+            precision: None,
+            strategy: None,
             at_rest: !said.skip,
         };
         let style = said

@@ -3,6 +3,7 @@
 use super::ParallelError;
 use crate::layout::Layout;
 use crate::mesh::MeshShape;
+use crate::plan::{Precision, ShardStrategy};
 use core::fmt;
 use core::str::FromStr;
 
@@ -239,7 +240,7 @@ impl fmt::Display for LayoutText {
 /// Everything the planner must know about one parameter.
 ///
 /// Its text form is one line, keys in this order, absent options left out:
-/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;checkpoint=yes;rest=yes`.
+/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;checkpoint=yes;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamSpec {
     /// Dotted path from the root of the model.
@@ -258,6 +259,10 @@ pub struct ParamSpec {
     pub unit: Option<String>,
     /// Whether activations of that unit are made again in the backward, whatever the mesh's policy.
     pub checkpoint: bool,
+    /// What that unit computes in, whatever the mesh's policy.
+    pub precision: Option<Precision>,
+    /// What shard axes do with that unit, whatever the mesh's strategies.
+    pub strategy: Option<ShardStrategy>,
     /// Whether it rests in pieces over the axes made for that (FSDP).
     pub at_rest: bool,
 }
@@ -274,11 +279,15 @@ impl ParamSpec {
             self.role,
             self.layout.display(mesh)
         );
+        let precision = self.precision.map(|precision| precision.to_string());
+        let strategy = self.strategy.map(|strategy| strategy.to_string());
         let options = [
             ("input", self.input.as_ref().map(LayoutText::as_str)),
             ("output", self.output.as_ref().map(LayoutText::as_str)),
             ("unit", self.unit.as_deref()),
             ("checkpoint", self.checkpoint.then_some("yes")),
+            ("precision", precision.as_deref()),
+            ("strategy", strategy.as_deref()),
         ];
         for (key, value) in options {
             if let Some(value) = value {
@@ -334,6 +343,14 @@ impl ParamSpec {
                 Some(other) => {
                     return Err(format!("`checkpoint` is `yes` or left out, not `{other}`"));
                 }
+            },
+            precision: match optional("precision").map(str::parse::<Precision>) {
+                None => None,
+                Some(parsed) => Some(parsed.map_err(|error| error.to_string())?),
+            },
+            strategy: match optional("strategy").map(str::parse::<ShardStrategy>) {
+                None => None,
+                Some(parsed) => Some(parsed.map_err(|error| error.to_string())?),
             },
             at_rest: match optional("rest").ok_or_else(|| missing("rest"))? {
                 "yes" => true,

@@ -1,5 +1,8 @@
 //! What a plan depends on besides the window.
 
+use std::fmt;
+use std::str::FromStr;
+
 use burn_std::BoolStore;
 
 use super::checkpoint::Checkpoint;
@@ -18,6 +21,36 @@ pub enum ShardStrategy {
     GradOptim,
     /// ZeRO-1: as ZeRO-2, and gradients stay whole, as each rank's own terms, until the optimizer needs them.
     Optim,
+}
+
+impl fmt::Display for ShardStrategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "fsdp",
+            Self::GradOptim => "zero2",
+            Self::Optim => "zero1",
+        })
+    }
+}
+
+/// A text that names no strategy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a sharding strategy: use fsdp, zero2 or zero1")]
+pub struct StrategyTextError {
+    text: String,
+}
+
+impl FromStr for ShardStrategy {
+    type Err = StrategyTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "fsdp" => Ok(Self::Full),
+            "zero2" => Ok(Self::GradOptim),
+            "zero1" => Ok(Self::Optim),
+            _ => Err(StrategyTextError { text: text.into() }),
+        }
+    }
 }
 
 /// How sharded parameters and gradients move.

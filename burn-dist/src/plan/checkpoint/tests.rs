@@ -81,6 +81,8 @@ impl Builder {
             output: None,
             unit: unit.map(Into::into),
             checkpoint,
+            precision: None,
+            strategy: None,
             at_rest: true,
         }))
     }
