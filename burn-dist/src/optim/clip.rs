@@ -80,6 +80,19 @@ pub fn clip_grad_value<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients
 }
 
+/// Multiplies every gradient of `model` by `factor`.
+pub(super) fn scale_grads<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    mut gradients: GradientsParams,
+    factor: f32,
+) -> GradientsParams {
+    model.visit(&mut Edit::<B> {
+        gradients: &mut gradients,
+        how: How::Multiply(factor),
+    });
+    gradients
+}
+
 /// Sums the squares of all gradients.
 struct Squares<'a, B: AutodiffBackend> {
     gradients: &'a GradientsParams,
@@ -102,6 +115,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
 enum How<B: AutodiffBackend> {
     Scale(Tensor<B::InnerBackend, 1>),
     Limit(f32),
+    Multiply(f32),
 }
 
 /// Replaces all gradients.
@@ -118,6 +132,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Edit<'_, B> {
         let gradient = match &self.how {
             How::Scale(scale) => gradient.mul(scale.clone().reshape([1; D])),
             How::Limit(max) => gradient.clamp(-max, *max),
+            How::Multiply(factor) => gradient.mul_scalar(*factor),
         };
         self.gradients.register(param.id, gradient);
     }

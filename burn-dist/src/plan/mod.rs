@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
+//!   precision   16-bit types where units ask for them                  precision/
 //!   propagate   a layout for every value, redistributions inserted        propagate/
 //!   checkpoint  activations made again in the backward                 checkpoint/
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
@@ -72,6 +73,18 @@ pub enum PlanError {
         /// Its id.
         id: String,
     },
+    /// The backend lacks a type that a precision asks for.
+    #[error(
+        "{path} is to be computed in {float}, which the inner backend does not have on this device; it has {others}: choose one of them in `DeviceMeshBuilder::precision` or the unit's own precision"
+    )]
+    Float {
+        /// The parameter that asks.
+        path: String,
+        /// What it asks for.
+        float: Float,
+        /// What there is.
+        others: String,
+    },
     /// A bug in this crate.
     #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]
     NoVersion {
@@ -85,8 +98,19 @@ pub enum PlanError {
 /// # Errors
 /// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let visits = units::Visits::new(window);
-    let mut program = propagate::propagate(window, mesh, options, &visits)?;
+    let recorded = window;
+    let tags = units::Tags::new(recorded, mesh);
+    let mut visits = units::Visits::new(recorded, &tags);
+    let precise = precision::precise(recorded, &tags, &visits, options)?;
+    let (window, reduces_first) = match &precise {
+        None => (recorded, &[][..]),
+        Some(precise) => {
+            let tags = units::Tags::new(&precise.window, mesh);
+            visits = units::Visits::new(&precise.window, &tags);
+            (&precise.window, &precise.reduces_first[..])
+        }
+    };
+    let mut program = propagate::propagate(window, mesh, options, &visits, reduces_first)?;
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
@@ -124,7 +148,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         })
         .collect();
     let mut operations = BTreeMap::new();
-    for op in &window.ops {
+    for op in &recorded.ops {
         *operations
             .entry((family_name(op), op_name(op)))
             .or_default() += 1;

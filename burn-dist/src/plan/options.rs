@@ -6,6 +6,7 @@ use std::str::FromStr;
 use burn_std::BoolStore;
 
 use super::checkpoint::Checkpoint;
+use super::precision::{Float, Precision};
 use super::units::Reshard;
 use crate::mesh::{AxisIndex, Rank};
 
@@ -95,6 +96,10 @@ pub struct PlanOptions {
     pub sharding: Sharding,
     /// Which activations are made again in the backward.
     pub checkpoint: Checkpoint,
+    /// What units compute in that do not say so themselves.
+    pub precision: Option<Precision>,
+    /// Float types that the inner backend does not compute in.
+    pub floats_missing: Vec<Float>,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.

@@ -8,10 +8,12 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::custom::CustomOp;
 use super::window::{InputState, Window};
+use crate::mesh::MeshShape;
 use crate::parallel::ParamSpec;
-use crate::record::visit::{OpReader, visit_ref};
-use burn_ir::TensorIr;
+use crate::rules::{self, OpRule};
+use burn_ir::{BaseOperationIr, OperationIr};
 
 /// When gathered parameters are given up after forward (FSDP2's `reshard_after_forward`).
 ///
@@ -67,6 +69,55 @@ impl FromStr for Reshard {
     }
 }
 
+/// What is known of the values of a window as parameters, updated ones and those in another type included.
+pub(super) struct Tags(HashMap<u64, Arc<ParamSpec>>);
+
+impl Tags {
+    pub fn new(window: &Window, mesh: &MeshShape) -> Self {
+        let mut tags: HashMap<u64, Arc<ParamSpec>> = window
+            .inputs
+            .iter()
+            .filter_map(|input| match &input.state {
+                InputState::Placed { tag: Some(tag), .. } => {
+                    Some((input.value.into(), tag.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        for op in &window.ops {
+            if let OperationIr::Custom(custom) = op
+                && let ([input], [out]) = (&custom.inputs[..], &custom.outputs[..])
+                && let Ok(CustomOp::Param(spec)) = CustomOp::parse(&custom.id, &input.shape, mesh)
+            {
+                tags.insert(out.id.value(), Arc::new(spec));
+                continue;
+            }
+            let mut outputs = op.outputs();
+            if let (Some(out), None) = (outputs.next(), outputs.next())
+                && let Some(tag) = op
+                    .inputs()
+                    .filter(|input| input.shape == out.shape && input.dtype.is_float())
+                    .find_map(|input| tags.get(&input.id.value()))
+                && out.dtype.is_float()
+                && matches!(rules::rule(op), OpRule::Factors(rule) if rule.elementwise)
+            {
+                tags.insert(out.id.value(), tag.clone());
+            }
+        }
+        Self(tags)
+    }
+
+    /// Returns what is known of a value.
+    pub fn get(&self, value: u64) -> Option<&Arc<ParamSpec>> {
+        self.0.get(&value)
+    }
+
+    /// Returns all values that are parameters.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Arc<ParamSpec>)> {
+        self.0.iter().map(|(value, tag)| (*value, tag))
+    }
+}
+
 /// Which unit each operation of a window works for.
 #[derive(Clone, Debug)]
 pub(super) struct Visits {
@@ -74,21 +125,6 @@ pub(super) struct Visits {
     of_op: Vec<u32>,
     /// For each visit the number of its unit, in order of first use.
     unit: Vec<u32>,
-}
-
-struct FirstTagged<'a> {
-    tags: &'a HashMap<u64, &'a Arc<ParamSpec>>,
-    found: Option<&'a Arc<ParamSpec>>,
-}
-
-impl OpReader for FirstTagged<'_> {
-    fn input(&mut self, t: &TensorIr) {
-        if self.found.is_none() {
-            self.found = self.tags.get(&t.id.value()).copied();
-        }
-    }
-
-    fn output(&mut self, _: &TensorIr) {}
 }
 
 /// The unit a parameter belongs to; without one, its own module.
@@ -100,27 +136,17 @@ fn unit_path(tag: &ParamSpec) -> &str {
 }
 
 impl Visits {
-    pub fn new(window: &Window) -> Self {
-        let tags: HashMap<u64, &Arc<ParamSpec>> = window
-            .inputs
-            .iter()
-            .filter_map(|input| match &input.state {
-                InputState::Placed { tag: Some(tag), .. } => Some((input.value.into(), tag)),
-                _ => None,
-            })
-            .collect();
+    pub fn new(window: &Window, tags: &Tags) -> Self {
         let mut units: HashMap<&str, u32> = HashMap::new();
         let mut visits = Self {
             of_op: Vec::with_capacity(window.ops.len() + 1),
             unit: vec![u32::MAX],
         };
         for op in &window.ops {
-            let mut reader = FirstTagged {
-                tags: &tags,
-                found: None,
-            };
-            visit_ref(op, &mut reader);
-            if let Some(tag) = reader.found {
+            // Making a parameter in another type is no visit.
+            let is_cast = matches!(op, OperationIr::BaseFloat(BaseOperationIr::Cast(_)));
+            let tag = op.inputs().find_map(|input| tags.get(input.id.value()));
+            if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;
                 let unit = *units.entry(unit_path(tag)).or_insert(next);
                 match visits.unit.last_mut() {
@@ -139,6 +165,12 @@ impl Visits {
     /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.
     pub fn of(&self, op: u32) -> u32 {
         self.of_op[op as usize]
+    }
+
+    /// Returns the number of the unit that operation `op` works for, in order of first use; `None` in a window without parameters.
+    pub fn unit(&self, op: u32) -> Option<u32> {
+        let unit = self.unit.get(self.of(op) as usize).copied();
+        unit.filter(|unit| *unit != u32::MAX)
     }
 
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation `next`.

@@ -8,7 +8,7 @@ use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
 use crate::mesh::{Axis, AxisRole, MeshError, MeshShape};
-use crate::plan::{Checkpoint, Reshard, ShardStrategy};
+use crate::plan::{Checkpoint, Precision, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -50,6 +50,8 @@ pub struct MeshOptions {
     pub prefetch: u32,
     /// Which activations are made again in the backward instead of being kept.
     pub checkpoint: Checkpoint,
+    /// What units compute in that do not say so themselves; `None`: as recorded.
+    pub precision: Option<Precision>,
 }
 
 impl Default for MeshOptions {
@@ -65,6 +67,7 @@ impl Default for MeshOptions {
             reshard: Reshard::default(),
             prefetch: 1,
             checkpoint: Checkpoint::None,
+            precision: None,
         }
     }
 }
@@ -297,6 +300,12 @@ impl DeviceMeshBuilder {
     /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and never another value.
     pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
         self.options.checkpoint = policy;
+        self
+    }
+
+    /// Sets what units compute in that do not say so themselves, over parameters that rest in f32: mixed precision, see [`Precision`].
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.options.precision = Some(precision);
         self
     }
 

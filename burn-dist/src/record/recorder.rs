@@ -17,7 +17,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{InputState, canonicalize};
-use crate::plan::{PlanError, PlanOptions, Sharding, fuzz};
+use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
     SyncTicket,
@@ -107,6 +107,11 @@ impl<B: BackendIr> Recorder<B> {
                 prefetch: options.prefetch,
             },
             checkpoint: options.checkpoint,
+            precision: options.precision,
+            floats_missing: [Float::F16, Float::BF16]
+                .into_iter()
+                .filter(|float| !B::supports_dtype(&inner_device, float.dtype()))
+                .collect(),
             ranks: ranks.clone(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,

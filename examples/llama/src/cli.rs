@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
 use burn_dist::mesh::MeshShape;
-use burn_dist::{Checkpoint, Reshard};
+use burn_dist::{Checkpoint, Float, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -40,6 +40,12 @@ pub struct MeshArgs {
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
     pub replicate_indivisible: bool,
+    /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
+    #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
+    pub param_dtype: Float,
+    /// What gradients are reduced in: f32, or the type of --param-dtype.
+    #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
+    pub reduce_dtype: Float,
     /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
     #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
     pub activation_checkpoint: Checkpoint,

@@ -9,8 +9,8 @@ use burn::backend::Autodiff;
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
 use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
-    ShardStrategy,
+    DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
+    ParallelizeWith, Precision, ShardStrategy,
 };
 
 use crate::cli::{MeshArgs, Strategy};
@@ -110,6 +110,16 @@ impl Mesh {
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
             .prefetch(args.prefetch);
+        if args.reduce_dtype != Float::F32 && args.reduce_dtype != args.param_dtype {
+            bail!(
+                "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
+                args.reduce_dtype,
+                args.param_dtype
+            );
+        }
+        if args.param_dtype != Float::F32 {
+            builder = builder.precision(Precision::new(args.param_dtype).reduce(args.reduce_dtype));
+        }
         if dry {
             builder = builder.dry_run();
         }

@@ -68,6 +68,38 @@ fn an_axis_that_splits_nothing_is_refused() {
 }
 
 #[test]
+fn mixed_precision_runs_and_says_what_it_cannot_do() {
+    works(&short(&[
+        "--no-plot",
+        "--mesh",
+        "fsdp=2,tp=2",
+        "--param-dtype",
+        "bf16",
+    ]));
+    let low = ["--param-dtype", "bf16", "--reduce-dtype", "bf16"];
+    works(&short(
+        &[&["--no-plot", "--mesh", "fsdp=2"], &low[..]].concat(),
+    ));
+    let other = [
+        "--no-plot",
+        "--param-dtype",
+        "bf16",
+        "--reduce-dtype",
+        "f16",
+    ];
+    fails(
+        &short(&other),
+        1,
+        &["--reduce-dtype f16", "--param-dtype bf16"],
+    );
+    fails(
+        &short(&["--param-dtype", "bf8"]),
+        2,
+        &["`bf8`", "bf16, f16 or f32"],
+    );
+}
+
+#[test]
 fn kv_heads_that_tp_does_not_divide_need_an_option() {
     let args = short(&["--no-plot", "--mesh", "tp=4"]);
     let parts = [

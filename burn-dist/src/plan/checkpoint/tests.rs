@@ -182,6 +182,8 @@ impl Builder {
             scatter_bytes_min: 0,
             sharding: Sharding::default(),
             checkpoint: Checkpoint::None,
+            precision: None,
+            floats_missing: Vec::new(),
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
         }
@@ -189,9 +191,9 @@ impl Builder {
 
     /// Returns the program before and after, and what was done.
     fn rewritten(&self, policy: Checkpoint) -> (Program, Program, Recomputed) {
-        let visits = units::Visits::new(&self.window);
+        let visits = units::Visits::new(&self.window, &units::Tags::new(&self.window, &self.mesh));
         let before =
-            propagate(&self.window, &self.mesh, &self.options(), &visits).expect("a program");
+            propagate(&self.window, &self.mesh, &self.options(), &visits, &[]).expect("a program");
         let mut after = before.clone();
         let done = checkpoint(&mut after, &self.mesh, policy);
         (before, after, done)

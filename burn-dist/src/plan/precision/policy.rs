@@ -6,9 +6,10 @@ use std::str::FromStr;
 use burn_backend::DType;
 
 /// A float type of 16 or 32 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Float {
     /// IEEE 754 single.
+    #[default]
     F32,
     /// IEEE 754 half: 5 bits of exponent. Small gradients vanish in it.
     F16,
@@ -53,13 +54,23 @@ impl FromStr for Float {
 /// Mixed precision of a unit, over parameters that rest and are updated in f32.
 ///
 /// Products (`matmul`, linear maps, convolutions, attention, embeddings) run in [`param`](Self::param), and so does what only moves or combines their results. Sums,
-/// means, exponentials, logarithms and powers run in f32, and with them softmax, norms and losses; so does whatever meets a tensor in f32. Values that the host reads or
+/// means, exponentials, logarithms and powers run in f32, and with them softmax, norms (whose scales are gathered in f32), losses and the gradients of embeddings; so does
+/// whatever meets a tensor in f32. Values that the host reads or
 /// that outlive a window have the type they were recorded with: master weights, gradients, optimizer state.
 ///
 /// As text: `bf16`, or `param=bf16,reduce=bf16,output=f32`.
 ///
 /// # Communication
 /// Parameters are gathered in `param`, half the bytes of f32, and gradients are reduced in [`reduce`](Self::reduce).
+///
+/// ```
+/// use burn_dist::{DeviceMesh, Float, Precision};
+///
+/// let precision = Precision::new(Float::BF16);
+/// assert_eq!("bf16".parse(), Ok(precision));
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).precision(precision).build()?;
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
 ///
 /// # Source
 /// Mixed precision training, arXiv:1710.03740; the three types are those of PyTorch FSDP2's `MixedPrecisionPolicy`, the operations in f32 those of its autocast.

@@ -30,7 +30,7 @@ use super::{PlanError, PlanOptions, op_name};
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::parallel::ParamSpec;
-use crate::rules::{self, Activation, Assignment, OpRule, Rule};
+use crate::rules::{self, Activation, Assignment, OpRule, PartialRule, Rule};
 use choice::LOCAL_WORK;
 use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
 use options::simplify;
@@ -64,19 +64,23 @@ pub(super) struct Propagator<'a> {
     unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
+    /// Operations (casts) that take sums, not terms of sums; empty if there are none.
+    reduces_first: &'a [bool],
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     now: OpIndex,
 }
 
 /// Plans the layouts of a window.
-pub(super) fn propagate(
-    window: &Window,
-    mesh: &MeshShape,
-    options: &PlanOptions,
-    visits: &Visits,
+pub(super) fn propagate<'a>(
+    window: &'a Window,
+    mesh: &'a MeshShape,
+    options: &'a PlanOptions,
+    visits: &'a Visits,
+    reduces_first: &'a [bool],
 ) -> Result<Program, PlanError> {
     let mut propagator = Propagator::new(window, mesh, options, visits);
+    propagator.reduces_first = reduces_first;
     for index in 0..window.ops.len() {
         propagator.now = index as OpIndex;
         propagator.operation(index as OpIndex)?;
@@ -140,6 +144,7 @@ impl<'a> Propagator<'a> {
             unflattened: HashMap::new(),
             costs: HashMap::new(),
             visits,
+            reduces_first: &[],
             path: None,
             now: 0,
         };
@@ -196,7 +201,13 @@ impl<'a> Propagator<'a> {
         {
             return self.custom(custom.id.as_str(), &tensors);
         }
-        let rule = Arc::new(rules::rule(op));
+        let mut rule = rules::rule(op);
+        if let OpRule::Factors(factors) = &mut rule
+            && self.reduces_first.get(index as usize) == Some(&true)
+        {
+            factors.partial = PartialRule::Resolve;
+        }
+        let rule = Arc::new(rule);
         self.rules[index as usize] = Some(rule.clone());
         if let Some((preferred, depth)) = self.deferrable(&rule, &tensors) {
             for (value, ..) in &tensors.outputs {
@@ -303,7 +314,7 @@ impl<'a> Propagator<'a> {
             tensors,
         )?;
         if rule.elementwise {
-            self.inherit_tag(tensors);
+            self.inherit_tag(tensors, kind == "cast");
         }
         // burn-router records an embedding as a select on its weights.
         if matches!(kind, "linear" | "embedding" | "select") {

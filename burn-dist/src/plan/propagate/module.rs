@@ -141,12 +141,12 @@ impl Propagator<'_> {
     }
 
     /// An updated parameter is still that parameter: the result of an elementwise operation of its shape.
-    pub(super) fn inherit_tag(&mut self, tensors: &Tensors) {
+    pub(super) fn inherit_tag(&mut self, tensors: &Tensors, is_cast: bool) {
         let (out, out_shape, out_dtype) = &tensors.outputs[0];
         let tag = tensors
             .inputs
             .iter()
-            .filter(|(_, shape, dtype)| shape == out_shape && dtype == out_dtype)
+            .filter(|(_, shape, dtype)| shape == out_shape && (is_cast || dtype == out_dtype))
             .find_map(|(value, ..)| self.value(*value).tag.clone());
         if let (Some(tag), 1) = (tag, tensors.outputs.len()) {
             self.values[*out as usize].tag = Some(tag);
