@@ -20,7 +20,7 @@ use crate::plan::window::{InputState, canonicalize};
 use crate::plan::{PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
-    SyncTicket,
+    SyncTicket, Trace,
 };
 
 /// A tensor that lives between windows.
@@ -124,6 +124,8 @@ impl<B: BackendIr> Recorder<B> {
                 RuntimeOptions {
                     timeout: options.timeout,
                     dry_run: options.dry_run,
+                    links: options.links.clone(),
+                    trace: options.trace,
                 },
             )
         });
@@ -325,6 +327,11 @@ impl<B: BackendIr> Recorder<B> {
     pub fn runtime_stats(&mut self) -> Option<StatsTicket> {
         self.flush(Vec::new());
         self.runtime.as_ref().map(Runtime::stats)
+    }
+
+    /// Returns what ranks noted of the windows that have ended, if they do.
+    pub fn trace(&self) -> Option<Trace> {
+        self.runtime.as_ref().and_then(Runtime::trace)
     }
 
     /// Starts collecting what the plans of the following windows do.
