@@ -136,6 +136,7 @@ fn links_change_no_value_and_take_the_time_of_the_formula() {
         assert_eq!(plain.losses, slow.losses, "{text}");
         let expected = modelled(&slow.explanation, &own, sizes);
         assert_eq!(expected.len(), sizes.len());
+        assert_eq!(slow.explanation.communication_ns, expected, "{text}");
         for times in &slow.times {
             let comm = times
                 .by_axes

@@ -16,7 +16,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::run::RankTimes;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, explain};
+use burn_dist::{
+    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, explain,
+};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
@@ -151,8 +153,12 @@ fn collectives(trainer: &mut Trainer) -> (u64, u64) {
 
 fn main() {
     // Cargo says `--bench`.
-    let mut args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-    let steps: usize = args.next().map_or(7, |text| text.parse().expect("a number of steps"));
+    let mut args = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"));
+    let steps: usize = args
+        .next()
+        .map_or(7, |text| text.parse().expect("a number of steps"));
     let trace_file = args.next();
 
     let mut first = [Trainer::new("no link", DeviceMesh::builder())];
@@ -196,7 +202,8 @@ fn main() {
         } = trainer.median();
         let linked = trainer.name != "no link";
         let share = |ms: f64| linked.then_some(ms / comm);
-        let text = |share: Option<f64>| share.map_or("".into(), |share| format!("{:.1} %", 1e2 * share));
+        let text =
+            |share: Option<f64>| share.map_or("".into(), |share| format!("{:.1} %", 1e2 * share));
         let (exposed_share, slower) = (share(exposed), share(wall - baseline.wall));
         println!(
             "{:<12} {wall:>9.1} {compute:>11.1} {comm:>8.1} {exposed:>11.1} {late:>8.1} {:>8} {:>8}",

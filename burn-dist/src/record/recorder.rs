@@ -337,10 +337,8 @@ impl<B: BackendIr> Recorder<B> {
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
         self.flush(Vec::new());
-        self.explanation = Some(Explanation::new(
-            self.mesh.to_string(),
-            self.options.checkpoint,
-        ));
+        let explanation = Explanation::new(self.mesh.to_string(), self.options.checkpoint);
+        self.explanation = Some(explanation.with_links(&self.mesh, &self.options.links));
     }
 
     /// Returns what was collected since [`Self::explain`].

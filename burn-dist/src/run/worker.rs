@@ -330,10 +330,10 @@ impl<B: BackendIr> Worker<B> {
                         }
                     }
                 }
-                Task::Finish { group, .. } => {
-                    let rest = launched.iter().position(|(g, ..)| g == group);
-                    while let Some(index) = rest
-                        && launched.get(index).is_some_and(|(g, ..)| g == group)
+                Task::Finish { group, to } => {
+                    while let Some(index) = launched
+                        .iter()
+                        .position(|(g, _, task, _)| g == group && to.contains(&task.to))
                     {
                         let (_, place, task, started) = launched.remove(index);
                         self.finish(run, place, task, started)?;
