@@ -254,6 +254,19 @@ impl Kind {
             Kind::Exchange => "exchange",
         }
     }
+
+    /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the [formula](crate::mesh::link).
+    ///
+    /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the other. An exchange hands over
+    /// what is in shared memory, and takes none.
+    pub fn rounds(self, members: usize) -> u64 {
+        let others = members.saturating_sub(1) as u64;
+        match self {
+            Kind::AllReduce | Kind::Barrier => 2 * others,
+            Kind::Exchange => 0,
+            _ => others,
+        }
+    }
 }
 
 impl Collective {

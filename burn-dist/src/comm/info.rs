@@ -2,7 +2,7 @@
 
 use super::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
 use super::group::{Group, Lane};
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, OnceLock, Ordering};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::DType;
@@ -32,6 +32,27 @@ pub struct CallInfo {
     pub(crate) started: Instant,
     /// Nanoseconds from start to finish, at least 1; 0 while unfinished.
     pub(crate) elapsed_ns: AtomicU64,
+    pub(crate) transfer: OnceLock<Transfer>,
+}
+
+/// When a call that was waited for took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// When the last member launched it.
+    pub launched: Instant,
+    /// From when on it moved data.
+    ///
+    /// With a modelled [`Network`](super::Network), when it had its links. Without one, data moves by members that wait: when this one waited and all had launched.
+    pub start: Instant,
+    /// When the output was there. With a modelled network, this is `start` and the modelled time, the same for all members.
+    pub end: Instant,
+}
+
+impl Transfer {
+    /// How long data moved.
+    pub fn duration(&self) -> Duration {
+        self.end.saturating_duration_since(self.start)
+    }
 }
 
 impl CallInfo {
@@ -74,6 +95,11 @@ impl CallInfo {
             0 => None,
             ns => Some(Duration::from_nanos(ns)),
         }
+    }
+
+    /// When the call took place; `None` until it is waited for, and for a send, which waits for nobody.
+    pub fn transfer(&self) -> Option<Transfer> {
+        self.transfer.get().copied()
     }
 
     pub(crate) fn finish(&self) {

@@ -50,8 +50,8 @@ pub use call::{Call, Exchange};
 pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
 pub use group::{Group, Lane};
-pub use info::CallInfo;
-pub use local::{Chaos, LocalComm, LocalHub, LocalOptions};
+pub use info::{CallInfo, Transfer};
+pub use local::{Chaos, LocalComm, LocalHub, LocalOptions, Network};
 pub use record::{KindStats, Stats};
 
 use crate::mesh::Rank;
@@ -122,6 +122,9 @@ pub struct Pending<T> {
 
 /// What a transport implements for its started calls.
 pub trait PendingCall<T>: Send {
+    /// The record of the call.
+    fn info(&self) -> &Arc<CallInfo>;
+
     /// Whether waiting would return at once.
     fn is_ready(&self) -> bool;
 
@@ -138,6 +141,11 @@ impl<T> Pending<T> {
         Self {
             call: Box::new(call),
         }
+    }
+
+    /// The record of the call: who, what and where, and after waiting, when.
+    pub fn info(&self) -> &Arc<CallInfo> {
+        self.call.info()
     }
 
     /// Whether waiting would return at once.

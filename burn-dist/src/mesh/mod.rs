@@ -8,11 +8,13 @@
 mod axis;
 mod error;
 mod groups;
+pub mod link;
 mod parallel_dims;
 mod shape;
 mod text;
 
 pub use axis::{Axis, AxisIndex, AxisRole, Rank};
 pub use error::MeshError;
+pub use link::{Link, LinkError, Links};
 pub use parallel_dims::{Degree, ParallelDims};
 pub use shape::MeshShape;

@@ -14,7 +14,7 @@ use crate::layout::{Layout, LayoutError};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::explain::Explanation;
 use crate::record::{Dist, MeshDevice, MeshReport};
-use crate::run::Fault;
+use crate::run::{Fault, Trace};
 
 /// A layout that cannot be asked for or read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -74,6 +74,12 @@ pub trait MeshBackend: Backend {
     /// # Communication
     /// Closes the window and waits for the local ranks.
     fn report(device: &Self::Device) -> MeshReport;
+    /// Returns what the ranks did when, so far; `None` unless the mesh was built with [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace), or if it has
+    /// ended.
+    ///
+    /// # Communication
+    /// Closes the window and waits for the local ranks.
+    fn trace(device: &Self::Device) -> Option<Trace>;
     /// Starts collecting what the plans of the following windows do.
     fn start_explaining(device: &Self::Device);
     /// Returns what was collected since [`Self::start_explaining`], closing the window.
@@ -106,6 +112,10 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
 
     fn report(device: &MeshDevice) -> MeshReport {
         crate::record::report::<B>(device)
+    }
+
+    fn trace(device: &MeshDevice) -> Option<Trace> {
+        crate::record::trace::<B>(device)
     }
 
     fn start_explaining(device: &MeshDevice) {
@@ -160,6 +170,10 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 
     fn report(device: &Self::Device) -> MeshReport {
         B::report(device)
+    }
+
+    fn trace(device: &Self::Device) -> Option<Trace> {
+        B::trace(device)
     }
 
     fn start_explaining(device: &Self::Device) {

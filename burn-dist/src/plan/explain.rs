@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan};
 use super::task::{CollectiveRecord, Plan};
+use crate::mesh::{Links, MeshShape};
 
 /// Totals of one kind of collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -62,6 +63,11 @@ pub struct Explanation {
     pub recomputed: Recomputed,
     /// Memory of the planned ranks.
     pub memory: Vec<MemoryPlan>,
+    /// Nanoseconds that collectives take on the links of the mesh, by the axes they go over; empty without links.
+    pub communication_ns: BTreeMap<String, u64>,
+    /// Where those come from.
+    #[serde(skip)]
+    links: Option<(MeshShape, Links)>,
 }
 
 impl Explanation {
@@ -72,6 +78,12 @@ impl Explanation {
             checkpoint: checkpoint.to_string(),
             ..Self::default()
         }
+    }
+
+    /// Sums the time that collectives take on `links`; see the [formula](crate::mesh::link).
+    pub fn with_links(mut self, mesh: &MeshShape, links: &Links) -> Self {
+        self.links = (!links.is_empty()).then(|| (mesh.clone(), links.clone()));
+        self
     }
 
     /// Adds a plan.
@@ -106,6 +118,7 @@ impl Explanation {
         let total = self.totals.entry(kind).or_default();
         total.count += 1;
         total.bytes += record.bytes;
+        self.add_time(record);
         let path = record.path.as_deref().map(generalize);
         let same = self.collectives.iter_mut().find(|c| {
             c.kind == kind
@@ -133,6 +146,23 @@ impl Explanation {
                 bytes: record.bytes,
             }),
         }
+    }
+
+    fn add_time(&mut self, record: &CollectiveRecord) {
+        let Some((mesh, links)) = &self.links else {
+            return;
+        };
+        let axes = || record.axes.split(',');
+        let Some(link) = links.over(axes()) else {
+            return;
+        };
+        let sizes = axes().filter_map(|name| mesh.axis(name).ok());
+        let members = sizes.map(|axis| mesh.size(axis)).product();
+        let time = link.transfer_ns(record.kind.rounds(members), record.bytes);
+        *self
+            .communication_ns
+            .entry(record.axes.clone())
+            .or_default() += time;
     }
 
     /// Returns the explanation as JSON.
@@ -235,6 +265,10 @@ impl std::fmt::Display for Explanation {
                 total.launches,
                 human_bytes(total.bytes)
             )?;
+        }
+        for (axes, ns) in &self.communication_ns {
+            let ms = *ns as f64 / 1e6;
+            writeln!(f, "communication over {axes}: {ms:.3} ms on its link(s)")?;
         }
         self.write_checkpoint(f)?;
         for (rank, memory) in self.memory.iter().enumerate() {

@@ -5,6 +5,8 @@
 //!
 //! Source: FSDP (arXiv:2304.11277, sections 3.2 and 4.2: units, prefetching); ZeRO (arXiv:1910.02054, section 5).
 
+mod queue;
+
 use std::collections::HashMap;
 
 use burn_backend::DType;
@@ -15,9 +17,10 @@ use super::task::Slot;
 use super::units::Visits;
 use crate::layout::ReduceOp;
 use crate::layout::redistribute::StepKind;
-use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
 use crate::record::visit::{OpReader, visit_ref};
 use burn_ir::TensorIr;
+use queue::Queue;
 
 /// What may start together: same visit, same ranks, same element type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -43,8 +46,10 @@ struct Bucket {
 /// What stands where in the new order.
 enum Item {
     Step(usize),
+    /// All members of a bucket.
     Launch(u32),
-    Finish(u32),
+    /// The member of a bucket that stood at this step.
+    Finish(u32, usize),
 }
 
 /// Moves the collectives of `program`.
@@ -65,7 +70,7 @@ pub(super) fn schedule(
             name_after_producer(program, &producer, member);
         }
     }
-    // Position, phase at that position (results of gathers, then what comes next, then the step, then reductions), number.
+    // Position, phase at that position (launches of gathers, results of gathers, then the step, then reductions), number.
     let mut order: Vec<(usize, u32, u32, Item)> = Vec::new();
     let mut moved = vec![false; program.steps.len()];
     let mut members: Vec<Vec<usize>> = Vec::new();
@@ -86,15 +91,17 @@ pub(super) fn schedule(
             producer[step.from as usize] + 1
         });
         let earliest = operands.max().unwrap_or(0);
+        // Before anyone waits for the gather it follows, so that the link is never idle in between.
         let wanted = match index.checked_sub(ahead) {
             Some(before) => gathers[before].place,
             None => 0,
         };
-        // Phase 2 comes after the results of the gather it follows.
         let place = wanted.max(earliest).min(bucket.place);
-        let phase = if place == bucket.place { 0 } else { 2 };
-        order.push((place, phase, group, Item::Launch(group)));
-        order.push((bucket.place, 1, group, Item::Finish(group)));
+        order.push((place, 0, group, Item::Launch(group)));
+        // What a unit needs last may arrive last.
+        for &member in &bucket.members {
+            order.push((member, 1, group, Item::Finish(group, member)));
+        }
     }
     for bucket in &reductions {
         let group = add(bucket);
@@ -106,20 +113,27 @@ pub(super) fn schedule(
         }
     }
     order.sort_by_key(|(place, phase, number, _)| (*place, *phase, *number));
+    let sizes: Vec<u64> = members
+        .iter()
+        .map(|members| bytes(program, mesh, members))
+        .collect();
     let mut old: Vec<Option<Common>> = std::mem::take(&mut program.steps)
         .into_iter()
         .map(Some)
         .collect();
-    let mut steps = Vec::with_capacity(old.len() + 2 * members.len());
-    // Waited for before the next one, so that at most two units of gradients are whole, or when it is used.
-    let mut open: Open = None;
-    let mut outputs: Vec<Vec<Slot>> = vec![Vec::new(); members.len()];
+    let launched = order
+        .iter()
+        .filter(|(_, phase, ..)| *phase >= 4)
+        .map(|(_, _, group, _)| sizes[*group as usize])
+        .collect();
+    let mut queue = Queue::new(launched, old.len() + 2 * members.len());
     for (_, phase, _, item) in order {
         match item {
-            Item::Finish(group) => steps.push(Common::Finish {
-                group,
-                to: std::mem::take(&mut outputs[group as usize]),
-            }),
+            Item::Finish(group, member) => {
+                // Launched before it is finished: `old` has it no more, its bucket knows where it stood.
+                let index = members[group as usize].iter().position(|&m| m == member);
+                queue.gathered(group, index.unwrap_or_default());
+            }
             Item::Launch(group) => {
                 let moves: Vec<Move> = members[group as usize]
                     .iter()
@@ -128,43 +142,32 @@ pub(super) fn schedule(
                         _ => None,
                     })
                     .collect();
-                let from: Vec<Slot> = moves.iter().map(|step| step.from).collect();
-                let to: Vec<Slot> = moves.iter().map(|step| step.to).collect();
-                if phase >= 4 || uses(&open, &from) {
-                    steps.extend(finish(&mut open));
-                }
                 match phase {
-                    4.. => open = Some((group, to)),
-                    _ => outputs[group as usize] = to,
+                    4.. => queue.reduce(group, moves),
+                    _ => queue.gather(group, moves),
                 }
-                steps.push(Common::Launch { group, moves });
             }
             Item::Step(index) => {
-                let Some(step) = old[index].take() else {
-                    continue;
-                };
-                if open.is_some() && uses(&open, &reads(&step)) {
-                    steps.extend(finish(&mut open));
+                if let Some(step) = old[index].take() {
+                    queue.step(step);
                 }
-                steps.push(step);
             }
         }
     }
-    steps.extend(finish(&mut open));
-    program.steps = steps;
+    program.steps = queue.end();
 }
 
-/// The last launch of reductions, not yet waited for, and its results.
-type Open = Option<(u32, Vec<Slot>)>;
-
-fn uses(open: &Open, slots: &[Slot]) -> bool {
-    open.as_ref()
-        .is_some_and(|(_, to)| to.iter().any(|slot| slots.contains(slot)))
-}
-
-fn finish(open: &mut Open) -> Option<Common> {
-    let (group, to) = open.take()?;
-    Some(Common::Finish { group, to })
+/// Bytes that the operands of a bucket take on a rank.
+fn bytes(program: &Program, mesh: &MeshShape, members: &[usize]) -> u64 {
+    let of = |&step: &usize| match &program.steps[step] {
+        Common::Move(step) => {
+            let slot = &program.slots[step.from as usize];
+            let elements: usize = slot.layout.local_shape(mesh, Rank(0)).iter().product();
+            (elements * slot.dtype.size()) as u64
+        }
+        _ => 0,
+    };
+    members.iter().map(of).sum()
 }
 
 /// A gradient belongs to the module that made it, not to the optimizer that uses it.
@@ -326,18 +329,4 @@ fn producers(program: &Program) -> Vec<usize> {
         }
     }
     producer
-}
-
-/// Slots that a step reads.
-fn reads(step: &Common) -> Vec<Slot> {
-    match step {
-        Common::Local(step) => {
-            let mut tensors = Tensors::default();
-            visit_ref(&step.op, &mut tensors);
-            tensors.inputs
-        }
-        Common::Move(step) => vec![step.from],
-        Common::Store { slot, .. } | Common::Read { slot, .. } => vec![*slot],
-        _ => Vec::new(),
-    }
 }

@@ -47,11 +47,11 @@ pub enum Task {
         /// The collectives.
         tasks: Vec<CollectiveTask>,
     },
-    /// Waits for all collectives of a launch; their outputs are there afterwards.
+    /// Waits for collectives of a launch; their outputs are there afterwards.
     Finish {
         /// Number of the launch.
         group: u32,
-        /// Slots of the outputs.
+        /// Slots of the outputs to wait for.
         to: Vec<Slot>,
     },
     /// Keeps `slot` as value `value` beyond the window; `take` if no later task needs the slot.
@@ -143,6 +143,15 @@ impl CollectiveKind {
             Self::ReduceScatter => "reduce_scatter",
             Self::AllReduce => "all_reduce",
             Self::AllToAll => "all_to_all",
+        }
+    }
+
+    /// Steps of the ring algorithm between `members` members; see the [formula](crate::mesh::link).
+    pub fn rounds(self, members: usize) -> u64 {
+        let others = members.saturating_sub(1) as u64;
+        match self {
+            Self::AllReduce => 2 * others,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
-use crate::mesh::{Axis, AxisRole, MeshError, MeshShape};
+use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape};
 use crate::plan::{Checkpoint, Precision, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
@@ -52,6 +52,10 @@ pub struct MeshOptions {
     pub checkpoint: Checkpoint,
     /// What units compute in that do not say so themselves; `None`: as recorded.
     pub precision: Option<Precision>,
+    /// Links whose time collectives take.
+    pub links: Links,
+    /// Whether ranks note what they do when.
+    pub trace: bool,
 }
 
 impl Default for MeshOptions {
@@ -68,6 +72,8 @@ impl Default for MeshOptions {
             prefetch: 1,
             checkpoint: Checkpoint::None,
             precision: None,
+            links: Links::default(),
+            trace: false,
         }
     }
 }
@@ -309,10 +315,31 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Makes collectives over `axis` take the time that they would over `link`; values stay bitwise the same. See [`crate::mesh::link`] for the formula,
+    /// [`RankTimes`](crate::run::RankTimes) for what comes of it.
+    pub fn link(mut self, axis: impl Into<String>, link: Link) -> Self {
+        self.options.links = self.options.links.with(axis, link);
+        self
+    }
+
+    /// Sets the links of all axes: none by default, and collectives take the time of copying memory.
+    pub fn links(mut self, links: Links) -> Self {
+        self.options.links = links;
+        self
+    }
+
+    /// Makes every rank note what it does when; [`MeshBackend::trace`](crate::MeshBackend::trace) gives it, for a timeline.
+    ///
+    /// Keeps at most 262,144 events (8 MiB) per rank, the first ones.
+    pub fn trace(mut self) -> Self {
+        self.options.trace = true;
+        self
+    }
+
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, a strategy for an axis that is not a shard axis, more ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, a link for an axis that is not there, a strategy for an axis that is not a shard axis, more ranks than a process can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
@@ -327,6 +354,7 @@ impl DeviceMeshBuilder {
                 });
             }
         }
+        self.options.links.check(&shape)?;
         register(shape, self.devices, self.options)
     }
 }

@@ -20,4 +20,4 @@ pub use client::MeshClient;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub(crate) use recorder::Recorder;
 pub use report::MeshReport;
-pub(crate) use report::{explained, report, start_explaining};
+pub(crate) use report::{explained, report, start_explaining, trace};

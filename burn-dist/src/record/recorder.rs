@@ -20,7 +20,7 @@ use crate::plan::window::{InputState, canonicalize};
 use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
-    SyncTicket,
+    SyncTicket, Trace,
 };
 
 /// A tensor that lives between windows.
@@ -129,6 +129,8 @@ impl<B: BackendIr> Recorder<B> {
                 RuntimeOptions {
                     timeout: options.timeout,
                     dry_run: options.dry_run,
+                    links: options.links.clone(),
+                    trace: options.trace,
                 },
             )
         });
@@ -332,13 +334,16 @@ impl<B: BackendIr> Recorder<B> {
         self.runtime.as_ref().map(Runtime::stats)
     }
 
+    /// Returns what ranks noted of the windows that have ended, if they do.
+    pub fn trace(&self) -> Option<Trace> {
+        self.runtime.as_ref().and_then(Runtime::trace)
+    }
+
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
         self.flush(Vec::new());
-        self.explanation = Some(Explanation::new(
-            self.mesh.to_string(),
-            self.options.checkpoint,
-        ));
+        let explanation = Explanation::new(self.mesh.to_string(), self.options.checkpoint);
+        self.explanation = Some(explanation.with_links(&self.mesh, &self.options.links));
     }
 
     /// Returns what was collected since [`Self::explain`].

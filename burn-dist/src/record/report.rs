@@ -8,7 +8,7 @@ use burn_router::get_client;
 use super::{MeshChannel, MeshDevice};
 use crate::plan::cache::CacheStats;
 use crate::plan::explain::Explanation;
-use crate::run::RankStats;
+use crate::run::{RankStats, Trace};
 
 /// What a mesh did since it was made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +35,12 @@ pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
         ops: stats.ops,
         ranks: answers.map(|ticket| ticket.wait()).unwrap_or_default(),
     }
+}
+
+pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
+    // Whoever answers has ended its windows.
+    report::<B>(device);
+    get_client::<MeshChannel<B>>(device).recorder().trace()
 }
 
 pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice) {

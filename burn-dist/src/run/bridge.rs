@@ -18,7 +18,8 @@ use super::device_exchange;
 use super::execute::{from_data, into_data};
 use super::seat::Seat;
 use crate::comm::{
-    AllToAll, Block, Call, CommError, Communicator, Group, Kind, Payload, Pending, Strided,
+    AllToAll, Block, Call, CallInfo, CommError, Communicator, Group, Kind, Payload, Pending,
+    Strided,
 };
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
@@ -171,6 +172,14 @@ pub(super) enum Started {
 }
 
 impl Started {
+    /// The communicator's record of it.
+    pub fn info(&self) -> Arc<CallInfo> {
+        match self {
+            Self::Host { pending, .. } => pending.info().clone(),
+            Self::Device(pending) => pending.info().clone(),
+        }
+    }
+
     /// Waits for this rank's result.
     pub fn wait<B: BackendIr>(
         self,

@@ -9,9 +9,13 @@ pub mod random;
 mod runtime;
 mod seat;
 mod ticket;
+mod times;
+mod trace;
 mod worker;
 
 pub use fault::Fault;
 pub use runtime::RankStats;
 pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};
 pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};
+pub use times::{AxesTimes, RankTimes};
+pub use trace::Trace;

@@ -11,17 +11,21 @@ use burn_ir::{BackendIr, TensorId};
 
 use super::bridge;
 use super::seat::Seat;
+use super::times::{Clock, RankTimes};
+use super::trace::{Trace, TraceLog, Tracer};
 use super::worker::{Job, Run, Worker};
 use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
-use crate::comm::{LocalHub, LocalOptions};
+use crate::comm::{LocalHub, LocalOptions, Network};
 use crate::layout::Layout;
-use crate::mesh::{MeshShape, Rank};
+use crate::mesh::{Links, MeshShape, Rank};
 use crate::plan::task::Plan;
 use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
     pub dry_run: bool,
+    pub links: Links,
+    pub trace: bool,
 }
 
 /// A host tensor that a window uses.
@@ -48,7 +52,7 @@ pub(crate) struct RunArgs {
     pub streams: u64,
 }
 
-/// Memory and traffic of one rank, in bytes of tensor contents.
+/// Memory and traffic of one rank, in bytes of tensor contents, and its time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankStats {
     /// Which.
@@ -63,6 +67,8 @@ pub struct RankStats {
     pub received: Vec<(&'static str, u64, u64)>,
     /// Time spent in tasks.
     pub busy: Duration,
+    /// What of it went where.
+    pub times: RankTimes,
 }
 
 /// Answers of the workers, on their way.
@@ -111,6 +117,7 @@ pub(crate) struct Runtime<B: BackendIr> {
     hub: Arc<LocalHub>,
     fault: FaultCell,
     dry_run: bool,
+    trace: Option<Arc<TraceLog>>,
     /// Windows handed out and not yet finished, to bound the queue.
     in_flight: Arc<AtomicU64>,
 }
@@ -127,11 +134,16 @@ impl<B: BackendIr> Runtime<B> {
             mesh.num_ranks(),
             LocalOptions {
                 timeout: options.timeout,
+                network: (!options.links.is_empty()).then(|| Network {
+                    mesh: (*mesh).clone(),
+                    links: options.links,
+                }),
                 ..LocalOptions::default()
             },
         )
         .expect("a mesh has at least one rank");
         let hub = comms[0].hub().clone();
+        let trace = options.trace.then(|| Arc::new(TraceLog::new(mesh.clone())));
         let fault = FaultCell::default();
         let in_flight = Arc::new(AtomicU64::new(0));
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -149,11 +161,21 @@ impl<B: BackendIr> Runtime<B> {
                     let (jobs, queue) = channel();
                     let fault = fault.clone();
                     let in_flight = in_flight.clone();
+                    let tracer = trace.clone().map(|log| Tracer::new(log, rank));
+                    let clock = Clock::new(mesh.clone(), tracer);
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, seat, Box::new(comm), fault, in_flight)
-                                .serve(queue, threads);
+                            Worker::new(
+                                rank,
+                                device,
+                                seat,
+                                Box::new(comm),
+                                fault,
+                                in_flight,
+                                clock,
+                            )
+                            .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
                     Handle {
@@ -169,6 +191,7 @@ impl<B: BackendIr> Runtime<B> {
             hub,
             fault,
             dry_run: options.dry_run,
+            trace,
             in_flight,
         }
     }
@@ -251,6 +274,11 @@ impl<B: BackendIr> Runtime<B> {
             .filter(|worker| worker.jobs.send(Job::Stats(answer.clone())).is_ok())
             .count();
         StatsTicket { answers, asked }
+    }
+
+    /// Returns what ranks noted of the windows that have ended, if they do.
+    pub fn trace(&self) -> Option<Trace> {
+        self.trace.as_ref().map(|log| log.read())
     }
 
     /// Returns what has stopped the ranks, if anything has.

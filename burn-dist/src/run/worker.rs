@@ -17,6 +17,8 @@ use super::host;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
+use super::times::Clock;
+use super::trace::Place;
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
@@ -61,6 +63,7 @@ pub(super) struct Worker<B: BackendIr> {
     slots: Vec<Option<B::Handle>>,
     groups: bridge::Groups,
     busy: Duration,
+    clock: Clock,
 }
 
 /// The slots of a rank, as the executor sees them.
@@ -109,6 +112,7 @@ impl<B: BackendIr> Worker<B> {
         comm: Box<dyn Communicator>,
         fault: FaultCell,
         in_flight: Arc<AtomicU64>,
+        clock: Clock,
     ) -> Self {
         Self {
             rank,
@@ -123,6 +127,7 @@ impl<B: BackendIr> Worker<B> {
             slots: Vec::new(),
             groups: bridge::Groups::default(),
             busy: Duration::ZERO,
+            clock,
         }
     }
 
@@ -191,6 +196,7 @@ impl<B: BackendIr> Worker<B> {
                     at_rest_bytes: self.kept_bytes,
                     received: bridge::received(self.comm.as_ref()),
                     busy: self.busy,
+                    times: self.clock.times(self.busy),
                 });
             }
         }
@@ -209,6 +215,9 @@ impl<B: BackendIr> Worker<B> {
         if self.fault.get().is_none() {
             self.slots.clear();
             self.slots.resize(run.plan.num_slots as usize, None);
+            if let Some(tracer) = &mut self.clock.tracer {
+                tracer.begin_window();
+            }
             let mut at = 0;
             let outcome = catch_unwind(AssertUnwindSafe(|| self.tasks(run, &mut at)));
             let fault = match outcome {
@@ -216,6 +225,9 @@ impl<B: BackendIr> Worker<B> {
                 Ok(Err(fault)) => Some(fault),
                 Err(panic) => Some(self.describe(run, at, panic_message(panic.as_ref()))),
             };
+            if let Some(tracer) = &mut self.clock.tracer {
+                tracer.end_window(&run.plan);
+            }
             match fault {
                 None => return,
                 Some(fault) => {
@@ -247,9 +259,13 @@ impl<B: BackendIr> Worker<B> {
         // Tensors that this window does not use stay where they are; the plan counts the others.
         let mut loaded_bytes = 0;
         // Collectives under way, with the number of their launch.
-        let mut launched: Vec<(u32, &CollectiveTask, bridge::Started)> = Vec::new();
+        let mut launched: Vec<(u32, Place, &CollectiveTask, bridge::Started)> = Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
             *at = index;
+            let place = Place {
+                task: index as u32,
+                part: 0,
+            };
             match task {
                 Task::Op(op, _) => {
                     let mut env = SlotEnv::<B> {
@@ -297,26 +313,30 @@ impl<B: BackendIr> Worker<B> {
                     self.slots[task.slot as usize] = Some(from_data::<B>(data, &self.device));
                 }
                 Task::Collective(task) => {
-                    let started = self.start(run, task)?;
-                    self.finish(run, task, started)?;
+                    let started = self.start(run, place, task)?;
+                    self.finish(run, place, task, started)?;
                 }
                 Task::Launch { group, tasks } => {
-                    for task in tasks {
-                        let started = self.start(run, task)?;
+                    for (part, task) in tasks.iter().enumerate() {
+                        let place = Place {
+                            part: part as u32,
+                            ..place
+                        };
+                        let started = self.start(run, place, task)?;
                         match self.seat.is_queued() {
                             // On a shared device nothing is gained by waiting later: results are promises anyway.
-                            true => self.finish(run, task, started)?,
-                            false => launched.push((*group, task, started)),
+                            true => self.finish(run, place, task, started)?,
+                            false => launched.push((*group, place, task, started)),
                         }
                     }
                 }
-                Task::Finish { group, .. } => {
-                    let rest = launched.iter().position(|(g, ..)| g == group);
-                    while let Some(index) = rest
-                        && launched.get(index).is_some_and(|(g, ..)| g == group)
+                Task::Finish { group, to } => {
+                    while let Some(index) = launched
+                        .iter()
+                        .position(|(g, _, task, _)| g == group && to.contains(&task.to))
                     {
-                        let (_, task, started) = launched.remove(index);
-                        self.finish(run, task, started)?;
+                        let (_, place, task, started) = launched.remove(index);
+                        self.finish(run, place, task, started)?;
                     }
                 }
                 Task::Store {
@@ -358,6 +378,9 @@ impl<B: BackendIr> Worker<B> {
                     self.remove(args.ids[*value as usize]);
                 }
             }
+            if let Some(tracer) = &mut self.clock.tracer {
+                tracer.end_task(index, is_shown(task));
+            }
         }
         self.peak_bytes = self
             .peak_bytes
@@ -365,10 +388,16 @@ impl<B: BackendIr> Worker<B> {
         Ok(())
     }
 
-    fn start(&mut self, run: &Run, task: &CollectiveTask) -> Result<bridge::Started, Fault> {
+    fn start(
+        &mut self,
+        run: &Run,
+        place: Place,
+        task: &CollectiveTask,
+    ) -> Result<bridge::Started, Fault> {
+        let began = Instant::now();
         let input = self.handle(task.from, task.take)?;
         let path = run.plan.paths.get(task.path as usize);
-        bridge::start::<B>(
+        let started = bridge::start::<B>(
             task,
             input,
             self.comm.as_ref(),
@@ -376,15 +405,19 @@ impl<B: BackendIr> Worker<B> {
             &self.seat,
             path,
         )
-        .map_err(|error| error.into_fault(self.rank, task, path))
+        .map_err(|error| error.into_fault(self.rank, task, path))?;
+        self.clock.launched(place, began);
+        Ok(started)
     }
 
     fn finish(
         &mut self,
         run: &Run,
+        place: Place,
         task: &CollectiveTask,
         started: bridge::Started,
     ) -> Result<(), Fault> {
+        let (began, info) = (Instant::now(), started.info());
         let output = started
             .wait::<B>(task, &self.seat, &self.device)
             .map_err(|error| {
@@ -392,6 +425,7 @@ impl<B: BackendIr> Worker<B> {
                 error.into_fault(self.rank, task, path)
             })?;
         self.slots[task.to as usize] = Some(output);
+        self.clock.finished(place, began, task, &info);
         Ok(())
     }
 
@@ -453,6 +487,19 @@ impl OpReader for Shapes {
     }
 
     fn output(&mut self, _: &TensorIr) {}
+}
+
+/// Whether a trace shows the task itself: collectives show their parts, and what takes no time is left out.
+fn is_shown(task: &Task) -> bool {
+    !matches!(
+        task,
+        Task::Collective(_)
+            | Task::Launch { .. }
+            | Task::Finish { .. }
+            | Task::Load { .. }
+            | Task::Free(_)
+            | Task::Forget(_)
+    )
 }
 
 /// What the other ranks are told.

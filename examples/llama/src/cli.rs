@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
-use burn_dist::mesh::MeshShape;
+use burn_dist::mesh::{Links, MeshShape};
 use burn_dist::{Checkpoint, Float, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -59,6 +59,9 @@ pub struct MeshArgs {
     /// Units whose parameters are gathered ahead of their use.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub prefetch: u32,
+    /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10) or axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<Links>,
 }
 
 /// What data parallelism shards.
@@ -118,6 +121,9 @@ pub struct TrainArgs {
     /// Write the run's figures here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
+    /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as 262,144 events a rank hold.
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
     /// Draw the loss curve here, as PNG or SVG by the file's name.
     #[arg(long, value_name = "FILE", default_value = "loss.png")]
     pub plot: PathBuf,
@@ -217,6 +223,7 @@ mod tests {
         assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
+        assert!(error(&["llama", "explain", "--link", "gbps=1"]).contains("latency_us is missing"));
         let policy = ["llama", "pretrain", "--activation-checkpoint", "every=0"];
         assert!(error(&policy).contains("every=N with N of at least 1"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));

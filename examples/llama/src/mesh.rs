@@ -3,11 +3,13 @@
 //! Everything else in this program is generic over Burn's `Backend` and would run on one device as it is.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
+use burn_dist::run::RankTimes;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
     ParallelizeWith, Precision, ShardStrategy,
@@ -82,7 +84,15 @@ impl Mesh {
     /// # Errors
     /// If the model is not split over one of the axes, or this process can open no more meshes.
     pub fn open(args: &MeshArgs) -> anyhow::Result<Self> {
-        Self::build(args, false)
+        Self::build(args, false, false)
+    }
+
+    /// Opens devices whose ranks note what they do when, for [`Self::save_trace`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn traced(args: &MeshArgs) -> anyhow::Result<Self> {
+        Self::build(args, false, true)
     }
 
     /// Opens devices that plan and explain, but execute nothing.
@@ -90,10 +100,10 @@ impl Mesh {
     /// # Errors
     /// As [`Self::open`].
     pub fn dry(args: &MeshArgs) -> anyhow::Result<Self> {
-        Self::build(args, true)
+        Self::build(args, true, false)
     }
 
-    fn build(args: &MeshArgs, dry: bool) -> anyhow::Result<Self> {
+    fn build(args: &MeshArgs, dry: bool, trace: bool) -> anyhow::Result<Self> {
         let mut builder = DeviceMesh::builder();
         if let Some(shape) = &args.mesh {
             // All its ranks would do the same work.
@@ -109,7 +119,8 @@ impl Mesh {
         builder = builder
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
-            .prefetch(args.prefetch);
+            .prefetch(args.prefetch)
+            .links(args.link.clone().unwrap_or_default());
         if args.reduce_dtype != Float::F32 && args.reduce_dtype != args.param_dtype {
             bail!(
                 "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
@@ -119,6 +130,9 @@ impl Mesh {
         }
         if args.param_dtype != Float::F32 {
             builder = builder.precision(Precision::new(args.param_dtype).reduce(args.reduce_dtype));
+        }
+        if trace {
+            builder = builder.trace();
         }
         if dry {
             builder = builder.dry_run();
@@ -183,6 +197,24 @@ impl Mesh {
                 at_rest_bytes: rank.at_rest_bytes,
             })
             .collect()
+    }
+
+    /// How each rank spent its time so far.
+    pub fn times(&self) -> Vec<RankTimes> {
+        let ranks = TrainBackend::report(&self.device).ranks;
+        ranks.into_iter().map(|rank| rank.times).collect()
+    }
+
+    /// Writes what every rank did when, and returns how many events were too many to keep.
+    ///
+    /// # Errors
+    /// If the devices were not opened by [`Self::traced`], or the file cannot be written.
+    pub fn save_trace(&self, path: &Path) -> anyhow::Result<u64> {
+        let trace = TrainBackend::trace(&self.device).context("the mesh keeps no trace")?;
+        trace
+            .save(path)
+            .with_context(|| format!("cannot write the trace {}", path.display()))?;
+        Ok(trace.left_out())
     }
 
     /// Collectives run so far, by kind: calls of one rank, bytes received by all.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
+use burn_dist::run::RankTimes;
 use serde::Serialize;
 
 /// Memory of one rank.
@@ -15,6 +17,56 @@ pub struct RankMemory {
     pub peak_bytes: u64,
     /// What it holds of parameters and optimizer state between steps.
     pub at_rest_bytes: u64,
+}
+
+/// How time was spent, step by step, in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct StepTimes {
+    /// In operations.
+    pub compute_ms: Vec<f64>,
+    /// In which data moved between ranks: modelled, with `--link`.
+    pub comm_ms: Vec<f64>,
+    /// In which communication kept a rank from computing.
+    pub exposed_comm_ms: Vec<f64>,
+}
+
+impl StepTimes {
+    /// Adds a step.
+    pub fn push(&mut self, step: &RankTimes) {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        self.compute_ms.push(ms(step.compute));
+        self.comm_ms.push(ms(step.comm));
+        self.exposed_comm_ms.push(ms(step.exposed));
+    }
+
+    /// The mean over ranks of each step.
+    pub fn mean(ranks: &[Self]) -> Self {
+        let of = |times: fn(&Self) -> &Vec<f64>| {
+            let num_steps = ranks.iter().map(|rank| times(rank).len()).min();
+            (0..num_steps.unwrap_or(0))
+                .map(|step| {
+                    let sum: f64 = ranks.iter().map(|rank| times(rank)[step]).sum();
+                    sum / ranks.len() as f64
+                })
+                .collect()
+        };
+        Self {
+            compute_ms: of(|times| &times.compute_ms),
+            comm_ms: of(|times| &times.comm_ms),
+            exposed_comm_ms: of(|times| &times.exposed_comm_ms),
+        }
+    }
+}
+
+/// One rank.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankReport {
+    /// What it held.
+    #[serde(flatten)]
+    pub memory: RankMemory,
+    /// How it spent the steps.
+    #[serde(flatten)]
+    pub times: StepTimes,
 }
 
 /// Collectives of one kind.
@@ -66,8 +118,11 @@ pub struct Report {
     pub tokens_per_second: Option<f64>,
     /// Median step time after warm-up.
     pub step_ms_median: Option<f64>,
-    /// Memory per rank; empty where the backend does not count.
-    pub ranks: Vec<RankMemory>,
+    /// How the steps were spent, the mean over ranks.
+    #[serde(flatten)]
+    pub times: StepTimes,
+    /// Memory and times per rank; empty where the backend does not count.
+    pub ranks: Vec<RankReport>,
     /// Collectives of the last step, by kind.
     pub collectives: BTreeMap<String, Traffic>,
     /// The planner's work over the whole run.
@@ -138,6 +193,26 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn times_are_per_step_and_their_mean_is_over_ranks() {
+        let rank = |ms: u64| {
+            let mut times = StepTimes::default();
+            for step in 1..=2 {
+                times.push(&RankTimes {
+                    compute: Duration::from_millis(ms * step),
+                    comm: Duration::from_micros(ms),
+                    ..RankTimes::default()
+                });
+            }
+            times
+        };
+        let mean = StepTimes::mean(&[rank(10), rank(20)]);
+        assert_eq!(mean.compute_ms, [15.0, 30.0]);
+        assert_eq!(mean.comm_ms, [0.015, 0.015]);
+        assert_eq!(mean.exposed_comm_ms, [0.0, 0.0]);
+        assert_eq!(StepTimes::mean(&[]), StepTimes::default());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::data::batch::{Batch, BatchSource};
 use crate::mesh::Mesh;
 use crate::model::Llama;
 use crate::progress::Progress;
-use crate::report::{RankMemory, Traffic, median};
+use crate::report::{RankMemory, StepTimes, Traffic, median};
 
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
@@ -64,6 +64,8 @@ pub struct Trace {
     pub collectives: BTreeMap<String, Traffic>,
     /// Memory of each rank after the last step, the optimizer's state included.
     pub ranks: Vec<RankMemory>,
+    /// How each rank spent each step.
+    pub times: Vec<StepTimes>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
 }
@@ -151,6 +153,8 @@ pub fn run<B: AutodiffBackend>(
     let mut optim = optimizer::<B>();
     let mut trace = Trace::default();
     let mut before = mesh.traffic();
+    let mut times = mesh.times();
+    trace.times = vec![StepTimes::default(); times.len()];
     for number in 0..schedule.steps {
         let start = Instant::now();
         let batch = source.next_batch();
@@ -169,6 +173,11 @@ pub fn run<B: AutodiffBackend>(
         let after = mesh.traffic();
         trace.collectives = difference(&before, &after);
         before = after;
+        let now = mesh.times();
+        for ((steps, now), before) in trace.times.iter_mut().zip(&now).zip(&times) {
+            steps.push(&now.since(before));
+        }
+        times = now;
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
         progress.step(number + 1, loss, tokens_per_second, &mesh.memory());
         if !loss.is_finite() {

@@ -190,6 +190,77 @@ fn every_mesh_leaves_the_same_report() {
 }
 
 #[test]
+fn a_link_shows_in_the_report_the_plan_and_the_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, trace) = (dir.path().join("run.json"), dir.path().join("trace.json"));
+    let read = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    };
+    let mesh = ["--mesh", "fsdp=2", "--link", "latency_us=1,gbps=10"];
+    let training = [
+        &[
+            "--steps",
+            "3",
+            "--no-plot",
+            "--json",
+            text(&json),
+            "--trace",
+            text(&trace),
+        ],
+        &mesh[..],
+    ]
+    .concat();
+    let small = ["pretrain", "--batch", "2", "--seq", "8"];
+    works(&[&small[..], &training[..]].concat());
+    let report = read(&json);
+    let series = |holder: &serde_json::Value, name: &str| -> Vec<f64> {
+        let values = holder[name]
+            .as_array()
+            .unwrap_or_else(|| panic!("no {name} in {holder}"));
+        values.iter().map(|value| value.as_f64().unwrap()).collect()
+    };
+    for holder in report["ranks"].as_array().unwrap().iter().chain([&report]) {
+        for name in ["compute_ms", "comm_ms", "exposed_comm_ms"] {
+            let series = series(holder, name);
+            assert_eq!(series.len(), 3, "{name}");
+            assert!(series.iter().all(|ms| *ms > 0.0), "{name}: {series:?}");
+        }
+    }
+    let planned = [
+        "explain",
+        "--batch",
+        "2",
+        "--seq",
+        "8",
+        "--json",
+        text(&json),
+    ];
+    let said = works(&[&planned[..], &mesh[..]].concat());
+    assert!(said.contains("communication over fsdp: "), "{said}");
+    let ns = read(&json)["plan"]["communication_ns"]["fsdp"]
+        .as_f64()
+        .unwrap();
+    let comm = series(&report, "comm_ms");
+    assert!((comm[2] - ns / 1e6).abs() < 1e-6, "{comm:?} ms, {ns} ns");
+    let events = read(&trace)["traceEvents"].as_array().unwrap().len();
+    assert!(events > 1000, "{events}");
+    fails(
+        &[&small[..], &["--link", "gbps=1"]].concat(),
+        2,
+        &["latency_us is missing"],
+    );
+    fails(
+        &[
+            &small[..],
+            &["--mesh", "tp=2", "--link", "dp:latency_us=1,gbps=1"],
+        ]
+        .concat(),
+        1,
+        &["no axis `dp`"],
+    );
+}
+
+#[test]
 fn a_saved_model_answers_alike_on_every_mesh() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data.jsonl");

@@ -7,7 +7,7 @@ use crate::comm::buffer::{Buffer, Pool, is_reducible};
 use crate::comm::collective::{Collective, elem_bytes};
 use crate::comm::geometry::{check, received_bytes};
 use crate::comm::info::{CallInfo, What};
-use crate::comm::sync::{Arc, AtomicU64, Ordering, lock};
+use crate::comm::sync::{Arc, AtomicU64, OnceLock, Ordering, lock};
 use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, Stats,
 };
@@ -89,6 +89,7 @@ impl LocalComm {
             what,
             started: Instant::now(),
             elapsed_ns: AtomicU64::new(0),
+            transfer: OnceLock::new(),
         });
         state.recorder.push(Arc::clone(&info));
         let received = prepare(&info, member, &mut input, &hub.pool)?;

@@ -2,9 +2,10 @@
 
 use super::LocalOptions;
 use super::endpoint::LocalComm;
-use super::meeting::{Arrival, Channel, Deposit, Input, Meeting, Outcome, Patience};
+use super::meeting::{Arrival, Channel, Deposit, Input, Meeting, Moment, Outcome, Patience};
+use super::wire::Wire;
 use crate::comm::buffer::{Pool, Work};
-use crate::comm::geometry::Geometry;
+use crate::comm::geometry::{Geometry, received_bytes};
 use crate::comm::info::{CallInfo, What};
 use crate::comm::record::{Counters, FlightRecorder};
 use crate::comm::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
@@ -13,6 +14,7 @@ use crate::mesh::Rank;
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::PoisonError;
+use std::time::Instant;
 
 /// Calls that write no more than this are done by the last member to arrive: waking the others would take longer.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -28,6 +30,7 @@ pub struct LocalHub {
     pub(super) ranks: Vec<RankState>,
     /// Whether any rank has left; spares the others from looking while all are there.
     pub(super) some_left: AtomicBool,
+    pub(super) wire: Option<Wire>,
 }
 
 /// Transfers between a pair are a sequence of their own, apart from the collectives of the same group.
@@ -75,6 +78,10 @@ impl LocalHub {
             fault: OnceLock::new(),
             ranks: ranks.collect(),
             some_left: AtomicBool::new(false),
+            wire: options
+                .network
+                .clone()
+                .map(|network| Wire::new(network, num_ranks)),
             options,
         });
         Ok((0..num_ranks as u32)
@@ -159,7 +166,10 @@ impl LocalHub {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(channels.entry(key.clone()).or_insert_with(
-            || Arc::new(Channel::new(key.group.clone())),
+            || {
+                let route = self.wire.as_ref().and_then(|wire| wire.route(&key.group));
+                Arc::new(Channel::new(key.group.clone(), route))
+            },
         )))
     }
 
@@ -183,9 +193,39 @@ impl LocalHub {
                 }
             }
             Arrival::Last(meeting, deposits) => {
-                meeting.conclude(self.outcome(&channel.group, deposits));
+                let moment = self.moment(channel, &deposits);
+                meeting.conclude(self.outcome(&channel.group, deposits), moment);
                 Ok(meeting)
             }
+        }
+    }
+
+    /// Notes that all members have launched a call, and puts it on the wire if there is one.
+    fn moment(&self, channel: &Channel, deposits: &[Deposit]) -> Moment {
+        let launched = Instant::now();
+        let (Some(wire), Some(route)) = (&self.wire, &channel.route) else {
+            return Moment {
+                launched,
+                wire: None,
+            };
+        };
+        let group = &channel.group;
+        // The others wait for the busiest member: in a ring, everyone moves at its pace.
+        let received =
+            deposits
+                .iter()
+                .enumerate()
+                .map(|(member, deposit)| match &deposit.info.what {
+                    What::Exchange(_, (_, bytes)) => *bytes,
+                    What::Collective(dtype, collective) => {
+                        received_bytes(collective, *dtype, group, member)
+                    }
+                });
+        let bytes = received.max().unwrap_or(0) as u64;
+        let rounds = deposits[0].info.kind().rounds(group.len());
+        Moment {
+            launched,
+            wire: Some(wire.book(route, group, (rounds, bytes), launched)),
         }
     }
 

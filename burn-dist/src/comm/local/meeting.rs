@@ -1,5 +1,6 @@
 //! Where the members of one call meet: deposits, matching, and waiting.
 
+use super::wire::Route;
 use crate::comm::block::Block;
 use crate::comm::buffer::Work;
 use crate::comm::group::Group;
@@ -38,10 +39,17 @@ pub(super) enum Outcome {
     Values(Arc<[Payload]>),
 }
 
+/// When all members had arrived, and from when to when the call has the wire, if there is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) launched: Instant,
+    pub(super) wire: Option<(Instant, Instant)>,
+}
+
 /// One call of a group: empty until all members have arrived, then their common outcome.
 #[derive(Default)]
 pub(super) struct Meeting {
-    outcome: OnceLock<Outcome>,
+    outcome: OnceLock<(Outcome, Moment)>,
     /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so none sleeps through it.
     sleepers: Mutex<usize>,
     bell: Condvar,
@@ -65,12 +73,17 @@ pub(super) enum Stop {
 
 impl Meeting {
     pub(super) fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.get()
+        self.outcome.get().map(|(outcome, _)| outcome)
+    }
+
+    /// When it was concluded.
+    pub(super) fn moment(&self) -> Option<Moment> {
+        self.outcome.get().map(|(_, moment)| *moment)
     }
 
     /// Publishes the outcome. Only the last member to arrive does.
-    pub(super) fn conclude(&self, outcome: Outcome) {
-        let first = self.outcome.set(outcome).is_ok();
+    pub(super) fn conclude(&self, outcome: Outcome, moment: Moment) {
+        let first = self.outcome.set((outcome, moment)).is_ok();
         assert!(first, "a call has one last member");
         self.ring();
     }
@@ -133,6 +146,8 @@ impl Meeting {
 /// The calls of one group and lane, in order.
 pub(super) struct Channel {
     pub(super) group: Group,
+    /// What its transfers go over, if they take modelled time.
+    pub(super) route: Option<Route>,
     /// For each member the number of its next call.
     next: Vec<AtomicU64>,
     calls: Mutex<Calls>,
@@ -162,10 +177,11 @@ pub(super) enum Arrival {
 }
 
 impl Channel {
-    pub(super) fn new(group: Group) -> Self {
+    pub(super) fn new(group: Group, route: Option<Route>) -> Self {
         let next = (0..group.len()).map(|_| AtomicU64::new(0)).collect();
         Self {
             group,
+            route,
             next,
             calls: Mutex::default(),
         }

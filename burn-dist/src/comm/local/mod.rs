@@ -14,7 +14,9 @@ mod options;
 mod pending;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 pub use endpoint::LocalComm;
 pub use hub::LocalHub;
 pub use options::{Chaos, LocalOptions};
+pub use wire::Network;

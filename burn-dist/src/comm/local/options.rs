@@ -1,5 +1,6 @@
 //! The choices of a local hub.
 
+use super::wire::Network;
 use crate::mesh::Rank;
 use std::time::Duration;
 
@@ -16,10 +17,12 @@ pub struct LocalOptions {
     pub open_calls_max: usize,
     /// Faults to inject, for tests.
     pub chaos: Option<Chaos>,
+    /// Links whose time transfers take; without them, they take that of copying memory.
+    pub network: Option<Network>,
 }
 
 impl Default for LocalOptions {
-    /// 30 seconds, 512 MiB, 1000 recorded and 4096 open calls, no faults.
+    /// 30 seconds, 512 MiB, 1000 recorded and 4096 open calls, no faults, no links.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
@@ -27,6 +30,7 @@ impl Default for LocalOptions {
             recorded_calls_max: 1000,
             open_calls_max: 4096,
             chaos: None,
+            network: None,
         }
     }
 }

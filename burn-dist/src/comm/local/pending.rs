@@ -1,11 +1,15 @@
 //! Started calls: waiting, and helping with the work.
 
 use super::hub::LocalHub;
-use super::meeting::{Channel, Meeting, Outcome, Stop};
-use crate::comm::info::CallInfo;
+use super::meeting::{Channel, Meeting, Moment, Outcome, Stop};
+use crate::comm::info::{CallInfo, Transfer};
 use crate::comm::sync::Arc;
 use crate::comm::{CommError, Payload, PendingCall};
 use burn_std::Bytes;
+use std::time::{Duration, Instant};
+
+/// How long a rank sleeps on a modelled wire before it looks whether another has failed.
+const NAP_MAX: Duration = Duration::from_millis(10);
 
 /// A started call of one rank.
 pub(super) struct LocalCall {
@@ -21,7 +25,8 @@ pub(super) struct LocalCall {
 
 impl LocalCall {
     fn is_ready(&self) -> bool {
-        self.is_send || self.hub.fault.get().is_some() || self.meeting.outcome().is_some()
+        let arrived = |moment: Moment| moment.wire.is_none_or(|(_, end)| Instant::now() >= end);
+        self.is_send || self.hub.fault.get().is_some() || self.meeting.moment().is_some_and(arrived)
     }
 
     /// Waits until all members have arrived.
@@ -67,6 +72,35 @@ impl LocalCall {
         })
     }
 
+    /// Waits until the call is over on the modelled wire, and notes when it took place; `began` is when this rank saw that all had launched it.
+    fn arrive(&self, began: Instant) -> Result<(), CommError> {
+        let Some(moment) = self.meeting.moment() else {
+            return Ok(());
+        };
+        let (start, end) = match moment.wire {
+            None => (began, Instant::now()),
+            Some((start, end)) => {
+                while let Some(left) = end
+                    .checked_duration_since(Instant::now())
+                    .filter(|left| !left.is_zero())
+                {
+                    std::thread::sleep(left.min(NAP_MAX));
+                    if let Some(fault) = self.hub.fault.get() {
+                        return Err(fault.clone());
+                    }
+                }
+                (start, end)
+            }
+        };
+        // Set once: a call is waited for once.
+        let _ = self.info.transfer.set(Transfer {
+            launched: moment.launched,
+            start,
+            end,
+        });
+        Ok(())
+    }
+
     fn finish(&self) {
         if let Some(chaos) = &self.hub.options.chaos {
             chaos.delay(self.info.rank, self.number, 2);
@@ -85,6 +119,10 @@ impl Drop for LocalCall {
 pub(super) struct PendingBytes(pub(super) LocalCall);
 
 impl PendingCall<Arc<Bytes>> for PendingBytes {
+    fn info(&self) -> &Arc<CallInfo> {
+        &self.0.info
+    }
+
     fn is_ready(&self) -> bool {
         self.0.is_ready()
     }
@@ -102,6 +140,7 @@ impl PendingCall<Arc<Bytes>> for PendingBytes {
         let Outcome::Work(work) = call.outcome()? else {
             unreachable!("an exchange does not match a collective")
         };
+        let began = Instant::now();
         // Helps until nothing is left to claim, also when its own output is there: the ranks usually need the results at the same time.
         while let Some(finished) = work.run_next() {
             if finished {
@@ -113,6 +152,7 @@ impl PendingCall<Arc<Bytes>> for PendingBytes {
             None => call.wait_until(|_| work.output(call.member))?,
         };
         let output = Arc::clone(output);
+        call.arrive(began)?;
         call.finish();
         Ok(output)
     }
@@ -121,6 +161,10 @@ impl PendingCall<Arc<Bytes>> for PendingBytes {
 pub(super) struct PendingValues(pub(super) LocalCall);
 
 impl PendingCall<Arc<[Payload]>> for PendingValues {
+    fn info(&self) -> &Arc<CallInfo> {
+        &self.0.info
+    }
+
     fn is_ready(&self) -> bool {
         self.0.is_ready()
     }
@@ -131,6 +175,7 @@ impl PendingCall<Arc<[Payload]>> for PendingValues {
             unreachable!("a collective does not match an exchange")
         };
         let values = Arc::clone(values);
+        call.arrive(Instant::now())?;
         call.finish();
         Ok(values)
     }

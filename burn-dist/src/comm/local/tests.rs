@@ -1,10 +1,14 @@
 //! What the local transport promises beyond the conformance tests: sharing, recycling and bounds.
 
-use crate::comm::{Block, Call, CommError, Communicator, Group, LocalHub, LocalOptions, Strided};
+use crate::comm::{
+    Block, Call, CommError, Communicator, Exchange, Group, Kind, LocalHub, LocalOptions, Network,
+    Strided, Transfer,
+};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::{Bytes, DType};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn floats(num: usize) -> Arc<Bytes> {
     Arc::new(Bytes::from_elems(vec![1.5_f32; num]))
@@ -155,4 +159,133 @@ fn an_output_can_be_changed_like_any_other_bytes() {
     Arc::make_mut(&mut mine)[0] = 77;
     assert_eq!((mine[0], other[0]), (77, 0));
     assert_eq!(mine[1..], other[1..]);
+}
+
+/// Ranks over a modelled network: 1 microsecond per round, and 8 bytes per nanosecond.
+fn networked(mesh: &str) -> LocalOptions {
+    LocalOptions {
+        network: Some(Network {
+            mesh: mesh.parse().unwrap(),
+            links: "latency_us=1,gbps=64".parse().unwrap(),
+        }),
+        ..LocalOptions::default()
+    }
+}
+
+/// The output and the times of the call of every rank.
+fn timed(ranks: &[impl Communicator], call: impl Fn(Rank) -> Call) -> Vec<(Arc<Bytes>, Transfer)> {
+    let pending: Vec<_> = ranks
+        .iter()
+        .map(|comm| comm.start(call(comm.rank())).unwrap())
+        .collect();
+    let wait = |pending: crate::comm::Pending<Arc<Bytes>>| {
+        let info = Arc::clone(pending.info());
+        let output = pending.wait().unwrap();
+        let transfer = info.transfer().expect("it was waited for");
+        assert!(Instant::now() >= transfer.end);
+        (output, transfer)
+    };
+    pending.into_iter().map(wait).collect()
+}
+
+#[test]
+fn a_network_changes_times_and_no_values() {
+    let world = Group::world(3).unwrap();
+    let mine = |rank: Rank, num: usize| Arc::new(Bytes::from_elems(vec![rank.0 as f32 + 0.1; num]));
+    let uneven = Strided::flat(vec![8_000, 0, 4_000]);
+    // With 3 members; bytes are those that the busiest receives.
+    type Make<'a> = Box<dyn Fn(Rank) -> Call + 'a>;
+    let cases: [(Make<'_>, u64); 4] = [
+        (
+            Box::new(|rank| {
+                let part = mine(rank, [2_000, 0, 1_000][rank.0 as usize]);
+                Call::all_gather(&world, DType::F32, uneven.clone(), part)
+            }),
+            2_000 + 12_000 / 8,
+        ),
+        (
+            Box::new(|rank| {
+                let whole = mine(rank, 3_000);
+                Call::reduce_scatter(&world, DType::F32, ReduceOp::Sum, uneven.clone(), whole)
+            }),
+            2_000 + 16_000 / 8,
+        ),
+        (
+            Box::new(|rank| Call::all_reduce(&world, DType::F32, ReduceOp::Sum, mine(rank, 3_000))),
+            4_000 + 16_000 / 8,
+        ),
+        (Box::new(|_| Call::barrier(&world)), 4_000),
+    ];
+    let plain = LocalHub::connect(3, LocalOptions::default()).unwrap();
+    let modelled = LocalHub::connect(3, networked("fsdp=3")).unwrap();
+    for (call, expected_ns) in &cases {
+        let plain = timed(&plain, call);
+        let modelled = timed(&modelled, call);
+        for ((value, _), (same, transfer)) in plain.iter().zip(&modelled) {
+            assert_eq!(value[..], same[..]);
+            assert_eq!(transfer.duration(), Duration::from_nanos(*expected_ns));
+            assert!(transfer.start >= transfer.launched);
+            assert_eq!(*transfer, modelled[0].1, "all members move at once");
+        }
+    }
+}
+
+#[test]
+fn a_link_is_serial_and_a_call_of_one_member_or_no_axis_takes_no_time() {
+    let ranks = LocalHub::connect(2, networked("fsdp=2")).unwrap();
+    let world = Group::world(2).unwrap();
+    let call = |_| Call::all_reduce(&world, DType::F32, ReduceOp::Sum, floats(1_000_000));
+    let started: Vec<Vec<_>> = ranks
+        .iter()
+        .map(|comm| {
+            (0..3)
+                .map(|_| comm.start(call(comm.rank())).unwrap())
+                .collect()
+        })
+        .collect();
+    let mut before: Option<Transfer> = None;
+    for pending in started.into_iter().flatten().take(3) {
+        let info = Arc::clone(pending.info());
+        assert!(pending.is_ready() <= (Instant::now() >= info.started));
+        pending.wait().unwrap();
+        let transfer = info.transfer().unwrap();
+        assert_eq!(transfer.duration(), Duration::from_nanos(2_000 + 500_000));
+        if let Some(before) = before {
+            assert!(transfer.start >= before.end);
+        }
+        before = Some(transfer);
+    }
+    // Alone, there is no link to go over; an exchange that counts as a collective takes that one's time.
+    let alone = Group::new(vec![Rank(0)]).unwrap();
+    let pending = ranks[0]
+        .start(Call::all_reduce(
+            &alone,
+            DType::F32,
+            ReduceOp::Sum,
+            floats(10),
+        ))
+        .unwrap();
+    pending.wait().unwrap();
+    let exchange = |counted: (Kind, usize)| {
+        let started: Vec<_> = ranks
+            .iter()
+            .map(|comm| {
+                let exchange = Exchange::new(&world, "x").counted_as(counted.0, counted.1);
+                comm.exchange(exchange, Arc::new(comm.rank())).unwrap()
+            })
+            .collect();
+        let infos: Vec<_> = started
+            .iter()
+            .map(|pending| Arc::clone(pending.info()))
+            .collect();
+        for pending in started {
+            pending.wait().unwrap();
+        }
+        infos[1].transfer().unwrap().duration()
+    };
+    assert_eq!(
+        exchange((Kind::AllGather, 800)),
+        Duration::from_nanos(1_100)
+    );
+    assert_eq!(exchange((Kind::Exchange, 0)), Duration::ZERO);
 }

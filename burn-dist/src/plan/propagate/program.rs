@@ -35,7 +35,7 @@ pub(in crate::plan) enum Common {
         group: u32,
         moves: Vec<Move>,
     },
-    /// Waits for all collectives of a launch.
+    /// Waits for collectives of a launch.
     Finish {
         group: u32,
         to: Vec<Slot>,

@@ -4,6 +4,7 @@ use burn_backend::{BoolStore, DType, TensorData};
 use burn_flex::{Flex, FlexDevice};
 use burn_std::future::block_on;
 
+use super::kind;
 use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
@@ -259,4 +260,18 @@ fn plans_that_differ_are_found() {
     let (results, _) = run(&[vec![of(&[2, 2], 0), of(&[2, 3], 1)]], false);
     let error = results[0][0].as_ref().expect_err("a mismatch");
     assert!(error.contains("all_gather of [2, 3]"), "{error}");
+}
+
+#[test]
+fn a_collective_takes_as_many_rounds_in_a_plan_as_on_the_wire() {
+    for plan in [
+        CollectiveKind::AllGather,
+        CollectiveKind::ReduceScatter,
+        CollectiveKind::AllReduce,
+        CollectiveKind::AllToAll,
+    ] {
+        for members in [0, 1, 2, 5] {
+            assert_eq!(plan.rounds(members), kind(plan).rounds(members));
+        }
+    }
 }

@@ -14,7 +14,7 @@ use crate::hf;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve};
-use crate::report::{Report, count_text, write_json};
+use crate::report::{RankReport, Report, StepTimes, count_text, write_json};
 use crate::train::Trace;
 
 /// The model that the command line names, not yet built.
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
     pub(super) fn start(args: &'a TrainArgs, default_mesh: Option<&str>) -> anyhow::Result<Self> {
         let shape = Shape::new(&args.model)?;
         let plot = (!args.no_plot).then_some(&args.plot);
-        for path in args.json.iter().chain(plot) {
+        for path in args.json.iter().chain(&args.trace).chain(plot) {
             let folder = path
                 .parent()
                 .filter(|folder| !folder.as_os_str().is_empty());
@@ -91,7 +91,10 @@ impl<'a> Session<'a> {
         if let (None, Some(axes)) = (&devices.mesh, default_mesh) {
             devices.mesh = Some(axes.parse().context("the default mesh")?);
         }
-        let mesh = Mesh::open(&devices)?;
+        let mesh = match args.trace {
+            Some(_) => Mesh::traced(&devices)?,
+            None => Mesh::open(&devices)?,
+        };
         TrainBackend::seed(mesh.device(), args.model.seed);
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -179,7 +182,16 @@ impl<'a> Session<'a> {
             losses: trace.losses.clone(),
             tokens_per_second: measured.tokens_per_second(),
             step_ms_median: measured.step_ms_median(),
-            ranks: measured.ranks.clone(),
+            times: StepTimes::mean(&measured.times),
+            ranks: measured
+                .ranks
+                .iter()
+                .zip(&measured.times)
+                .map(|(memory, times)| RankReport {
+                    memory: memory.clone(),
+                    times: times.clone(),
+                })
+                .collect(),
             collectives: measured.collectives.clone(),
             plan: self.mesh.plan(),
             exact_match_before: None,
@@ -204,6 +216,13 @@ impl<'a> Session<'a> {
         } else {
             draw(&self.args.plot, report)
         };
+        let trace = self.args.trace.as_deref().map_or(Ok(()), |path| {
+            let left_out = self.mesh.save_trace(path)?;
+            if left_out > 0 {
+                println!("the trace shows the first steps; {left_out} later events did not fit");
+            }
+            Ok(())
+        });
         let saved = match (&self.args.save, text) {
             (Some(dir), Some(text)) => {
                 hf::save(model, &self.shape.config, text, dir).map_err(anyhow::Error::from)
@@ -212,6 +231,7 @@ impl<'a> Session<'a> {
         };
         for (what, path, result) in [
             ("report", self.args.json.as_ref(), &json),
+            ("trace", self.args.trace.as_ref(), &trace),
             (
                 "plot",
                 (!self.args.no_plot).then_some(&self.args.plot),
@@ -223,7 +243,7 @@ impl<'a> Session<'a> {
                 println!("{what}: {}", path.display());
             }
         }
-        json.and(plot).and(saved)?;
+        json.and(trace).and(plot).and(saved)?;
         Ok(if report.interrupted {
             End::Interrupted
         } else {

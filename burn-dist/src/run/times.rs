@@ -1,0 +1,187 @@
+//! Where the time of a rank goes: computing, communicating, waiting for communication.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::trace::{Place, Tracer, What};
+use crate::comm::CallInfo;
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::task::CollectiveTask;
+
+/// How a rank spent its time since the mesh was made; [`RankTimes::since`] gives that of a step.
+///
+/// On a backend that only queues its operations (burn-wgpu, burn-cuda), computing is the time to queue them, and a rank that waits for a value waits for both.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RankTimes {
+    /// In tasks other than collectives.
+    pub compute: Duration,
+    /// In which data of this rank's collectives moved ([`Transfer`](crate::comm::Transfer)): the modelled time, if the mesh has links. Those over different axes
+    /// may move at once; each counts.
+    pub comm: Duration,
+    /// In which this rank's thread launched collectives, waited for them or worked on them, instead of computing.
+    pub exposed: Duration,
+    /// The part of `exposed` in which another member had not launched the collective yet.
+    pub late: Duration,
+    /// `comm` and `exposed` (without launches) by the mesh axes that a collective goes over.
+    pub by_axes: Vec<AxesTimes>,
+}
+
+/// Communication over some axes of the mesh; see [`RankTimes`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AxesTimes {
+    /// Names of the axes, joined by commas.
+    pub axes: String,
+    /// Number of collectives.
+    pub calls: u64,
+    /// In which data moved.
+    pub comm: Duration,
+    /// In which this rank's thread was kept from computing.
+    pub exposed: Duration,
+}
+
+impl RankTimes {
+    /// Returns what was added since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let by_axes = self.by_axes.iter().map(|now| {
+            let then = earlier.by_axes.iter().find(|then| then.axes == now.axes);
+            let then = then.cloned().unwrap_or_default();
+            AxesTimes {
+                axes: now.axes.clone(),
+                calls: now.calls.saturating_sub(then.calls),
+                comm: now.comm.saturating_sub(then.comm),
+                exposed: now.exposed.saturating_sub(then.exposed),
+            }
+        });
+        Self {
+            compute: self.compute.saturating_sub(earlier.compute),
+            comm: self.comm.saturating_sub(earlier.comm),
+            exposed: self.exposed.saturating_sub(earlier.exposed),
+            late: self.late.saturating_sub(earlier.late),
+            by_axes: by_axes.filter(|axes| axes.calls > 0).collect(),
+        }
+    }
+}
+
+/// The clock of one rank.
+pub(super) struct Clock {
+    mesh: Arc<MeshShape>,
+    times: RankTimes,
+    /// Place in `times.by_axes` of each group.
+    groups: FxHashMap<Arc<[Rank]>, usize>,
+    pub tracer: Option<Tracer>,
+}
+
+impl Clock {
+    pub fn new(mesh: Arc<MeshShape>, tracer: Option<Tracer>) -> Self {
+        Self {
+            mesh,
+            times: RankTimes::default(),
+            groups: FxHashMap::default(),
+            tracer,
+        }
+    }
+
+    /// Returns the times of a rank that was `busy` for so long.
+    pub fn times(&self, busy: Duration) -> RankTimes {
+        RankTimes {
+            compute: busy.saturating_sub(self.times.exposed),
+            ..self.times.clone()
+        }
+    }
+
+    /// Notes that a collective was launched between `began` and now.
+    pub fn launched(&mut self, place: Place, began: Instant) {
+        let now = Instant::now();
+        self.times.exposed += now - began;
+        if let Some(tracer) = &mut self.tracer {
+            tracer.add(What::Launch, place, began, now);
+        }
+    }
+
+    /// Notes that a collective was waited for between `began` and now.
+    pub fn finished(
+        &mut self,
+        place: Place,
+        began: Instant,
+        task: &CollectiveTask,
+        info: &CallInfo,
+    ) {
+        let now = Instant::now();
+        self.times.exposed += now - began;
+        let index = self.index(&task.group);
+        let axes = &mut self.times.by_axes[index];
+        axes.calls += 1;
+        axes.exposed += now - began;
+        let Some(transfer) = info.transfer() else {
+            return;
+        };
+        axes.comm += transfer.duration();
+        self.times.comm += transfer.duration();
+        self.times.late += transfer.launched.saturating_duration_since(began);
+        if let Some(tracer) = &mut self.tracer {
+            tracer.add(What::Wait, place, began, now);
+            tracer.add(What::Transfer, place, transfer.start, transfer.end);
+        }
+    }
+
+    fn index(&mut self, group: &Arc<[Rank]>) -> usize {
+        if let Some(&index) = self.groups.get(group) {
+            return index;
+        }
+        let axes = self.mesh.axes_text(group);
+        let all = &mut self.times.by_axes;
+        let index = all.iter().position(|known| known.axes == axes);
+        let index = index.unwrap_or_else(|| {
+            all.push(AxesTimes {
+                axes,
+                ..AxesTimes::default()
+            });
+            all.len() - 1
+        });
+        self.groups.insert(group.clone(), index);
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_the_difference() {
+        let ms = Duration::from_millis;
+        let axes = |axes: &str, calls, comm| AxesTimes {
+            axes: axes.into(),
+            calls,
+            comm: ms(comm),
+            exposed: ms(1),
+        };
+        let before = RankTimes {
+            compute: ms(10),
+            comm: ms(5),
+            exposed: ms(1),
+            late: ms(1),
+            by_axes: vec![axes("tp", 2, 5), axes("dp", 1, 0)],
+        };
+        let after = RankTimes {
+            compute: ms(30),
+            comm: ms(12),
+            exposed: ms(4),
+            late: ms(1),
+            by_axes: vec![axes("tp", 5, 9), axes("dp", 1, 0), axes("fsdp", 1, 3)],
+        };
+        let step = after.since(&before);
+        assert_eq!(
+            (step.compute, step.comm, step.exposed, step.late),
+            (ms(20), ms(7), ms(3), ms(0))
+        );
+        let calls: Vec<_> = step
+            .by_axes
+            .iter()
+            .map(|axes| (axes.axes.as_str(), axes.calls, axes.comm))
+            .collect();
+        assert_eq!(calls, [("tp", 3, ms(4)), ("fsdp", 1, ms(3))]);
+    }
+}

@@ -1,0 +1,186 @@
+//! A record of what each rank did when, for a timeline: [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace) turns it on.
+//!
+//! A worker notes numbers: the plan, the task, start and end. Names are looked up in the plan when the record is written, in the Trace Event Format, which
+//! <https://ui.perfetto.dev> and `chrome://tracing` show. Each rank keeps its first 262,144 events (32 bytes each: 8 MiB) and the plans they name, up to 64;
+//! what comes later is counted and left out, window by window.
+
+mod format;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::mesh::{MeshShape, Rank};
+use crate::plan::task::RankPlan;
+
+/// Events that a rank keeps.
+pub(super) const EVENTS_MAX: usize = 1 << 18;
+/// Plans that a rank keeps names from.
+const PLANS_MAX: usize = 64;
+
+/// What an event shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// All tasks of a plan.
+    Window,
+    /// A task that is no collective.
+    Task,
+    /// The launch of a collective.
+    Launch,
+    /// This rank waits for a collective, or works on it.
+    Wait,
+    /// Data of a collective moves.
+    Transfer,
+}
+
+/// Which task of a plan, and for launches of several collectives, which of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub task: u32,
+    pub part: u32,
+}
+
+/// Times are nanoseconds since the mesh was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    what: What,
+    plan: u32,
+    place: Place,
+    start: u64,
+    end: u64,
+}
+
+/// The record of one rank.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RankTrace {
+    events: Vec<Event>,
+    plans: Vec<Arc<RankPlan>>,
+    left_out: u64,
+}
+
+/// The record of all ranks of a mesh.
+pub(crate) struct TraceLog {
+    mesh: Arc<MeshShape>,
+    epoch: Instant,
+    ranks: Vec<Mutex<RankTrace>>,
+}
+
+fn lock(rank: &Mutex<RankTrace>) -> MutexGuard<'_, RankTrace> {
+    rank.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TraceLog {
+    pub fn new(mesh: Arc<MeshShape>) -> Self {
+        let ranks = (0..mesh.num_ranks()).map(|_| Mutex::default()).collect();
+        Self {
+            mesh,
+            epoch: Instant::now(),
+            ranks,
+        }
+    }
+
+    /// Returns the windows that have ended.
+    pub fn read(&self) -> Trace {
+        Trace {
+            mesh: self.mesh.clone(),
+            ranks: self.ranks.iter().map(|rank| lock(rank).clone()).collect(),
+        }
+    }
+}
+
+/// What the ranks of a mesh did when; see [`MeshBackend::trace`](crate::MeshBackend::trace).
+///
+/// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them operations with the module they work for,
+/// launches of collectives and waits for them) and a lane per set of mesh axes, on which data moves.
+///
+/// [Trace Event Format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+#[derive(Clone, Debug)]
+pub struct Trace {
+    mesh: Arc<MeshShape>,
+    ranks: Vec<RankTrace>,
+}
+
+/// Notes the events of one rank: those of the window that runs, then all at once in the log.
+pub(super) struct Tracer {
+    log: Arc<TraceLog>,
+    rank: Rank,
+    window: Vec<Event>,
+    began: u64,
+    /// When the last task ended.
+    last: u64,
+}
+
+impl Tracer {
+    pub fn new(log: Arc<TraceLog>, rank: Rank) -> Self {
+        Self {
+            log,
+            rank,
+            window: Vec::new(),
+            began: 0,
+            last: 0,
+        }
+    }
+
+    fn ns(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.log.epoch).as_nanos() as u64
+    }
+
+    pub fn begin_window(&mut self) {
+        self.window.clear();
+        self.began = self.ns(Instant::now());
+        self.last = self.began;
+    }
+
+    /// Notes that a task has ended; `shown` unless it is a collective, which notes more itself, or too short to be seen.
+    pub fn end_task(&mut self, task: usize, shown: bool) {
+        let now = self.ns(Instant::now());
+        let start = std::mem::replace(&mut self.last, now);
+        if shown {
+            let place = Place {
+                task: task as u32,
+                part: 0,
+            };
+            self.push(What::Task, place, start, now);
+        }
+    }
+
+    pub fn add(&mut self, what: What, place: Place, start: Instant, end: Instant) {
+        let (start, end) = (self.ns(start), self.ns(end));
+        self.push(what, place, start, end);
+    }
+
+    fn push(&mut self, what: What, place: Place, start: u64, end: u64) {
+        self.window.push(Event {
+            what,
+            plan: 0,
+            place,
+            start,
+            end,
+        });
+    }
+
+    /// Moves the events of the window to the log.
+    pub fn end_window(&mut self, plan: &Arc<RankPlan>) {
+        let now = self.ns(Instant::now());
+        self.push(What::Window, Place::default(), self.began, now);
+        let mut rank = lock(&self.log.ranks[self.rank.0 as usize]);
+        let known = rank.plans.iter().position(|known| Arc::ptr_eq(known, plan));
+        let full = rank.events.len() + self.window.len() > EVENTS_MAX
+            || (known.is_none() && rank.plans.len() >= PLANS_MAX);
+        if full {
+            rank.left_out += self.window.len() as u64;
+            self.window.clear();
+            return;
+        }
+        let plan = known.unwrap_or_else(|| {
+            rank.plans.push(plan.clone());
+            rank.plans.len() - 1
+        });
+        let events = self.window.drain(..).map(|event| Event {
+            plan: plan as u32,
+            ..event
+        });
+        rank.events.extend(events);
+    }
+}

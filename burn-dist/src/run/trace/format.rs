@@ -1,0 +1,216 @@
+//! A [`Trace`] as JSON.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Event, RankTrace, Trace, What};
+use crate::plan::op_name;
+use crate::plan::task::{CollectiveTask, RankPlan, Task};
+
+/// The lane of a rank's thread; lanes of axes follow.
+const COMPUTE: usize = 0;
+
+/// One event of the format: `X` is a slice with a duration, `M` names a lane. Times are microseconds.
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    ph: &'static str,
+    pid: usize,
+    tid: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    args: Value,
+}
+
+impl Entry {
+    fn meta(name: &str, pid: usize, tid: usize, args: Value) -> Self {
+        Self {
+            name: name.into(),
+            ph: "M",
+            pid,
+            tid,
+            cat: None,
+            ts: None,
+            dur: None,
+            args,
+        }
+    }
+}
+
+impl Trace {
+    /// Number of events that were not kept, because a rank had too many.
+    pub fn left_out(&self) -> u64 {
+        self.ranks.iter().map(|rank| rank.left_out).sum()
+    }
+
+    /// Writes the trace as JSON, an event per line.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn write(&self, mut to: impl Write) -> io::Result<()> {
+        let mesh = serde_json::to_string(&self.mesh.to_string())?;
+        let left_out = self.left_out();
+        write!(
+            to,
+            "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"mesh\":{mesh},\"events_left_out\":\"{left_out}\"}},\"traceEvents\":["
+        )?;
+        let mut comma = "";
+        for (pid, rank) in self.ranks.iter().enumerate() {
+            for entry in self.entries(pid, rank) {
+                writeln!(to, "{comma}")?;
+                comma = ",";
+                serde_json::to_writer(&mut to, &entry)?;
+            }
+        }
+        writeln!(to, "\n]}}")?;
+        to.flush()
+    }
+
+    /// Writes the trace to a file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        self.write(BufWriter::new(std::fs::File::create(path)?))
+    }
+
+    fn entries<'a>(&'a self, pid: usize, rank: &'a RankTrace) -> impl Iterator<Item = Entry> + 'a {
+        // Lanes of axes, in order of first use.
+        let mut lanes: Vec<String> = Vec::new();
+        for event in &rank.events {
+            if let (What::Transfer, Some(task)) = (event.what, rank.collective(event)) {
+                let axes = self.mesh.axes_text(&task.group);
+                if !lanes.contains(&axes) {
+                    lanes.push(axes);
+                }
+            }
+        }
+        let mut meta = vec![
+            Entry::meta(
+                "process_name",
+                pid,
+                COMPUTE,
+                json!({ "name": format!("rank {pid}") }),
+            ),
+            Entry::meta(
+                "process_sort_index",
+                pid,
+                COMPUTE,
+                json!({ "sort_index": pid }),
+            ),
+            Entry::meta("thread_name", pid, COMPUTE, json!({ "name": "compute" })),
+        ];
+        for (index, axes) in lanes.iter().enumerate() {
+            let name = format!("communication {axes}");
+            let tid = COMPUTE + 1 + index;
+            meta.push(Entry::meta(
+                "thread_name",
+                pid,
+                tid,
+                json!({ "name": name }),
+            ));
+        }
+        // Parents before children; on each lane in order of time.
+        let mut events: Vec<&Event> = rank.events.iter().collect();
+        events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.end)));
+        let slices = events
+            .into_iter()
+            .map(move |event| self.slice(pid, rank, event, &lanes));
+        meta.into_iter().chain(slices)
+    }
+
+    fn slice(&self, pid: usize, rank: &RankTrace, event: &Event, lanes: &[String]) -> Entry {
+        let plan = &rank.plans[event.plan as usize];
+        let (mut tid, mut args) = (COMPUTE, json!({}));
+        let mut name = String::new();
+        let cat = match event.what {
+            What::Window => {
+                name = format!("window of {} tasks", plan.tasks.len());
+                "window"
+            }
+            What::Task => {
+                let (what, path) = task_name(plan, event);
+                name = what;
+                if let Some(path) = path {
+                    name = format!("{name} {path}");
+                    args = json!({ "path": path.to_string() });
+                }
+                "compute"
+            }
+            What::Launch | What::Wait | What::Transfer => {
+                if let Some(task) = rank.collective(event) {
+                    let axes = self.mesh.axes_text(&task.group);
+                    let path = plan.paths.get(task.path as usize);
+                    let verb = match event.what {
+                        What::Launch => "launch ",
+                        What::Wait => "wait ",
+                        _ => {
+                            let lane = lanes.iter().position(|lane| *lane == axes);
+                            tid = COMPUTE + 1 + lane.unwrap_or_default();
+                            ""
+                        }
+                    };
+                    name = format!("{verb}{}", task.kind.name());
+                    if let Some(path) = path {
+                        name = format!("{name} {path}");
+                    }
+                    args = json!({
+                        "axes": axes,
+                        "bytes": task.bytes,
+                        "dtype": task.dtype.name(),
+                        "members": task.group.len(),
+                        "path": path.map(|path| path.to_string()),
+                    });
+                }
+                match event.what {
+                    What::Transfer => "communication",
+                    _ => "exposed",
+                }
+            }
+        };
+        Entry {
+            name,
+            ph: "X",
+            pid,
+            tid,
+            cat: Some(cat),
+            ts: Some(event.start as f64 / 1e3),
+            dur: Some((event.end - event.start) as f64 / 1e3),
+            args,
+        }
+    }
+}
+
+impl RankTrace {
+    fn collective(&self, event: &Event) -> Option<&CollectiveTask> {
+        match self.plans[event.plan as usize]
+            .tasks
+            .get(event.place.task as usize)?
+        {
+            Task::Collective(task) => Some(task),
+            Task::Launch { tasks, .. } => tasks.get(event.place.part as usize),
+            _ => None,
+        }
+    }
+}
+
+/// What a task does, and the module it does it for.
+fn task_name<'a>(plan: &'a RankPlan, event: &Event) -> (String, Option<&'a Arc<str>>) {
+    match &plan.tasks[event.place.task as usize] {
+        Task::Op(op, path) => (op_name(op).into(), plan.paths.get(*path as usize)),
+        Task::Upload(_) => ("upload".into(), None),
+        Task::Random(_) => ("random".into(), None),
+        Task::Store { .. } => ("store".into(), None),
+        Task::Read { .. } => ("read".into(), None),
+        Task::Load { .. } => ("load".into(), None),
+        _ => ("task".into(), None),
+    }
+}

@@ -1,0 +1,71 @@
+//! What the record keeps, and that it is bounded.
+
+use super::*;
+use crate::plan::task::Task;
+
+fn plan() -> Arc<RankPlan> {
+    Arc::new(RankPlan {
+        tasks: vec![Task::Free(0); 3],
+        num_slots: 1,
+        paths: Arc::new([]),
+    })
+}
+
+fn log() -> Arc<TraceLog> {
+    Arc::new(TraceLog::new(Arc::new("fsdp=2".parse().unwrap())))
+}
+
+#[test]
+fn a_window_that_does_not_fit_is_left_out_whole() {
+    assert_eq!(size_of::<Event>(), 32, "the bound in the documentation");
+    let (log, plan) = (log(), plan());
+    let mut tracer = Tracer::new(log.clone(), Rank(1));
+    let mut window = |tasks: usize| {
+        tracer.begin_window();
+        for task in 0..tasks {
+            tracer.end_task(task % 3, true);
+        }
+        tracer.end_window(&plan);
+    };
+    window(EVENTS_MAX / 2 - 1);
+    assert_eq!(log.read().left_out(), 0);
+    window(EVENTS_MAX / 2);
+    assert_eq!(log.read().left_out(), EVENTS_MAX as u64 / 2 + 1);
+    window(EVENTS_MAX / 2 - 1);
+    let trace = log.read();
+    assert_eq!(trace.left_out(), EVENTS_MAX as u64 / 2 + 1);
+    assert_eq!(trace.ranks[1].events.len(), EVENTS_MAX);
+    assert_eq!(trace.ranks[1].plans.len(), 1);
+    assert!(trace.ranks[0].events.is_empty());
+}
+
+#[test]
+fn plans_are_bounded_too() {
+    let log = log();
+    let mut tracer = Tracer::new(log.clone(), Rank(0));
+    for _ in 0..PLANS_MAX + 3 {
+        tracer.begin_window();
+        tracer.end_window(&plan());
+    }
+    let trace = log.read();
+    assert_eq!(trace.ranks[0].plans.len(), PLANS_MAX);
+    assert_eq!(trace.left_out(), 3);
+}
+
+#[test]
+fn tasks_follow_each_other() {
+    let log = log();
+    let mut tracer = Tracer::new(log.clone(), Rank(0));
+    tracer.begin_window();
+    tracer.end_task(0, true);
+    tracer.end_task(1, false);
+    tracer.end_task(2, true);
+    tracer.end_window(&plan());
+    let trace = log.read();
+    let [first, second, window] = &trace.ranks[0].events[..] else {
+        panic!("two tasks and the window");
+    };
+    assert_eq!((first.what, second.place.task), (What::Task, 2));
+    assert_eq!(window.what, What::Window);
+    assert!(window.start <= first.start && first.end <= second.start && second.end <= window.end);
+}
