@@ -35,6 +35,23 @@ impl Block {
         Self { data, range }
     }
 
+    /// Returns no bytes.
+    pub(crate) fn empty() -> Self {
+        Self::whole(Arc::new(Bytes::from_elems::<u128>(Vec::new())))
+    }
+
+    /// Returns the bytes `range` of this block.
+    ///
+    /// # Panics
+    /// If they do not lie within it.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len());
+        Self {
+            data: Arc::clone(&self.data),
+            range: self.range.start + range.start..self.range.start + range.end,
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.range.len()

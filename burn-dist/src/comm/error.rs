@@ -143,12 +143,51 @@ pub enum CommError {
         /// The bound.
         limit: usize,
     },
+    /// Members in different processes made different calls at the same place of their sequences.
+    #[error(
+        "{}: all members of a group must make the same calls in the same order",
+        in_order(call, other)
+    )]
+    Diverged {
+        /// The call made here.
+        call: Arc<CallInfo>,
+        /// The one made in another process.
+        other: String,
+    },
+    /// Ranks in another process stopped these.
+    #[error("{reason}")]
+    Stopped {
+        /// Which process; `None` if messages between processes have failed.
+        process: Option<u32>,
+        /// The text of the error there.
+        reason: String,
+    },
+    /// Ranks that the processes cannot share out evenly.
+    #[error(
+        "{num_ranks} ranks cannot be shared out evenly among {num_processes} processes: start a number of processes that divides {num_ranks}, or make the mesh larger"
+    )]
+    Uneven {
+        /// Ranks of the mesh.
+        num_ranks: usize,
+        /// Processes there are.
+        num_processes: usize,
+    },
     /// The ranks do not share memory, so that they cannot exchange values of the host language.
     #[error("rank {} cannot exchange values: the ranks of this transport do not share one address space", rank.0)]
     NoSharedMemory {
         /// The caller.
         rank: Rank,
     },
+}
+
+/// Two calls, in an order that both processes agree on.
+fn in_order(call: &CallInfo, other: &str) -> String {
+    let call = call.to_string();
+    let (first, second) = match call.as_str() <= other {
+        true => (call.as_str(), other),
+        false => (other, call.as_str()),
+    };
+    format!("{first}, but {second}")
 }
 
 fn ranks_text(ranks: &[Rank]) -> String {

@@ -42,6 +42,7 @@ mod geometry;
 mod group;
 mod info;
 mod local;
+mod processes;
 mod record;
 mod sync;
 
@@ -52,6 +53,7 @@ pub use error::CommError;
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub use local::{Chaos, LocalComm, LocalHub, LocalOptions, Network};
+pub use processes::World;
 pub use record::{KindStats, Stats};
 
 use crate::mesh::Rank;

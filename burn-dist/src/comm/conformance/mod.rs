@@ -183,3 +183,56 @@ suite!(
         faults::the_flight_record_shows_what_was_not_finished,
     ]
 );
+
+/// The promises that do not need ranks to share memory, for a transport between processes.
+macro_rules! between_processes {
+    ($name:ident, $num_processes:literal) => {
+        suite!(
+            $name,
+            |num_ranks, timeout| super::in_processes($num_processes, num_ranks, timeout),
+            [
+                values::every_collective_moves_every_dtype,
+                values::every_reduction_is_that_of_a_plain_loop_bitwise,
+                values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
+                values::a_middle_dim_is_gathered_and_scattered_in_place,
+                values::an_all_to_all_swaps_any_two_dims,
+                values::rows_go_where_the_counts_say,
+                values::large_blocks_are_moved_and_reduced_alike,
+                values::unaligned_inputs_are_reduced_alike,
+                values::nan_wins_every_minimum_and_maximum,
+                values::groups_and_lanes_are_independent_sequences,
+                values::opposite_orders_on_different_groups_do_not_block,
+                values::a_send_does_not_wait_for_its_receiver,
+                values::a_dropped_call_still_takes_place,
+                values::counters_follow_their_formulae,
+                faults::an_abort_reaches_who_waits_and_who_comes_later,
+                faults::a_call_that_contradicts_itself_says_why,
+                faults::the_flight_record_shows_what_was_not_finished,
+            ]
+        );
+    };
+}
+
+between_processes!(two_processes, 2);
+between_processes!(many_processes, 64);
+
+/// Ranks in up to `num_processes` processes, as many as can have equally many of them.
+fn in_processes(
+    num_processes: usize,
+    num_ranks: usize,
+    timeout: Duration,
+) -> Vec<Box<dyn Communicator>> {
+    let divides = |n: &usize| num_ranks.is_multiple_of(*n);
+    let num_processes = (1..=num_processes).rev().find(divides).unwrap_or(1);
+    super::World::simulated(num_processes)
+        .into_iter()
+        .flat_map(|world| {
+            let options = super::LocalOptions {
+                timeout,
+                ..Default::default()
+            };
+            world.connect(num_ranks, options).unwrap()
+        })
+        .map(|comm| Box::new(comm) as Box<dyn Communicator>)
+        .collect()
+}

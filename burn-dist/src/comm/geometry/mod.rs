@@ -10,11 +10,11 @@ mod step;
 mod tests;
 
 pub(crate) use check::{check, received_bytes};
-pub(crate) use step::{Move, Source};
+pub(crate) use step::{Loop, Move, Source};
 
 use super::collective::{AllToAll, Collective, Strided};
 use super::group::Group;
-use step::{Loop, ONCE};
+use step::ONCE;
 
 /// A result of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,11 @@ impl Geometry {
                 moves: vec![],
             },
         }
+    }
+
+    /// Returns the geometry in which every member reduces its part.
+    pub(crate) fn reduce_scattered(parts: &Strided) -> Self {
+        Self::parted(parts, Source::All)
     }
 
     /// Cuts the moves into units of about `target` bytes, a multiple of 64.

@@ -72,6 +72,10 @@ impl LocalComm {
                 what: what.to_string(),
             });
         };
+        let is_here = |rank: &Rank| hub.remote().is_none_or(|remote| remote.is_local(*rank));
+        if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
+            return Err(CommError::NoSharedMemory { rank });
+        }
         let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }));
         let is_transfer = is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }));
         let channel = hub.channel(&ChannelKey {

@@ -5,8 +5,10 @@ use super::endpoint::LocalComm;
 use super::meeting::{Arrival, Channel, Deposit, Input, Meeting, Moment, Outcome, Patience};
 use super::wire::Wire;
 use crate::comm::buffer::{Pool, Work};
+use crate::comm::collective::Collective;
 use crate::comm::geometry::{Geometry, received_bytes};
 use crate::comm::info::{CallInfo, What};
+use crate::comm::processes::{Opened, Remote};
 use crate::comm::record::{Counters, FlightRecorder};
 use crate::comm::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
 use crate::comm::{CommError, Group, Lane, Stats};
@@ -17,7 +19,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 /// Calls that write no more than this are done by the last member to arrive: waking the others would take longer.
-const SMALL_BYTES_MAX: usize = 64 << 10;
+pub(crate) const SMALL_BYTES_MAX: usize = 64 << 10;
 
 /// What the ranks of one process share: channels, output buffers, the fault, and the records.
 pub struct LocalHub {
@@ -31,6 +33,8 @@ pub struct LocalHub {
     /// Whether any rank has left; spares the others from looking while all are there.
     pub(super) some_left: AtomicBool,
     pub(super) wire: Option<Wire>,
+    /// The other processes, if ranks live there.
+    remote: Option<Remote>,
 }
 
 /// Transfers between a pair are a sequence of their own, apart from the collectives of the same group.
@@ -57,10 +61,21 @@ impl LocalHub {
     /// # Errors
     /// [`CommError::EmptyGroup`] if `num_ranks` is 0.
     pub fn connect(num_ranks: usize, options: LocalOptions) -> Result<Vec<LocalComm>, CommError> {
+        Self::connect_part(num_ranks, options, None)
+    }
+
+    /// Returns the endpoints of those of `num_ranks` ranks that live here, in order; without `remote`, all of them.
+    pub(crate) fn connect_part(
+        num_ranks: usize,
+        options: LocalOptions,
+        remote: Option<Remote>,
+    ) -> Result<Vec<LocalComm>, CommError> {
         if num_ranks == 0 {
             return Err(CommError::EmptyGroup);
         }
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let is_here = |rank: &Rank| remote.as_ref().is_none_or(|remote| remote.is_local(*rank));
+        let here: Vec<Rank> = (0..num_ranks as u32).map(Rank).filter(is_here).collect();
         let spins = if num_ranks <= num_cores { 100 } else { 0 };
         let ranks = (0..num_ranks).map(|_| RankState {
             left: AtomicBool::new(false),
@@ -83,9 +98,14 @@ impl LocalHub {
                 .clone()
                 .map(|network| Wire::new(network, num_ranks)),
             options,
+            remote,
         });
-        Ok((0..num_ranks as u32)
-            .map(|rank| LocalComm::new(Arc::clone(&hub), Rank(rank)))
+        if let Some(remote) = &hub.remote {
+            remote.join(&hub);
+        }
+        Ok(here
+            .into_iter()
+            .map(|rank| LocalComm::new(Arc::clone(&hub), rank))
             .collect())
     }
 
@@ -96,11 +116,57 @@ impl LocalHub {
 
     /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one, which is also returned here.
     pub fn abort(&self, error: CommError) -> CommError {
+        if self.fault.get().is_none()
+            && let Some(remote) = &self.remote
+        {
+            remote.stop(&error);
+        }
+        self.stopped(error)
+    }
+
+    /// As [`Self::abort`], of an error that the other processes know.
+    pub(crate) fn stopped(&self, error: CommError) -> CommError {
         let first = self.fault.get_or_init(|| error).clone();
         for channel in self.all_channels() {
             channel.ring_all();
         }
         first
+    }
+
+    /// Returns what is known of other processes.
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
+    }
+
+    /// Returns where outputs are made, and the empty one.
+    pub(crate) fn buffers(&self) -> (&Arc<Pool>, &Arc<Bytes>) {
+        (&self.pool, &self.empty)
+    }
+
+    fn is_local(&self, rank: Rank) -> bool {
+        self.remote
+            .as_ref()
+            .is_none_or(|remote| remote.is_local(rank))
+    }
+
+    /// Publishes the work of a call whose inputs have come from other processes.
+    pub(crate) fn conclude(&self, meeting: &Meeting, work: Work, is_small: bool) {
+        if is_small {
+            while work.run_next().is_some() {}
+        }
+        let moment = Moment {
+            launched: Instant::now(),
+            wire: None,
+        };
+        meeting.conclude(Outcome::Work(work), moment);
+    }
+
+    /// Returns the members that have not made a call.
+    pub(super) fn missing(&self, channel: &Channel, meeting: &Meeting, sequence: u64) -> Vec<Rank> {
+        let mut missing = channel.missing(sequence);
+        missing.retain(|rank| self.is_local(*rank));
+        missing.extend(meeting.awaited());
+        missing
     }
 
     /// What has stopped the ranks, if anything has.
@@ -168,15 +234,17 @@ impl LocalHub {
         Ok(Arc::clone(channels.entry(key.clone()).or_insert_with(
             || {
                 let route = self.wire.as_ref().and_then(|wire| wire.route(&key.group));
-                Arc::new(Channel::new(key.group.clone(), route))
+                let ranks = key.group.ranks().iter();
+                let num_here = ranks.filter(|rank| self.is_local(**rank)).count();
+                Arc::new(Channel::new(key.group.clone(), route, num_here))
             },
         )))
     }
 
     /// Brings a deposit to its channel; the last one of a call concludes it.
     pub(super) fn deposit(
-        &self,
-        channel: &Channel,
+        self: &Arc<Self>,
+        channel: &Arc<Channel>,
         member: usize,
         deposit: Deposit,
     ) -> Result<Arc<Meeting>, CommError> {
@@ -192,12 +260,47 @@ impl LocalHub {
                     None => Ok(meeting),
                 }
             }
+            Arrival::Last(meeting, deposits) if deposits.len() < channel.group.len() => {
+                self.call(channel, &meeting, deposits);
+                Ok(meeting)
+            }
             Arrival::Last(meeting, deposits) => {
                 let moment = self.moment(channel, &deposits);
                 meeting.conclude(self.outcome(&channel.group, deposits), moment);
                 Ok(meeting)
             }
         }
+    }
+
+    /// Hands a call that all ranks here have made to the engine.
+    fn call(
+        self: &Arc<Self>,
+        channel: &Arc<Channel>,
+        meeting: &Arc<Meeting>,
+        deposits: Vec<Deposit>,
+    ) {
+        let (Some(remote), Some(first)) = (&self.remote, deposits.first()) else {
+            return;
+        };
+        let info = Arc::clone(&first.info);
+        let mut inputs = vec![None; channel.group.len()];
+        for deposit in deposits {
+            let member = channel.group.member(deposit.info.rank);
+            if let (Some(member), Input::Block(block)) = (member, deposit.input) {
+                inputs[member] = block;
+            }
+        }
+        remote.call(Opened {
+            hub: Arc::clone(self),
+            channel: Arc::clone(channel),
+            meeting: Arc::clone(meeting),
+            inputs,
+            is_transfer: matches!(
+                info.what,
+                What::Collective(_, Collective::Send { .. } | Collective::Recv { .. })
+            ),
+            info,
+        });
     }
 
     /// Notes that all members have launched a call, and puts it on the wire if there is one.
@@ -266,7 +369,7 @@ impl LocalHub {
     }
 
     /// Makes the deposits of `rank` that chaos has held back, in an order of its own.
-    pub(super) fn release_held_back(&self, rank: Rank) -> Result<(), CommError> {
+    pub(super) fn release_held_back(self: &Arc<Self>, rank: Rank) -> Result<(), CommError> {
         let Some(chaos) = &self.options.chaos else {
             return Ok(());
         };
@@ -292,12 +395,15 @@ impl LocalHub {
     }
 
     /// Notes that `rank` makes no more calls, and stops those who wait for one.
-    pub(super) fn leave(&self, rank: Rank) {
+    pub(super) fn leave(self: &Arc<Self>, rank: Rank) {
         if self.release_held_back(rank).is_err() {
             return;
         }
         self.state(rank).left.store(true, Ordering::SeqCst);
         self.some_left.store(true, Ordering::SeqCst);
+        if let Some(remote) = &self.remote {
+            remote.leave(rank);
+        }
         let deserted = self
             .all_channels()
             .iter()

@@ -48,11 +48,13 @@ pub(super) struct Moment {
 
 /// One call of a group: empty until all members have arrived, then their common outcome.
 #[derive(Default)]
-pub(super) struct Meeting {
+pub(crate) struct Meeting {
     outcome: OnceLock<(Outcome, Moment)>,
     /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so none sleeps through it.
     sleepers: Mutex<usize>,
     bell: Condvar,
+    /// Ranks of other processes whose inputs are still to come.
+    awaited: Mutex<Vec<Rank>>,
 }
 
 /// How long a waiting thread stays awake before it sleeps.
@@ -86,6 +88,16 @@ impl Meeting {
         let first = self.outcome.set((outcome, moment)).is_ok();
         assert!(first, "a call has one last member");
         self.ring();
+    }
+
+    /// Notes whose inputs are still to come from other processes.
+    pub(crate) fn await_ranks(&self, ranks: Vec<Rank>) {
+        *lock(&self.awaited) = ranks;
+    }
+
+    /// Returns the ranks of other processes that have not made this call.
+    pub(super) fn awaited(&self) -> Vec<Rank> {
+        lock(&self.awaited).clone()
     }
 
     /// Lets sleepers look again.
@@ -144,8 +156,10 @@ impl Meeting {
 }
 
 /// The calls of one group and lane, in order.
-pub(super) struct Channel {
-    pub(super) group: Group,
+pub(crate) struct Channel {
+    pub(crate) group: Group,
+    /// Members that live in this process: a call has arrived when theirs have.
+    num_here: usize,
     /// What its transfers go over, if they take modelled time.
     pub(super) route: Option<Route>,
     /// For each member the number of its next call.
@@ -177,10 +191,11 @@ pub(super) enum Arrival {
 }
 
 impl Channel {
-    pub(super) fn new(group: Group, route: Option<Route>) -> Self {
+    pub(super) fn new(group: Group, route: Option<Route>, num_here: usize) -> Self {
         let next = (0..group.len()).map(|_| AtomicU64::new(0)).collect();
         Self {
             group,
+            num_here,
             route,
             next,
             calls: Mutex::default(),
@@ -228,7 +243,7 @@ impl Channel {
         let before = open.deposits[member].replace(deposit);
         assert!(before.is_none(), "a member makes each of its calls once");
         open.arrived += 1;
-        if open.arrived < open.deposits.len() {
+        if open.arrived < self.num_here {
             return Ok(Arrival::Early(Arc::clone(&open.meeting)));
         }
         let open = calls.open[ahead as usize]

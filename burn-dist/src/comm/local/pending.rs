@@ -58,7 +58,7 @@ impl LocalCall {
                 let (call, elapsed, missing) = (
                     Arc::clone(&self.info),
                     self.info.started.elapsed(),
-                    self.channel.missing(self.info.sequence),
+                    hub.missing(&self.channel, &self.meeting, self.info.sequence),
                 );
                 hub.abort(match missing.is_empty() {
                     true => CommError::Stalled { call, elapsed },

@@ -1,0 +1,647 @@
+//! The thread of a process that sends and receives.
+
+use super::carrier::{Carrier, Parcel};
+use super::message::{Message, Place};
+use super::share::{boxes, is_reduction, localized, pack, wanted};
+use super::world::World;
+use crate::comm::buffer::Work;
+use crate::comm::collective::{Collective, Strided, chunk_sizes, elem_bytes};
+use crate::comm::geometry::Geometry;
+use crate::comm::info::{CallInfo, What};
+use crate::comm::local::{Channel, Meeting, SMALL_BYTES_MAX};
+use crate::comm::{Block, CommError, Group, LocalHub};
+use crate::layout::ReduceOp;
+use crate::mesh::Rank;
+use burn_std::DType;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use std::hash::{Hash, Hasher};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// All-reduces of at most this many bytes take one round, in which everyone sends everything: waiting for a second one would take longer.
+const ONE_ROUND_BYTES_MAX: usize = 16 << 10;
+
+/// Looks for messages without a break before the engine begins to sleep between them.
+const LOOKS_MAX: u32 = 2_000;
+
+/// How long it sleeps while a call is open, and while none is.
+const NAP: Duration = Duration::from_micros(20);
+const REST: Duration = Duration::from_micros(500);
+
+/// A call that all ranks of this process have made.
+pub(crate) struct Opened {
+    pub hub: Arc<LocalHub>,
+    pub channel: Arc<Channel>,
+    pub meeting: Arc<Meeting>,
+    /// By member; those of other processes are missing.
+    pub inputs: Vec<Option<Block>>,
+    pub info: Arc<CallInfo>,
+    /// Whether the channel is of transfers, which are not collectives.
+    pub is_transfer: bool,
+}
+
+enum Command {
+    Call(Box<Opened>),
+    Join {
+        mesh: u64,
+        hub: Weak<LocalHub>,
+    },
+    Leave {
+        mesh: u64,
+        rank: Rank,
+        others: Arc<[u32]>,
+    },
+    Stop {
+        mesh: u64,
+        reason: String,
+        others: Arc<[u32]>,
+    },
+    Quit,
+}
+
+/// The engine of a process; ends, once everything is sent, with its last handle.
+pub(super) struct Engine {
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the thread and, in it, the carrier.
+    ///
+    /// # Errors
+    /// The carrier's.
+    pub fn start<C: Carrier, E: Send + 'static>(
+        carrier: impl FnOnce() -> Result<C, E> + Send + 'static,
+    ) -> Result<Self, E> {
+        let (commands, queue) = channel();
+        let (started, starts) = channel();
+        let thread = std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(move || match carrier() {
+                Ok(carrier) => {
+                    let _ = started.send(Ok(()));
+                    Loop::new(carrier).run(&queue);
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            })
+            .expect("the system can start a thread");
+        starts
+            .recv()
+            .expect("the thread answers before it does anything else")?;
+        Ok(Self {
+            commands,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Quit);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a hub knows of the other processes.
+pub(crate) struct Remote {
+    /// Ends with the last hub that needs it.
+    world: World,
+    mesh: u64,
+    process: u32,
+    /// Of each rank.
+    process_of: Arc<[u32]>,
+}
+
+impl Remote {
+    pub(super) fn new(world: &World, mesh: u64, process_of: Arc<[u32]>) -> Self {
+        Self {
+            world: world.clone(),
+            mesh,
+            process: world.process() as u32,
+            process_of,
+        }
+    }
+
+    /// Whether a rank lives in this process.
+    pub fn is_local(&self, rank: Rank) -> bool {
+        self.process_of.get(rank.0 as usize) == Some(&self.process)
+    }
+
+    /// Makes a hub known to the engine.
+    pub fn join(&self, hub: &Arc<LocalHub>) {
+        self.command(Command::Join {
+            mesh: self.mesh,
+            hub: Arc::downgrade(hub),
+        });
+    }
+
+    pub fn call(&self, opened: Opened) {
+        self.command(Command::Call(Box::new(opened)));
+    }
+
+    /// Tells the others that a rank makes no more calls.
+    pub fn leave(&self, rank: Rank) {
+        self.command(Command::Leave {
+            mesh: self.mesh,
+            rank,
+            others: self.others(),
+        });
+    }
+
+    /// Stops the ranks of the others.
+    pub fn stop(&self, error: &CommError) {
+        self.command(Command::Stop {
+            mesh: self.mesh,
+            reason: error.to_string(),
+            others: self.others(),
+        });
+    }
+
+    /// Returns the other processes.
+    fn others(&self) -> Arc<[u32]> {
+        let mut others = self.process_of.to_vec();
+        others.retain(|process| *process != self.process);
+        others.dedup();
+        others.into()
+    }
+
+    fn command(&self, command: Command) {
+        // The engine outlives its hubs, unless it has failed; then there is nobody to tell.
+        let _ = self.world.engine().commands.send(command);
+    }
+}
+
+/// A call on its way.
+struct Call {
+    opened: Opened,
+    mesh: u64,
+    channel: u64,
+    /// Of each member, whether it lives here.
+    members: Vec<bool>,
+    dtype: DType,
+    reduction: Option<(DType, ReduceOp)>,
+    round: Round,
+    geometry: Geometry,
+    inputs: Vec<Option<Block>>,
+    /// Of each member, whether its input is still to come.
+    absent: Vec<bool>,
+    fingerprint: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Only,
+    /// Of an all-reduce: every member reduces a chunk.
+    Scatter,
+    /// Every member gathers them.
+    Gather,
+}
+
+type CallKey = (u64, u64, u64, u8);
+
+fn hash(value: impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// What must be equal for all members of a call.
+fn fingerprint(info: &CallInfo) -> u64 {
+    let what = match &info.what {
+        // Both halves of a transfer.
+        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }) => {
+            format!("transfer of {bytes} bytes of {}", dtype.name())
+        }
+        what => what.to_string(),
+    };
+    hash((what, info.label()))
+}
+
+impl Call {
+    fn group(&self) -> &Group {
+        &self.opened.channel.group
+    }
+
+    fn key(&self) -> CallKey {
+        (
+            self.mesh,
+            self.channel,
+            self.opened.info.sequence,
+            self.round as u8,
+        )
+    }
+
+    fn absent(&self) -> impl Iterator<Item = Rank> {
+        let ranks = self.group().ranks().iter().zip(&self.absent);
+        ranks.filter(|(_, absent)| **absent).map(|(rank, _)| *rank)
+    }
+}
+
+struct Mesh {
+    hub: Weak<LocalHub>,
+    left: FxHashSet<Rank>,
+}
+
+struct Loop<C> {
+    carrier: C,
+    meshes: FxHashMap<u64, Mesh>,
+    calls: FxHashMap<CallKey, Call>,
+    /// Inputs that came before the call was made here.
+    early: FxHashMap<(CallKey, u32), (Place, u32, Block)>,
+    /// Ranks that make no more calls, and who is to be told.
+    leaving: Vec<(u64, Rank, Arc<[u32]>)>,
+    /// What came for meshes that are not there yet.
+    unknown: FxHashMap<u64, Vec<(Message, u32, Block)>>,
+}
+
+impl<C: Carrier> Loop<C> {
+    fn new(carrier: C) -> Self {
+        Self {
+            carrier,
+            meshes: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            early: FxHashMap::default(),
+            leaving: Vec::new(),
+            unknown: FxHashMap::default(),
+        }
+    }
+
+    fn run(mut self, commands: &Receiver<Command>) {
+        let mut looks = 0;
+        let mut quits = false;
+        loop {
+            let mut found = false;
+            while let Ok(command) = commands.try_recv() {
+                found = true;
+                quits |= matches!(command, Command::Quit);
+                self.command(command);
+            }
+            loop {
+                match self.carrier.receive() {
+                    Ok(Some(parcel)) => {
+                        found = true;
+                        self.parcel(parcel);
+                    }
+                    Ok(None) => break,
+                    Err(reason) => {
+                        self.fail(&reason);
+                        return;
+                    }
+                }
+            }
+            let is_sending = self.carrier.is_sending();
+            if quits && !is_sending {
+                return;
+            }
+            if found {
+                self.tell_who_left();
+                looks = 0;
+                continue;
+            }
+            looks += 1;
+            let nap = match self.calls.is_empty() && !is_sending {
+                true => REST,
+                false if looks < LOOKS_MAX => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                false => NAP,
+            };
+            match commands.recv_timeout(nap) {
+                Ok(command) => {
+                    looks = 0;
+                    quits |= matches!(command, Command::Quit);
+                    self.command(command);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => quits = true,
+            }
+        }
+    }
+
+    /// Stops every mesh: nothing arrives any more.
+    fn fail(&mut self, reason: &str) {
+        for mesh in self.meshes.values() {
+            if let Some(hub) = mesh.hub.upgrade() {
+                hub.stopped(CommError::Stopped {
+                    process: None,
+                    reason: reason.to_string(),
+                });
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Call(opened) => self.open(*opened),
+            Command::Join { mesh, hub } => {
+                let left = FxHashSet::default();
+                self.meshes.insert(mesh, Mesh { hub, left });
+                for (message, from, body) in self.unknown.remove(&mesh).unwrap_or_default() {
+                    self.message(message, from, body);
+                }
+            }
+            Command::Leave { mesh, rank, others } => {
+                self.leaving.push((mesh, rank, others));
+                self.tell_who_left();
+            }
+            Command::Stop {
+                mesh,
+                reason,
+                others,
+            } => {
+                self.calls.retain(|key, _| key.0 != mesh);
+                self.tell(&others, &Message::Stop { mesh, reason });
+            }
+            Command::Quit => {}
+        }
+    }
+
+    fn tell(&mut self, processes: &[u32], message: &Message) {
+        for &process in processes {
+            self.carrier.send(Parcel {
+                process,
+                head: message.to_bytes(),
+                body: Block::empty(),
+            });
+        }
+    }
+
+    /// Tells of ranks that have left, once the calls they made are over.
+    fn tell_who_left(&mut self) {
+        let calls = &self.calls;
+        let is_over = |(mesh, rank, _): &(u64, Rank, Arc<[u32]>)| {
+            !calls
+                .values()
+                .any(|call| call.mesh == *mesh && call.group().member(*rank).is_some())
+        };
+        let (over, leaving) = std::mem::take(&mut self.leaving)
+            .into_iter()
+            .partition(is_over);
+        self.leaving = leaving;
+        for (mesh, rank, others) in over {
+            self.tell(&others, &Message::Left { mesh, rank: rank.0 });
+        }
+    }
+
+    fn open(&mut self, opened: Opened) {
+        let Some(remote) = opened.hub.remote() else {
+            return;
+        };
+        let group = &opened.channel.group;
+        let members: Vec<bool> = group
+            .ranks()
+            .iter()
+            .map(|rank| remote.is_local(*rank))
+            .collect();
+        let What::Collective(dtype, collective) = &opened.info.what else {
+            return;
+        };
+        let reduction = collective.reduce_op().map(|op| (*dtype, op));
+        let (geometry, round) = match collective {
+            Collective::AllReduce { bytes, .. } if *bytes > ONE_ROUND_BYTES_MAX => {
+                let parts = chunks(*bytes, *dtype, group.len());
+                (Geometry::reduce_scattered(&parts), Round::Scatter)
+            }
+            _ => (Geometry::new(collective, group), Round::Only),
+        };
+        let call = Call {
+            mesh: remote.mesh,
+            channel: hash((group.ranks(), opened.info.lane, opened.is_transfer)),
+            dtype: *dtype,
+            reduction,
+            round,
+            geometry,
+            inputs: opened.inputs.clone(),
+            absent: Vec::new(),
+            fingerprint: fingerprint(&opened.info),
+            members,
+            opened,
+        };
+        self.start(call);
+    }
+
+    /// Sends what others need of the inputs of a call, and sees what is there of theirs.
+    fn start(&mut self, mut call: Call) {
+        let hub = Arc::clone(&call.opened.hub);
+        let Some(remote) = hub.remote() else {
+            return;
+        };
+        let (pool, empty) = hub.buffers();
+        let processes: Vec<u32> = call
+            .group()
+            .ranks()
+            .iter()
+            .map(|rank| remote.process_of[rank.0 as usize])
+            .collect();
+        for &process in remote
+            .others()
+            .iter()
+            .filter(|other| processes.contains(other))
+        {
+            let there: Vec<bool> = processes.iter().map(|p| *p == process).collect();
+            let wanted = wanted(&call.geometry, &there);
+            for member in 0..call.members.len() {
+                if !call.members[member] {
+                    continue;
+                }
+                let input = call.inputs[member].clone();
+                let body = input.map_or_else(Block::empty, |input| {
+                    let boxes = boxes(&call.geometry, &wanted, member, input.len());
+                    pack(&boxes, &input, pool, empty)
+                });
+                let (mesh, channel, sequence, round) = call.key();
+                let place = Place {
+                    mesh,
+                    channel,
+                    sequence,
+                    round,
+                    member: member as u32,
+                    fingerprint: call.fingerprint,
+                    call: call.opened.info.to_string(),
+                };
+                self.carrier.send(Parcel {
+                    process,
+                    head: Message::Input(place).to_bytes(),
+                    body,
+                });
+            }
+        }
+        if is_reduction(&call.geometry) {
+            let wanted = wanted(&call.geometry, &call.members);
+            for member in 0..call.members.len() {
+                if let (true, Some(input)) = (call.members[member], &call.inputs[member]) {
+                    let boxes = boxes(&call.geometry, &wanted, member, input.len());
+                    call.inputs[member] = Some(pack(&boxes, input, pool, empty));
+                }
+            }
+        }
+        call.absent = call.members.iter().map(|here| !here).collect();
+        let key = call.key();
+        let early: Vec<_> = (0..call.members.len() as u32)
+            .filter_map(|member| self.early.remove(&(key, member)))
+            .collect();
+        let left = self.meshes.get(&call.mesh).map(|mesh| &mesh.left);
+        let is_early = |rank: &Rank| {
+            early
+                .iter()
+                .any(|(place, ..)| call.group().ranks()[place.member as usize] == *rank)
+        };
+        let gone = call
+            .absent()
+            .find(|rank| left.is_some_and(|left| left.contains(rank)) && !is_early(rank));
+        if let Some(rank) = gone {
+            hub.abort(CommError::RankLeft {
+                rank,
+                call: Arc::clone(&call.opened.info),
+            });
+            return;
+        }
+        call.opened.meeting.await_ranks(call.absent().collect());
+        let waits = call.absent.contains(&true);
+        self.calls.insert(key, call);
+        for (place, from, body) in early {
+            self.input(place, from, body);
+        }
+        if !waits {
+            self.complete(key);
+        }
+    }
+
+    fn parcel(&mut self, parcel: Parcel) {
+        match Message::parse(&parcel.head) {
+            Some(message) => self.message(message, parcel.process, parcel.body),
+            None => {
+                let reason = format!(
+                    "process {} sent a message of {} bytes that is none of burn-dist's: do all processes run the same version?",
+                    parcel.process,
+                    parcel.head.len()
+                );
+                self.fail(&reason);
+            }
+        }
+    }
+
+    fn message(&mut self, message: Message, from: u32, body: Block) {
+        let number = match &message {
+            Message::Input(place) => place.mesh,
+            Message::Left { mesh, .. } | Message::Stop { mesh, .. } => *mesh,
+        };
+        let Some(mesh) = self.meshes.get_mut(&number) else {
+            let unknown = self.unknown.entry(number).or_default();
+            unknown.push((message, from, body));
+            return;
+        };
+        match message {
+            Message::Input(place) => self.input(place, from, body),
+            Message::Stop { reason, .. } => {
+                if let Some(hub) = mesh.hub.upgrade() {
+                    hub.stopped(CommError::Stopped {
+                        process: Some(from),
+                        reason,
+                    });
+                }
+                self.calls.retain(|key, _| key.0 != number);
+            }
+            Message::Left { rank, .. } => {
+                mesh.left.insert(Rank(rank));
+                let waits = self.calls.values().find(|call| {
+                    call.mesh == number && call.absent().any(|absent| absent == Rank(rank))
+                });
+                if let Some(call) = waits {
+                    let (hub, info) = (&call.opened.hub, &call.opened.info);
+                    hub.abort(CommError::RankLeft {
+                        rank: Rank(rank),
+                        call: Arc::clone(info),
+                    });
+                }
+            }
+        }
+    }
+
+    fn input(&mut self, place: Place, from: u32, body: Block) {
+        let key = (place.mesh, place.channel, place.sequence, place.round);
+        let Some(call) = self.calls.get_mut(&key) else {
+            self.early.insert((key, place.member), (place, from, body));
+            return;
+        };
+        let member = place.member as usize;
+        if call.fingerprint != place.fingerprint || call.absent.get(member) != Some(&true) {
+            let (hub, call) = (&call.opened.hub, Arc::clone(&call.opened.info));
+            hub.abort(CommError::Diverged {
+                call,
+                other: place.call,
+            });
+            return;
+        }
+        call.absent[member] = false;
+        call.inputs[member] = Some(body);
+        call.opened.meeting.await_ranks(call.absent().collect());
+        if !call.absent.contains(&true) {
+            self.complete(key);
+        }
+    }
+
+    fn complete(&mut self, key: CallKey) {
+        let Some(mut call) = self.calls.remove(&key) else {
+            return;
+        };
+        let hub = Arc::clone(&call.opened.hub);
+        let (pool, empty) = hub.buffers();
+        let reduction = match call.round {
+            Round::Gather => None,
+            Round::Only | Round::Scatter => call.reduction,
+        };
+        let geometry = localized(&call.geometry, &call.members);
+        let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
+        let work = Work::new(
+            geometry,
+            reduction,
+            std::mem::take(&mut call.inputs),
+            pool,
+            empty,
+        );
+        if call.round != Round::Scatter {
+            hub.conclude(&call.opened.meeting, work, is_small);
+            return;
+        }
+        while work.run_next().is_some() {}
+        let k = call.members.len();
+        let What::Collective(_, Collective::AllReduce { bytes, .. }) = &call.opened.info.what
+        else {
+            return;
+        };
+        let parts = chunks(*bytes, call.dtype, k);
+        call.geometry = Geometry::new(&Collective::AllGather(parts), call.group());
+        call.inputs = (0..k)
+            .map(|member| {
+                let output = call.members[member].then(|| work.output(member));
+                output
+                    .flatten()
+                    .map(|output| Block::from(Arc::clone(output)))
+            })
+            .collect();
+        call.round = Round::Gather;
+        self.start(call);
+    }
+}
+
+/// Chunks of whole elements, one per member.
+fn chunks(bytes: usize, dtype: DType, num_members: usize) -> Strided {
+    let size = elem_bytes(dtype);
+    let chunks = chunk_sizes(bytes / size, num_members);
+    Strided::flat(
+        chunks
+            .into_iter()
+            .map(|chunk| chunk * size)
+            .collect::<Vec<_>>(),
+    )
+}

@@ -1,0 +1,195 @@
+//! The head of a message.
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// What a process needs of the input of one member of a call.
+    Input(Place),
+    /// A rank makes no more calls.
+    Left { mesh: u64, rank: u32 },
+    /// All ranks are to stop.
+    Stop { mesh: u64, reason: String },
+}
+
+/// Which input of which call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub mesh: u64,
+    /// Group, lane and direction, hashed alike by all processes.
+    pub channel: u64,
+    pub sequence: u64,
+    /// Which of the rounds of the call.
+    pub round: u8,
+    /// Whose input, by place in the group.
+    pub member: u32,
+    /// Hash of what the call does: that of every member has to be equal.
+    pub fingerprint: u64,
+    /// The call, for people.
+    pub call: String,
+}
+
+/// The longest text in a head; longer ones are cut.
+const TEXT_BYTES_MAX: usize = 4096;
+
+fn put_text(head: &mut Vec<u8>, text: &str) {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    head.extend_from_slice(&text.as_bytes()[..end]);
+}
+
+/// Takes fixed pieces off the front of a head.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    fn text(self) -> Option<String> {
+        match self.0.len() > TEXT_BYTES_MAX {
+            true => None,
+            false => String::from_utf8(self.0.to_vec()).ok(),
+        }
+    }
+
+    fn end(&self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+impl Message {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut head = Vec::with_capacity(192);
+        match self {
+            Self::Input(place) => {
+                head.push(0);
+                head.extend(place.mesh.to_le_bytes());
+                head.extend(place.channel.to_le_bytes());
+                head.extend(place.sequence.to_le_bytes());
+                head.push(place.round);
+                head.extend(place.member.to_le_bytes());
+                head.extend(place.fingerprint.to_le_bytes());
+                put_text(&mut head, &place.call);
+            }
+            Self::Left { mesh, rank } => {
+                head.push(1);
+                head.extend(mesh.to_le_bytes());
+                head.extend(rank.to_le_bytes());
+            }
+            Self::Stop { mesh, reason } => {
+                head.push(2);
+                head.extend(mesh.to_le_bytes());
+                put_text(&mut head, reason);
+            }
+        }
+        head
+    }
+
+    /// Reads a head; `None` if it is malformed.
+    pub fn parse(head: &[u8]) -> Option<Self> {
+        let mut reader = Reader(head);
+        match reader.u8()? {
+            0 => Some(Self::Input(Place {
+                mesh: reader.u64()?,
+                channel: reader.u64()?,
+                sequence: reader.u64()?,
+                round: reader.u8()?,
+                member: reader.u32()?,
+                fingerprint: reader.u64()?,
+                call: reader.text()?,
+            })),
+            1 => {
+                let left = Self::Left {
+                    mesh: reader.u64()?,
+                    rank: reader.u32()?,
+                };
+                reader.end().map(|()| left)
+            }
+            2 => Some(Self::Stop {
+                mesh: reader.u64()?,
+                reason: reader.text()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn messages() -> impl Strategy<Value = Message> {
+        let place = (any::<(u64, u64, u64, u8, u32, u64)>(), ".{0,80}");
+        prop_oneof![
+            place.prop_map(
+                |((mesh, channel, sequence, round, member, fingerprint), call)| {
+                    Message::Input(Place {
+                        mesh,
+                        channel,
+                        sequence,
+                        round,
+                        member,
+                        fingerprint,
+                        call,
+                    })
+                }
+            ),
+            any::<(u64, u32)>().prop_map(|(mesh, rank)| Message::Left { mesh, rank }),
+            (any::<u64>(), ".{0,80}").prop_map(|(mesh, reason)| Message::Stop { mesh, reason }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(message in messages()) {
+            prop_assert_eq!(Message::parse(&message.to_bytes()), Some(message));
+        }
+
+        #[test]
+        fn anything_may_arrive(head in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(message) = Message::parse(&head) {
+                prop_assert_eq!(message.to_bytes(), head);
+            }
+        }
+
+        #[test]
+        fn a_head_that_is_cut_is_no_other_message(message in messages(), cut in 1_usize..40) {
+            let head = message.to_bytes();
+            let cut = head.len().saturating_sub(cut);
+            // Texts have no length of their own: those may come out shorter.
+            if let Some(found) = Message::parse(&head[..cut]) {
+                let has_text = matches!(found, Message::Input(_) | Message::Stop { .. });
+                prop_assert!(has_text);
+            }
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let stop = Message::Stop {
+            mesh: 0,
+            reason: format!("a{}", "é".repeat(4000)),
+        };
+        let Some(Message::Stop { reason, .. }) = Message::parse(&stop.to_bytes()) else {
+            panic!("a stop");
+        };
+        assert_eq!(reason.len(), 4095);
+    }
+}

@@ -1,0 +1,24 @@
+//! Ranks of one mesh in several processes.
+//!
+//! Ranks of one process meet in memory, as in [`local`](super::local). Once all of them have made a call, a thread of its own, the *engine*, sends what the other
+//! processes need of their inputs, and waits for what theirs need of the others'. Each process sends a block to each other process once, whatever the number of ranks
+//! there, and every reduction runs in rank order: results are bitwise those of a single process.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `carrier` | what carries messages: MPI, or channels between threads for tests |
+//! | `message` | what is said about a block on its way |
+//! | `share` | which bytes of a collective a process needs |
+//! | `engine` | the thread that sends and receives |
+//! | `world` | the processes, and where ranks live |
+
+mod carrier;
+mod engine;
+mod message;
+mod share;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub(crate) use engine::{Opened, Remote};
+pub use world::World;
