@@ -42,7 +42,7 @@ mod geometry;
 mod group;
 mod info;
 mod local;
-mod processes;
+pub(crate) mod processes;
 mod record;
 mod sync;
 
@@ -52,6 +52,7 @@ pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
+pub(crate) use local::Agreed;
 pub use local::{Chaos, LocalComm, LocalHub, LocalOptions, Network};
 pub use processes::World;
 pub use record::{KindStats, Stats};

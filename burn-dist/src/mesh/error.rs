@@ -106,6 +106,14 @@ pub enum MeshError {
         /// The limit.
         ranks_max: usize,
     },
+    /// Ranks that the processes of a world cannot share out evenly.
+    #[error("the mesh {mesh}: {reason}")]
+    Uneven {
+        /// The mesh.
+        mesh: String,
+        /// Why not, and the way out.
+        reason: String,
+    },
     /// More meshes in one process than Burn can number.
     #[error("this process has made more than 65,535 meshes: make one and share it")]
     TooManyMeshes,

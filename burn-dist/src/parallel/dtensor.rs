@@ -1,5 +1,7 @@
 //! Layouts of tensors, for people: asking, moving, and the parts of single ranks.
 
+use std::ops::Range;
+
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -86,6 +88,8 @@ pub trait MeshBackend: Backend {
     fn explained(device: &Self::Device) -> Explanation;
     /// Returns the mesh of a device.
     fn mesh_of(device: &Self::Device) -> Option<MeshShape>;
+    /// Returns the ranks that this process runs.
+    fn local_ranks(device: &Self::Device) -> Range<u32>;
     /// Returns the layout of a float tensor on the ranks.
     fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault>;
     /// Returns the layout of an int tensor on the ranks.
@@ -128,6 +132,10 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
 
     fn mesh_of(device: &MeshDevice) -> Option<MeshShape> {
         device.shape().cloned()
+    }
+
+    fn local_ranks(device: &MeshDevice) -> Range<u32> {
+        device.local_ranks()
     }
 
     fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
@@ -186,6 +194,10 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 
     fn mesh_of(device: &Self::Device) -> Option<MeshShape> {
         B::mesh_of(device)
+    }
+
+    fn local_ranks(device: &Self::Device) -> Range<u32> {
+        B::local_ranks(device)
     }
 
     fn float_layout(tensor: &FloatTensor<Self>) -> Result<Layout, Fault> {
@@ -403,18 +415,19 @@ impl<B: MeshBackend, const D: usize> LocalParts for Tensor<B, D> {
     ) -> Result<Self, DTensorError> {
         let mesh = mesh_of::<B>(device)?;
         let layout = Layout::parse(layout, &mesh, Some(shape))?;
-        if parts.len() != mesh.num_ranks() {
+        let here = B::local_ranks(device);
+        if parts.len() != here.len() {
             return Err(DTensorError::NumParts {
                 mesh: mesh.to_string(),
-                ranks: mesh.num_ranks(),
+                ranks: here.len(),
                 found: parts.len(),
             });
         }
-        for (rank, part) in parts.iter().enumerate() {
-            let expected = layout.local_shape(&mesh, Rank(rank as u32));
+        for (rank, part) in here.zip(&parts) {
+            let expected = layout.local_shape(&mesh, Rank(rank));
             if part.dims().as_slice() != expected.as_slice() {
                 return Err(DTensorError::LocalShape {
-                    rank: rank as u32,
+                    rank,
                     expected,
                     found: part.dims().to_vec(),
                     layout: layout.display(&mesh).to_string(),

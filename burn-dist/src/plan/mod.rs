@@ -130,7 +130,10 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
             let layout = program.slots[*slot as usize].layout.clone();
             let info = &program.values[*value as usize];
             ReadPlan {
-                senders: senders(&layout, mesh),
+                senders: match options.everyone_reads {
+                    true => options.ranks.iter().take(1).copied().collect(),
+                    false => senders(&layout, mesh),
+                },
                 layout,
                 shape: info.shape.clone(),
                 dtype: info.dtype,

@@ -100,6 +100,8 @@ pub struct PlanOptions {
     pub precision: Option<Precision>,
     /// Float types that the inner backend does not compute in.
     pub floats_missing: Vec<Float>,
+    /// Whether other processes have ranks too: what is read is gathered, for each of them to see.
+    pub everyone_reads: bool,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.

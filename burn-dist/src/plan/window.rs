@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::layout::Layout;
 use crate::parallel::ParamSpec;
-use crate::record::visit::{OpVisitor, visit_mut};
+use crate::record::visit::{OpVisitor, kind_number, visit_mut};
 
 /// Number of a value in its window, in order of first appearance.
 pub type ValueIndex = u32;
@@ -69,6 +69,20 @@ impl PartialEq for Window {
             && self.dies == other.dies
             && self.inputs == other.inputs
             && self.ops == other.ops
+    }
+}
+
+impl Window {
+    /// Returns for each operation its kind, in the upper 16 bits, and a hash of the rest.
+    pub fn digest(&self) -> Vec<u64> {
+        self.ops
+            .iter()
+            .map(|op| {
+                let mut hasher = FxHasher::default();
+                op.hash(&mut hasher);
+                (u64::from(kind_number(op)) << 48) | (hasher.finish() >> 16)
+            })
+            .collect()
     }
 }
 

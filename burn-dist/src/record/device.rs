@@ -7,6 +7,7 @@ use std::time::Duration;
 use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
+use crate::comm::{CommError, World};
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape};
 use crate::plan::{Checkpoint, Precision, Reshard, ShardStrategy};
 
@@ -56,6 +57,8 @@ pub struct MeshOptions {
     pub links: Links,
     /// Whether ranks note what they do when.
     pub trace: bool,
+    /// The processes that share the ranks out; `None` if this one has all of them.
+    pub world: Option<World>,
 }
 
 impl Default for MeshOptions {
@@ -74,6 +77,7 @@ impl Default for MeshOptions {
             precision: None,
             links: Links::default(),
             trace: false,
+            world: None,
         }
     }
 }
@@ -128,7 +132,18 @@ fn register(
             devices: devices.len(),
         });
     }
-    if shape.num_ranks() > RANKS_MAX && !options.dry_run {
+    let here = match options.world.as_ref().filter(|_| !options.dry_run) {
+        None => shape.num_ranks(),
+        Some(world) => {
+            let ranks = world.ranks(shape.num_ranks());
+            let uneven = |error: CommError| MeshError::Uneven {
+                mesh: shape.to_string(),
+                reason: error.to_string(),
+            };
+            ranks.map_err(uneven)?.len()
+        }
+    };
+    if here > RANKS_MAX && !options.dry_run {
         return Err(MeshError::TooManyThreads {
             mesh: shape.to_string(),
             ranks: shape.num_ranks(),
@@ -336,10 +351,16 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Shares the ranks out among the processes of `world`, all of which make the same mesh and run the same program. Reads are answered to all of them.
+    pub fn world(mut self, world: World) -> Self {
+        self.options.world = Some(world);
+        self
+    }
+
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, a link for an axis that is not there, a strategy for an axis that is not a shard axis, more ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks that the processes cannot share out evenly, more ranks than a process can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
@@ -373,6 +394,21 @@ pub struct MeshDevice {
 impl MeshDevice {
     pub(crate) fn inner(&self) -> Option<&Arc<MeshInner>> {
         self.inner.as_ref()
+    }
+
+    /// Returns the ranks of the mesh that this process runs.
+    pub(crate) fn local_ranks(&self) -> std::ops::Range<u32> {
+        let Some(inner) = &self.inner else {
+            return 0..0;
+        };
+        let all = inner.shape.num_ranks();
+        let shared = inner
+            .options
+            .world
+            .as_ref()
+            .filter(|_| !inner.options.dry_run);
+        let ranks = shared.and_then(|world| world.ranks(all).ok());
+        ranks.unwrap_or(0..all as u32)
     }
 
     pub(crate) fn find(id: u16) -> Self {

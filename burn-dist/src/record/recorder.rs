@@ -2,15 +2,17 @@
 //!
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn_backend::{BackendTypes, DType, Element, TensorData};
-use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr, TensorStatus};
+use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use burn_std::BoolStore;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::{InputPolicy, MeshDevice, MeshOptions};
+use crate::comm::processes::WindowPrint;
 use crate::layout::Layout;
 use crate::mesh::{AxisRole, MeshShape, Rank};
 use crate::parallel::ParamSpec;
@@ -63,8 +65,21 @@ pub(crate) struct Recorder<B: BackendIr> {
     seed: u64,
     streams: u64,
     fuzzed: u64,
+    /// Windows run, and the hashes of those that other processes know.
+    windows: u64,
+    told: FxHashSet<u64>,
     stats: RecorderStats,
     explanation: Option<Explanation>,
+}
+
+/// Hashes what a window is bound to: scalars, and data that enters.
+fn hash_values(scalars: &[ScalarIr], host: &[HostValue]) -> u64 {
+    let mut hasher = FxHasher::default();
+    scalars.hash(&mut hasher);
+    for value in host {
+        value.data.bytes.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 impl<B: BackendIr> Recorder<B> {
@@ -83,7 +98,7 @@ impl<B: BackendIr> Recorder<B> {
         };
         let ranks: Vec<Rank> = match options.dry_run {
             true => vec![Rank(0)],
-            false => (0..mesh.num_ranks() as u32).map(Rank).collect(),
+            false => device.local_ranks().map(Rank).collect(),
         };
         let devices: Vec<B::Device> = ranks
             .iter()
@@ -113,6 +128,7 @@ impl<B: BackendIr> Recorder<B> {
                 .filter(|float| !B::supports_dtype(&inner_device, float.dtype()))
                 .collect(),
             ranks: ranks.clone(),
+            everyone_reads: options.world.is_some(),
             bool_store: match <B::BoolElem as Element>::dtype() {
                 DType::Bool(store) => store,
                 DType::U8 => BoolStore::U8,
@@ -128,6 +144,7 @@ impl<B: BackendIr> Recorder<B> {
                 devices,
                 RuntimeOptions {
                     timeout: options.timeout,
+                    world: options.world.clone(),
                     dry_run: options.dry_run,
                     links: options.links.clone(),
                     trace: options.trace,
@@ -148,6 +165,8 @@ impl<B: BackendIr> Recorder<B> {
             seed: 0,
             streams: 0,
             fuzzed: 0,
+            windows: 0,
+            told: FxHashSet::default(),
             stats: RecorderStats::default(),
             explanation: None,
         }
@@ -414,6 +433,20 @@ impl<B: BackendIr> Recorder<B> {
                 data,
             })
             .collect();
+        let print = self.options.world.is_some().then(|| {
+            let scalars = &bindings.scalars;
+            let number = self.windows;
+            self.windows += 1;
+            WindowPrint {
+                number,
+                hash: window.hash,
+                values: hash_values(scalars, &host),
+                digest: self
+                    .told
+                    .insert(window.hash)
+                    .then(|| window.digest().into()),
+            }
+        });
         let (plan, _fresh) = self
             .cache
             .get(window, &self.mesh, &self.plan_options)
@@ -455,6 +488,7 @@ impl<B: BackendIr> Recorder<B> {
                 forget: forget.into(),
                 seed: self.seed,
                 streams,
+                print,
             },
         );
         Ok((!reads.is_empty()).then_some(ticket))

@@ -71,6 +71,22 @@ pub fn family_name(op: &OperationIr) -> &'static str {
     table::family(op)
 }
 
+/// Returns the number of an op's kind in [`FAMILIES`], counted through: the same in every process of a program.
+pub fn kind_number(op: &OperationIr) -> u16 {
+    let (family, kind) = (family_name(op), kind_name(op));
+    let before = FAMILIES.iter().take_while(|(name, _)| *name != family);
+    let before: usize = before.map(|(_, kinds)| kinds.len()).sum();
+    let kinds = FAMILIES.iter().find(|(name, _)| *name == family);
+    let at = kinds.and_then(|(_, kinds)| kinds.iter().position(|name| *name == kind));
+    (before + at.unwrap_or(0)) as u16
+}
+
+/// Returns the name of the kind with a number of [`kind_number`].
+pub fn kind_of_number(number: u16) -> &'static str {
+    let mut kinds = FAMILIES.iter().flat_map(|(_, kinds)| kinds.iter());
+    kinds.nth(number.into()).unwrap_or(&"an unknown operation")
+}
+
 /// Something with tensors and scalars to walk over: an op, or the description of one.
 trait Walk {
     fn walk_mut<V: OpVisitor>(&mut self, visitor: &mut V);
@@ -245,6 +261,14 @@ mod tests {
             };
             assert_eq!(seen.scalars.len(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn kinds_are_numbered() {
+        for op in samples() {
+            assert_eq!(kind_of_number(kind_number(&op)), kind_name(&op));
+        }
+        assert_eq!(kind_of_number(u16::MAX), "an unknown operation");
     }
 
     #[test]

@@ -46,6 +46,15 @@ pub enum Fault {
         /// What the communicator said.
         source: Arc<CommError>,
     },
+    /// The processes do not run the same program, or one of them is late.
+    #[error(transparent)]
+    Processes(Arc<CommError>),
+    /// A rank lives in another process.
+    #[error("rank {} lives in another process: take the part of a rank of this one, or read the whole tensor", rank.0)]
+    ElsewhereRank {
+        /// The rank asked for.
+        rank: Rank,
+    },
     /// A tensor is not (or no longer) known to its mesh.
     #[error(
         "tensor {id} is not known to its mesh: it was used on one thread after its last use on another, or belongs to a mesh that has ended"

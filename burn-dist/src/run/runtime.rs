@@ -15,7 +15,8 @@ use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
 use super::worker::{Job, Run, Worker};
 use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
-use crate::comm::{LocalHub, LocalOptions, Network};
+use crate::comm::processes::WindowPrint;
+use crate::comm::{LocalHub, LocalOptions, Network, World};
 use crate::layout::Layout;
 use crate::mesh::{Links, MeshShape, Rank};
 use crate::plan::task::Plan;
@@ -23,6 +24,7 @@ use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
+    pub world: Option<World>,
     pub dry_run: bool,
     pub links: Links,
     pub trace: bool,
@@ -50,6 +52,8 @@ pub(crate) struct RunArgs {
     pub seed: u64,
     /// Stream of the window's first random operation.
     pub streams: u64,
+    /// The window, as other processes know it, if there are some.
+    pub print: Option<WindowPrint>,
 }
 
 /// Memory and traffic of one rank, in bytes of tensor contents, and its time.
@@ -114,6 +118,8 @@ struct Handle<B: BackendIr> {
 pub(crate) struct Runtime<B: BackendIr> {
     mesh: Arc<MeshShape>,
     workers: Vec<Handle<B>>,
+    /// The ranks of the workers.
+    ranks: Vec<Rank>,
     hub: Arc<LocalHub>,
     fault: FaultCell,
     dry_run: bool,
@@ -130,18 +136,19 @@ impl<B: BackendIr> Runtime<B> {
         options: RuntimeOptions,
     ) -> Self {
         let mesh = Arc::new(mesh.clone());
-        let comms = LocalHub::connect(
-            mesh.num_ranks(),
-            LocalOptions {
-                timeout: options.timeout,
-                network: (!options.links.is_empty()).then(|| Network {
-                    mesh: (*mesh).clone(),
-                    links: options.links,
-                }),
-                ..LocalOptions::default()
-            },
-        )
-        .expect("a mesh has at least one rank");
+        let comm_options = LocalOptions {
+            timeout: options.timeout,
+            network: (!options.links.is_empty()).then(|| Network {
+                mesh: (*mesh).clone(),
+                links: options.links,
+            }),
+            ..LocalOptions::default()
+        };
+        let comms = match options.world.filter(|_| !options.dry_run) {
+            Some(world) => world.connect(mesh.num_ranks(), comm_options),
+            None => LocalHub::connect(mesh.num_ranks(), comm_options),
+        }
+        .expect("the mesh has checked its ranks");
         let hub = comms[0].hub().clone();
         let trace = options.trace.then(|| Arc::new(TraceLog::new(mesh.clone())));
         let fault = FaultCell::default();
@@ -188,6 +195,7 @@ impl<B: BackendIr> Runtime<B> {
         Self {
             mesh,
             workers,
+            ranks,
             hub,
             fault,
             dry_run: options.dry_run,
@@ -214,6 +222,7 @@ impl<B: BackendIr> Runtime<B> {
                 None => ReadTicket::failed(Fault::bug("no read")),
             };
         }
+        let agreed = args.print.clone().and_then(|print| self.hub.window(print));
         let (parts, received) = channel();
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         for ((worker, rank_plan), memory) in self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
@@ -229,7 +238,7 @@ impl<B: BackendIr> Runtime<B> {
             let _ = worker.jobs.send(Job::Run(Box::new(run)));
         }
         match plan.reads.first() {
-            Some(read) => ReadTicket::pending(received, read.clone(), self.mesh.clone()),
+            Some(read) => ReadTicket::pending(received, read.clone(), self.mesh.clone(), agreed),
             None => ReadTicket::failed(Fault::bug("no read")),
         }
     }
@@ -248,7 +257,9 @@ impl<B: BackendIr> Runtime<B> {
 
     pub fn local(&self, id: TensorId, rank: Rank) -> LocalTicket<B> {
         let (answer, answers) = channel();
-        match self.workers.get(rank.0 as usize) {
+        let index = self.ranks.iter().position(|here| *here == rank);
+        match index.and_then(|index| self.workers.get(index)) {
+            None => LocalTicket::failed(Fault::ElsewhereRank { rank }),
             Some(worker) if worker.jobs.send(Job::Local(id, answer)).is_ok() => {
                 LocalTicket::pending(answers)
             }
@@ -258,8 +269,8 @@ impl<B: BackendIr> Runtime<B> {
 
     /// Hands each rank its part of a tensor that lives between windows.
     pub fn put(&self, id: TensorId, parts: Vec<B::Handle>, layout: &Layout, dtype: DType) {
-        for (index, (worker, handle)) in self.workers.iter().zip(parts).enumerate() {
-            let local = layout.local_shape(&self.mesh, Rank(index as u32));
+        for ((worker, &rank), handle) in self.workers.iter().zip(&self.ranks).zip(parts) {
+            let local = layout.local_shape(&self.mesh, rank);
             let bytes = (local.iter().product::<usize>() * dtype.size()) as u64;
             // A worker that has ended has left its fault behind; the next read reports it.
             let _ = worker.jobs.send(Job::Put(id, handle, bytes));

@@ -8,6 +8,7 @@ use burn_ir::BackendIr;
 
 use super::Fault;
 use super::host::assemble;
+use crate::comm::Agreed;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::task::ReadPlan;
 
@@ -21,6 +22,7 @@ enum Inner {
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
         mesh: Arc<MeshShape>,
+        agreed: Option<Agreed>,
     },
 }
 
@@ -37,15 +39,31 @@ impl ReadTicket {
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
         mesh: Arc<MeshShape>,
+        agreed: Option<Agreed>,
     ) -> Self {
-        Self(Inner::Pending { parts, plan, mesh })
+        Self(Inner::Pending {
+            parts,
+            plan,
+            mesh,
+            agreed,
+        })
     }
 
     /// Waits for all parts and puts them together.
     pub fn wait(self) -> Result<TensorData, Fault> {
         match self.0 {
             Inner::Done(result) => result,
-            Inner::Pending { parts, plan, mesh } => {
+            Inner::Pending {
+                parts,
+                plan,
+                mesh,
+                agreed,
+            } => {
+                if let Some(agreed) = agreed {
+                    agreed
+                        .wait()
+                        .map_err(|error| Fault::Processes(Arc::new(error)))?;
+                }
                 let mut received = Vec::with_capacity(plan.senders.len());
                 for _ in 0..plan.senders.len() {
                     let (rank, part) = parts

@@ -8,7 +8,7 @@ use crate::comm::buffer::{Pool, Work};
 use crate::comm::collective::Collective;
 use crate::comm::geometry::{Geometry, received_bytes};
 use crate::comm::info::{CallInfo, What};
-use crate::comm::processes::{Opened, Remote};
+use crate::comm::processes::{Agreement, Opened, Remote, WindowPrint};
 use crate::comm::record::{Counters, FlightRecorder};
 use crate::comm::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
 use crate::comm::{CommError, Group, Lane, Stats};
@@ -35,6 +35,34 @@ pub struct LocalHub {
     pub(super) wire: Option<Wire>,
     /// The other processes, if ranks live there.
     remote: Option<Remote>,
+}
+
+/// That all processes run a window, perhaps later.
+pub(crate) struct Agreed {
+    hub: Arc<LocalHub>,
+    agreement: Arc<Agreement>,
+    number: u64,
+}
+
+impl Agreed {
+    /// Waits for all processes.
+    ///
+    /// # Errors
+    /// How they differ, who is late, or what else has stopped the ranks.
+    pub(crate) fn wait(&self) -> Result<(), CommError> {
+        let timeout = self.hub.options.timeout;
+        match self.agreement.wait(timeout, || self.hub.fault())? {
+            true => Ok(()),
+            false => Err(self.hub.abort(CommError::Stopped {
+                process: None,
+                reason: format!(
+                    "window {} gave up after {:.1} s: other processes have not run it; do they run the same program, or are they busy elsewhere?",
+                    self.number,
+                    timeout.as_secs_f64()
+                ),
+            })),
+        }
+    }
 }
 
 /// Transfers between a pair are a sequence of their own, apart from the collectives of the same group.
@@ -131,6 +159,16 @@ impl LocalHub {
             channel.ring_all();
         }
         first
+    }
+
+    /// Tells other processes of a window; `None` if there are none.
+    pub(crate) fn window(self: &Arc<Self>, print: WindowPrint) -> Option<Agreed> {
+        let remote = self.remote.as_ref()?;
+        Some(Agreed {
+            number: print.number,
+            agreement: remote.window(print),
+            hub: Arc::clone(self),
+        })
     }
 
     /// Returns what is known of other processes.

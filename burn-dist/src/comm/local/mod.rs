@@ -18,7 +18,7 @@ mod wire;
 
 pub use endpoint::LocalComm;
 pub use hub::LocalHub;
-pub(crate) use hub::SMALL_BYTES_MAX;
+pub(crate) use hub::{Agreed, SMALL_BYTES_MAX};
 pub(crate) use meeting::{Channel, Meeting};
 pub use options::{Chaos, LocalOptions};
 pub use wire::Network;

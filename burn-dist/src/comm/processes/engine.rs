@@ -3,6 +3,7 @@
 use super::carrier::{Carrier, Parcel};
 use super::message::{Message, Place};
 use super::share::{boxes, is_reduction, localized, pack, wanted};
+use super::windows::{Agreement, Run, WindowPrint, Windows, to_block};
 use super::world::World;
 use crate::comm::buffer::Work;
 use crate::comm::collective::{Collective, Strided, chunk_sizes, elem_bytes};
@@ -47,6 +48,14 @@ enum Command {
     Join {
         mesh: u64,
         hub: Weak<LocalHub>,
+        num_processes: usize,
+    },
+    Window {
+        mesh: u64,
+        print: WindowPrint,
+        agreement: Arc<Agreement>,
+        process: u32,
+        others: Arc<[u32]>,
     },
     Leave {
         mesh: u64,
@@ -140,11 +149,25 @@ impl Remote {
         self.command(Command::Join {
             mesh: self.mesh,
             hub: Arc::downgrade(hub),
+            num_processes: self.others().len() + 1,
         });
     }
 
     pub fn call(&self, opened: Opened) {
         self.command(Command::Call(Box::new(opened)));
+    }
+
+    /// Tells the others of a window; what is returned is reached when all run it.
+    pub fn window(&self, print: WindowPrint) -> Arc<Agreement> {
+        let agreement = Arc::<Agreement>::default();
+        self.command(Command::Window {
+            mesh: self.mesh,
+            print,
+            agreement: Arc::clone(&agreement),
+            process: self.process,
+            others: self.others(),
+        });
+        agreement
     }
 
     /// Tells the others that a rank makes no more calls.
@@ -248,6 +271,8 @@ impl Call {
 struct Mesh {
     hub: Weak<LocalHub>,
     left: FxHashSet<Rank>,
+    num_processes: usize,
+    windows: Windows,
 }
 
 struct Loop<C> {
@@ -342,12 +367,59 @@ impl<C: Carrier> Loop<C> {
     fn command(&mut self, command: Command) {
         match command {
             Command::Call(opened) => self.open(*opened),
-            Command::Join { mesh, hub } => {
+            Command::Join {
+                mesh,
+                hub,
+                num_processes,
+            } => {
                 let left = FxHashSet::default();
-                self.meshes.insert(mesh, Mesh { hub, left });
+                self.meshes.insert(
+                    mesh,
+                    Mesh {
+                        hub,
+                        left,
+                        num_processes,
+                        windows: Windows::default(),
+                    },
+                );
                 for (message, from, body) in self.unknown.remove(&mesh).unwrap_or_default() {
                     self.message(message, from, body);
                 }
+            }
+            Command::Window {
+                mesh,
+                print,
+                agreement,
+                process,
+                others,
+            } => {
+                let WindowPrint {
+                    number,
+                    hash,
+                    values,
+                    digest,
+                } = print;
+                let body = to_block(digest.as_deref());
+                let head = Message::Window {
+                    mesh,
+                    number,
+                    hash,
+                    values,
+                }
+                .to_bytes();
+                for &other in others.iter() {
+                    self.carrier.send(Parcel {
+                        process: other,
+                        head: head.clone(),
+                        body: body.clone(),
+                    });
+                }
+                let run = Run {
+                    process,
+                    hash,
+                    values,
+                };
+                self.window(mesh, number, run, &body, Some(agreement));
             }
             Command::Leave { mesh, rank, others } => {
                 self.leaving.push((mesh, rank, others));
@@ -362,6 +434,29 @@ impl<C: Carrier> Loop<C> {
                 self.tell(&others, &Message::Stop { mesh, reason });
             }
             Command::Quit => {}
+        }
+    }
+
+    /// Compares a window of a process with those of the others.
+    fn window(
+        &mut self,
+        mesh: u64,
+        number: u64,
+        run: Run,
+        digest: &Block,
+        agreement: Option<Arc<Agreement>>,
+    ) {
+        let Some(mesh) = self.meshes.get_mut(&mesh) else {
+            return;
+        };
+        let all = mesh.num_processes;
+        if let Err(reason) = mesh.windows.run(number, run, digest, agreement, all)
+            && let Some(hub) = mesh.hub.upgrade()
+        {
+            hub.abort(CommError::Stopped {
+                process: None,
+                reason,
+            });
         }
     }
 
@@ -533,7 +628,9 @@ impl<C: Carrier> Loop<C> {
     fn message(&mut self, message: Message, from: u32, body: Block) {
         let number = match &message {
             Message::Input(place) => place.mesh,
-            Message::Left { mesh, .. } | Message::Stop { mesh, .. } => *mesh,
+            Message::Left { mesh, .. }
+            | Message::Stop { mesh, .. }
+            | Message::Window { mesh, .. } => *mesh,
         };
         let Some(mesh) = self.meshes.get_mut(&number) else {
             let unknown = self.unknown.entry(number).or_default();
@@ -542,6 +639,20 @@ impl<C: Carrier> Loop<C> {
         };
         match message {
             Message::Input(place) => self.input(place, from, body),
+            Message::Window {
+                number: at,
+                hash,
+                values,
+                ..
+            } => {
+                let process = from;
+                let run = Run {
+                    process,
+                    hash,
+                    values,
+                };
+                self.window(number, at, run, &body, None);
+            }
             Message::Stop { reason, .. } => {
                 if let Some(hub) = mesh.hub.upgrade() {
                     hub.stopped(CommError::Stopped {

@@ -5,6 +5,13 @@
 pub(super) enum Message {
     /// What a process needs of the input of one member of a call.
     Input(Place),
+    /// A process runs a window; the body is its digest, if it is a new one.
+    Window {
+        mesh: u64,
+        number: u64,
+        hash: u64,
+        values: u64,
+    },
     /// A rank makes no more calls.
     Left { mesh: u64, rank: u32 },
     /// All ranks are to stop.
@@ -87,6 +94,18 @@ impl Message {
                 head.extend(place.fingerprint.to_le_bytes());
                 put_text(&mut head, &place.call);
             }
+            Self::Window {
+                mesh,
+                number,
+                hash,
+                values,
+            } => {
+                head.push(3);
+                head.extend(mesh.to_le_bytes());
+                head.extend(number.to_le_bytes());
+                head.extend(hash.to_le_bytes());
+                head.extend(values.to_le_bytes());
+            }
             Self::Left { mesh, rank } => {
                 head.push(1);
                 head.extend(mesh.to_le_bytes());
@@ -125,6 +144,15 @@ impl Message {
                 mesh: reader.u64()?,
                 reason: reader.text()?,
             }),
+            3 => {
+                let window = Self::Window {
+                    mesh: reader.u64()?,
+                    number: reader.u64()?,
+                    hash: reader.u64()?,
+                    values: reader.u64()?,
+                };
+                reader.end().map(|()| window)
+            }
             _ => None,
         }
     }
@@ -151,6 +179,14 @@ mod tests {
                     })
                 }
             ),
+            any::<(u64, u64, u64, u64)>().prop_map(|(mesh, number, hash, values)| {
+                Message::Window {
+                    mesh,
+                    number,
+                    hash,
+                    values,
+                }
+            }),
             any::<(u64, u32)>().prop_map(|(mesh, rank)| Message::Left { mesh, rank }),
             (any::<u64>(), ".{0,80}").prop_map(|(mesh, reason)| Message::Stop { mesh, reason }),
         ]

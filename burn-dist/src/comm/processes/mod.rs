@@ -9,6 +9,7 @@
 //! | `carrier` | what carries messages: MPI, or channels between threads for tests |
 //! | `message` | what is said about a block on its way |
 //! | `share` | which bytes of a collective a process needs |
+//! | `windows` | whether all processes run the same program |
 //! | `engine` | the thread that sends and receives |
 //! | `world` | the processes, and where ranks live |
 
@@ -18,7 +19,9 @@ mod message;
 mod share;
 #[cfg(test)]
 mod tests;
+mod windows;
 mod world;
 
 pub(crate) use engine::{Opened, Remote};
+pub(crate) use windows::{Agreement, WindowPrint};
 pub use world::World;

@@ -4,6 +4,7 @@ use super::carrier::Channels;
 use super::engine::{Engine, Remote};
 use crate::comm::{CommError, LocalComm, LocalHub, LocalOptions};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +62,22 @@ impl World {
         self.0.num_processes as usize
     }
 
+    /// Returns those of `num_ranks` ranks that live here.
+    ///
+    /// # Errors
+    /// [`CommError::Uneven`] if the processes cannot have equally many ranks.
+    pub fn ranks(&self, num_ranks: usize) -> Result<Range<u32>, CommError> {
+        let processes = self.num_processes();
+        if num_ranks == 0 || !num_ranks.is_multiple_of(processes) {
+            return Err(CommError::Uneven {
+                num_ranks,
+                num_processes: processes,
+            });
+        }
+        let each = (num_ranks / processes) as u32;
+        Ok(self.0.process * each..(self.0.process + 1) * each)
+    }
+
     /// Returns the endpoints of the ranks that live here, of `num_ranks` in all processes.
     ///
     /// Every process makes the same calls in the same order.
@@ -72,14 +89,7 @@ impl World {
         num_ranks: usize,
         options: LocalOptions,
     ) -> Result<Vec<LocalComm>, CommError> {
-        let processes = self.num_processes();
-        if num_ranks == 0 || !num_ranks.is_multiple_of(processes) {
-            return Err(CommError::Uneven {
-                num_ranks,
-                num_processes: processes,
-            });
-        }
-        let each = num_ranks / processes;
+        let each = self.ranks(num_ranks)?.len();
         let remote = Remote::new(
             self,
             self.0.meshes.fetch_add(1, Ordering::Relaxed),
@@ -88,6 +98,14 @@ impl World {
         LocalHub::connect_part(num_ranks, options, Some(remote))
     }
 }
+
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for World {}
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

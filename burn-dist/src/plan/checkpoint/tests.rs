@@ -184,6 +184,7 @@ impl Builder {
             checkpoint: Checkpoint::None,
             precision: None,
             floats_missing: Vec::new(),
+            everyone_reads: false,
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
         }

@@ -48,6 +48,7 @@ fn a_type_that_the_backend_lacks_is_named() {
         checkpoint: Checkpoint::None,
         precision,
         floats_missing: vec![Float::BF16],
+        everyone_reads: false,
         ranks: Vec::new(),
         bool_store: BoolStore::Native,
     };

@@ -483,7 +483,11 @@ impl<'a> Propagator<'a> {
         self.path = None;
         let mut reads = Vec::new();
         for &value in &self.window.reads {
-            let slot = self.settled(value, Reason::Read)?;
+            let mut slot = self.settled(value, Reason::Read)?;
+            if self.options.everyone_reads {
+                let whole = Layout::replicated(&self.value(value).shape);
+                slot = self.require(value, &whole, Reason::Read)?;
+            }
             reads.push((slot, value));
         }
         let mut outputs = Vec::new();

@@ -1,0 +1,155 @@
+//! The same program in several processes: each records it, and runs its own ranks.
+//!
+//! Processes are threads with a world each ([`World::simulated`]); their messages take the way of those between real ones, but for the last step.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
+use burn::tensor::backend::Backend;
+use burn::tensor::{ElementConversion, Tensor, TensorData};
+use burn_dist::comm::World;
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, LocalParts, ParallelizeWith};
+
+mod transformer;
+use transformer::{Net, Training, sequence_parallel};
+mod weights;
+use weights::deterministic;
+
+type B = Autodiff<Dist<Flex>>;
+
+fn builder(axes: &str) -> DeviceMeshBuilder {
+    DeviceMesh::builder()
+        .axes(&axes.parse().expect("a mesh"))
+        .scatter_bytes_min(0)
+}
+
+struct Weights(Vec<TensorData>);
+
+impl<B: Backend> ModuleVisitor<B> for Weights {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.0.push(param.val().into_data());
+    }
+}
+
+/// Losses and weights of 20 steps.
+fn train(mesh: DeviceMeshBuilder) -> (Vec<f32>, Vec<TensorData>) {
+    let mesh = mesh.build().expect("a mesh");
+    let device = mesh.device();
+    let net = deterministic(Net::<B>::new(2, &device))
+        .parallelize_with(&mesh, &sequence_parallel().unit("blocks"))
+        .expect("a plan");
+    let mut training = Training { net, step: 0 };
+    let mut optimizer = AdamWConfig::new().init();
+    let mut losses = Vec::new();
+    for step in 0..20 {
+        training.step = step;
+        let loss = training.loss(&device);
+        let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
+        training.net = optimizer.step(1e-2, training.net, gradients);
+        losses.push(loss.into_scalar().elem());
+    }
+    let mut weights = Weights(Vec::new());
+    training.net.visit(&mut weights);
+    (losses, weights.0)
+}
+
+/// Runs `program` once per process and returns what each gives.
+fn in_processes<T: Send>(num: usize, program: impl Fn(World) -> T + Sync) -> Vec<T> {
+    let program = &program;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = World::simulated(num)
+            .into_iter()
+            .map(|world| scope.spawn(move || program(world)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no process panics"))
+            .collect()
+    })
+}
+
+#[test]
+fn processes_have_the_bits_of_one() {
+    for (axes, processes) in [
+        ("fsdp=4", [2, 4].as_slice()),
+        ("fsdp=2,tp=2", &[2, 4]),
+        ("dp=3", &[3]),
+    ] {
+        let expected = train(builder(axes));
+        assert!(expected.0[19] < 0.9 * expected.0[0], "{:?}", expected.0);
+        for &num in processes {
+            let runs = in_processes(num, |world| train(builder(axes).world(world)));
+            for (process, run) in runs.iter().enumerate() {
+                assert_eq!(
+                    run.0, expected.0,
+                    "losses of {axes} in process {process} of {num}"
+                );
+                for (found, expected) in run.1.iter().zip(&expected.1) {
+                    assert!(
+                        found.bytes == expected.bytes,
+                        "weights of {axes} in process {process} of {num}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_are_those_of_the_ranks_here() {
+    in_processes(2, |world| {
+        let first = 2 * world.process() as u32;
+        let mesh = builder("fsdp=4").world(world).build().expect("a mesh");
+        let device = mesh.device();
+        let part =
+            |rank: u32| Tensor::<Flex, 1>::from_floats([rank as f32; 2], &Default::default());
+        let parts = vec![part(first), part(first + 1)];
+        let x = Tensor::<Dist<Flex>, 1>::from_local(parts, &[8], "[{fsdp}]", &device)
+            .expect("two parts of four");
+        let sum: f32 = x.clone().sum().into_scalar();
+        assert_eq!(sum, 12.0);
+        let mine = x
+            .to_local(burn_dist::mesh::Rank(first + 1))
+            .expect("it lives here");
+        assert_eq!(mine.into_data(), TensorData::from([first as f32 + 1.0; 2]));
+        let error = x
+            .to_local(burn_dist::mesh::Rank((first + 2) % 4))
+            .expect_err("it lives elsewhere");
+        assert!(error.to_string().contains("another process"), "{error}");
+        // The other process may still need what is here.
+        let _ = x.into_data();
+    });
+}
+
+#[test]
+fn programs_that_diverge_end_with_both_names() {
+    let errors = in_processes(2, |world| {
+        let process = world.process();
+        let mesh = builder("dp=2").world(world).build().expect("a mesh");
+        let x = Tensor::<Dist<Flex>, 2>::ones([4, 6], &mesh.device());
+        // One process sums what the other multiplies.
+        let result = match process {
+            0 => x.sum().try_into_data(),
+            _ => x.prod().try_into_data(),
+        };
+        result.expect_err("the programs differ").to_string()
+    });
+    for error in errors {
+        assert!(error.contains("sum") && error.contains("prod"), "{error}");
+    }
+}
+
+#[test]
+fn ranks_that_cannot_be_shared_out_are_an_error() {
+    for world in World::simulated(2) {
+        let error = builder("fsdp=3")
+            .world(world)
+            .build()
+            .expect_err("3 over 2")
+            .to_string();
+        assert!(
+            error.contains("fsdp=3") && error.contains("2 processes"),
+            "{error}"
+        );
+    }
+}
