@@ -162,6 +162,18 @@ pub enum CommError {
         /// The text of the error there.
         reason: String,
     },
+    /// Other processes that cannot be reached.
+    #[error(
+        "this is one of {processes} processes ({variable}={processes}), and cannot reach the others: {reason}"
+    )]
+    World {
+        /// The variable that says so.
+        variable: &'static str,
+        /// How many there are.
+        processes: usize,
+        /// Why not, and the way out.
+        reason: String,
+    },
     /// Ranks that the processes cannot share out evenly.
     #[error(
         "{num_ranks} ranks cannot be shared out evenly among {num_processes} processes: start a number of processes that divides {num_ranks}, or make the mesh larger"

@@ -106,9 +106,9 @@ pub enum MeshError {
         /// The limit.
         ranks_max: usize,
     },
-    /// Ranks that the processes of a world cannot share out evenly.
+    /// Processes that cannot share the ranks out, or cannot reach each other.
     #[error("the mesh {mesh}: {reason}")]
-    Uneven {
+    Processes {
         /// The mesh.
         mesh: String,
         /// Why not, and the way out.

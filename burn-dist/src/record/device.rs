@@ -120,10 +120,17 @@ impl std::fmt::Debug for MeshInner {
 /// Every mesh of the process that is still alive, by id: Burn makes devices from ids ([`Device::from_id`]).
 static MESHES: Mutex<Option<HashMap<u16, Weak<MeshInner>>>> = Mutex::new(None);
 
+fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
+    MeshError::Processes {
+        mesh: shape.to_string(),
+        reason: error.to_string(),
+    }
+}
+
 fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
-    options: MeshOptions,
+    mut options: MeshOptions,
 ) -> Result<DeviceMesh, MeshError> {
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
         return Err(MeshError::DeviceCount {
@@ -132,15 +139,14 @@ fn register(
             devices: devices.len(),
         });
     }
+    if options.world.is_none() && !options.dry_run {
+        options.world = World::of_launcher().map_err(|error| unshared(&shape, &error))?;
+    }
     let here = match options.world.as_ref().filter(|_| !options.dry_run) {
         None => shape.num_ranks(),
         Some(world) => {
             let ranks = world.ranks(shape.num_ranks());
-            let uneven = |error: CommError| MeshError::Uneven {
-                mesh: shape.to_string(),
-                reason: error.to_string(),
-            };
-            ranks.map_err(uneven)?.len()
+            ranks.map_err(|error| unshared(&shape, &error))?.len()
         }
     };
     if here > RANKS_MAX && !options.dry_run {
@@ -351,7 +357,7 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Shares the ranks out among the processes of `world`, all of which make the same mesh and run the same program. Reads are answered to all of them.
+    /// Shares the ranks out among the processes of `world`, by default those started with this one ([`World::of_launcher`]), all of which make the same mesh and run the same program. Reads are answered to all of them.
     pub fn world(mut self, world: World) -> Self {
         self.options.world = Some(world);
         self

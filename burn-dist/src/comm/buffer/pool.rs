@@ -179,7 +179,7 @@ impl Buffer {
 
     /// Start of the bytes, aligned to 64. Valid for reads of initialised bytes and for writes, for `len` bytes, as long as `self` lives; the
     /// caller keeps accesses of different threads apart.
-    pub(super) fn as_ptr(&self) -> *mut u8 {
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.region().ptr.as_ptr()
     }
 
@@ -187,7 +187,7 @@ impl Buffer {
     ///
     /// # Safety
     /// All `len` bytes are initialised, and nobody writes them through [`Buffer::as_ptr`] any more.
-    pub(super) unsafe fn into_bytes(self) -> Bytes {
+    pub(crate) unsafe fn into_bytes(self) -> Bytes {
         let len = self.len;
         // SAFETY: the caller says that the first `len` bytes are initialised.
         unsafe { Bytes::from_controller(Box::new(Pooled(self)), len) }

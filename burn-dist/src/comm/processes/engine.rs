@@ -108,6 +108,23 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Ends the engine once everything is sent, or after `patience`: what is still to be sent then is given up.
+    #[cfg(feature = "mpi")]
+    pub fn finish(&self, patience: Duration) {
+        let _ = self.commands.send(Command::Quit);
+        let start = std::time::Instant::now();
+        let is_running = || {
+            self.thread
+                .as_ref()
+                .is_some_and(|thread| !thread.is_finished())
+        };
+        while is_running() && start.elapsed() < patience {
+            std::thread::sleep(NAP);
+        }
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Quit);

@@ -7,6 +7,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `carrier` | what carries messages: MPI, or channels between threads for tests |
+//! | `mpi` | messages over MPI (feature `mpi`) |
 //! | `message` | what is said about a block on its way |
 //! | `share` | which bytes of a collective a process needs |
 //! | `windows` | whether all processes run the same program |
@@ -16,6 +17,8 @@
 mod carrier;
 mod engine;
 mod message;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod share;
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,20 @@ use super::engine::{Engine, Remote};
 use crate::comm::{CommError, LocalComm, LocalHub, LocalOptions};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Variables in which launchers say how many processes they have started: Open MPI's, MPICH's and its relatives', Slurm's.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+
+/// Returns how many processes the launcher has started, if more than one, and which variable says so.
+fn launched() -> Option<(&'static str, usize)> {
+    let size = |variable: &&'static str| {
+        let size = std::env::var(variable).ok()?.trim().parse().ok()?;
+        (size > 1).then_some((*variable, size))
+    };
+    SIZES.iter().find_map(size)
+}
 
 /// One of several processes that run the same program: each records it, and runs its own ranks.
 ///
@@ -37,6 +49,58 @@ impl World {
                 Self::new(engine, process, num_processes)
             })
             .collect()
+    }
+
+    /// Returns the processes that this one was started with, by `mpirun` or another launcher; `None` if it was started alone.
+    ///
+    /// The first call sets MPI up; it is finalised when the program ends.
+    ///
+    /// # Errors
+    /// [`CommError::World`] if there are other processes and this one cannot reach them.
+    pub fn of_launcher() -> Result<Option<Self>, CommError> {
+        static WORLD: OnceLock<Result<Option<World>, CommError>> = OnceLock::new();
+        WORLD
+            .get_or_init(|| match launched() {
+                None => Ok(None),
+                Some((variable, processes)) => match Self::launched_by_mpi() {
+                    Ok(world) => Ok(Some(world)),
+                    Err(reason) => Err(CommError::World {
+                        variable,
+                        processes,
+                        reason,
+                    }),
+                },
+            })
+            .clone()
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn launched_by_mpi() -> Result<Self, String> {
+        Err("this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone".into())
+    }
+
+    #[cfg(feature = "mpi")]
+    fn launched_by_mpi() -> Result<Self, String> {
+        /// How long the end of the program waits for the others to take what was sent to them.
+        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+        static ENDING: OnceLock<World> = OnceLock::new();
+        extern "C" fn end() {
+            if let Some(world) = ENDING.get() {
+                world.0.engine.finish(PATIENCE);
+            }
+        }
+        let (place, placed) = std::sync::mpsc::channel();
+        let engine = Engine::start(move || {
+            super::mpi::connect().map(|(carrier, process, processes)| {
+                let _ = place.send((process, processes));
+                carrier
+            })
+        })?;
+        let (process, processes) = placed.recv().map_err(|error| error.to_string())?;
+        let world = ENDING.get_or_init(|| Self::new(engine, process, processes));
+        // SAFETY: the function touches nothing that ends before it: a static, and a thread that waits for it.
+        unsafe { libc::atexit(end) };
+        Ok(world.clone())
     }
 
     fn new(engine: Engine, process: usize, num_processes: usize) -> Self {
