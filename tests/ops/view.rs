@@ -254,6 +254,17 @@ cases! {
         c.out(x.clone() + Tensor::arange(0..5, &device).float().unsqueeze());
         c.out(x * Tensor::<B, 2>::ones([3, 5], &device));
     }
+    fn dims_of_size_one_at_the_end(c) {
+        c.exact();
+        // Seen through strides, a dim that is repeated or was swapped is not where the sizes say.
+        let (x, y) = (c.float([4, 1, 1]), c.float([1, 5]));
+        c.out(x.repeat_dim(1, 3).reshape([4, 3, 1, 1]));
+        c.out(y.swap_dims(0, 1).reshape([5, 1, 1]));
+        let x = c.int(-9, 10, [1, 5]);
+        c.out_int(x.swap_dims(0, 1).reshape([5, 1, 1]));
+        let x = c.bool([1, 5]);
+        c.out_bool(x.swap_dims(0, 1).reshape([5, 1, 1]));
+    }
     fn meshgrid(c) {
         c.exact();
         let (x, y) = (c.float([3]), c.float([5]));

@@ -15,11 +15,12 @@
 use std::sync::Arc;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, get_device_settings};
+use burn_backend::{DType, FloatDType, Scalar, Shape, Slice, TensorMetadata, get_device_settings};
 use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
 use super::bridge::CollectiveError;
+use super::execute::flat_between;
 use super::seat::Seat;
 use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
 use crate::layout::ReduceOp;
@@ -247,7 +248,10 @@ macro_rules! moves {
     ($tensor:ident, $reshape:ident $slice:ident $cat:ident $empty:ident) => {
         type Tensor = $tensor<B>;
         fn reshape(tensor: Self::Tensor, shape: Shape) -> Self::Tensor {
-            B::$reshape(tensor, shape)
+            match flat_between(&tensor.shape(), &shape) {
+                Some(flat) => B::$reshape(B::$reshape(tensor, flat), shape),
+                None => B::$reshape(tensor, shape),
+            }
         }
         fn slice(tensor: Self::Tensor, slices: &[Slice]) -> Self::Tensor {
             B::$slice(tensor, slices)

@@ -5,7 +5,7 @@
 //! of their shapes: no lock, no map, no boxing.
 //!
 //! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
-//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes.
+//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around a fault of Burn's in reshapes (`flat_between`).
 //!
 //! Left out on purpose: custom ops other than activations (who records them intercepts them), random numbers by global index
 //! ([`random`](super::random)), and any decision: a plan has made it before.
@@ -24,6 +24,7 @@ mod quantized;
 #[cfg(test)]
 mod tests;
 
+pub(super) use base::flat_between;
 pub use data::{from_data, into_data};
 
 use burn_backend::{
