@@ -41,6 +41,8 @@ struct Bucket {
     place: usize,
     /// Reductions: how many buckets its operands come through.
     depth: u32,
+    /// Reductions: whether each rank is left with a part.
+    scatters: bool,
 }
 
 /// What stands where in the new order.
@@ -103,8 +105,13 @@ pub(super) fn schedule(
             order.push((member, 1, group, Item::Finish(group, member)));
         }
     }
-    for bucket in &reductions {
-        let group = add(bucket);
+    let made = |step: usize| match &program.steps[step] {
+        Common::Move(step) => producer[step.from as usize],
+        _ => 0,
+    };
+    let size = |members: &[usize]| bytes(program, mesh, members);
+    for bucket in halve_last(reductions, made, size) {
+        let group = add(&bucket);
         order.push((bucket.place, 4 + bucket.depth, group, Item::Launch(group)));
     }
     for (index, moved) in moved.iter().enumerate() {
@@ -155,6 +162,41 @@ pub(super) fn schedule(
         }
     }
     program.steps = queue.end();
+}
+
+/// Launches the last reductions in two goes, for little is computed after them that they could hide behind: what is there when three quarters of the bytes are,
+/// and the rest. Of each kind, the last two buckets: those of the first and the second unit of a model.
+fn halve_last(
+    mut buckets: Vec<Bucket>,
+    made: impl Fn(usize) -> usize,
+    size: impl Fn(&[usize]) -> u64,
+) -> Vec<Bucket> {
+    for scatters in [false, true] {
+        let mut last: Vec<usize> = (0..buckets.len())
+            .filter(|&b| buckets[b].depth == 0 && buckets[b].scatters == scatters)
+            .collect();
+        last.sort_by_key(|&b| std::cmp::Reverse(buckets[b].place));
+        for bucket in last.into_iter().take(2) {
+            let Bucket { members, place, .. } = &buckets[bucket];
+            let mut sorted = members.clone();
+            sorted.sort_by_key(|&member| made(member));
+            let whole = size(&sorted);
+            let enough = (1..sorted.len()).find(|&n| 4 * size(&sorted[..n]) >= 3 * whole);
+            let Some(first) = enough.filter(|&n| made(sorted[n - 1]) < *place) else {
+                continue;
+            };
+            let rest = sorted.split_off(first);
+            let early = Bucket {
+                place: made(sorted[first - 1]),
+                members: sorted,
+                depth: 0,
+                scatters,
+            };
+            buckets[bucket].members = rest;
+            buckets.push(early);
+        }
+    }
+    buckets
 }
 
 /// Bytes that the operands of a bucket take on a rank.
@@ -272,6 +314,7 @@ fn reductions(
         let bucket = joins.unwrap_or_else(|| {
             buckets.push(Bucket {
                 depth: parent.map_or(0, |parent| buckets[parent].depth + 1),
+                scatters,
                 ..Bucket::default()
             });
             buckets.len() - 1
