@@ -187,8 +187,8 @@ fn prefetch_places(
     (0..gathers.len()).map(place).collect()
 }
 
-/// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide behind: what is there when three quarters of
-/// the bytes are, then the rest but for the last gradient, then that one, which in a language model is the embedding's.
+/// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide behind: what is there when four fifths of the
+/// bytes are, then the rest but for the last gradient, then that one, which in a language model is the embedding's.
 fn launch_last_early(
     mut buckets: Vec<Bucket>,
     made: impl Fn(usize) -> usize,
@@ -203,7 +203,7 @@ fn launch_last_early(
         members.sort_by_key(|&member| made(member));
         let end = members.len() - 1;
         let before = size(&members[..end]);
-        let enough = (1..=end).find(|&n| 4 * size(&members[..n]) >= 3 * before);
+        let enough = (1..=end).find(|&n| 5 * size(&members[..n]) >= 4 * before);
         let mut cuts: Vec<usize> = enough.into_iter().chain([end]).collect();
         cuts.dedup();
         for cut in cuts.into_iter().rev() {
