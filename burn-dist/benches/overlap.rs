@@ -4,9 +4,9 @@
 //! its computing, at a latency of 20 microseconds. All meshes take their steps in turn, so that a busy machine is busy for all; figures are medians over steps
 //! of the mean over ranks.
 //!
-//! `exposed` is the time in which a rank's thread launched collectives, waited for them or copied for them; `late`, a part of it, is waiting for a rank that had
-//! not launched yet, of which there is some on a machine with fewer cores than ranks with or without a link. `slower` is the step's time beyond that without
-//! a link, as a share of the communication: what a user pays.
+//! `exposed` is the time in which a rank's thread launched collectives, waited for them or copied for them. Parts of it: `late` is waiting for a rank that had not
+//! launched yet, `on wire` is waiting for data when all had. The rest is copying and, on a machine with fewer cores than ranks, waiting for a core; of that and of
+//! `late` there is as much without a link. Shares are of the communication: of `exposed`, of `on wire`, and of what the step takes longer than without a link.
 //!
 //! `cargo bench -p burn-dist --bench overlap [-- STEPS [TRACE.json]]`; the trace is that of prefetch 1.
 
@@ -40,6 +40,7 @@ struct Step {
     comm: f64,
     exposed: f64,
     late: f64,
+    on_wire: f64,
 }
 
 struct Trainer {
@@ -104,6 +105,7 @@ impl Trainer {
             step.comm += ms(times.comm) / num_ranks;
             step.exposed += ms(times.exposed) / num_ranks;
             step.late += ms(times.late) / num_ranks;
+            step.on_wire += ms(times.on_wire) / num_ranks;
         }
         step
     }
@@ -120,6 +122,7 @@ impl Trainer {
             comm: of(|step| step.comm),
             exposed: of(|step| step.exposed),
             late: of(|step| step.late),
+            on_wire: of(|step| step.on_wire),
         }
     }
 }
@@ -187,8 +190,17 @@ fn main() {
     run(&mut trainers, steps);
 
     println!(
-        "{:<12} {:>9} {:>11} {:>8} {:>11} {:>8} {:>8} {:>8}",
-        "", "step ms", "compute ms", "comm ms", "exposed ms", "late ms", "exposed", "slower"
+        "{:<12} {:>9} {:>11} {:>8} {:>11} {:>8} {:>10} {:>8} {:>8} {:>8}",
+        "",
+        "step ms",
+        "compute ms",
+        "comm ms",
+        "exposed ms",
+        "late ms",
+        "on wire ms",
+        "exposed",
+        "on wire",
+        "slower"
     );
     let baseline = trainers[0].median();
     let mut rows = Vec::new();
@@ -199,6 +211,7 @@ fn main() {
             comm,
             exposed,
             late,
+            on_wire,
         } = trainer.median();
         let linked = trainer.name != "no link";
         let share = |ms: f64| linked.then_some(ms / comm);
@@ -206,14 +219,15 @@ fn main() {
             |share: Option<f64>| share.map_or("".into(), |share| format!("{:.1} %", 1e2 * share));
         let (exposed_share, slower) = (share(exposed), share(wall - baseline.wall));
         println!(
-            "{:<12} {wall:>9.1} {compute:>11.1} {comm:>8.1} {exposed:>11.1} {late:>8.1} {:>8} {:>8}",
+            "{:<12} {wall:>9.1} {compute:>11.1} {comm:>8.1} {exposed:>11.1} {late:>8.1} {on_wire:>10.1} {:>8} {:>8} {:>8}",
             trainer.name,
             text(exposed_share),
+            text(share(on_wire)),
             text(slower),
         );
         rows.push(json!({
             "name": trainer.name, "step_ms": wall, "compute_ms": compute, "comm_ms": comm, "exposed_comm_ms": exposed, "late_ms": late,
-            "exposed_share": exposed_share, "exposed_share_without_late": share(exposed - late), "slower_share": slower,
+            "on_wire_ms": on_wire, "exposed_share": exposed_share, "on_wire_share": share(on_wire), "slower_share": slower,
         }));
     }
     if let Some(file) = trace_file {
@@ -224,7 +238,7 @@ fn main() {
         "{}",
         json!({
             "bench": "overlap", "size": "S", "mesh": "fsdp=4", "latency_us": LATENCY_US, "gbps": gbps,
-            "comm_to_compute": SHARE, "exposed_share": rows[2]["exposed_share"], "rows": rows,
+            "comm_to_compute": SHARE, "exposed_share": rows[2]["exposed_share"], "on_wire_share": rows[2]["on_wire_share"], "slower_share": rows[2]["slower_share"], "rows": rows,
         })
     );
 }

@@ -41,6 +41,8 @@ struct Bucket {
     place: usize,
     /// Reductions: how many buckets its operands come through.
     depth: u32,
+    /// Reductions: whether each rank is left with a part.
+    scatters: bool,
 }
 
 /// What stands where in the new order.
@@ -81,9 +83,9 @@ pub(super) fn schedule(
         members.push(bucket.members.clone());
         members.len() as u32 - 1
     };
-    for (index, bucket) in gathers.iter().enumerate() {
+    let places = prefetch_places(program, mesh, &gathers, sharding.prefetch);
+    for (bucket, wanted) in gathers.iter().zip(places) {
         let group = add(bucket);
-        let ahead = sharding.prefetch as usize;
         let operands = bucket.members.iter().map(|&step| {
             let Common::Move(step) = &program.steps[step] else {
                 return 0;
@@ -91,11 +93,6 @@ pub(super) fn schedule(
             producer[step.from as usize] + 1
         });
         let earliest = operands.max().unwrap_or(0);
-        // Before anyone waits for the gather it follows, so that the link is never idle in between.
-        let wanted = match index.checked_sub(ahead) {
-            Some(before) => gathers[before].place,
-            None => 0,
-        };
         let place = wanted.max(earliest).min(bucket.place);
         order.push((place, 0, group, Item::Launch(group)));
         // What a unit needs last may arrive last.
@@ -103,8 +100,13 @@ pub(super) fn schedule(
             order.push((member, 1, group, Item::Finish(group, member)));
         }
     }
-    for bucket in &reductions {
-        let group = add(bucket);
+    let made = |step: usize| match &program.steps[step] {
+        Common::Move(step) => producer[step.from as usize],
+        _ => 0,
+    };
+    let size = |members: &[usize]| bytes(program, mesh, members);
+    for bucket in launch_last_early(reductions, made, size) {
+        let group = add(&bucket);
         order.push((bucket.place, 4 + bucket.depth, group, Item::Launch(group)));
     }
     for (index, moved) in moved.iter().enumerate() {
@@ -155,6 +157,73 @@ pub(super) fn schedule(
         }
     }
     program.steps = queue.end();
+}
+
+/// A unit that is smaller than the largest by this factor is not counted among those gathered ahead: there is no time to hide behind its work, and its memory
+/// does not matter.
+const TINY: u64 = 16;
+
+/// For each gather the step before which it is to be launched: that of the gather so many units before it, before anyone waits for that one, so that the link is
+/// not idle in between.
+fn prefetch_places(
+    program: &Program,
+    mesh: &MeshShape,
+    gathers: &[Bucket],
+    prefetch: u32,
+) -> Vec<usize> {
+    let sizes: Vec<u64> = gathers
+        .iter()
+        .map(|bucket| bytes(program, mesh, &bucket.members))
+        .collect();
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    let place = |index: usize| {
+        if prefetch == 0 {
+            return gathers[index].place;
+        }
+        let mut counted = (0..index).rev().filter(|&i| sizes[i] * TINY >= largest);
+        let before = counted.nth(prefetch as usize - 1);
+        before.map_or(0, |before| gathers[before].place)
+    };
+    (0..gathers.len()).map(place).collect()
+}
+
+/// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide behind: what is there when four fifths of the
+/// bytes are, then the rest but for the last gradient, then that one, which in a language model is the embedding's.
+fn launch_last_early(
+    mut buckets: Vec<Bucket>,
+    made: impl Fn(usize) -> usize,
+    size: impl Fn(&[usize]) -> u64,
+) -> Vec<Bucket> {
+    for scatters in [false, true] {
+        let last = (0..buckets.len())
+            .filter(|&b| buckets[b].depth == 0 && buckets[b].scatters == scatters)
+            .max_by_key(|&b| buckets[b].place);
+        let Some(last) = last else { continue };
+        let mut members = buckets[last].members.clone();
+        members.sort_by_key(|&member| made(member));
+        let end = members.len() - 1;
+        let before = size(&members[..end]);
+        let enough = (1..=end).find(|&n| 5 * size(&members[..n]) >= 4 * before);
+        let mut cuts: Vec<usize> = enough.into_iter().chain([end]).collect();
+        cuts.dedup();
+        for cut in cuts.into_iter().rev() {
+            // Gradients that one operation makes stay together.
+            if cut > 0 && made(members[cut - 1]) < made(members[cut]) {
+                let rest = members.split_off(cut);
+                let depth = 0;
+                let place = made(rest[rest.len() - 1]);
+                buckets.push(Bucket {
+                    members: rest,
+                    place,
+                    depth,
+                    scatters,
+                });
+            }
+        }
+        buckets[last].place = made(members[members.len() - 1]);
+        buckets[last].members = members;
+    }
+    buckets
 }
 
 /// Bytes that the operands of a bucket take on a rank.
@@ -272,6 +341,7 @@ fn reductions(
         let bucket = joins.unwrap_or_else(|| {
             buckets.push(Bucket {
                 depth: parent.map_or(0, |parent| buckets[parent].depth + 1),
+                scatters,
                 ..Bucket::default()
             });
             buckets.len() - 1

@@ -24,6 +24,9 @@ pub struct RankTimes {
     pub exposed: Duration,
     /// The part of `exposed` in which another member had not launched the collective yet.
     pub late: Duration,
+    /// The part of `exposed` in which all members had launched the collective and its data had not arrived: what a faster network would take away. What remains of
+    /// `exposed` is copying, and waiting for a core where ranks have none of their own.
+    pub on_wire: Duration,
     /// `comm` and `exposed` (without launches) by the mesh axes that a collective goes over.
     pub by_axes: Vec<AxesTimes>,
 }
@@ -59,6 +62,7 @@ impl RankTimes {
             comm: self.comm.saturating_sub(earlier.comm),
             exposed: self.exposed.saturating_sub(earlier.exposed),
             late: self.late.saturating_sub(earlier.late),
+            on_wire: self.on_wire.saturating_sub(earlier.on_wire),
             by_axes: by_axes.filter(|axes| axes.calls > 0).collect(),
         }
     }
@@ -120,6 +124,9 @@ impl Clock {
         axes.comm += transfer.duration();
         self.times.comm += transfer.duration();
         self.times.late += transfer.launched.saturating_duration_since(began);
+        self.times.on_wire += transfer
+            .end
+            .saturating_duration_since(transfer.launched.max(began));
         if let Some(tracer) = &mut self.tracer {
             tracer.add(What::Wait, place, began, now);
             tracer.add(What::Transfer, place, transfer.start, transfer.end);
@@ -163,6 +170,7 @@ mod tests {
             comm: ms(5),
             exposed: ms(1),
             late: ms(1),
+            on_wire: ms(0),
             by_axes: vec![axes("tp", 2, 5), axes("dp", 1, 0)],
         };
         let after = RankTimes {
@@ -170,12 +178,19 @@ mod tests {
             comm: ms(12),
             exposed: ms(4),
             late: ms(1),
+            on_wire: ms(2),
             by_axes: vec![axes("tp", 5, 9), axes("dp", 1, 0), axes("fsdp", 1, 3)],
         };
         let step = after.since(&before);
         assert_eq!(
-            (step.compute, step.comm, step.exposed, step.late),
-            (ms(20), ms(7), ms(3), ms(0))
+            (
+                step.compute,
+                step.comm,
+                step.exposed,
+                step.late,
+                step.on_wire
+            ),
+            (ms(20), ms(7), ms(3), ms(0), ms(2))
         );
         let calls: Vec<_> = step
             .by_axes
