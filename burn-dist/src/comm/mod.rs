@@ -54,7 +54,7 @@ pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub(crate) use local::Agreed;
 pub use local::{Chaos, LocalComm, LocalHub, LocalOptions, Network};
-pub use processes::World;
+pub use processes::{Votes, World};
 pub use record::{KindStats, Stats};
 
 use crate::mesh::Rank;

@@ -11,3 +11,4 @@ pub mod plot;
 pub mod progress;
 pub mod report;
 pub mod train;
+pub mod voice;

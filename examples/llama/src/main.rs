@@ -1,5 +1,6 @@
 //! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain`.
 
+use burn_dist::comm::World;
 use llama::{cli, commands};
 
 use std::process::ExitCode;
@@ -12,7 +13,11 @@ fn main() -> ExitCode {
         // 128 + SIGINT, as shells report it.
         Ok(commands::End::Interrupted) => ExitCode::from(130),
         Err(error) => {
-            eprintln!("error: {}", in_one_line(&error));
+            let process = match World::of_launcher() {
+                Ok(Some(world)) => format!("process {}: ", world.process()),
+                _ => String::new(),
+            };
+            eprintln!("{process}error: {}", in_one_line(&error));
             ExitCode::FAILURE
         }
     }

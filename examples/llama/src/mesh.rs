@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
+use burn_dist::comm::{Votes, World};
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
 use burn_dist::run::RankTimes;
@@ -76,6 +77,8 @@ pub struct Mesh {
     mesh: DeviceMesh,
     device: MeshDevice,
     replicate_indivisible: bool,
+    /// Of the processes, if there are several.
+    votes: Option<Votes>,
 }
 
 impl Mesh {
@@ -142,7 +145,22 @@ impl Mesh {
             device: mesh.device(),
             mesh,
             replicate_indivisible: args.replicate_indivisible,
+            votes: match World::of_launcher()?.filter(|_| !dry) {
+                Some(world) => Some(world.votes()?),
+                None => None,
+            },
         })
+    }
+
+    /// Whether `here` is true in any process: a signal may reach them in different steps.
+    ///
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn any(&self, here: bool) -> anyhow::Result<bool> {
+        match &self.votes {
+            Some(votes) => Ok(votes.any(here)?),
+            None => Ok(here),
+        }
     }
 
     /// The device that tensors are made on.

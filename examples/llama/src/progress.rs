@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::{RankMemory, bytes_text, count_text};
+use crate::voice::speaks;
 
 /// Lines written over a phase where there is no terminal to draw on.
 const PLAIN_LINES: usize = 10;
@@ -21,7 +22,8 @@ pub struct Progress {
 impl Progress {
     /// Starts the display of a phase of `steps` steps.
     pub fn new(name: &'static str, steps: usize) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let speaks = speaks();
+        let bar = (speaks && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template(
                 "{prefix:>9} {bar:24.cyan/blue} {pos}/{len} {msg} {elapsed}<{eta}",
             )
@@ -35,7 +37,7 @@ impl Progress {
             name,
             steps,
             bar,
-            quiet: false,
+            quiet: !speaks,
         }
     }
 

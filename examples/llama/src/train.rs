@@ -187,7 +187,7 @@ pub fn run<B: AutodiffBackend>(
                 schedule.peak
             );
         }
-        if stop.load(Ordering::Relaxed) {
+        if mesh.any(stop.load(Ordering::Relaxed))? {
             trace.interrupted = true;
             break;
         }

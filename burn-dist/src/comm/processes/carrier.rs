@@ -27,6 +27,9 @@ pub(crate) trait Carrier {
 
     /// Whether anything is still being sent.
     fn is_sending(&mut self) -> bool;
+
+    /// How many processes share this machine.
+    fn num_processes_here(&self) -> usize;
 }
 
 /// Channels between the engines of one process: several processes in one, for tests and simulation.
@@ -68,5 +71,9 @@ impl Carrier for Channels {
 
     fn is_sending(&mut self) -> bool {
         false
+    }
+
+    fn num_processes_here(&self) -> usize {
+        self.to.len()
     }
 }

@@ -24,8 +24,9 @@ use std::time::Duration;
 /// All-reduces of at most this many bytes take one round, in which everyone sends everything: waiting for a second one would take longer.
 const ONE_ROUND_BYTES_MAX: usize = 16 << 10;
 
-/// Looks for messages without a break before the engine begins to sleep between them.
+/// Looks for messages without a break before the engine begins to sleep between them: many if it has a core to itself.
 const LOOKS_MAX: u32 = 2_000;
+const LOOKS_MAX_CROWDED: u32 = 20;
 
 /// How long it sleeps while a call is open, and while none is.
 const NAP: Duration = Duration::from_micros(20);
@@ -317,8 +318,13 @@ impl<C: Carrier> Loop<C> {
     }
 
     fn run(mut self, commands: &Receiver<Command>) {
-        let mut looks = 0;
-        let mut quits = false;
+        let (mut looks, mut quits) = (0, false);
+        // Every process of this machine has at least a rank and an engine.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let looks_max = match 2 * self.carrier.num_processes_here() <= cores {
+            true => LOOKS_MAX,
+            false => LOOKS_MAX_CROWDED,
+        };
         loop {
             let mut found = false;
             while let Ok(command) = commands.try_recv() {
@@ -351,7 +357,7 @@ impl<C: Carrier> Loop<C> {
             looks += 1;
             let nap = match self.calls.is_empty() && !is_sending {
                 true => REST,
-                false if looks < LOOKS_MAX => {
+                false if looks < looks_max => {
                     std::thread::yield_now();
                     continue;
                 }

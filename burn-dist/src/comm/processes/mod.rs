@@ -27,4 +27,4 @@ mod world;
 
 pub(crate) use engine::{Opened, Remote};
 pub(crate) use windows::{Agreement, WindowPrint};
-pub use world::World;
+pub use world::{Votes, World};

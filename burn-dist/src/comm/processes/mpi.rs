@@ -51,6 +51,7 @@ pub(super) fn connect() -> Result<(Mpi, usize, usize), String> {
         next: 0,
         pool: Pool::new(POOL_BYTES_MAX),
         failed: None,
+        num_here: world.split_shared(world.rank()).size() as usize,
         _universe: universe,
     };
     Ok((carrier, process, size))
@@ -78,6 +79,7 @@ pub(super) struct Mpi {
     next: usize,
     pool: Arc<Pool>,
     failed: Option<String>,
+    num_here: usize,
     /// Finalised, in this thread, when everything else is done.
     _universe: Universe,
 }
@@ -306,5 +308,9 @@ impl Carrier for Mpi {
         sending.retain_mut(|sending| !self.is_done(&mut sending.request));
         self.sending = sending;
         !self.sending.is_empty()
+    }
+
+    fn num_processes_here(&self) -> usize {
+        self.num_here
     }
 }

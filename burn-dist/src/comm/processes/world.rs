@@ -2,7 +2,9 @@
 
 use super::carrier::Channels;
 use super::engine::{Engine, Remote};
-use crate::comm::{CommError, LocalComm, LocalHub, LocalOptions};
+use crate::comm::{Block, Call, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions};
+use crate::layout::ReduceOp;
+use burn_std::{Bytes, DType};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,6 +144,17 @@ impl World {
         Ok(self.0.process * each..(self.0.process + 1) * each)
     }
 
+    /// Returns what processes ask each other with; every process makes as many of them, in the same order.
+    ///
+    /// # Errors
+    /// As [`World::connect`].
+    pub fn votes(&self) -> Result<Votes, CommError> {
+        let here = self.connect(self.num_processes(), LocalOptions::default())?;
+        let group = Group::world(self.num_processes())?;
+        let here = here.into_iter().next().ok_or(CommError::EmptyGroup)?;
+        Ok(Votes { here, group })
+    }
+
     /// Returns the endpoints of the ranks that live here, of `num_ranks` in all processes.
     ///
     /// Every process makes the same calls in the same order.
@@ -174,5 +187,47 @@ impl Eq for World {}
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} of {}", self.process(), self.num_processes())
+    }
+}
+
+/// Questions that all processes answer alike, whatever each of them sees: whether to stop, say, on a signal that reaches them at different steps.
+///
+/// ```
+/// use burn_dist::comm::World;
+///
+/// let worlds = World::simulated(2);
+/// std::thread::scope(|scope| {
+///     for world in &worlds {
+///         scope.spawn(move || {
+///             let votes = world.votes()?;
+///             assert!(votes.any(world.process() == 1)?);
+///             assert!(!votes.any(false)?);
+///             Ok::<(), burn_dist::comm::CommError>(())
+///         });
+///     }
+/// });
+/// ```
+pub struct Votes {
+    here: LocalComm,
+    group: Group,
+}
+
+impl Votes {
+    /// Returns whether `here` is true in any process.
+    ///
+    /// # Communication
+    /// Waits for the others; one byte.
+    /// # Errors
+    /// If one of them is late or has left.
+    pub fn any(&self, here: bool) -> Result<bool, CommError> {
+        let vote = Block::from(Bytes::from_elems(vec![u8::from(here)]));
+        let call = Call::all_reduce(&self.group, DType::U8, ReduceOp::Max, vote);
+        Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
+    }
+}
+
+impl fmt::Debug for Votes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "votes of {} processes", self.group.len())
     }
 }

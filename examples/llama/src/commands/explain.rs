@@ -9,6 +9,7 @@ use crate::data::rng::Rng;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::model::LlamaConfig;
 use crate::report::{bytes_text, count_text, write_json};
+use crate::say;
 use crate::train;
 
 /// What `--json` writes.
@@ -67,20 +68,22 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let explained = explained(Some(plan.json));
 
     table(&shape.name, config);
-    println!(
+    say!(
         "\na step of {} x {} tokens: {:.3e} floating-point operations",
-        shape.batch, shape.seq, explained.step_flops
+        shape.batch,
+        shape.seq,
+        explained.step_flops
     );
-    println!(
+    say!(
         "in f32, over all ranks: parameters {}, gradients {}, AdamW {}",
         bytes_text(explained.parameter_bytes),
         bytes_text(explained.gradient_bytes),
         bytes_text(explained.optimizer_bytes)
     );
-    println!("\n{}", plan.text);
+    say!("\n{}", plan.text);
     if let Some(path) = &args.json {
         write_json(path, &explained)?;
-        println!("report: {}", path.display());
+        say!("report: {}", path.display());
     }
     Ok(End::Done)
 }
@@ -95,7 +98,7 @@ fn table(name: &str, config: &LlamaConfig) {
         ..
     } = config;
     let kv_dim = config.num_kv_heads * config.head_dim();
-    println!(
+    say!(
         "{name}: {} parameters",
         count_text(config.num_params() as u64)
     );
@@ -111,7 +114,7 @@ fn table(name: &str, config: &LlamaConfig) {
         } else {
             format!("{times} x")
         };
-        println!(
+        say!(
             "  {times:>6} {what:<18} {shape:>16} {:>18}",
             count_text(count as u64)
         );

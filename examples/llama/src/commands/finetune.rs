@@ -14,6 +14,7 @@ use crate::mesh::TrainBackend;
 use crate::model::Llama;
 use crate::progress::Progress;
 use crate::report::count_text;
+use crate::say;
 use crate::train::{self, Schedule, Trace};
 
 /// Generated questions, of which a run of the default length uses each once or twice.
@@ -78,7 +79,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     };
     let num_questions = lessons.held_out.len();
     if let Some(before) = before {
-        println!(
+        say!(
             "before fine-tuning: {:.0} % of {num_questions} unseen questions right",
             before * 100.0
         );
@@ -101,7 +102,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         report.exact_match = exact_match(&answers);
         show(&answers);
         if let Some(after) = report.exact_match {
-            println!(
+            say!(
                 "after fine-tuning: {:.0} % of {num_questions} unseen questions right",
                 after * 100.0
             );
@@ -114,7 +115,7 @@ fn lessons(args: &FinetuneArgs) -> anyhow::Result<Lessons> {
     let seed = args.train.model.seed;
     let Some(path) = &args.train.data else {
         let data = generated::generate(seed, GENERATED, args.questions);
-        println!(
+        say!(
             "made {} questions with answers, and {} about facts that training never sees",
             count_text(data.train.len() as u64),
             data.held_out.len()
@@ -136,7 +137,7 @@ fn lessons(args: &FinetuneArgs) -> anyhow::Result<Lessons> {
     // At most a tenth is kept for the questions.
     let num_held_out = args.questions.min((examples.len() / 10).max(1));
     let train = examples.split_off(num_held_out);
-    println!(
+    say!(
         "read {} examples from {}, {num_held_out} kept for the questions",
         train.len() + num_held_out,
         path.display()
@@ -162,7 +163,7 @@ fn phase(
     let (mut source, left_out) =
         Packed::new(documents?, (shape.batch, shape.seq), text.end(), rng)?;
     if left_out > 0 {
-        println!(
+        say!(
             "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
             shape.seq + 1
         );
@@ -190,7 +191,7 @@ fn show(answers: &[Answered<'_>]) {
             continue;
         }
         let right = of_kind.iter().filter(|answer| answer.right()).count();
-        println!(
+        say!(
             "\n{} {right}/{}",
             kind.unwrap_or("questions"),
             of_kind.len()
@@ -209,16 +210,17 @@ fn show(answers: &[Answered<'_>]) {
             .chain(wrong)
         {
             let example = answer.example;
-            println!("  {}", example.prompt);
+            say!("  {}", example.prompt);
             if answer.right() {
-                println!("    \u{2713} {}", answer.said);
+                say!("    \u{2713} {}", answer.said);
             } else {
-                println!(
+                say!(
                     "    \u{2717} {}   (right: {})",
-                    answer.said, example.response
+                    answer.said,
+                    example.response
                 );
             }
         }
     }
-    println!();
+    say!("");
 }

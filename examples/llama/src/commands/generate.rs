@@ -9,6 +9,7 @@ use crate::generate::{Decoding, answer};
 use crate::hf;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::model::{Llama, Size};
+use crate::say;
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&ModelArgs {
@@ -32,7 +33,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     };
     let prompts: Vec<&str> = args.prompt.iter().map(String::as_str).collect();
     for said in answer(&model, &text, &prompts, &decoding, mesh.device())? {
-        println!("{said}");
+        say!("{said}");
     }
     Ok(End::Done)
 }

@@ -9,6 +9,7 @@ use crate::data::tokenizer::Text;
 use crate::data::{Example, jsonl};
 use crate::progress::Progress;
 use crate::report::count_text;
+use crate::say;
 use crate::train::{self, Schedule, Trace};
 
 /// Steps without `--steps`: enough for a steady speed.
@@ -30,7 +31,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
                 .collect::<Result<_, _>>()?;
             let (source, left_out) =
                 Packed::new(documents, (shape.batch, shape.seq), text.end(), rng)?;
-            println!(
+            say!(
                 "{} texts from {}, {left_out} longer than --seq left out",
                 texts.len(),
                 path.display()
@@ -44,7 +45,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
             } else {
                 None
             };
-            println!(
+            say!(
                 "random tokens from seed {}: a measurement, there is nothing to learn",
                 args.model.seed
             );
@@ -77,7 +78,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
         let speed = count_text(report.tokens_per_second.unwrap_or(0.0) as u64);
         let median = report.step_ms_median.unwrap_or(0.0);
-        println!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
+        say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     session.finish(&report, &model, text.as_ref())
 }

@@ -15,7 +15,9 @@ use crate::mesh::{Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve};
 use crate::report::{RankReport, Report, StepTimes, count_text, write_json};
+use crate::say;
 use crate::train::Trace;
+use crate::voice::speaks;
 
 /// The model that the command line names, not yet built.
 #[derive(Debug, Clone)]
@@ -157,7 +159,7 @@ impl<'a> Session<'a> {
             ..
         } = &self.shape;
         let ranks = self.mesh.world_size();
-        println!(
+        say!(
             "{name}: {} parameters in {} layers, {batch} x {seq} tokens a step, mesh {} ({ranks} rank{})",
             count_text(config.num_params() as u64),
             config.num_layers,
@@ -206,6 +208,16 @@ impl<'a> Session<'a> {
         model: &Llama<TrainBackend>,
         text: Option<&Text>,
     ) -> anyhow::Result<End> {
+        let end = match report.interrupted {
+            true => End::Interrupted,
+            false => End::Done,
+        };
+        if !speaks() {
+            if self.args.save.is_some() {
+                hf::read_along(model)?;
+            }
+            return Ok(end);
+        }
         let json = self
             .args
             .json
@@ -219,7 +231,7 @@ impl<'a> Session<'a> {
         let trace = self.args.trace.as_deref().map_or(Ok(()), |path| {
             let left_out = self.mesh.save_trace(path)?;
             if left_out > 0 {
-                println!("the trace shows the first steps; {left_out} later events did not fit");
+                say!("the trace shows the first steps; {left_out} later events did not fit");
             }
             Ok(())
         });
@@ -240,15 +252,11 @@ impl<'a> Session<'a> {
             ("model", self.args.save.as_ref(), &saved),
         ] {
             if let (Some(path), Ok(())) = (path, result) {
-                println!("{what}: {}", path.display());
+                say!("{what}: {}", path.display());
             }
         }
         json.and(trace).and(plot).and(saved)?;
-        Ok(if report.interrupted {
-            End::Interrupted
-        } else {
-            End::Done
-        })
+        Ok(end)
     }
 }
 

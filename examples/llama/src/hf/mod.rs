@@ -8,7 +8,7 @@ mod save;
 
 pub use config::read_config;
 pub use load::load;
-pub use save::save;
+pub use save::{read_along, save};
 
 use std::path::PathBuf;
 

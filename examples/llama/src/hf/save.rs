@@ -57,6 +57,39 @@ pub fn save<B: Backend>(
     result
 }
 
+/// Reads what another process saves: a tensor whose parts lie in several processes is gathered by all of them.
+///
+/// # Errors
+/// [`HfError::Device`].
+pub fn read_along<B: Backend>(model: &Llama<B>) -> Result<(), HfError> {
+    #[derive(Default)]
+    struct Reader {
+        path: PathStack,
+        error: Option<HfError>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for Reader {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.path.enter(name);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            if let (None, Err(error)) = (&self.error, param.val().try_into_data()) {
+                self.error = Some(HfError::Device {
+                    name: self.path.path(),
+                    reason: error.to_string(),
+                });
+            }
+        }
+    }
+    let mut reader = Reader::default();
+    model.visit(&mut reader);
+    reader.error.map_or(Ok(()), Err)
+}
+
 fn write_tensors<B: Backend>(
     model: &Llama<B>,
     config: &LlamaConfig,
