@@ -1,0 +1,177 @@
+//! Collectives between processes, against plain MPI doing the same.
+//!
+//! ```text
+//! cargo bench -p burn-dist --features mpi --bench processes
+//! ```
+//!
+//! Starts itself under `mpirun`, in turn as ours and as plain MPI (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), one
+//! rank per process, and prints the best time of each, their ratio (plain / ours: above 1 is faster than plain MPI), and at the end all ratios as one line of JSON. The
+//! physical limit on one machine is copying memory: every byte received is written once.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Instant;
+
+use burn_dist::comm::{Call, Communicator, Group, LocalOptions, Strided, World};
+use burn_dist::layout::ReduceOp;
+use burn_std::{Bytes, DType};
+use mpi::collective::SystemOperation;
+use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
+
+const KINDS: [&str; 3] = ["all_gather", "reduce_scatter", "all_reduce"];
+
+/// Bytes of the whole tensor.
+const SIZES: [usize; 5] = [256, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
+
+const ROUNDS: usize = 3;
+
+/// Repetitions of one size within a round.
+fn repetitions(bytes: usize) -> usize {
+    ((64 << 20) / bytes).clamp(3, 100)
+}
+
+fn report(kind: &str, bytes: usize, seconds: f64) {
+    println!("TIME {kind} {bytes} {seconds:e}");
+}
+
+fn ours(world: &World) {
+    let num = world.num_processes();
+    let comm = world
+        .connect(num, LocalOptions::default())
+        .expect("a rank per process")
+        .remove(0);
+    let group = Group::world(num).expect("some ranks");
+    let barrier = || comm.run(Call::barrier(&group)).expect("all are there");
+    for kind in KINDS {
+        for bytes in SIZES {
+            let elements = bytes / 4;
+            let whole = std::sync::Arc::new(Bytes::from_elems(vec![1.0_f32; elements]));
+            let part = std::sync::Arc::new(Bytes::from_elems(vec![1.0_f32; elements / num]));
+            let parts = Strided::flat(vec![bytes / num; num]);
+            let mut best = f64::INFINITY;
+            for _ in 0..repetitions(bytes) {
+                barrier();
+                let start = Instant::now();
+                let call = match kind {
+                    "all_gather" => {
+                        Call::all_gather(&group, DType::F32, parts.clone(), part.clone())
+                    }
+                    "reduce_scatter" => Call::reduce_scatter(
+                        &group,
+                        DType::F32,
+                        ReduceOp::Sum,
+                        parts.clone(),
+                        whole.clone(),
+                    ),
+                    _ => Call::all_reduce(&group, DType::F32, ReduceOp::Sum, whole.clone()),
+                };
+                let _ = comm.run(call).expect("all call it");
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            if world.process() == 0 {
+                report(kind, bytes, best);
+            }
+        }
+    }
+}
+
+fn plain() {
+    let universe = mpi::initialize().expect("MPI");
+    let world = universe.world();
+    let num = world.size() as usize;
+    for kind in KINDS {
+        for bytes in SIZES {
+            let elements = bytes / 4;
+            let (whole, part) = (vec![1.0_f32; elements], vec![1.0_f32; elements / num]);
+            let (mut to_whole, mut to_part) = (whole.clone(), part.clone());
+            let mut best = f64::INFINITY;
+            for _ in 0..repetitions(bytes) {
+                world.barrier();
+                let start = Instant::now();
+                match kind {
+                    "all_gather" => world.all_gather_into(&part[..], &mut to_whole[..]),
+                    "reduce_scatter" => {
+                        world.reduce_scatter_block_into(
+                            &whole[..],
+                            &mut to_part[..],
+                            SystemOperation::sum(),
+                        );
+                    }
+                    _ => {
+                        world.all_reduce_into(&whole[..], &mut to_whole[..], SystemOperation::sum())
+                    }
+                }
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            if world.rank() == 0 {
+                report(kind, bytes, best);
+            }
+        }
+    }
+}
+
+/// Best times by kind and size.
+type Times = BTreeMap<(String, usize), f64>;
+
+fn run(processes: usize, who: &str, times: &mut Times) {
+    let output = Command::new("mpirun")
+        .args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            &processes.to_string(),
+        ])
+        .arg(std::env::current_exe().expect("a program knows where it is"))
+        .arg(who)
+        .output()
+        .expect("mpirun is installed");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Some(line) = line.strip_prefix("TIME ") else {
+            continue;
+        };
+        let words: Vec<&str> = line.split(' ').collect();
+        let key = (words[0].to_string(), words[1].parse().expect("bytes"));
+        let seconds: f64 = words[2].parse().expect("seconds");
+        let best = times.entry(key).or_insert(f64::INFINITY);
+        *best = best.min(seconds);
+    }
+}
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("ours") => {
+            return ours(
+                &World::of_launcher()
+                    .expect("MPI")
+                    .expect("started by mpirun"),
+            );
+        }
+        Some("plain") => return plain(),
+        _ => {}
+    }
+    let mut ratios = serde_json::Map::new();
+    for processes in [2, 4] {
+        let (mut of_ours, mut of_plain) = (Times::new(), Times::new());
+        for _ in 0..ROUNDS {
+            run(processes, "ours", &mut of_ours);
+            run(processes, "plain", &mut of_plain);
+        }
+        println!("{processes} processes          bytes        ours       plain MPI   ratio");
+        for ((kind, bytes), ours) in &of_ours {
+            let plain = of_plain[&(kind.clone(), *bytes)];
+            println!(
+                "  {kind:<15} {bytes:>10} {:>9.1} us {:>12.1} us {:>7.2}",
+                ours * 1e6,
+                plain * 1e6,
+                plain / ours
+            );
+            ratios.insert(format!("{kind}_{bytes}_{processes}"), (plain / ours).into());
+        }
+    }
+    println!("{}", serde_json::Value::Object(ratios));
+}
