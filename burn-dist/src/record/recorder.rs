@@ -72,6 +72,9 @@ pub(crate) struct Recorder<B: BackendIr> {
     explanation: Option<Explanation>,
 }
 
+/// Windows remembered as known to other processes; forgotten ones are told again.
+const TOLD_MAX: usize = 1 << 16;
+
 /// Hashes what a window is bound to: scalars, and data that enters.
 fn hash_values(scalars: &[ScalarIr], host: &[HostValue]) -> u64 {
     let mut hasher = FxHasher::default();
@@ -437,6 +440,9 @@ impl<B: BackendIr> Recorder<B> {
             let scalars = &bindings.scalars;
             let number = self.windows;
             self.windows += 1;
+            if self.told.len() > TOLD_MAX {
+                self.told.clear();
+            }
             WindowPrint {
                 number,
                 hash: window.hash,

@@ -301,6 +301,8 @@ struct Loop<C> {
     early: FxHashMap<(CallKey, u32), (Place, u32, Block)>,
     /// Ranks that make no more calls, and who is to be told.
     leaving: Vec<(u64, Rank, Arc<[u32]>)>,
+    /// Meshes have numbers in the order in which they are made.
+    next_mesh: u64,
     /// What came for meshes that are not there yet.
     unknown: FxHashMap<u64, Vec<(Message, u32, Block)>>,
 }
@@ -313,6 +315,7 @@ impl<C: Carrier> Loop<C> {
             calls: FxHashMap::default(),
             early: FxHashMap::default(),
             leaving: Vec::new(),
+            next_mesh: 0,
             unknown: FxHashMap::default(),
         }
     }
@@ -396,6 +399,8 @@ impl<C: Carrier> Loop<C> {
                 num_processes,
             } => {
                 let left = FxHashSet::default();
+                self.next_mesh = mesh + 1;
+                self.meshes.retain(|_, mesh| mesh.hub.strong_count() > 0);
                 self.meshes.insert(
                     mesh,
                     Mesh {
@@ -656,6 +661,9 @@ impl<C: Carrier> Loop<C> {
             | Message::Window { mesh, .. } => *mesh,
         };
         let Some(mesh) = self.meshes.get_mut(&number) else {
+            if number < self.next_mesh {
+                return; // It has ended here.
+            }
             let unknown = self.unknown.entry(number).or_default();
             unknown.push((message, from, body));
             return;

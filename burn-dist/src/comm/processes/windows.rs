@@ -70,7 +70,12 @@ pub(super) struct Windows {
     open: FxHashMap<u64, Open>,
     /// Of each process, digests by hash.
     digests: FxHashMap<(u32, u64), Arc<[u64]>>,
+    /// Operations in them.
+    num_ops: usize,
 }
+
+/// Operations in the digests that are kept: 32 MiB. A program whose windows never repeat has no use for old ones.
+const OPS_MAX: usize = 4 << 20;
 
 #[derive(Default)]
 struct Open {
@@ -116,6 +121,11 @@ impl Windows {
         num_processes: usize,
     ) -> Result<(), String> {
         if let Some(digest) = from_block(digest) {
+            if self.num_ops + digest.len() > OPS_MAX {
+                self.digests.clear();
+                self.num_ops = 0;
+            }
+            self.num_ops += digest.len();
             self.digests.insert((run.process, run.hash), digest);
         }
         let open = self.open.entry(number).or_default();
@@ -155,6 +165,9 @@ impl Windows {
         let (of, or) = (a.process, b.process);
         let what = if a.hash == b.hash {
             "the same operations with other numbers or data (every process passes the whole batch, made alike)".to_string()
+        } else if of_a.is_empty() || of_b.is_empty() {
+            // Not kept, or a window without operations.
+            "other operations".to_string()
         } else if of_a.len() == of_b.len() && at == of_a.len() {
             "the same operations on other inputs, or with other reads".to_string()
         } else if in_a == in_b {
