@@ -6,7 +6,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::checkpoint::{Checkpoint, Recomputed};
-use super::memory::{MemoryClass, MemoryPlan};
+use super::account::account;
+use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use super::task::{CollectiveRecord, Plan};
 
 /// Totals of one kind of collective.
@@ -62,6 +63,9 @@ pub struct Explanation {
     pub recomputed: Recomputed,
     /// Memory of the planned ranks.
     pub memory: Vec<MemoryPlan>,
+    /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
+    #[serde(skip)]
+    pub timelines: Vec<MemoryTimeline>,
 }
 
 impl Explanation {
@@ -95,8 +99,14 @@ impl Explanation {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
                     total.end_bytes = memory.end_bytes;
                 }
-                Some(total) => *total = memory.clone(),
-                None => self.memory.push(memory.clone()),
+                Some(total) => {
+                    *total = memory.clone();
+                    self.timelines[rank] = account(&plan.ranks[rank]).1;
+                }
+                None => {
+                    self.memory.push(memory.clone());
+                    self.timelines.push(account(&plan.ranks[rank]).1);
+                }
             }
         }
     }
@@ -162,12 +172,32 @@ impl Explanation {
         }
     }
 
+    fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (rank, memory) in self.memory.iter().enumerate() {
+            write!(
+                f,
+                "rank {rank}: peak {} at {}, between windows {}",
+                human_bytes(memory.peak_bytes),
+                memory.peak_cause,
+                human_bytes(memory.end_bytes)
+            )?;
+            for (class, bytes) in &memory.peak_by_class {
+                write!(f, "; {} {}", class.name(), human_bytes(*bytes))?;
+            }
+            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
+                write!(f, "; activations at most {}", human_bytes(*bytes))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
     /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any planned rank.
     pub fn activation_bytes(&self) -> u64 {
         let peaks = self
             .memory
             .iter()
-            .map(|memory| memory.class_peaks.get(&MemoryClass::Working));
+            .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
 }
@@ -237,27 +267,7 @@ impl std::fmt::Display for Explanation {
             )?;
         }
         self.write_checkpoint(f)?;
-        for (rank, memory) in self.memory.iter().enumerate() {
-            write!(
-                f,
-                "rank {rank}: peak {}, between windows {}",
-                human_bytes(memory.peak_bytes),
-                human_bytes(memory.end_bytes)
-            )?;
-            for (class, bytes) in &memory.peak_by_class {
-                let name = serde_json::to_value(class).expect("plain data");
-                write!(
-                    f,
-                    "; {} {}",
-                    name.as_str().unwrap_or_default(),
-                    human_bytes(*bytes)
-                )?;
-            }
-            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Working) {
-                write!(f, "; activations at most {}", human_bytes(*bytes))?;
-            }
-            writeln!(f)?;
-        }
+        self.write_memory(f)?;
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
+use super::storage::Storage;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
@@ -105,6 +106,7 @@ pub(super) struct Lowering<'a> {
     paths: Arc<[Arc<str>]>,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
+    storage: Storage,
 }
 
 /// Index of "no known module".
@@ -145,6 +147,7 @@ impl<'a> Lowering<'a> {
             paths: paths.into(),
             fuzz: options.fuzz,
             bool_store: options.bool_store,
+            storage: options.storage,
         }
     }
 
@@ -208,6 +211,10 @@ impl<'a> Lowering<'a> {
                     slot: *slot,
                     take: self.window.dies[*value as usize],
                     bytes: self.bytes(rank, *slot),
+                    shape: self.program.slots[*slot as usize]
+                        .layout
+                        .local_shape(self.mesh, rank),
+                    dtype: self.program.slots[*slot as usize].dtype,
                 }),
                 Common::Upload { value, slot } => {
                     tasks.push(Task::Upload(Box::new(self.upload(rank, *value, *slot))));
@@ -285,6 +292,8 @@ impl<'a> Lowering<'a> {
             tasks,
             num_slots: num_slots as u32,
             paths: self.paths.clone(),
+            classes: Arc::default(),
+            storage: self.storage,
         }
     }
 

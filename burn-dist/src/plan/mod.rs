@@ -7,11 +7,13 @@
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   lifetimes   last uses                                                 lifetimes.rs
-//! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
+//!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
+//! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
 //! ```
 //!
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
+pub(crate) mod account;
 pub mod cache;
 pub mod checkpoint;
 mod custom;
@@ -25,6 +27,7 @@ mod options;
 mod propagate;
 mod rename;
 mod schedule;
+mod storage;
 pub mod task;
 mod units;
 pub mod window;
@@ -40,6 +43,7 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
+pub use storage::Storage;
 pub use options::{PlanOptions, ShardStrategy, Sharding};
 use task::{Output, Plan, ReadPlan};
 pub use units::{Reshard, ReshardTextError};
@@ -94,7 +98,8 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     for &rank in &options.ranks {
         let mut plan = lowering.rank(rank);
         lifetimes::lifetimes(&mut plan);
-        memory.push(memory::memory(&program, &flow.lasting, &plan));
+        plan.classes = account::classes(&program, &flow.lasting, &plan).into();
+        memory.push(account::account(&plan).0);
         ranks.push(Arc::new(plan));
     }
     let reads = program

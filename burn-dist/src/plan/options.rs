@@ -3,6 +3,7 @@
 use burn_std::BoolStore;
 
 use super::checkpoint::Checkpoint;
+use super::storage::Storage;
 use super::units::Reshard;
 use crate::mesh::{AxisIndex, Rank};
 
@@ -66,4 +67,6 @@ pub struct PlanOptions {
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.
     pub bool_store: BoolStore,
+    /// How it stores tensors.
+    pub storage: Storage,
 }

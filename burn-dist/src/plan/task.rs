@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::memory::MemoryClass;
+use super::storage::Storage;
 use super::window::ValueIndex;
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::Rank;
@@ -31,6 +33,10 @@ pub enum Task {
         take: bool,
         /// Size of the rank's part.
         bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
     },
     /// Takes the rank's part of a host tensor.
     Upload(Box<UploadTask>),
@@ -201,6 +207,10 @@ pub struct RankPlan {
     pub num_slots: u32,
     /// Module paths that operations refer to; an index beyond it is "unknown".
     pub paths: Arc<[Arc<str>]>,
+    /// What each slot is used for.
+    pub classes: Arc<[MemoryClass]>,
+    /// How the inner backend stores tensors.
+    pub storage: Storage,
 }
 
 /// A value that a window leaves behind.

@@ -50,6 +50,8 @@ pub struct MeshOptions {
     pub prefetch: u32,
     /// Which activations are made again in the backward instead of being kept.
     pub checkpoint: Checkpoint,
+    /// Whether ranks account for the buffers that they hold.
+    pub account_memory: bool,
 }
 
 impl Default for MeshOptions {
@@ -65,6 +67,7 @@ impl Default for MeshOptions {
             reshard: Reshard::default(),
             prefetch: 1,
             checkpoint: Checkpoint::None,
+            account_memory: false,
         }
     }
 }
@@ -297,6 +300,14 @@ impl DeviceMeshBuilder {
     /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and never another value.
     pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
         self.options.checkpoint = policy;
+        self
+    }
+
+    /// Accounts for the buffers that each rank really holds, by what they are used for: see [`RankStats::accounted`](crate::run::RankStats::accounted).
+    ///
+    /// Off by default: without it, reports say what the plans say.
+    pub fn account_memory(mut self, account: bool) -> Self {
+        self.options.account_memory = account;
         self
     }
 

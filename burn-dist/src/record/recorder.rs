@@ -114,6 +114,7 @@ impl<B: BackendIr> Recorder<B> {
                 DType::U32 => BoolStore::U32,
                 _ => BoolStore::Native,
             },
+            storage: Runtime::<B>::storage(),
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let runtime = ended.is_none().then(|| {
@@ -124,6 +125,7 @@ impl<B: BackendIr> Recorder<B> {
                 RuntimeOptions {
                     timeout: options.timeout,
                     dry_run: options.dry_run,
+                    account: options.account_memory,
                 },
             )
         });

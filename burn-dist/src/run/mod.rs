@@ -1,5 +1,6 @@
 //! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have decided.
 
+mod account;
 mod bridge;
 mod device_exchange;
 pub mod execute;
@@ -11,6 +12,7 @@ mod seat;
 mod ticket;
 mod worker;
 
+pub use account::AccountedMemory;
 pub use fault::Fault;
 pub use runtime::RankStats;
 pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};

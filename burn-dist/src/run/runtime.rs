@@ -12,16 +12,19 @@ use burn_ir::{BackendIr, TensorId};
 use super::bridge;
 use super::seat::Seat;
 use super::worker::{Job, Run, Worker};
-use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
+use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::{LocalHub, LocalOptions};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Rank};
+use crate::plan::Storage;
 use crate::plan::task::Plan;
 use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
     pub dry_run: bool,
+    /// Whether workers account for the buffers that they hold.
+    pub account: bool,
 }
 
 /// A host tensor that a window uses.
@@ -55,8 +58,12 @@ pub struct RankStats {
     pub rank: u32,
     /// Tensors that live between windows.
     pub resident_bytes: u64,
-    /// The most that was alive at once.
+    /// The most that was alive at once: by the buffers themselves if the mesh [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
     pub peak_bytes: u64,
+    /// The most that was alive at once, as the plans said before.
+    pub predicted_peak_bytes: u64,
+    /// The buffers, by what they are used for, if the mesh accounts for them.
+    pub accounted: Option<AccountedMemory>,
     /// Parameters and optimizer state that rest in pieces, and everything else that lives between windows.
     pub at_rest_bytes: u64,
     /// Bytes received from other ranks, by kind of collective, as the communicator counted them.
@@ -138,6 +145,7 @@ impl<B: BackendIr> Runtime<B> {
         // Kernels of one rank share the cores with those of the others.
         let threads = (cores / ranks.len()).max(1);
         let seats = Seat::assign::<B>(&devices, bridge::is_in_memory::<B>());
+        let account = options.account;
         let workers = match options.dry_run {
             true => Vec::new(),
             false => ranks
@@ -152,7 +160,8 @@ impl<B: BackendIr> Runtime<B> {
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, seat, Box::new(comm), fault, in_flight)
+                            let comm = Box::new(comm);
+                            Worker::new(rank, device, seat, comm, fault, in_flight, account)
                                 .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
@@ -170,6 +179,14 @@ impl<B: BackendIr> Runtime<B> {
             fault,
             dry_run: options.dry_run,
             in_flight,
+        }
+    }
+
+    /// Returns how the inner backend stores tensors.
+    pub fn storage() -> Storage {
+        match bridge::is_in_memory::<B>() {
+            true => Storage::Buffers,
+            false => Storage::Opaque,
         }
     }
 

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use burn_backend::{Scalar, TensorData};
+use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
 use super::Fault;
+use super::account::Account;
 use super::bridge;
 use super::execute::{Env, execute, from_data, into_data};
 use super::host;
@@ -19,6 +20,7 @@ use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
+use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, visit_ref};
 
@@ -46,6 +48,8 @@ pub(super) enum Job<B: BackendIr> {
 struct Kept<H> {
     handle: H,
     bytes: u64,
+    /// Of its buffer in the account.
+    key: u64,
 }
 
 pub(super) struct Worker<B: BackendIr> {
@@ -57,7 +61,10 @@ pub(super) struct Worker<B: BackendIr> {
     in_flight: Arc<AtomicU64>,
     kept: FxHashMap<TensorId, Kept<B::Handle>>,
     kept_bytes: u64,
+    /// By the plans.
     peak_bytes: u64,
+    /// Of the buffers that really are there.
+    account: Option<Box<Account>>,
     slots: Vec<Option<B::Handle>>,
     groups: bridge::Groups,
     busy: Duration,
@@ -68,6 +75,7 @@ struct SlotEnv<'a, B: BackendIr> {
     slots: &'a mut [Option<B::Handle>],
     scalars: &'a [Scalar],
     device: &'a B::Device,
+    account: Option<&'a mut Account>,
 }
 
 impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
@@ -75,7 +83,12 @@ impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
     fn take(&mut self, tensor: &TensorIr) -> B::Handle {
         let slot = &mut self.slots[tensor.id.value() as usize];
         let handle = match tensor.status {
-            TensorStatus::ReadWrite => slot.take(),
+            TensorStatus::ReadWrite => {
+                if let Some(account) = &mut self.account {
+                    account.take(tensor.id.value() as Slot);
+                }
+                slot.take()
+            }
             _ => slot.clone(),
         };
         handle.expect("plans write a slot before they read it")
@@ -83,6 +96,10 @@ impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
 
     #[inline]
     fn put(&mut self, tensor: &TensorIr, handle: B::Handle) {
+        if let Some(account) = &mut self.account {
+            let bytes = (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
+            account.put::<B>(tensor.id.value() as Slot, &handle, bytes);
+        }
         self.slots[tensor.id.value() as usize] = Some(handle);
     }
 
@@ -109,8 +126,10 @@ impl<B: BackendIr> Worker<B> {
         comm: Box<dyn Communicator>,
         fault: FaultCell,
         in_flight: Arc<AtomicU64>,
+        account: bool,
     ) -> Self {
         Self {
+            account: account.then(Box::default),
             rank,
             device,
             seat,
@@ -182,12 +201,17 @@ impl<B: BackendIr> Worker<B> {
                 };
                 let _ = answer.send(result);
             }
-            Job::Put(id, handle, bytes) => self.keep(id, handle, bytes),
+            Job::Put(id, handle, bytes) => self.keep(id, handle, bytes, MemoryClass::Other, None),
             Job::Stats(answer) => {
                 let _ = answer.send(RankStats {
                     rank: self.rank.0,
                     resident_bytes: self.kept_bytes,
-                    peak_bytes: self.peak_bytes,
+                    predicted_peak_bytes: self.peak_bytes,
+                    peak_bytes: match &self.account {
+                        Some(account) => account.peak_bytes(),
+                        None => self.peak_bytes,
+                    },
+                    accounted: self.account.as_ref().map(|account| account.memory()),
                     at_rest_bytes: self.kept_bytes,
                     received: bridge::received(self.comm.as_ref()),
                     busy: self.busy,
@@ -228,6 +252,9 @@ impl<B: BackendIr> Worker<B> {
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
+        if let Some(account) = &mut self.account {
+            account.clear();
+        }
         let fault = self
             .fault
             .get()
@@ -245,7 +272,12 @@ impl<B: BackendIr> Worker<B> {
             self.remove(*id);
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
-        let mut loaded_bytes = 0;
+        let loaded_bytes: u64 = run.plan.tasks.iter().map(loaded_bytes).sum();
+        let others = self.kept_bytes.saturating_sub(loaded_bytes);
+        self.peak_bytes = self.peak_bytes.max(others + run.peak_bytes);
+        if let Some(account) = &mut self.account {
+            account.begin(&run.plan);
+        }
         // Collectives under way, with the number of their launch.
         let mut launched: Vec<(u32, &CollectiveTask, bridge::Started)> = Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
@@ -256,22 +288,28 @@ impl<B: BackendIr> Worker<B> {
                         slots: &mut self.slots,
                         scalars: &args.scalars,
                         device: &self.device,
+                        account: self.account.as_deref_mut(),
                     };
+                    if let Some(account) = &mut env.account {
+                        account.start_op(op);
+                    }
                     execute::<B, _>(op, &mut env)
                         .map_err(|error| self.describe(run, index, error.to_string()))?;
+                    if let Some(account) = &mut self.account {
+                        account.end_op();
+                    }
                 }
                 Task::Load {
-                    value,
-                    slot,
-                    take,
-                    bytes,
+                    value, slot, take, ..
                 } => {
                     let id = args.ids[*value as usize];
+                    if let (Some(account), Some(kept)) = (&mut self.account, self.kept.get(&id)) {
+                        account.load(*slot, kept.key);
+                    }
                     let handle = match take {
                         true => self.remove(id),
                         false => self.kept.get(&id).map(|kept| kept.handle.clone()),
                     };
-                    loaded_bytes += if *take { 0 } else { *bytes };
                     self.slots[*slot as usize] =
                         Some(handle.ok_or_else(|| Fault::unknown_tensor(id))?);
                 }
@@ -282,7 +320,7 @@ impl<B: BackendIr> Worker<B> {
                         .find(|host| host.value == task.value)
                         .ok_or(Fault::bug("a host tensor was not handed over"))?;
                     let handle = from_data::<B>(host::part(&data.data, task), &self.device);
-                    self.slots[task.slot as usize] = Some(handle);
+                    self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Random(task) => {
                     let data = random::fill_runs(
@@ -294,10 +332,12 @@ impl<B: BackendIr> Worker<B> {
                         task.runs.iter().cloned(),
                     )
                     .map_err(|error| self.describe(run, index, error.to_string()))?;
-                    self.slots[task.slot as usize] = Some(from_data::<B>(data, &self.device));
+                    let handle = from_data::<B>(data, &self.device);
+                    self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Collective(task) => {
                     let started = self.start(run, task)?;
+                    self.launched(std::slice::from_ref(task.as_ref()));
                     self.finish(run, task, started)?;
                 }
                 Task::Launch { group, tasks } => {
@@ -309,8 +349,10 @@ impl<B: BackendIr> Worker<B> {
                             false => launched.push((*group, task, started)),
                         }
                     }
+                    self.launched(tasks);
                 }
                 Task::Finish { group, .. } => {
+                    self.settle();
                     let rest = launched.iter().position(|(g, ..)| g == group);
                     while let Some(index) = rest
                         && launched.get(index).is_some_and(|(g, ..)| g == group)
@@ -328,7 +370,9 @@ impl<B: BackendIr> Worker<B> {
                     dtype,
                 } => {
                     let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
-                    self.keep(args.ids[*value as usize], handle, *bytes);
+                    let class = run.plan.classes[*slot as usize];
+                    self.keep(args.ids[*value as usize], handle, *bytes, class, Some(*slot));
+                    self.gone(*slot, *take);
                 }
                 Task::Read {
                     slot,
@@ -338,6 +382,7 @@ impl<B: BackendIr> Worker<B> {
                     take,
                 } => {
                     let handle = self.handle(*slot, *take)?;
+                    self.gone(*slot, *take);
                     if run.reads[*read as usize].contains(&self.rank) {
                         let data = burn_std::future::block_on(into_data::<B>(
                             handle,
@@ -353,20 +398,64 @@ impl<B: BackendIr> Worker<B> {
                         let _ = run.parts.send((self.rank, data));
                     }
                 }
-                Task::Free(slot) => self.slots[*slot as usize] = None,
+                Task::Free(slot) => {
+                    self.slots[*slot as usize] = None;
+                    self.gone(*slot, true);
+                }
                 Task::Forget(value) => {
+                    self.settle();
                     self.remove(args.ids[*value as usize]);
                 }
             }
         }
-        self.peak_bytes = self
-            .peak_bytes
-            .max((self.kept_bytes + run.peak_bytes).saturating_sub(loaded_bytes));
+        if let Some(account) = &mut self.account {
+            account.end(&run.plan);
+        }
         Ok(())
+    }
+
+    /// Puts a tensor that no operation has made.
+    fn fill(&mut self, slot: Slot, handle: B::Handle, shape: &[usize], dtype: DType) {
+        if let Some(account) = &mut self.account {
+            let bytes = (shape.iter().product::<usize>() * dtype.size()) as u64;
+            account.put::<B>(slot, &handle, bytes);
+            account.settle();
+        }
+        self.slots[slot as usize] = Some(handle);
+    }
+
+    /// Counts what a task holds while it runs.
+    fn settle(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+        }
+    }
+
+    /// Counts a task that gives up a slot, if it does.
+    fn gone(&mut self, slot: Slot, take: bool) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+            if take {
+                account.release(slot);
+            }
+        }
+    }
+
+    /// Counts what has been sent and what will be received.
+    fn launched(&mut self, tasks: &[CollectiveTask]) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+            for task in tasks.iter().filter(|task| task.take) {
+                account.release(task.from);
+            }
+        }
     }
 
     fn start(&mut self, run: &Run, task: &CollectiveTask) -> Result<bridge::Started, Fault> {
         let input = self.handle(task.from, task.take)?;
+        if let Some(account) = &mut self.account {
+            account.send(task, bridge::is_sent_as_it_is::<B>(&input));
+        }
         let path = run.plan.paths.get(task.path as usize);
         bridge::start::<B>(
             task,
@@ -391,6 +480,9 @@ impl<B: BackendIr> Worker<B> {
                 let path = run.plan.paths.get(task.path as usize);
                 error.into_fault(self.rank, task, path)
             })?;
+        if let Some(account) = &mut self.account {
+            account.receive::<B>(task, &output);
+        }
         self.slots[task.to as usize] = Some(output);
         Ok(())
     }
@@ -404,16 +496,33 @@ impl<B: BackendIr> Worker<B> {
         handle.ok_or(Fault::bug("a slot was read before it was written"))
     }
 
-    fn keep(&mut self, id: TensorId, handle: B::Handle, bytes: u64) {
+    fn keep(
+        &mut self,
+        id: TensorId,
+        handle: B::Handle,
+        bytes: u64,
+        class: MemoryClass,
+        slot: Option<Slot>,
+    ) {
         self.kept_bytes += bytes;
-        if let Some(old) = self.kept.insert(id, Kept { handle, bytes }) {
+        let key = match &mut self.account {
+            Some(account) => account.keep::<B>(&handle, bytes, class, slot),
+            None => 0,
+        };
+        if let Some(old) = self.kept.insert(id, Kept { handle, bytes, key }) {
             self.kept_bytes -= old.bytes;
+            if let Some(account) = &mut self.account {
+                account.forget(old.key);
+            }
         }
     }
 
     fn remove(&mut self, id: TensorId) -> Option<B::Handle> {
         let kept = self.kept.remove(&id)?;
         self.kept_bytes -= kept.bytes;
+        if let Some(account) = &mut self.account {
+            account.forget(kept.key);
+        }
         Some(kept.handle)
     }
 
@@ -440,6 +549,14 @@ impl<B: BackendIr> Worker<B> {
             path,
             message,
         }
+    }
+}
+
+/// Bytes of a kept tensor that a task uses.
+fn loaded_bytes(task: &Task) -> u64 {
+    match task {
+        Task::Load { bytes, .. } => *bytes,
+        _ => 0,
     }
 }
 

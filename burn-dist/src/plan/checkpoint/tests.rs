@@ -182,6 +182,7 @@ impl Builder {
             checkpoint: Checkpoint::None,
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
+            storage: Default::default(),
         }
     }
 
