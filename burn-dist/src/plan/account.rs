@@ -2,23 +2,46 @@
 
 use burn_ir::{OperationIr, TensorIr};
 
-use super::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause, is_view};
+use super::memory::{
+    ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause, is_view,
+};
 use super::op_name;
-use super::propagate::{Common, Program};
+use super::propagate::{Common, Move, Program};
 use super::storage::{Operand, Place, Strided, is_taken, place};
 use super::task::{CollectiveTask, RankPlan, Slot, Task};
+use super::window::Window;
+use crate::layout::redistribute::StepKind;
 use crate::record::visit::{OpReader, visit_ref};
 
 /// Tells what each slot of a rank is used for. `lasting` tells which slots of the program flow into what outlives the window.
-pub(super) fn classes(program: &Program, lasting: &[bool], plan: &RankPlan) -> Vec<MemoryClass> {
+pub(super) fn classes(
+    window: &Window,
+    program: &Program,
+    lasting: &[bool],
+    plan: &RankPlan,
+) -> Vec<MemoryClass> {
     let num_values = program.values.len();
     let mut kept = vec![false; num_values];
-    // Where a kept value is as it is kept.
-    let mut rests = vec![false; program.slots.len()];
+    let mut begins = vec![false; num_values];
+    let mut gathered = vec![false; program.slots.len()];
+    let mut gathers = |step: &Move| {
+        gathered[step.to as usize] = matches!(step.step.kind, StepKind::AllGather { .. });
+    };
     for step in &program.steps {
-        if let Common::Load { value, slot } | Common::Store { value, slot } = step {
-            kept[*value as usize] = true;
-            rests[*slot as usize] = true;
+        match step {
+            Common::Load { value, .. } | Common::Store { value, .. } => {
+                kept[*value as usize] = true;
+            }
+            Common::Move(step) => gathers(step),
+            Common::Launch { moves, .. } => moves.iter().for_each(&mut gathers),
+            _ => {}
+        }
+    }
+    for op in &window.ops {
+        if let OperationIr::Custom(op) = op
+            && let Some(out) = op.outputs.first()
+        {
+            begins[out.id.value() as usize] = true;
         }
     }
     let params: Vec<&[usize]> = program
@@ -30,12 +53,12 @@ pub(super) fn classes(program: &Program, lasting: &[bool], plan: &RankPlan) -> V
     let mut classes: Vec<MemoryClass> = Vec::with_capacity(plan.num_slots as usize);
     for (slot, info) in program.slots.iter().enumerate() {
         let value = &program.values[info.value as usize];
-        let kept = kept[info.value as usize];
+        let (kept, begins) = (kept[info.value as usize], begins[info.value as usize]);
         classes.push(match (kept, value.tag.is_some()) {
-            (true, true) if rests[slot] || !info.layout.at_rest.is_empty() => MemoryClass::AtRest,
-            (true, true) => MemoryClass::Gathered,
-            (true, false) if params.contains(&value.shape.as_slice()) => MemoryClass::Optimizer,
-            (true, false) => MemoryClass::Other,
+            (_, true) if (kept || begins) && gathered[slot] => MemoryClass::Gathered,
+            (_, true) if kept || begins => MemoryClass::AtRest,
+            (true, _) if params.contains(&value.shape.as_slice()) => MemoryClass::Optimizer,
+            (true, _) => MemoryClass::Other,
             (false, _) if lasting[slot] => MemoryClass::Gradient,
             (false, _) => MemoryClass::Activation,
         });
@@ -225,7 +248,8 @@ impl<'a> Walk<'a> {
                 let Some(&key) = self.kept.get(value) else {
                     return self.settle();
                 };
-                self.ledger.hold(key, self.ledger.bytes(key), self.class(*slot));
+                self.ledger
+                    .hold(key, self.ledger.bytes(key), self.class(*slot));
                 if *take {
                     self.kept.remove(value);
                     self.ledger.release(key);
@@ -403,4 +427,3 @@ impl<'a> Walk<'a> {
         }
     }
 }
-

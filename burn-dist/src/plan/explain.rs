@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, Recomputed};
 use super::account::account;
+use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use super::task::{CollectiveRecord, Plan};
 

@@ -13,10 +13,10 @@ use burn_std::BoolStore;
 use super::PlanOptions;
 use super::localize::{Local, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
+use super::storage::Storage;
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
-use super::storage::Storage;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};

@@ -217,6 +217,13 @@ impl Ledger {
         }
     }
 
+    /// Gives the buffer another key.
+    pub fn rename(&mut self, key: u64, to: u64) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.entries.insert(to, entry);
+        }
+    }
+
     /// Returns how many hold the buffer.
     pub fn holders(&self, key: u64) -> u32 {
         self.entries.get(&key).map_or(0, |entry| entry.holders)

@@ -43,8 +43,9 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
-pub use storage::Storage;
 pub use options::{PlanOptions, ShardStrategy, Sharding};
+pub use storage::Storage;
+pub(crate) use storage::makes;
 use task::{Output, Plan, ReadPlan};
 pub use units::{Reshard, ReshardTextError};
 use window::Window;
@@ -87,7 +88,7 @@ pub enum PlanError {
 /// # Errors
 /// [`PlanError`] if a layout that the user asked for is not possible, or an operation is not known.
 pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<Plan, PlanError> {
-    let visits = units::Visits::new(window);
+    let visits = units::Visits::new(window, mesh);
     let mut program = propagate::propagate(window, mesh, options, &visits)?;
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
@@ -98,7 +99,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     for &rank in &options.ranks {
         let mut plan = lowering.rank(rank);
         lifetimes::lifetimes(&mut plan);
-        plan.classes = account::classes(&program, &flow.lasting, &plan).into();
+        plan.classes = account::classes(window, &program, &flow.lasting, &plan).into();
         memory.push(account::account(&plan).0);
         ranks.push(Arc::new(plan));
     }

@@ -183,9 +183,7 @@ pub(super) fn place(
         OperationIr::Bool(BoolOperationIr::Not(_)) if at.is_plain() && first.alone => {
             Place::Shares(0, at.clone())
         }
-        OperationIr::Bool(BoolOperationIr::And(_) | BoolOperationIr::Or(_)) => {
-            both(inputs, &shape)
-        }
+        OperationIr::Bool(BoolOperationIr::And(_) | BoolOperationIr::Or(_)) => both(inputs, &shape),
         OperationIr::Custom(_) => match Activation::of(op) {
             Some(_) if inputs.len() == 1 => mapped(first),
             Some(_) => pairwise(inputs, &shape, false),
@@ -295,7 +293,11 @@ fn is_broadcast(at: &Strided) -> bool {
     }
     if last == 1 {
         let sizes = at.shape.iter();
-        if outer.iter().zip(sizes).all(|(stride, size)| *stride == 0 || *size == 1) {
+        if outer
+            .iter()
+            .zip(sizes)
+            .all(|(stride, size)| *stride == 0 || *size == 1)
+        {
             return true;
         }
     }
@@ -305,6 +307,29 @@ fn is_broadcast(at: &Strided) -> bool {
     let rows = at.strides.iter().rposition(|stride| *stride != 0);
     let rows = rows.map_or(0, |dim| dim + 1);
     at.strides[..rows] == Strided::contiguous(&at.shape[..rows]).strides
+}
+
+/// Returns whether the results of an operation are never in the buffers of its operands: products, reductions, whole modules.
+pub(crate) fn makes(op: &OperationIr) -> bool {
+    const NAMES: [&str; 16] = [
+        "matmul",
+        "cross",
+        "sum",
+        "sum_dim",
+        "mean",
+        "mean_dim",
+        "prod",
+        "prod_dim",
+        "max",
+        "max_dim",
+        "min",
+        "min_dim",
+        "gather",
+        "select",
+        "scatter",
+        "select_assign",
+    ];
+    matches!(op, OperationIr::Module(_)) || NAMES.contains(&kind_name(op))
 }
 
 /// Returns whether an operation moves an operand out: nobody uses it afterwards.

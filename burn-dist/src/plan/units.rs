@@ -8,10 +8,12 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::custom::CustomOp;
 use super::window::{InputState, Window};
+use crate::mesh::MeshShape;
 use crate::parallel::ParamSpec;
 use crate::record::visit::{OpReader, visit_ref};
-use burn_ir::TensorIr;
+use burn_ir::{OperationIr, TensorIr};
 
 /// When gathered parameters are given up after forward (FSDP2's `reshard_after_forward`).
 ///
@@ -77,18 +79,29 @@ pub(super) struct Visits {
 }
 
 struct FirstTagged<'a> {
-    tags: &'a HashMap<u64, &'a Arc<ParamSpec>>,
+    tags: &'a HashMap<u64, Arc<ParamSpec>>,
     found: Option<&'a Arc<ParamSpec>>,
 }
 
 impl OpReader for FirstTagged<'_> {
     fn input(&mut self, t: &TensorIr) {
         if self.found.is_none() {
-            self.found = self.tags.get(&t.id.value()).copied();
+            self.found = self.tags.get(&t.id.value());
         }
     }
 
     fn output(&mut self, _: &TensorIr) {}
+}
+
+/// Custom operations whose results may be parameters: the result, the id, the shape.
+fn made_params(window: &Window) -> impl Iterator<Item = (u64, &str, Vec<usize>)> {
+    window.ops.iter().filter_map(|op| match op {
+        OperationIr::Custom(op) => {
+            let out = op.outputs.first()?;
+            Some((out.id.value(), op.id.as_str(), out.shape.to_vec()))
+        }
+        _ => None,
+    })
 }
 
 /// The unit a parameter belongs to; without one, its own module.
@@ -100,14 +113,24 @@ fn unit_path(tag: &ParamSpec) -> &str {
 }
 
 impl Visits {
-    pub fn new(window: &Window) -> Self {
-        let tags: HashMap<u64, &Arc<ParamSpec>> = window
+    pub fn new(window: &Window, mesh: &MeshShape) -> Self {
+        // Parameters from outside, and those that begin here: a model is made in the window of its first step.
+        let made = made_params(window).filter_map(|(value, id, shape)| {
+            match CustomOp::parse(id, &shape, mesh) {
+                Ok(CustomOp::Param(spec)) => Some((value, Arc::new(spec))),
+                _ => None,
+            }
+        });
+        let tags: HashMap<u64, Arc<ParamSpec>> = window
             .inputs
             .iter()
             .filter_map(|input| match &input.state {
-                InputState::Placed { tag: Some(tag), .. } => Some((input.value.into(), tag)),
+                InputState::Placed { tag: Some(tag), .. } => {
+                    Some((input.value.into(), tag.clone()))
+                }
                 _ => None,
             })
+            .chain(made)
             .collect();
         let mut units: HashMap<&str, u32> = HashMap::new();
         let mut visits = Self {

@@ -23,6 +23,9 @@ use crate::run::{
     SyncTicket,
 };
 
+/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in little.
+const DRY_RANKS_MAX: usize = 16;
+
 /// A tensor that lives between windows.
 enum Live {
     /// On the host: no operation has used it yet.
@@ -81,7 +84,7 @@ impl<B: BackendIr> Recorder<B> {
                 Vec::new(),
             ),
         };
-        let ranks: Vec<Rank> = match options.dry_run {
+        let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
             true => vec![Rank(0)],
             false => (0..mesh.num_ranks() as u32).map(Rank).collect(),
         };

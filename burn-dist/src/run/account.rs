@@ -9,6 +9,7 @@ use burn_ir::{BackendIr, OperationIr};
 
 use super::bridge;
 use crate::plan::account::cause;
+use crate::plan::makes;
 use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause, is_view};
 use crate::plan::task::{CollectiveTask, RankPlan, Slot};
 use crate::record::visit::{OpReader, visit_ref};
@@ -45,6 +46,8 @@ pub(super) struct Account {
     taken: Vec<Slot>,
     /// For an operation whose result may share memory without overwriting it, the buffer of its operand.
     view: Option<u64>,
+    /// Whether the results of the operation at hand never are where an operand was: one that is has taken the place of an operand freed before.
+    makes: bool,
     /// What collectives under way hold: the slot of the result, what is sent, room for the result.
     flying: Vec<(Slot, u64, u64)>,
     numbers: u64,
@@ -129,6 +132,7 @@ impl Account {
 
     /// An operation begins.
     pub fn start_op(&mut self, op: &OperationIr) {
+        self.makes = makes(op);
         self.view = is_view(op).then(|| {
             let mut first = First(None);
             visit_ref(op, &mut first);
@@ -144,9 +148,22 @@ impl Account {
     /// A tensor is put in a slot.
     pub fn put<B: BackendIr>(&mut self, slot: Slot, handle: &B::Handle, bytes: u64) {
         let (key, bytes) = self.buffer::<B>(handle, bytes);
-        let overwritten = self.view.is_none()
-            && self.ledger.is_lent(key)
-            && self.taken.iter().any(|taken| self.slots[*taken as usize] == key);
+        let taken = self
+            .taken
+            .iter()
+            .any(|taken| self.slots[*taken as usize] == key);
+        if taken && self.makes {
+            // Operands count until the operation ends, whenever its kernel frees them.
+            let number = self.number();
+            self.ledger.rename(key, number);
+            for slot in &self.taken {
+                let old = &mut self.slots[*slot as usize];
+                if *old == key {
+                    *old = number;
+                }
+            }
+        }
+        let overwritten = taken && self.view.is_none() && self.ledger.is_lent(key);
         self.hold(slot, key, bytes);
         if overwritten {
             self.ledger.overwrite(key);
@@ -156,6 +173,7 @@ impl Account {
     /// The operation has ended.
     pub fn end_op(&mut self) {
         self.view = None;
+        self.makes = false;
         self.settle();
         while let Some(slot) = self.taken.pop() {
             self.release(slot);
@@ -171,7 +189,7 @@ impl Account {
     /// A slot is given up.
     pub fn release(&mut self, slot: Slot) {
         let key = std::mem::replace(&mut self.slots[slot as usize], NONE);
-        self.ledger.release(key);
+        self.forget(key);
     }
 
     /// A kept tensor is put in a slot.
@@ -200,6 +218,19 @@ impl Account {
     /// A kept tensor is given up.
     pub fn forget(&mut self, key: u64) {
         self.ledger.release(key);
+        // What only a collective holds may be freed by the others before this rank has waited for it, and its address used again.
+        let sent = self
+            .flying
+            .iter()
+            .filter(|(_, sent, _)| *sent == key)
+            .count();
+        if sent > 0 && key < NUMBERED && self.ledger.holders(key) as usize == sent {
+            let number = self.number();
+            self.ledger.rename(key, number);
+            for (_, sent, _) in self.flying.iter_mut().filter(|(_, sent, _)| *sent == key) {
+                *sent = number;
+            }
+        }
     }
 
     /// A collective starts: it holds what it sends (a copy where the tensor is not contiguous) and room for what it returns.
@@ -225,7 +256,8 @@ impl Account {
             }
         }
         let room = self.number();
-        self.ledger.hold(room, bytes(&task.to_shape), self.class(task.to));
+        self.ledger
+            .hold(room, bytes(&task.to_shape), self.class(task.to));
         self.flying.push((task.to, sent, room));
     }
 

@@ -371,7 +371,13 @@ impl<B: BackendIr> Worker<B> {
                 } => {
                     let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
                     let class = run.plan.classes[*slot as usize];
-                    self.keep(args.ids[*value as usize], handle, *bytes, class, Some(*slot));
+                    self.keep(
+                        args.ids[*value as usize],
+                        handle,
+                        *bytes,
+                        class,
+                        Some(*slot),
+                    );
                     self.gone(*slot, *take);
                 }
                 Task::Read {

@@ -118,6 +118,9 @@ pub struct TrainArgs {
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
+    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over a step, as PNG or SVG by the file's name.
+    #[arg(long, value_name = "FILE")]
+    pub memory: Option<PathBuf>,
     /// Write the trained model to this folder, in the form that --model reads.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,

@@ -8,6 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
+use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
+use burn_dist::run::AccountedMemory;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
     ShardStrategy,
@@ -35,6 +37,10 @@ pub struct Explanation {
     pub text: String,
     /// For programs.
     pub json: serde_json::Value,
+    /// Memory of each planned rank.
+    pub memory: Vec<MemoryPlan>,
+    /// How it runs over the tasks of the step.
+    pub timelines: Vec<MemoryTimeline>,
 }
 
 /// Adds the axes of `shape`, and what its shard axes do.
@@ -109,7 +115,8 @@ impl Mesh {
         builder = builder
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
-            .prefetch(args.prefetch);
+            .prefetch(args.prefetch)
+            .account_memory(true);
         if dry {
             builder = builder.dry_run();
         }
@@ -169,9 +176,25 @@ impl Mesh {
             .iter()
             .map(|rank| RankMemory {
                 rank: rank.rank as usize,
+                predicted_peak_bytes: rank.predicted_peak_bytes,
                 peak_bytes: rank.peak_bytes,
+                peak_bytes_by_class: rank
+                    .accounted
+                    .iter()
+                    .flat_map(|memory| memory.peak.iter())
+                    .map(|(class, bytes)| (class.name(), bytes))
+                    .collect(),
                 at_rest_bytes: rank.at_rest_bytes,
             })
+            .collect()
+    }
+
+    /// What the ranks held, by the buffers themselves.
+    pub fn accounted(&self) -> Vec<AccountedMemory> {
+        let ranks = TrainBackend::report(&self.device).ranks;
+        ranks
+            .into_iter()
+            .filter_map(|rank| rank.accounted)
             .collect()
     }
 
@@ -205,6 +228,8 @@ impl Mesh {
         let explanation = Explanation {
             text: explanation.to_string(),
             json: explanation.to_json(),
+            memory: explanation.memory,
+            timelines: explanation.timelines,
         };
         (result, explanation)
     }

@@ -188,7 +188,7 @@ impl Builder {
 
     /// Returns the program before and after, and what was done.
     fn rewritten(&self, policy: Checkpoint) -> (Program, Program, Recomputed) {
-        let visits = units::Visits::new(&self.window);
+        let visits = units::Visits::new(&self.window, &self.mesh);
         let before =
             propagate(&self.window, &self.mesh, &self.options(), &visits).expect("a program");
         let mut after = before.clone();
