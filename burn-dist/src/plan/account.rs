@@ -110,6 +110,12 @@ pub(crate) fn account(plan: &RankPlan) -> (MemoryPlan, MemoryTimeline) {
     let mut walk = Walk::new(plan);
     for task in &plan.tasks {
         if let Task::Load {
+            value, host: true, bytes, ..
+        } = task
+        {
+            walk.kept_on_host.insert(*value, *bytes);
+            walk.add_host(*bytes);
+        } else if let Task::Load {
             value, slot, bytes, ..
         } = task
         {
@@ -134,6 +140,37 @@ pub(crate) fn account(plan: &RankPlan) -> (MemoryPlan, MemoryTimeline) {
     (out, walk.timeline)
 }
 
+/// What a slot is when it is made.
+pub(super) struct Seen {
+    /// Of its buffer.
+    pub key: u64,
+    /// Whether it lies there in order.
+    pub contiguous: bool,
+    /// Size of the whole buffer.
+    pub buffer: u64,
+}
+
+/// Returns what each slot of a plan is when it is made.
+pub(super) fn contents(plan: &RankPlan) -> Vec<Option<Seen>> {
+    let mut walk = Walk::new(plan);
+    let mut seen: Vec<Option<Seen>> = Vec::new();
+    seen.resize_with(plan.num_slots as usize, || None);
+    for task in &plan.tasks {
+        if let Task::Load {
+            value, slot, bytes, ..
+        } = task
+        {
+            let key = walk.new_key();
+            walk.keep(*value, key, *bytes, plan.classes[*slot as usize]);
+        }
+    }
+    walk.seen = Some(seen);
+    for task in &plan.tasks {
+        walk.task(task);
+    }
+    walk.seen.unwrap_or_default()
+}
+
 /// Names a task: operation and module.
 pub(crate) fn cause(plan: &RankPlan, task: usize) -> PeakCause {
     let at = |path: u32| plan.paths.get(path as usize).cloned();
@@ -150,6 +187,8 @@ pub(crate) fn cause(plan: &RankPlan, task: usize) -> PeakCause {
         Some(Task::Finish { .. }) => ("wait for collectives", None),
         Some(Task::Store { .. }) => ("store", None),
         Some(Task::Read { .. }) => ("read", None),
+        Some(Task::ToHost(_)) => ("to_host", None),
+        Some(Task::FromHost(_)) => ("from_host", None),
         Some(Task::Free(_) | Task::Forget(_)) => ("free", None),
         None => ("nothing", None),
     };
@@ -176,6 +215,12 @@ struct Walk<'a> {
     /// What collectives under way hold: number of the launch, and what is sent.
     flying: Vec<(u32, u64)>,
     keys: u64,
+    /// Bytes of slots and of kept values that are on the host.
+    on_host: rustc_hash::FxHashMap<Slot, u64>,
+    kept_on_host: rustc_hash::FxHashMap<u32, u64>,
+    host: u64,
+    /// For [`contents`].
+    seen: Option<Vec<Option<Seen>>>,
     timeline: MemoryTimeline,
     out: MemoryPlan,
 }
@@ -189,6 +234,10 @@ impl<'a> Walk<'a> {
             kept: Default::default(),
             flying: Vec::new(),
             keys: 0,
+            on_host: Default::default(),
+            kept_on_host: Default::default(),
+            host: 0,
+            seen: None,
             timeline: MemoryTimeline::default(),
             out: MemoryPlan::default(),
         }
@@ -215,14 +264,36 @@ impl<'a> Walk<'a> {
         let key = self.new_key();
         let bytes = shape.iter().product::<usize>() * elem;
         self.ledger.hold(key, bytes as u64, self.class(slot));
-        self.slots[slot as usize] = Some(Content {
-            key,
-            at: Strided::contiguous(shape),
-            elem: elem as u64,
-        });
+        self.place(
+            slot,
+            Content {
+                key,
+                at: Strided::contiguous(shape),
+                elem: elem as u64,
+            },
+        );
+    }
+
+    fn place(&mut self, slot: Slot, content: Content) {
+        if let Some(seen) = &mut self.seen {
+            seen[slot as usize] = Some(Seen {
+                key: content.key,
+                contiguous: content.at.is_plain(),
+                buffer: self.ledger.bytes(content.key),
+            });
+        }
+        self.slots[slot as usize] = Some(content);
+    }
+
+    fn add_host(&mut self, bytes: u64) {
+        self.host += bytes;
+        self.out.host_peak_bytes = self.out.host_peak_bytes.max(self.host);
     }
 
     fn drop_slot(&mut self, slot: Slot) {
+        if let Some(bytes) = self.on_host.remove(&slot) {
+            self.host -= bytes;
+        }
         if let Some(content) = self.slots[slot as usize].take() {
             self.ledger.release(content.key);
         }
@@ -245,6 +316,14 @@ impl<'a> Walk<'a> {
                 dtype,
                 ..
             } => {
+                if let Some(&bytes) = self.kept_on_host.get(value) {
+                    // Kept and in a slot, it is the same memory.
+                    self.on_host.insert(*slot, if *take { bytes } else { 0 });
+                    if *take {
+                        self.kept_on_host.remove(value);
+                    }
+                    return self.settle();
+                }
                 let Some(&key) = self.kept.get(value) else {
                     return self.settle();
                 };
@@ -254,11 +333,12 @@ impl<'a> Walk<'a> {
                     self.kept.remove(value);
                     self.ledger.release(key);
                 }
-                self.slots[*slot as usize] = Some(Content {
+                let content = Content {
                     key,
                     at: Strided::contiguous(shape),
                     elem: dtype.size() as u64,
-                });
+                };
+                self.place(*slot, content);
                 self.settle();
             }
             Task::Upload(task) => {
@@ -293,9 +373,22 @@ impl<'a> Walk<'a> {
                 value,
                 take,
                 bytes,
+                host,
                 ..
             } => {
                 let class = self.class(*slot);
+                if *host {
+                    self.settle();
+                    match self.on_host.get(slot) {
+                        Some(_) if *take => drop(self.on_host.remove(slot)),
+                        _ => self.add_host(*bytes),
+                    }
+                    self.kept_on_host.insert(*value, *bytes);
+                    if *take {
+                        self.drop_slot(*slot);
+                    }
+                    return;
+                }
                 if let Some(content) = &self.slots[*slot as usize] {
                     let key = content.key;
                     match self.ledger.bytes(key) > *bytes {
@@ -318,12 +411,29 @@ impl<'a> Walk<'a> {
                     self.drop_slot(*slot);
                 }
             }
+            Task::ToHost(task) => {
+                self.settle();
+                self.drop_slot(task.slot);
+                let bytes = (task.shape.iter().product::<usize>() * task.dtype.size()) as u64;
+                self.on_host.insert(task.slot, bytes);
+                self.add_host(bytes);
+            }
+            Task::FromHost(task) => {
+                self.make(task.slot, &task.shape, task.dtype.size());
+                self.settle();
+                if let Some(bytes) = self.on_host.remove(&task.slot) {
+                    self.host -= bytes;
+                }
+            }
             Task::Free(slot) => {
                 self.settle();
                 self.drop_slot(*slot);
             }
             Task::Forget(value) => {
                 self.settle();
+                if let Some(bytes) = self.kept_on_host.remove(value) {
+                    self.host -= bytes;
+                }
                 if let Some(key) = self.kept.remove(value) {
                     self.ledger.release(key);
                 }
@@ -372,11 +482,12 @@ impl<'a> Walk<'a> {
                 }
             };
             self.ledger.hold(key, bytes, self.class(slot));
-            self.slots[slot as usize] = Some(Content {
+            let content = Content {
                 key,
                 at,
                 elem: elem as u64,
-            });
+            };
+            self.place(slot, content);
         }
         self.settle();
         for input in ends.inputs.iter().filter(|input| is_taken(input)) {

@@ -137,6 +137,8 @@ pub struct MemoryPlan {
     pub start_bytes: u64,
     /// Bytes of the window's inputs and outputs that remain.
     pub end_bytes: u64,
+    /// The most that is on the host at once: what the window has moved there, and its inputs that live there. Not part of the others.
+    pub host_peak_bytes: u64,
 }
 
 /// Bytes of one rank by class over the tasks of a window.

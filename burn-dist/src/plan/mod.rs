@@ -6,6 +6,7 @@
 //!   checkpoint  activations made again in the backward                 checkpoint/
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
+//!   offload     moves to the host and back                                offload.rs
 //!   lifetimes   last uses                                                 lifetimes.rs
 //!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
 //! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
@@ -23,6 +24,7 @@ mod lifetimes;
 pub mod localize;
 mod lower;
 pub mod memory;
+mod offload;
 mod options;
 mod propagate;
 mod rename;
@@ -35,6 +37,9 @@ pub mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use explain::human_bytes;
+use memory::MemoryPlan;
+
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 use crate::record::visit::family_name;
@@ -43,6 +48,7 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
+pub use offload::{Offload, OffloadTextError};
 pub use options::{PlanOptions, ShardStrategy, Sharding};
 pub use storage::Storage;
 pub(crate) use storage::makes;
@@ -75,6 +81,18 @@ pub enum PlanError {
         /// Its id.
         id: String,
     },
+    /// Offload needs more host memory than it may take.
+    #[error(
+        "offload `{offload}` asks for {} of host memory over the ranks of this process, and {} are allowed: raise `host`, or offload less", human_bytes(*.asked), human_bytes(*.limit)
+    )]
+    HostMemory {
+        /// What is offloaded.
+        offload: Offload,
+        /// Bytes that the ranks need together.
+        asked: u64,
+        /// Bytes that they may take.
+        limit: u64,
+    },
     /// A bug in this crate.
     #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]
     NoVersion {
@@ -97,11 +115,23 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {
-        let mut plan = lowering.rank(rank);
-        lifetimes::lifetimes(&mut plan);
+        let (mut plan, visit_of) = lowering.rank(rank, &visits);
         plan.classes = account::classes(window, &program, &flow.lasting, &plan).into();
+        if options.offload.is_on() {
+            let ahead = options.sharding.prefetch;
+            offload::offload(&mut plan, &visit_of, &options.offload, ahead);
+        }
+        lifetimes::lifetimes(&mut plan);
         memory.push(account::account(&plan).0);
         ranks.push(Arc::new(plan));
+    }
+    let asked: u64 = memory.iter().map(|rank: &MemoryPlan| rank.host_peak_bytes).sum();
+    if let Some(limit) = options.offload.host_bytes_max.filter(|limit| asked > *limit) {
+        return Err(PlanError::HostMemory {
+            offload: options.offload,
+            asked,
+            limit,
+        });
     }
     let reads = program
         .reads

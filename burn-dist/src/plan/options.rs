@@ -3,6 +3,7 @@
 use burn_std::BoolStore;
 
 use super::checkpoint::Checkpoint;
+use super::offload::Offload;
 use super::storage::Storage;
 use super::units::Reshard;
 use crate::mesh::{AxisIndex, Rank};
@@ -69,4 +70,6 @@ pub struct PlanOptions {
     pub bool_store: BoolStore,
     /// How it stores tensors.
     pub storage: Storage,
+    /// What lives on the host while it is not needed.
+    pub offload: Offload,
 }

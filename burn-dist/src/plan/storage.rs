@@ -46,7 +46,7 @@ impl Strided {
         self.strides == Self::contiguous(&self.shape).strides
     }
 
-    fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.offset == 0 && self.is_contiguous()
     }
 

@@ -37,6 +37,8 @@ pub enum Task {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
+        /// Whether it lives on the host, and stays there until it is brought back.
+        host: bool,
     },
     /// Takes the rank's part of a host tensor.
     Upload(Box<UploadTask>),
@@ -74,6 +76,8 @@ pub enum Task {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
+        /// Whether it is kept on the host.
+        host: bool,
     },
     /// Hands `slot` to the host as part of read number `read`.
     Read {
@@ -88,10 +92,25 @@ pub enum Task {
         /// Whether the slot is empty afterwards.
         take: bool,
     },
+    /// Moves a slot to the host store.
+    ToHost(Box<HostTask>),
+    /// Brings a slot back from the host store.
+    FromHost(Box<HostTask>),
     /// Drops a slot that no operation consumes.
     Free(Slot),
     /// Drops a value that lives between windows and was not loaded.
     Forget(ValueIndex),
+}
+
+/// A move to the host store or back; see [`Task::ToHost`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTask {
+    /// What is moved.
+    pub slot: Slot,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
 }
 
 /// The rank's part of a host tensor; see [`Task::Upload`].

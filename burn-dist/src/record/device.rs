@@ -8,7 +8,7 @@ use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
 use crate::mesh::{Axis, AxisRole, MeshError, MeshShape};
-use crate::plan::{Checkpoint, Reshard, ShardStrategy};
+use crate::plan::{Checkpoint, Offload, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -52,6 +52,8 @@ pub struct MeshOptions {
     pub checkpoint: Checkpoint,
     /// Whether ranks account for the buffers that they hold.
     pub account_memory: bool,
+    /// What lives on the host while it is not needed.
+    pub offload: Offload,
 }
 
 impl Default for MeshOptions {
@@ -68,6 +70,7 @@ impl Default for MeshOptions {
             prefetch: 1,
             checkpoint: Checkpoint::None,
             account_memory: false,
+            offload: Offload::default(),
         }
     }
 }
@@ -308,6 +311,15 @@ impl DeviceMeshBuilder {
     /// Off by default: without it, reports say what the plans say.
     pub fn account_memory(mut self, account: bool) -> Self {
         self.options.account_memory = account;
+        self
+    }
+
+    /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought back [`prefetch`](Self::prefetch)
+    /// units ahead of its use; never another value.
+    ///
+    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked and what is allowed.
+    pub fn offload(mut self, offload: Offload) -> Self {
+        self.options.offload = offload;
         self
     }
 

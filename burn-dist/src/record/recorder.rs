@@ -118,6 +118,7 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
+            offload: options.offload,
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let runtime = ended.is_none().then(|| {

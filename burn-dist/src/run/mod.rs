@@ -6,6 +6,7 @@ mod device_exchange;
 pub mod execute;
 mod fault;
 mod host;
+mod host_store;
 pub mod random;
 mod runtime;
 mod seat;

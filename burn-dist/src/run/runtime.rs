@@ -62,6 +62,10 @@ pub struct RankStats {
     pub peak_bytes: u64,
     /// The most that was alive at once, as the plans said before.
     pub predicted_peak_bytes: u64,
+    /// Host memory that offloaded tensors take; no part of the others.
+    pub host_bytes: u64,
+    /// The most host memory that offloaded tensors took.
+    pub host_peak_bytes: u64,
     /// The buffers, by what they are used for, if the mesh accounts for them.
     pub accounted: Option<AccountedMemory>,
     /// Parameters and optimizer state that rest in pieces, and everything else that lives between windows.

@@ -15,6 +15,7 @@ use super::account::Account;
 use super::bridge;
 use super::execute::{Env, execute, from_data, into_data};
 use super::host;
+use super::host_store::HostStore;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
@@ -44,9 +45,15 @@ pub(super) enum Job<B: BackendIr> {
     Stats(Sender<RankStats>),
 }
 
+/// Where a kept tensor is.
+enum Place<H> {
+    Device(H),
+    Host(Arc<TensorData>),
+}
+
 /// A tensor that lives between windows.
 struct Kept<H> {
-    handle: H,
+    place: Place<H>,
     bytes: u64,
     /// Of its buffer in the account.
     key: u64,
@@ -66,6 +73,8 @@ pub(super) struct Worker<B: BackendIr> {
     /// Of the buffers that really are there.
     account: Option<Box<Account>>,
     slots: Vec<Option<B::Handle>>,
+    /// What is on the host of the slots.
+    store: HostStore,
     groups: bridge::Groups,
     busy: Duration,
 }
@@ -140,6 +149,7 @@ impl<B: BackendIr> Worker<B> {
             kept_bytes: 0,
             peak_bytes: 0,
             slots: Vec::new(),
+            store: HostStore::default(),
             groups: bridge::Groups::default(),
             busy: Duration::ZERO,
         }
@@ -196,7 +206,10 @@ impl<B: BackendIr> Worker<B> {
                 };
                 let result = match (self.fault.get(), self.kept.get(&id)) {
                     (Some(fault), _) => Err(fault),
-                    (None, Some(kept)) => synced.map(|()| kept.handle.clone()),
+                    (None, Some(kept)) => synced.map(|()| match &kept.place {
+                        Place::Device(handle) => handle.clone(),
+                        Place::Host(data) => from_data::<B>(data.as_ref().clone(), &self.device),
+                    }),
                     (None, None) => Err(Fault::unknown_tensor(id)),
                 };
                 let _ = answer.send(result);
@@ -211,6 +224,8 @@ impl<B: BackendIr> Worker<B> {
                         Some(account) => account.peak_bytes(),
                         None => self.peak_bytes,
                     },
+                    host_bytes: self.store.bytes(),
+                    host_peak_bytes: self.store.peak_bytes(),
                     accounted: self.account.as_ref().map(|account| account.memory()),
                     at_rest_bytes: self.kept_bytes,
                     received: bridge::received(self.comm.as_ref()),
@@ -233,6 +248,7 @@ impl<B: BackendIr> Worker<B> {
         if self.fault.get().is_none() {
             self.slots.clear();
             self.slots.resize(run.plan.num_slots as usize, None);
+            self.store.begin(run.plan.num_slots as usize);
             let mut at = 0;
             let outcome = catch_unwind(AssertUnwindSafe(|| self.tasks(run, &mut at)));
             let fault = match outcome {
@@ -252,6 +268,7 @@ impl<B: BackendIr> Worker<B> {
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
+        self.store = HostStore::default();
         if let Some(account) = &mut self.account {
             account.clear();
         }
@@ -272,7 +289,7 @@ impl<B: BackendIr> Worker<B> {
             self.remove(*id);
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
-        let loaded_bytes: u64 = run.plan.tasks.iter().map(loaded_bytes).sum();
+        let loaded_bytes: u64 = run.plan.tasks.iter().map(|task| self.loaded_bytes(task, args)).sum();
         let others = self.kept_bytes.saturating_sub(loaded_bytes);
         self.peak_bytes = self.peak_bytes.max(others + run.peak_bytes);
         if let Some(account) = &mut self.account {
@@ -300,18 +317,47 @@ impl<B: BackendIr> Worker<B> {
                     }
                 }
                 Task::Load {
-                    value, slot, take, ..
+                    value,
+                    slot,
+                    take,
+                    host,
+                    shape,
+                    dtype,
+                    ..
                 } => {
                     let id = args.ids[*value as usize];
-                    if let (Some(account), Some(kept)) = (&mut self.account, self.kept.get(&id)) {
-                        account.load(*slot, kept.key);
-                    }
-                    let handle = match take {
-                        true => self.remove(id),
-                        false => self.kept.get(&id).map(|kept| kept.handle.clone()),
+                    let kept = self.kept.get(&id).ok_or_else(|| Fault::unknown_tensor(id))?;
+                    let handle = match (&kept.place, *take) {
+                        (Place::Host(data), take) => {
+                            let data = data.clone();
+                            self.settle();
+                            if take {
+                                self.remove(id);
+                            }
+                            self.store.put(*slot, data, take);
+                            if !host {
+                                self.from_host(*slot, shape, *dtype);
+                            }
+                            continue;
+                        }
+                        (Place::Device(_), true) => {
+                            let key = kept.key;
+                            if let Some(account) = &mut self.account {
+                                account.load(*slot, key);
+                            }
+                            match self.remove(id).map(|kept| kept.place) {
+                                Some(Place::Device(handle)) => handle,
+                                _ => return Err(Fault::unknown_tensor(id)),
+                            }
+                        }
+                        (Place::Device(handle), false) => {
+                            if let Some(account) = &mut self.account {
+                                account.load(*slot, kept.key);
+                            }
+                            handle.clone()
+                        }
                     };
-                    self.slots[*slot as usize] =
-                        Some(handle.ok_or_else(|| Fault::unknown_tensor(id))?);
+                    self.slots[*slot as usize] = Some(handle);
                 }
                 Task::Upload(task) => {
                     let data = args
@@ -368,18 +414,33 @@ impl<B: BackendIr> Worker<B> {
                     bytes,
                     shape,
                     dtype,
+                    host,
                 } => {
+                    let id = args.ids[*value as usize];
+                    if *host {
+                        let data = match self.store.take(*slot, *take) {
+                            Some(data) => data,
+                            None => {
+                                let handle = self.handle(*slot, *take)?;
+                                self.data(handle, shape, *dtype, "offload")?.into()
+                            }
+                        };
+                        self.gone(*slot, *take);
+                        self.keep_on_host(id, data);
+                        continue;
+                    }
                     let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
                     let class = run.plan.classes[*slot as usize];
-                    self.keep(
-                        args.ids[*value as usize],
-                        handle,
-                        *bytes,
-                        class,
-                        Some(*slot),
-                    );
+                    self.keep(id, handle, *bytes, class, Some(*slot));
                     self.gone(*slot, *take);
                 }
+                Task::ToHost(task) => {
+                    let handle = self.handle(task.slot, true)?;
+                    let data = self.data(handle, &task.shape, task.dtype, "offload")?;
+                    self.gone(task.slot, true);
+                    self.store.put(task.slot, data.into(), true);
+                }
+                Task::FromHost(task) => self.from_host(task.slot, &task.shape, task.dtype),
                 Task::Read {
                     slot,
                     read,
@@ -390,22 +451,13 @@ impl<B: BackendIr> Worker<B> {
                     let handle = self.handle(*slot, *take)?;
                     self.gone(*slot, *take);
                     if run.reads[*read as usize].contains(&self.rank) {
-                        let data = burn_std::future::block_on(into_data::<B>(
-                            handle,
-                            shape.clone().into(),
-                            *dtype,
-                        ))
-                        .map_err(|error| Fault::Op {
-                            rank: self.rank,
-                            op: "read".into(),
-                            path: None,
-                            message: error.to_string(),
-                        });
+                        let data = self.data(handle, shape, *dtype, "read");
                         let _ = run.parts.send((self.rank, data));
                     }
                 }
                 Task::Free(slot) => {
                     self.slots[*slot as usize] = None;
+                    self.store.drop_slot(*slot);
                     self.gone(*slot, true);
                 }
                 Task::Forget(value) => {
@@ -418,6 +470,58 @@ impl<B: BackendIr> Worker<B> {
             account.end(&run.plan);
         }
         Ok(())
+    }
+
+    /// Bytes of a kept tensor on the device that a task uses.
+    fn loaded_bytes(&self, task: &Task, args: &RunArgs) -> u64 {
+        let Task::Load { value, bytes, .. } = task else {
+            return 0;
+        };
+        let kept = self.kept.get(&args.ids[*value as usize]);
+        let on_device = kept.is_some_and(|kept| matches!(kept.place, Place::Device(_)));
+        if on_device { *bytes } else { 0 }
+    }
+
+    /// Reads a tensor back.
+    fn data(
+        &self,
+        handle: B::Handle,
+        shape: &[usize],
+        dtype: DType,
+        op: &str,
+    ) -> Result<TensorData, Fault> {
+        let shape = burn_backend::Shape::from(shape.to_vec());
+        burn_std::future::block_on(into_data::<B>(handle, shape, dtype)).map_err(|error| {
+            Fault::Op {
+                rank: self.rank,
+                op: op.into(),
+                path: None,
+                message: error.to_string(),
+            }
+        })
+    }
+
+    /// Brings a slot back from the host, if it is there.
+    fn from_host(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
+        match self.store.take(slot, true) {
+            Some(data) => {
+                let handle = from_data::<B>(Arc::unwrap_or_clone(data), &self.device);
+                self.fill(slot, handle, shape, dtype);
+            }
+            None => self.settle(),
+        }
+    }
+
+    fn keep_on_host(&mut self, id: TensorId, data: Arc<TensorData>) {
+        self.store.keep(&data);
+        let old = Kept {
+            place: Place::Host(data),
+            bytes: 0,
+            key: 0,
+        };
+        if let Some(old) = self.kept.insert(id, old) {
+            self.given_up(&old);
+        }
     }
 
     /// Puts a tensor that no operation has made.
@@ -515,21 +619,25 @@ impl<B: BackendIr> Worker<B> {
             Some(account) => account.keep::<B>(&handle, bytes, class, slot),
             None => 0,
         };
-        if let Some(old) = self.kept.insert(id, Kept { handle, bytes, key }) {
-            self.kept_bytes -= old.bytes;
-            if let Some(account) = &mut self.account {
-                account.forget(old.key);
-            }
+        let place = Place::Device(handle);
+        if let Some(old) = self.kept.insert(id, Kept { place, bytes, key }) {
+            self.given_up(&old);
         }
     }
 
-    fn remove(&mut self, id: TensorId) -> Option<B::Handle> {
-        let kept = self.kept.remove(&id)?;
+    fn given_up(&mut self, kept: &Kept<B::Handle>) {
         self.kept_bytes -= kept.bytes;
-        if let Some(account) = &mut self.account {
-            account.forget(kept.key);
+        match (&kept.place, &mut self.account) {
+            (Place::Host(data), _) => self.store.forget(data),
+            (Place::Device(_), Some(account)) => account.forget(kept.key),
+            (Place::Device(_), None) => {}
         }
-        Some(kept.handle)
+    }
+
+    fn remove(&mut self, id: TensorId) -> Option<Kept<B::Handle>> {
+        let kept = self.kept.remove(&id)?;
+        self.given_up(&kept);
+        Some(kept)
     }
 
     /// Names the task that failed: operation, local shapes, module.
@@ -555,14 +663,6 @@ impl<B: BackendIr> Worker<B> {
             path,
             message,
         }
-    }
-}
-
-/// Bytes of a kept tensor that a task uses.
-fn loaded_bytes(task: &Task) -> u64 {
-    match task {
-        Task::Load { bytes, .. } => *bytes,
-        _ => 0,
     }
 }
 

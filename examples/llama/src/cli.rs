@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
 use burn_dist::mesh::MeshShape;
-use burn_dist::{Checkpoint, Reshard};
+use burn_dist::{Checkpoint, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -53,6 +53,9 @@ pub struct MeshArgs {
     /// Units whose parameters are gathered ahead of their use.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub prefetch: u32,
+    /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
+    #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
+    pub offload: Offload,
 }
 
 /// What data parallelism shards.

@@ -116,6 +116,7 @@ impl Mesh {
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
             .prefetch(args.prefetch)
+            .offload(args.offload)
             .account_memory(true);
         if dry {
             builder = builder.dry_run();
@@ -178,6 +179,7 @@ impl Mesh {
                 rank: rank.rank as usize,
                 predicted_peak_bytes: rank.predicted_peak_bytes,
                 peak_bytes: rank.peak_bytes,
+                host_peak_bytes: rank.host_peak_bytes,
                 peak_bytes_by_class: rank
                     .accounted
                     .iter()

@@ -17,6 +17,8 @@ pub struct RankMemory {
     pub peak_bytes: u64,
     /// What these were used for.
     pub peak_bytes_by_class: BTreeMap<&'static str, u64>,
+    /// The most host memory that offloaded tensors took.
+    pub host_peak_bytes: u64,
     /// What it holds of parameters and optimizer state between steps.
     pub at_rest_bytes: u64,
 }

@@ -183,6 +183,7 @@ impl Builder {
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
             storage: Default::default(),
+            offload: Default::default(),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use burn_dist::plan::memory::{MemoryClass, MemoryTimeline};
 use plotters::coord::Shift;
 use plotters::prelude::*;
