@@ -116,7 +116,13 @@ fn offload_changes_memory_and_no_bit() {
                     "{what}, rank {}: predicted {predicted}, accounted {found}",
                     rank.rank
                 );
-                assert!(found < before.peak_bytes, "{what}: {found} of {}", before.peak_bytes);
+                // Full checkpointing leaves next to no activations to move.
+                let little = policy == Checkpoint::Full && text == "activations";
+                let falls = match little {
+                    true => found <= before.peak_bytes,
+                    false => found < before.peak_bytes,
+                };
+                assert!(falls, "{what}: {found} of {}", before.peak_bytes);
                 assert!(rank.host_peak_bytes > 0, "{what}");
                 assert_eq!(before.host_peak_bytes, 0);
                 let kept = text != "activations";
