@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::account::account;
 use super::checkpoint::{Checkpoint, Recomputed};
-use super::memory::{MemoryClass, MemoryPlan};
+use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use super::task::{CollectiveRecord, Plan};
 use crate::mesh::{Links, MeshShape};
 
@@ -68,6 +69,9 @@ pub struct Explanation {
     /// Where those come from.
     #[serde(skip)]
     links: Option<(MeshShape, Links)>,
+    /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
+    #[serde(skip)]
+    pub timelines: Vec<MemoryTimeline>,
 }
 
 impl Explanation {
@@ -107,8 +111,14 @@ impl Explanation {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
                     total.end_bytes = memory.end_bytes;
                 }
-                Some(total) => *total = memory.clone(),
-                None => self.memory.push(memory.clone()),
+                Some(total) => {
+                    *total = memory.clone();
+                    self.timelines[rank] = account(&plan.ranks[rank]).1;
+                }
+                None => {
+                    self.memory.push(memory.clone());
+                    self.timelines.push(account(&plan.ranks[rank]).1);
+                }
             }
         }
     }
@@ -192,12 +202,32 @@ impl Explanation {
         }
     }
 
+    fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (rank, memory) in self.memory.iter().enumerate() {
+            write!(
+                f,
+                "rank {rank}: peak {} at {}, between windows {}",
+                human_bytes(memory.peak_bytes),
+                memory.peak_cause,
+                human_bytes(memory.end_bytes)
+            )?;
+            for (class, bytes) in &memory.peak_by_class {
+                write!(f, "; {} {}", class.name(), human_bytes(*bytes))?;
+            }
+            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
+                write!(f, "; activations at most {}", human_bytes(*bytes))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
     /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any planned rank.
     pub fn activation_bytes(&self) -> u64 {
         let peaks = self
             .memory
             .iter()
-            .map(|memory| memory.class_peaks.get(&MemoryClass::Working));
+            .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
 }
@@ -271,27 +301,7 @@ impl std::fmt::Display for Explanation {
             writeln!(f, "communication over {axes}: {ms:.3} ms on its link(s)")?;
         }
         self.write_checkpoint(f)?;
-        for (rank, memory) in self.memory.iter().enumerate() {
-            write!(
-                f,
-                "rank {rank}: peak {}, between windows {}",
-                human_bytes(memory.peak_bytes),
-                human_bytes(memory.end_bytes)
-            )?;
-            for (class, bytes) in &memory.peak_by_class {
-                let name = serde_json::to_value(class).expect("plain data");
-                write!(
-                    f,
-                    "; {} {}",
-                    name.as_str().unwrap_or_default(),
-                    human_bytes(*bytes)
-                )?;
-            }
-            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Working) {
-                write!(f, "; activations at most {}", human_bytes(*bytes))?;
-            }
-            writeln!(f)?;
-        }
+        self.write_memory(f)?;
         Ok(())
     }
 }

@@ -41,7 +41,9 @@ pub(super) fn uses(task: &Task) -> (Vec<Slot>, Vec<Slot>) {
         Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
             (vec![*slot], vec![])
         }
-        Task::Forget(_) => (vec![], vec![]),
+        // Between the two the slot is somewhere else, and no less alive.
+        Task::ToHost(task) => (vec![task.slot], vec![]),
+        Task::FromHost(_) | Task::Forget(_) => (vec![], vec![]),
     }
 }
 

@@ -13,9 +13,11 @@ use burn_std::BoolStore;
 use super::PlanOptions;
 use super::localize::{Local, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
+use super::storage::Storage;
 use super::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
 };
+use super::units::Visits;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
@@ -105,6 +107,7 @@ pub(super) struct Lowering<'a> {
     paths: Arc<[Arc<str>]>,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
+    storage: Storage,
 }
 
 /// Index of "no known module".
@@ -145,6 +148,7 @@ impl<'a> Lowering<'a> {
             paths: paths.into(),
             fuzz: options.fuzz,
             bool_store: options.bool_store,
+            storage: options.storage,
         }
     }
 
@@ -195,19 +199,31 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Returns the tasks of one rank, before lifetimes are known.
-    pub fn rank(&self, rank: Rank) -> RankPlan {
+    /// Returns the tasks of one rank, before lifetimes are known, and the number of the unit visit that each belongs to.
+    pub fn rank(&self, rank: Rank, visits: &Visits) -> (RankPlan, Vec<u32>) {
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as u64;
         let mut ops = Vec::new();
         let mut record = 0;
+        let mut visit = 0;
+        let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
+            visit_of.resize(tasks.len(), visit);
+            if let Common::Local(step) = common {
+                // What is made again, or ahead of its use, belongs to where it stands.
+                visit = visits.of(step.at).max(visit);
+            }
             match common {
                 Common::Load { value, slot } => tasks.push(Task::Load {
                     value: *value,
                     slot: *slot,
                     take: self.window.dies[*value as usize],
                     bytes: self.bytes(rank, *slot),
+                    shape: self.program.slots[*slot as usize]
+                        .layout
+                        .local_shape(self.mesh, rank),
+                    dtype: self.program.slots[*slot as usize].dtype,
+                    host: false,
                 }),
                 Common::Upload { value, slot } => {
                     tasks.push(Task::Upload(Box::new(self.upload(rank, *value, *slot))));
@@ -268,6 +284,7 @@ impl<'a> Lowering<'a> {
                         .layout
                         .local_shape(self.mesh, rank),
                     dtype: self.program.slots[*slot as usize].dtype,
+                    host: false,
                 }),
                 Common::Read { slot, read } => {
                     let info = &self.program.slots[*slot as usize];
@@ -281,11 +298,15 @@ impl<'a> Lowering<'a> {
                 }
             }
         }
-        RankPlan {
+        visit_of.resize(tasks.len(), visit);
+        let plan = RankPlan {
             tasks,
             num_slots: num_slots as u32,
             paths: self.paths.clone(),
-        }
+            classes: Arc::default(),
+            storage: self.storage,
+        };
+        (plan, visit_of)
     }
 
     fn bytes(&self, rank: Rank, slot: Slot) -> u64 {

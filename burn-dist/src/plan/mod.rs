@@ -7,12 +7,15 @@
 //!   checkpoint  activations made again in the backward                 checkpoint/
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
+//!   offload     moves to the host and back                                offload.rs
 //!   lifetimes   last uses                                                 lifetimes.rs
-//! plan        tasks per rank, collectives with reasons, memory          task.rs, memory.rs, explain.rs
+//!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
+//! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
 //! ```
 //!
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
+pub(crate) mod account;
 pub mod cache;
 pub mod checkpoint;
 mod custom;
@@ -22,17 +25,22 @@ mod lifetimes;
 pub mod localize;
 mod lower;
 pub mod memory;
+mod offload;
 mod options;
 mod precision;
 mod propagate;
 mod rename;
 mod schedule;
+mod storage;
 pub mod task;
 mod units;
 pub mod window;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use explain::human_bytes;
+use memory::MemoryPlan;
 
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
@@ -42,8 +50,11 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
+pub use offload::{Offload, OffloadTextError};
 pub use options::{PlanOptions, ShardStrategy, Sharding, StrategyTextError};
 pub use precision::{Float, Precision, PrecisionTextError};
+pub use storage::Storage;
+pub(crate) use storage::makes;
 use task::{Output, Plan, ReadPlan};
 pub use units::{Reshard, ReshardTextError};
 use window::Window;
@@ -85,6 +96,18 @@ pub enum PlanError {
         /// What there is.
         others: String,
     },
+    /// Offload needs more host memory than it may take.
+    #[error(
+        "offload `{offload}` asks for {} of host memory over the ranks of this process, and {} are allowed: raise `host`, or offload less", human_bytes(*.asked), human_bytes(*.limit)
+    )]
+    HostMemory {
+        /// What is offloaded.
+        offload: Offload,
+        /// Bytes that the ranks need together.
+        asked: u64,
+        /// Bytes that they may take.
+        limit: u64,
+    },
     /// A bug in this crate.
     #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]
     NoVersion {
@@ -118,10 +141,30 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {
-        let mut plan = lowering.rank(rank);
+        let (mut plan, visit_of) = lowering.rank(rank, &visits);
+        plan.classes = account::classes(window, &program, &flow.lasting, &plan).into();
+        if options.offload.is_on() {
+            let ahead = options.sharding.prefetch;
+            offload::offload(&mut plan, &visit_of, &options.offload, ahead);
+        }
         lifetimes::lifetimes(&mut plan);
-        memory.push(memory::memory(&program, &flow.lasting, &plan));
+        memory.push(account::account(&plan).0);
         ranks.push(Arc::new(plan));
+    }
+    let asked: u64 = memory
+        .iter()
+        .map(|rank: &MemoryPlan| rank.host_peak_bytes)
+        .sum();
+    if let Some(limit) = options
+        .offload
+        .host_bytes_max
+        .filter(|limit| asked > *limit)
+    {
+        return Err(PlanError::HostMemory {
+            offload: options.offload,
+            asked,
+            limit,
+        });
     }
     let reads = program
         .reads

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use burn_std::BoolStore;
 
 use super::checkpoint::Checkpoint;
+use super::offload::Offload;
 use super::precision::{Float, Precision};
+use super::storage::Storage;
 use super::units::Reshard;
 use crate::mesh::{AxisIndex, Rank};
 
@@ -106,4 +108,8 @@ pub struct PlanOptions {
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.
     pub bool_store: BoolStore,
+    /// How it stores tensors.
+    pub storage: Storage,
+    /// What lives on the host while it is not needed.
+    pub offload: Offload,
 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::memory::MemoryClass;
+use super::storage::Storage;
 use super::window::ValueIndex;
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::Rank;
@@ -31,6 +33,12 @@ pub enum Task {
         take: bool,
         /// Size of the rank's part.
         bytes: u64,
+        /// Local shape.
+        shape: Vec<usize>,
+        /// Element type.
+        dtype: DType,
+        /// Whether it lives on the host, and stays there until it is brought back.
+        host: bool,
     },
     /// Takes the rank's part of a host tensor.
     Upload(Box<UploadTask>),
@@ -68,6 +76,8 @@ pub enum Task {
         shape: Vec<usize>,
         /// Element type.
         dtype: DType,
+        /// Whether it is kept on the host.
+        host: bool,
     },
     /// Hands `slot` to the host as part of read number `read`.
     Read {
@@ -82,10 +92,25 @@ pub enum Task {
         /// Whether the slot is empty afterwards.
         take: bool,
     },
+    /// Moves a slot to the host store.
+    ToHost(Box<HostTask>),
+    /// Brings a slot back from the host store.
+    FromHost(Box<HostTask>),
     /// Drops a slot that no operation consumes.
     Free(Slot),
     /// Drops a value that lives between windows and was not loaded.
     Forget(ValueIndex),
+}
+
+/// A move to the host store or back; see [`Task::ToHost`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostTask {
+    /// What is moved.
+    pub slot: Slot,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
 }
 
 /// The rank's part of a host tensor; see [`Task::Upload`].
@@ -210,6 +235,10 @@ pub struct RankPlan {
     pub num_slots: u32,
     /// Module paths that operations refer to; an index beyond it is "unknown".
     pub paths: Arc<[Arc<str>]>,
+    /// What each slot is used for.
+    pub classes: Arc<[MemoryClass]>,
+    /// How the inner backend stores tensors.
+    pub storage: Storage,
 }
 
 /// A value that a window leaves behind.

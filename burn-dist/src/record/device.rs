@@ -9,7 +9,7 @@ use burn_std::device::Device;
 
 use crate::comm::{CommError, World};
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape};
-use crate::plan::{Checkpoint, Precision, Reshard, ShardStrategy};
+use crate::plan::{Checkpoint, Offload, Precision, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -59,6 +59,10 @@ pub struct MeshOptions {
     pub trace: bool,
     /// The processes that share the ranks out; `None` if this one has all of them.
     pub world: Option<World>,
+    /// Whether ranks account for the buffers that they hold.
+    pub account_memory: bool,
+    /// What lives on the host while it is not needed.
+    pub offload: Offload,
 }
 
 impl Default for MeshOptions {
@@ -78,6 +82,8 @@ impl Default for MeshOptions {
             links: Links::default(),
             trace: false,
             world: None,
+            account_memory: false,
+            offload: Offload::default(),
         }
     }
 }
@@ -360,6 +366,23 @@ impl DeviceMeshBuilder {
     /// Shares the ranks out among the processes of `world`, by default those started with this one ([`World::of_launcher`]), all of which make the same mesh and run the same program. Reads are answered to all of them.
     pub fn world(mut self, world: World) -> Self {
         self.options.world = Some(world);
+        self
+    }
+
+    /// Accounts for the buffers that each rank really holds, by what they are used for: see [`RankStats::accounted`](crate::run::RankStats::accounted).
+    ///
+    /// Off by default: without it, reports say what the plans say.
+    pub fn account_memory(mut self, account: bool) -> Self {
+        self.options.account_memory = account;
+        self
+    }
+
+    /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought back [`prefetch`](Self::prefetch)
+    /// units ahead of its use; never another value.
+    ///
+    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked and what is allowed.
+    pub fn offload(mut self, offload: Offload) -> Self {
+        self.options.offload = offload;
         self
     }
 

@@ -25,6 +25,9 @@ use crate::run::{
     SyncTicket, Trace,
 };
 
+/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in little.
+const DRY_RANKS_MAX: usize = 16;
+
 /// A tensor that lives between windows.
 enum Live {
     /// On the host: no operation has used it yet.
@@ -99,7 +102,7 @@ impl<B: BackendIr> Recorder<B> {
                 Vec::new(),
             ),
         };
-        let ranks: Vec<Rank> = match options.dry_run {
+        let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
             true => vec![Rank(0)],
             false => device.local_ranks().map(Rank).collect(),
         };
@@ -138,6 +141,8 @@ impl<B: BackendIr> Recorder<B> {
                 DType::U32 => BoolStore::U32,
                 _ => BoolStore::Native,
             },
+            storage: Runtime::<B>::storage(),
+            offload: options.offload,
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let runtime = ended.is_none().then(|| {
@@ -151,6 +156,7 @@ impl<B: BackendIr> Recorder<B> {
                     dry_run: options.dry_run,
                     links: options.links.clone(),
                     trace: options.trace,
+                    account: options.account_memory,
                 },
             )
         });

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
-use burn_flex::{FlexTensor, Layout as FlexLayout};
-use burn_ir::{BackendIr, TensorHandle};
+use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
+use burn_ir::{BackendIr, HandleKind, TensorHandle};
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -78,6 +78,27 @@ fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Option<B::Handle
     } else {
         downcast(tensor).ok().map(B::int_tensor_handle)
     }
+}
+
+/// The Flex tensor of a handle.
+fn flex_tensor<B: BackendIr>(handle: &B::Handle) -> Option<&FlexTensor> {
+    match (handle as &dyn Any).downcast_ref::<HandleKind<Flex>>()? {
+        HandleKind::Float(tensor) | HandleKind::Int(tensor) | HandleKind::Bool(tensor) => {
+            Some(tensor)
+        }
+        HandleKind::Quantized(_) => None,
+    }
+}
+
+/// Returns the address and the length of the buffer behind a handle, if the backend shows it.
+pub(super) fn buffer<B: BackendIr>(handle: &B::Handle) -> Option<(u64, u64)> {
+    let bytes = flex_tensor::<B>(handle)?.bytes();
+    Some((bytes.as_ptr().addr() as u64, bytes.len() as u64))
+}
+
+/// Returns whether a collective takes a tensor without a copy.
+pub(super) fn is_sent_as_it_is<B: BackendIr>(handle: &B::Handle) -> bool {
+    flex_tensor::<B>(handle).is_none_or(|tensor| tensor.layout().is_contiguous())
 }
 
 /// Returns a tensor without the parts of a larger buffer that it does not show: what is kept between windows must not keep more than itself.

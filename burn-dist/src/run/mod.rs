@@ -1,10 +1,12 @@
 //! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have decided.
 
+mod account;
 mod bridge;
 mod device_exchange;
 pub mod execute;
 mod fault;
 mod host;
+mod host_store;
 pub mod random;
 mod runtime;
 mod seat;
@@ -13,6 +15,7 @@ mod times;
 mod trace;
 mod worker;
 
+pub use account::AccountedMemory;
 pub use fault::Fault;
 pub use runtime::RankStats;
 pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};

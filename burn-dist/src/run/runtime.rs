@@ -13,12 +13,13 @@ use super::bridge;
 use super::seat::Seat;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
-use super::worker::{Job, Run, Worker};
-use super::{Fault, LocalTicket, ReadTicket, SyncTicket};
+use super::worker::{Job, Run, Shared, Worker};
+use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::processes::WindowPrint;
 use crate::comm::{LocalHub, LocalOptions, Network, World};
 use crate::layout::Layout;
 use crate::mesh::{Links, MeshShape, Rank};
+use crate::plan::Storage;
 use crate::plan::task::Plan;
 use crate::plan::window::ValueIndex;
 
@@ -28,6 +29,8 @@ pub(crate) struct RuntimeOptions {
     pub dry_run: bool,
     pub links: Links,
     pub trace: bool,
+    /// Whether workers account for the buffers that they hold.
+    pub account: bool,
 }
 
 /// A host tensor that a window uses.
@@ -63,8 +66,16 @@ pub struct RankStats {
     pub rank: u32,
     /// Tensors that live between windows.
     pub resident_bytes: u64,
-    /// The most that was alive at once.
+    /// The most that was alive at once: by the buffers themselves if the mesh [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
     pub peak_bytes: u64,
+    /// The most that was alive at once, as the plans said before.
+    pub predicted_peak_bytes: u64,
+    /// Host memory that offloaded tensors take; no part of the others.
+    pub host_bytes: u64,
+    /// The most host memory that offloaded tensors took.
+    pub host_peak_bytes: u64,
+    /// The buffers, by what they are used for, if the mesh accounts for them.
+    pub accounted: Option<AccountedMemory>,
     /// Parameters and optimizer state that rest in pieces, and everything else that lives between windows.
     pub at_rest_bytes: u64,
     /// Bytes received from other ranks, by kind of collective, as the communicator counted them.
@@ -151,12 +162,12 @@ impl<B: BackendIr> Runtime<B> {
         .expect("the mesh has checked its ranks");
         let hub = comms[0].hub().clone();
         let trace = options.trace.then(|| Arc::new(TraceLog::new(mesh.clone())));
-        let fault = FaultCell::default();
-        let in_flight = Arc::new(AtomicU64::new(0));
+        let shared = Shared::default();
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Kernels of one rank share the cores with those of the others.
         let threads = (cores / ranks.len()).max(1);
         let seats = Seat::assign::<B>(&devices, bridge::is_in_memory::<B>());
+        let account = options.account;
         let workers = match options.dry_run {
             true => Vec::new(),
             false => ranks
@@ -166,23 +177,14 @@ impl<B: BackendIr> Runtime<B> {
                 .zip(comms)
                 .map(|(((&rank, device), seat), comm)| {
                     let (jobs, queue) = channel();
-                    let fault = fault.clone();
-                    let in_flight = in_flight.clone();
+                    let shared = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
                     let clock = Clock::new(mesh.clone(), tracer);
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(
-                                rank,
-                                device,
-                                seat,
-                                Box::new(comm),
-                                fault,
-                                in_flight,
-                                clock,
-                            )
-                            .serve(queue, threads);
+                            Worker::new(rank, device, seat, Box::new(comm), shared, clock, account)
+                                .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
                     Handle {
@@ -197,10 +199,18 @@ impl<B: BackendIr> Runtime<B> {
             workers,
             ranks,
             hub,
-            fault,
+            fault: shared.fault,
             dry_run: options.dry_run,
             trace,
-            in_flight,
+            in_flight: shared.in_flight,
+        }
+    }
+
+    /// Returns how the inner backend stores tensors.
+    pub fn storage() -> Storage {
+        match bridge::is_in_memory::<B>() {
+            true => Storage::Buffers,
+            false => Storage::Opaque,
         }
     }
 

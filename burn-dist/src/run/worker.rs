@@ -6,21 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use burn_backend::{Scalar, TensorData};
+use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
 use super::Fault;
+use super::account::Account;
 use super::bridge;
 use super::execute::{Env, execute, from_data, into_data};
 use super::host;
+use super::host_store::HostStore;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
 use super::times::Clock;
-use super::trace::Place;
+use super::trace;
 use crate::comm::{CommError, Communicator};
 use crate::mesh::Rank;
+use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, visit_ref};
 
@@ -44,10 +47,26 @@ pub(super) enum Job<B: BackendIr> {
     Stats(Sender<RankStats>),
 }
 
+/// Where a kept tensor is.
+enum Place<H> {
+    Device(H),
+    Host(Arc<TensorData>),
+}
+
+/// What the workers of a process share.
+#[derive(Clone, Default)]
+pub(super) struct Shared {
+    pub fault: FaultCell,
+    /// Windows handed out and not yet finished.
+    pub in_flight: Arc<AtomicU64>,
+}
+
 /// A tensor that lives between windows.
 struct Kept<H> {
-    handle: H,
+    place: Place<H>,
     bytes: u64,
+    /// Of its buffer in the account.
+    key: u64,
 }
 
 pub(super) struct Worker<B: BackendIr> {
@@ -59,8 +78,13 @@ pub(super) struct Worker<B: BackendIr> {
     in_flight: Arc<AtomicU64>,
     kept: FxHashMap<TensorId, Kept<B::Handle>>,
     kept_bytes: u64,
+    /// By the plans.
     peak_bytes: u64,
+    /// Of the buffers that really are there.
+    account: Option<Box<Account>>,
     slots: Vec<Option<B::Handle>>,
+    /// What is on the host of the slots.
+    store: HostStore,
     groups: bridge::Groups,
     busy: Duration,
     clock: Clock,
@@ -71,6 +95,7 @@ struct SlotEnv<'a, B: BackendIr> {
     slots: &'a mut [Option<B::Handle>],
     scalars: &'a [Scalar],
     device: &'a B::Device,
+    account: Option<&'a mut Account>,
 }
 
 impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
@@ -78,7 +103,12 @@ impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
     fn take(&mut self, tensor: &TensorIr) -> B::Handle {
         let slot = &mut self.slots[tensor.id.value() as usize];
         let handle = match tensor.status {
-            TensorStatus::ReadWrite => slot.take(),
+            TensorStatus::ReadWrite => {
+                if let Some(account) = &mut self.account {
+                    account.take(tensor.id.value() as Slot);
+                }
+                slot.take()
+            }
             _ => slot.clone(),
         };
         handle.expect("plans write a slot before they read it")
@@ -86,6 +116,10 @@ impl<B: BackendIr> Env<B> for SlotEnv<'_, B> {
 
     #[inline]
     fn put(&mut self, tensor: &TensorIr, handle: B::Handle) {
+        if let Some(account) = &mut self.account {
+            let bytes = (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
+            account.put::<B>(tensor.id.value() as Slot, &handle, bytes);
+        }
         self.slots[tensor.id.value() as usize] = Some(handle);
     }
 
@@ -110,21 +144,23 @@ impl<B: BackendIr> Worker<B> {
         device: B::Device,
         seat: Seat,
         comm: Box<dyn Communicator>,
-        fault: FaultCell,
-        in_flight: Arc<AtomicU64>,
+        shared: Shared,
         clock: Clock,
+        account: bool,
     ) -> Self {
         Self {
+            account: account.then(Box::default),
             rank,
             device,
             seat,
             comm,
-            fault,
-            in_flight,
+            fault: shared.fault,
+            in_flight: shared.in_flight,
             kept: FxHashMap::default(),
             kept_bytes: 0,
             peak_bytes: 0,
             slots: Vec::new(),
+            store: HostStore::default(),
             groups: bridge::Groups::default(),
             busy: Duration::ZERO,
             clock,
@@ -182,17 +218,27 @@ impl<B: BackendIr> Worker<B> {
                 };
                 let result = match (self.fault.get(), self.kept.get(&id)) {
                     (Some(fault), _) => Err(fault),
-                    (None, Some(kept)) => synced.map(|()| kept.handle.clone()),
+                    (None, Some(kept)) => synced.map(|()| match &kept.place {
+                        Place::Device(handle) => handle.clone(),
+                        Place::Host(data) => from_data::<B>(data.as_ref().clone(), &self.device),
+                    }),
                     (None, None) => Err(Fault::unknown_tensor(id)),
                 };
                 let _ = answer.send(result);
             }
-            Job::Put(id, handle, bytes) => self.keep(id, handle, bytes),
+            Job::Put(id, handle, bytes) => self.keep(id, handle, bytes, MemoryClass::Other, None),
             Job::Stats(answer) => {
                 let _ = answer.send(RankStats {
                     rank: self.rank.0,
                     resident_bytes: self.kept_bytes,
-                    peak_bytes: self.peak_bytes,
+                    predicted_peak_bytes: self.peak_bytes,
+                    peak_bytes: match &self.account {
+                        Some(account) => account.peak_bytes(),
+                        None => self.peak_bytes,
+                    },
+                    host_bytes: self.store.bytes(),
+                    host_peak_bytes: self.store.peak_bytes(),
+                    accounted: self.account.as_ref().map(|account| account.memory()),
                     at_rest_bytes: self.kept_bytes,
                     received: bridge::received(self.comm.as_ref()),
                     busy: self.busy,
@@ -218,6 +264,7 @@ impl<B: BackendIr> Worker<B> {
             if let Some(tracer) = &mut self.clock.tracer {
                 tracer.begin_window();
             }
+            self.store.begin(run.plan.num_slots as usize);
             let mut at = 0;
             let outcome = catch_unwind(AssertUnwindSafe(|| self.tasks(run, &mut at)));
             let fault = match outcome {
@@ -240,6 +287,10 @@ impl<B: BackendIr> Worker<B> {
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
+        self.store = HostStore::default();
+        if let Some(account) = &mut self.account {
+            account.clear();
+        }
         let fault = self
             .fault
             .get()
@@ -257,12 +308,22 @@ impl<B: BackendIr> Worker<B> {
             self.remove(*id);
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
-        let mut loaded_bytes = 0;
+        let loaded_bytes: u64 = run
+            .plan
+            .tasks
+            .iter()
+            .map(|task| self.loaded_bytes(task, args))
+            .sum();
+        let others = self.kept_bytes.saturating_sub(loaded_bytes);
+        self.peak_bytes = self.peak_bytes.max(others + run.peak_bytes);
+        if let Some(account) = &mut self.account {
+            account.begin(&run.plan);
+        }
         // Collectives under way, with the number of their launch.
-        let mut launched: Vec<(u32, Place, &CollectiveTask, bridge::Started)> = Vec::new();
+        let mut launched: Vec<(u32, trace::Place, &CollectiveTask, bridge::Started)> = Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
             *at = index;
-            let place = Place {
+            let place = trace::Place {
                 task: index as u32,
                 part: 0,
             };
@@ -272,24 +333,62 @@ impl<B: BackendIr> Worker<B> {
                         slots: &mut self.slots,
                         scalars: &args.scalars,
                         device: &self.device,
+                        account: self.account.as_deref_mut(),
                     };
+                    if let Some(account) = &mut env.account {
+                        account.start_op(op);
+                    }
                     execute::<B, _>(op, &mut env)
                         .map_err(|error| self.describe(run, index, error.to_string()))?;
+                    if let Some(account) = &mut self.account {
+                        account.end_op();
+                    }
                 }
                 Task::Load {
                     value,
                     slot,
                     take,
-                    bytes,
+                    host,
+                    shape,
+                    dtype,
+                    ..
                 } => {
                     let id = args.ids[*value as usize];
-                    let handle = match take {
-                        true => self.remove(id),
-                        false => self.kept.get(&id).map(|kept| kept.handle.clone()),
+                    let kept = self
+                        .kept
+                        .get(&id)
+                        .ok_or_else(|| Fault::unknown_tensor(id))?;
+                    let handle = match (&kept.place, *take) {
+                        (Place::Host(data), take) => {
+                            let data = data.clone();
+                            self.settle();
+                            if take {
+                                self.remove(id);
+                            }
+                            self.store.put(*slot, data, take);
+                            if !host {
+                                self.bring_back(*slot, shape, *dtype);
+                            }
+                            continue;
+                        }
+                        (Place::Device(_), true) => {
+                            let key = kept.key;
+                            if let Some(account) = &mut self.account {
+                                account.load(*slot, key);
+                            }
+                            match self.remove(id).map(|kept| kept.place) {
+                                Some(Place::Device(handle)) => handle,
+                                _ => return Err(Fault::unknown_tensor(id)),
+                            }
+                        }
+                        (Place::Device(handle), false) => {
+                            if let Some(account) = &mut self.account {
+                                account.load(*slot, kept.key);
+                            }
+                            handle.clone()
+                        }
                     };
-                    loaded_bytes += if *take { 0 } else { *bytes };
-                    self.slots[*slot as usize] =
-                        Some(handle.ok_or_else(|| Fault::unknown_tensor(id))?);
+                    self.slots[*slot as usize] = Some(handle);
                 }
                 Task::Upload(task) => {
                     let data = args
@@ -298,7 +397,7 @@ impl<B: BackendIr> Worker<B> {
                         .find(|host| host.value == task.value)
                         .ok_or(Fault::bug("a host tensor was not handed over"))?;
                     let handle = from_data::<B>(host::part(&data.data, task), &self.device);
-                    self.slots[task.slot as usize] = Some(handle);
+                    self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Random(task) => {
                     let data = random::fill_runs(
@@ -310,15 +409,17 @@ impl<B: BackendIr> Worker<B> {
                         task.runs.iter().cloned(),
                     )
                     .map_err(|error| self.describe(run, index, error.to_string()))?;
-                    self.slots[task.slot as usize] = Some(from_data::<B>(data, &self.device));
+                    let handle = from_data::<B>(data, &self.device);
+                    self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Collective(task) => {
                     let started = self.start(run, place, task)?;
+                    self.launched(std::slice::from_ref(task.as_ref()));
                     self.finish(run, place, task, started)?;
                 }
                 Task::Launch { group, tasks } => {
                     for (part, task) in tasks.iter().enumerate() {
-                        let place = Place {
+                        let place = trace::Place {
                             part: part as u32,
                             ..place
                         };
@@ -329,8 +430,10 @@ impl<B: BackendIr> Worker<B> {
                             false => launched.push((*group, place, task, started)),
                         }
                     }
+                    self.launched(tasks);
                 }
                 Task::Finish { group, to } => {
+                    self.settle();
                     while let Some(index) = launched
                         .iter()
                         .position(|(g, _, task, _)| g == group && to.contains(&task.to))
@@ -346,10 +449,33 @@ impl<B: BackendIr> Worker<B> {
                     bytes,
                     shape,
                     dtype,
+                    host,
                 } => {
+                    let id = args.ids[*value as usize];
+                    if *host {
+                        let data = match self.store.take(*slot, *take) {
+                            Some(data) => data,
+                            None => {
+                                let handle = self.handle(*slot, *take)?;
+                                self.data(handle, shape, *dtype, "offload")?.into()
+                            }
+                        };
+                        self.gone(*slot, *take);
+                        self.keep_on_host(id, data);
+                        continue;
+                    }
                     let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
-                    self.keep(args.ids[*value as usize], handle, *bytes);
+                    let class = run.plan.classes[*slot as usize];
+                    self.keep(id, handle, *bytes, class, Some(*slot));
+                    self.gone(*slot, *take);
                 }
+                Task::ToHost(task) => {
+                    let handle = self.handle(task.slot, true)?;
+                    let data = self.data(handle, &task.shape, task.dtype, "offload")?;
+                    self.gone(task.slot, true);
+                    self.store.put(task.slot, data.into(), true);
+                }
+                Task::FromHost(task) => self.bring_back(task.slot, &task.shape, task.dtype),
                 Task::Read {
                     slot,
                     read,
@@ -358,23 +484,19 @@ impl<B: BackendIr> Worker<B> {
                     take,
                 } => {
                     let handle = self.handle(*slot, *take)?;
+                    self.gone(*slot, *take);
                     if run.reads[*read as usize].contains(&self.rank) {
-                        let data = burn_std::future::block_on(into_data::<B>(
-                            handle,
-                            shape.clone().into(),
-                            *dtype,
-                        ))
-                        .map_err(|error| Fault::Op {
-                            rank: self.rank,
-                            op: "read".into(),
-                            path: None,
-                            message: error.to_string(),
-                        });
+                        let data = self.data(handle, shape, *dtype, "read");
                         let _ = run.parts.send((self.rank, data));
                     }
                 }
-                Task::Free(slot) => self.slots[*slot as usize] = None,
+                Task::Free(slot) => {
+                    self.slots[*slot as usize] = None;
+                    self.store.drop_slot(*slot);
+                    self.gone(*slot, true);
+                }
                 Task::Forget(value) => {
+                    self.settle();
                     self.remove(args.ids[*value as usize]);
                 }
             }
@@ -382,20 +504,112 @@ impl<B: BackendIr> Worker<B> {
                 tracer.end_task(index, is_shown(task));
             }
         }
-        self.peak_bytes = self
-            .peak_bytes
-            .max((self.kept_bytes + run.peak_bytes).saturating_sub(loaded_bytes));
+        if let Some(account) = &mut self.account {
+            account.end(&run.plan);
+        }
         Ok(())
+    }
+
+    /// Bytes of a kept tensor on the device that a task uses.
+    fn loaded_bytes(&self, task: &Task, args: &RunArgs) -> u64 {
+        let Task::Load { value, bytes, .. } = task else {
+            return 0;
+        };
+        let kept = self.kept.get(&args.ids[*value as usize]);
+        let on_device = kept.is_some_and(|kept| matches!(kept.place, Place::Device(_)));
+        if on_device { *bytes } else { 0 }
+    }
+
+    /// Reads a tensor back.
+    fn data(
+        &self,
+        handle: B::Handle,
+        shape: &[usize],
+        dtype: DType,
+        op: &str,
+    ) -> Result<TensorData, Fault> {
+        let shape = burn_backend::Shape::from(shape.to_vec());
+        burn_std::future::block_on(into_data::<B>(handle, shape, dtype)).map_err(|error| {
+            Fault::Op {
+                rank: self.rank,
+                op: op.into(),
+                path: None,
+                message: error.to_string(),
+            }
+        })
+    }
+
+    /// Brings a slot back from the host, if it is there.
+    fn bring_back(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
+        match self.store.take(slot, true) {
+            Some(data) => {
+                let handle = from_data::<B>(Arc::unwrap_or_clone(data), &self.device);
+                self.fill(slot, handle, shape, dtype);
+            }
+            None => self.settle(),
+        }
+    }
+
+    fn keep_on_host(&mut self, id: TensorId, data: Arc<TensorData>) {
+        self.store.keep(&data);
+        let old = Kept {
+            place: Place::Host(data),
+            bytes: 0,
+            key: 0,
+        };
+        if let Some(old) = self.kept.insert(id, old) {
+            self.given_up(&old);
+        }
+    }
+
+    /// Puts a tensor that no operation has made.
+    fn fill(&mut self, slot: Slot, handle: B::Handle, shape: &[usize], dtype: DType) {
+        if let Some(account) = &mut self.account {
+            let bytes = (shape.iter().product::<usize>() * dtype.size()) as u64;
+            account.put::<B>(slot, &handle, bytes);
+            account.settle();
+        }
+        self.slots[slot as usize] = Some(handle);
+    }
+
+    /// Counts what a task holds while it runs.
+    fn settle(&mut self) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+        }
+    }
+
+    /// Counts a task that gives up a slot, if it does.
+    fn gone(&mut self, slot: Slot, take: bool) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+            if take {
+                account.release(slot);
+            }
+        }
+    }
+
+    /// Counts what has been sent and what will be received.
+    fn launched(&mut self, tasks: &[CollectiveTask]) {
+        if let Some(account) = &mut self.account {
+            account.settle();
+            for task in tasks.iter().filter(|task| task.take) {
+                account.release(task.from);
+            }
+        }
     }
 
     fn start(
         &mut self,
         run: &Run,
-        place: Place,
+        place: trace::Place,
         task: &CollectiveTask,
     ) -> Result<bridge::Started, Fault> {
         let began = Instant::now();
         let input = self.handle(task.from, task.take)?;
+        if let Some(account) = &mut self.account {
+            account.send(task, bridge::is_sent_as_it_is::<B>(&input));
+        }
         let path = run.plan.paths.get(task.path as usize);
         let started = bridge::start::<B>(
             task,
@@ -413,7 +627,7 @@ impl<B: BackendIr> Worker<B> {
     fn finish(
         &mut self,
         run: &Run,
-        place: Place,
+        place: trace::Place,
         task: &CollectiveTask,
         started: bridge::Started,
     ) -> Result<(), Fault> {
@@ -424,6 +638,9 @@ impl<B: BackendIr> Worker<B> {
                 let path = run.plan.paths.get(task.path as usize);
                 error.into_fault(self.rank, task, path)
             })?;
+        if let Some(account) = &mut self.account {
+            account.receive::<B>(task, &output);
+        }
         self.slots[task.to as usize] = Some(output);
         self.clock.finished(place, began, task, &info);
         Ok(())
@@ -438,17 +655,38 @@ impl<B: BackendIr> Worker<B> {
         handle.ok_or(Fault::bug("a slot was read before it was written"))
     }
 
-    fn keep(&mut self, id: TensorId, handle: B::Handle, bytes: u64) {
+    fn keep(
+        &mut self,
+        id: TensorId,
+        handle: B::Handle,
+        bytes: u64,
+        class: MemoryClass,
+        slot: Option<Slot>,
+    ) {
         self.kept_bytes += bytes;
-        if let Some(old) = self.kept.insert(id, Kept { handle, bytes }) {
-            self.kept_bytes -= old.bytes;
+        let key = match &mut self.account {
+            Some(account) => account.keep::<B>(&handle, bytes, class, slot),
+            None => 0,
+        };
+        let place = Place::Device(handle);
+        if let Some(old) = self.kept.insert(id, Kept { place, bytes, key }) {
+            self.given_up(&old);
         }
     }
 
-    fn remove(&mut self, id: TensorId) -> Option<B::Handle> {
-        let kept = self.kept.remove(&id)?;
+    fn given_up(&mut self, kept: &Kept<B::Handle>) {
         self.kept_bytes -= kept.bytes;
-        Some(kept.handle)
+        match (&kept.place, &mut self.account) {
+            (Place::Host(data), _) => self.store.forget(data),
+            (Place::Device(_), Some(account)) => account.forget(kept.key),
+            (Place::Device(_), None) => {}
+        }
+    }
+
+    fn remove(&mut self, id: TensorId) -> Option<Kept<B::Handle>> {
+        let kept = self.kept.remove(&id)?;
+        self.given_up(&kept);
+        Some(kept)
     }
 
     /// Names the task that failed: operation, local shapes, module.

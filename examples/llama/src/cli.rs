@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
 use burn_dist::mesh::{Links, MeshShape};
-use burn_dist::{Checkpoint, Float, Reshard};
+use burn_dist::{Checkpoint, Float, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -62,6 +62,9 @@ pub struct MeshArgs {
     /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10) or axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
+    /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
+    #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
+    pub offload: Offload,
 }
 
 /// What data parallelism shards.
@@ -130,6 +133,9 @@ pub struct TrainArgs {
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
+    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over a step, as PNG or SVG by the file's name.
+    #[arg(long, value_name = "FILE")]
+    pub memory: Option<PathBuf>,
     /// Write the trained model to this folder, in the form that --model reads.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,

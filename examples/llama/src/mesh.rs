@@ -10,6 +10,8 @@ use burn::backend::Autodiff;
 use burn_dist::comm::{Votes, World};
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
+use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
+use burn_dist::run::AccountedMemory;
 use burn_dist::run::RankTimes;
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
@@ -38,6 +40,10 @@ pub struct Explanation {
     pub text: String,
     /// For programs.
     pub json: serde_json::Value,
+    /// Memory of each planned rank.
+    pub memory: Vec<MemoryPlan>,
+    /// How it runs over the tasks of the step.
+    pub timelines: Vec<MemoryTimeline>,
 }
 
 /// Adds the axes of `shape`, and what its shard axes do.
@@ -123,7 +129,9 @@ impl Mesh {
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
             .prefetch(args.prefetch)
-            .links(args.link.clone().unwrap_or_default());
+            .links(args.link.clone().unwrap_or_default())
+            .offload(args.offload)
+            .account_memory(true);
         if args.reduce_dtype != Float::F32 && args.reduce_dtype != args.param_dtype {
             bail!(
                 "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
@@ -211,7 +219,15 @@ impl Mesh {
             .iter()
             .map(|rank| RankMemory {
                 rank: rank.rank as usize,
+                predicted_peak_bytes: rank.predicted_peak_bytes,
                 peak_bytes: rank.peak_bytes,
+                host_peak_bytes: rank.host_peak_bytes,
+                peak_bytes_by_class: rank
+                    .accounted
+                    .iter()
+                    .flat_map(|memory| memory.peak.iter())
+                    .map(|(class, bytes)| (class.name(), bytes))
+                    .collect(),
                 at_rest_bytes: rank.at_rest_bytes,
             })
             .collect()
@@ -233,6 +249,15 @@ impl Mesh {
             .save(path)
             .with_context(|| format!("cannot write the trace {}", path.display()))?;
         Ok(trace.left_out())
+    }
+
+    /// What the ranks held, by the buffers themselves.
+    pub fn accounted(&self) -> Vec<AccountedMemory> {
+        let ranks = TrainBackend::report(&self.device).ranks;
+        ranks
+            .into_iter()
+            .filter_map(|rank| rank.accounted)
+            .collect()
     }
 
     /// Collectives run so far, by kind: calls of one rank, bytes received by all.
@@ -265,6 +290,8 @@ impl Mesh {
         let explanation = Explanation {
             text: explanation.to_string(),
             json: explanation.to_json(),
+            memory: explanation.memory,
+            timelines: explanation.timelines,
         };
         (result, explanation)
     }

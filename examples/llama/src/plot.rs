@@ -1,6 +1,7 @@
-//! The loss curve, as SVG or PNG by the file's name; neither needs fonts when it is drawn.
+//! Drawings, as SVG or PNG by the file's name; neither needs fonts when it is drawn.
 
 mod canvas;
+mod memory;
 
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use canvas::Canvas;
+pub use memory::{MemoryPlot, write_memory};
 
 /// One phase of training.
 #[derive(Debug, Clone)]
@@ -36,19 +38,50 @@ enum Format {
 /// # Errors
 /// If the name ends in neither `.svg` nor `.png`, or the file cannot be written.
 pub fn write(path: &Path, title: &str, curves: &[Curve<'_>]) -> anyhow::Result<()> {
-    let drawing = "cannot draw the loss curve";
+    render(
+        path,
+        "cannot draw the loss curve",
+        &Losses { title, curves },
+    )
+}
+
+/// Something that can be drawn on an area of a multiple of [`SIZE`].
+trait Surface {
+    fn draw<DB: DrawingBackend<ErrorType: 'static>>(
+        &self,
+        root: &DrawingArea<DB, Shift>,
+        scale: u32,
+    ) -> anyhow::Result<()>;
+}
+
+struct Losses<'a> {
+    title: &'a str,
+    curves: &'a [Curve<'a>],
+}
+
+impl Surface for Losses<'_> {
+    fn draw<DB: DrawingBackend<ErrorType: 'static>>(
+        &self,
+        root: &DrawingArea<DB, Shift>,
+        scale: u32,
+    ) -> anyhow::Result<()> {
+        draw(root, scale, self.title, self.curves)
+    }
+}
+
+fn render(path: &Path, drawing: &'static str, what: &impl Surface) -> anyhow::Result<()> {
     let bytes = match format(path)? {
         Format::Svg => {
             let mut svg = String::new();
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            draw(&root, 1, title, curves).context(drawing)?;
+            what.draw(&root, 1).context(drawing)?;
             drop(root);
             svg.into_bytes()
         }
         Format::Png => {
             let mut canvas = Canvas::new(PNG_SCALE * SIZE.0, PNG_SCALE * SIZE.1);
             let root = (&mut canvas).into_drawing_area();
-            draw(&root, PNG_SCALE, title, curves).context(drawing)?;
+            what.draw(&root, PNG_SCALE).context(drawing)?;
             drop(root);
             let mut png = Vec::new();
             canvas.write(&mut png).context(drawing)?;

@@ -116,7 +116,10 @@ mod tests {
     fn the_message_shows_the_range_over_ranks() {
         let rank = |rank, peak_bytes| RankMemory {
             rank,
+            predicted_peak_bytes: peak_bytes,
             peak_bytes,
+            peak_bytes_by_class: Default::default(),
+            host_peak_bytes: 0,
             at_rest_bytes: 0,
         };
         assert_eq!(message(1.25, 12_345.6, &[]), "loss 1.2500  12,345 tokens/s");

@@ -13,8 +13,14 @@ use serde::Serialize;
 pub struct RankMemory {
     /// The rank.
     pub rank: usize,
-    /// The most it held at once.
+    /// The most it would hold at once, as the plans said before.
+    pub predicted_peak_bytes: u64,
+    /// The most it held at once: buffers, each counted once.
     pub peak_bytes: u64,
+    /// What these were used for.
+    pub peak_bytes_by_class: BTreeMap<&'static str, u64>,
+    /// The most host memory that offloaded tensors took.
+    pub host_peak_bytes: u64,
     /// What it holds of parameters and optimizer state between steps.
     pub at_rest_bytes: u64,
 }

@@ -173,6 +173,12 @@ fn every_mesh_leaves_the_same_report() {
                 "{rank}"
             );
             assert!(rank["at_rest_bytes"].as_u64() > Some(0), "{rank}");
+            let peak = rank["peak_bytes"].as_u64().unwrap();
+            let predicted = rank["predicted_peak_bytes"].as_u64().unwrap();
+            assert!(peak.abs_diff(predicted) * 100 <= predicted, "{rank}");
+            let classes = rank["peak_bytes_by_class"].as_object().unwrap();
+            let total: u64 = classes.values().filter_map(|bytes| bytes.as_u64()).sum();
+            assert_eq!(total, peak, "{rank}");
         }
         assert_eq!(
             report["collectives"].as_object().unwrap().is_empty(),
@@ -382,4 +388,30 @@ fn ctrl_c_ends_after_the_step_with_the_report() {
     let done = report["losses"].as_array().unwrap().len();
     let place = format!("pretrain interrupted after step {done} of 1000000");
     assert!(said.contains(&place), "{place}: {said}");
+}
+
+#[test]
+fn memory_is_told_before_the_run_and_drawn_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["memory.png", "memory.svg"] {
+        let path = dir.path().join(name);
+        let said = works(&short(&[
+            "--no-plot",
+            "--mesh",
+            "fsdp=2",
+            "--offload",
+            "optimizer",
+            "--memory",
+            text(&path),
+        ]));
+        assert!(said.contains("memory of a step, as planned"), "{said}");
+        assert!(said.contains("at_rest") && said.contains("0..1"), "{said}");
+        let drawn = std::fs::read(&path).unwrap();
+        match name {
+            "memory.png" => assert!(drawn.starts_with(b"\x89PNG")),
+            _ => assert!(String::from_utf8(drawn).unwrap().contains("predicted")),
+        }
+    }
+    let args = short(&["--no-plot", "--offload", "params,host=1"]);
+    fails(&args, 1, &["of host memory", "1 B are allowed"]);
 }

@@ -187,6 +187,8 @@ impl Builder {
             everyone_reads: false,
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
+            storage: Default::default(),
+            offload: Default::default(),
         }
     }
 

@@ -51,6 +51,8 @@ fn a_type_that_the_backend_lacks_is_named() {
         everyone_reads: false,
         ranks: Vec::new(),
         bool_store: BoolStore::Native,
+        offload: Default::default(),
+        storage: Default::default(),
     };
     let mesh = MeshShape::new([("fsdp", 2)]).expect("a mesh");
     let bf16 = Some(Precision::new(Float::BF16));

@@ -5,6 +5,8 @@ use crate::plan::task::Task;
 
 fn plan() -> Arc<RankPlan> {
     Arc::new(RankPlan {
+        classes: Default::default(),
+        storage: Default::default(),
         tasks: vec![Task::Free(0); 3],
         num_slots: 1,
         paths: Arc::new([]),

@@ -1,16 +1,13 @@
-use anyhow::Context;
 use serde::Serialize;
 
 use super::End;
+use super::predict;
 use super::session::Shape;
 use crate::cli::ExplainArgs;
-use crate::data::batch::{BatchSource, RandomTokens};
-use crate::data::rng::Rng;
-use crate::mesh::{Mesh, TrainBackend};
+use crate::mesh::Mesh;
 use crate::model::LlamaConfig;
 use crate::report::{bytes_text, count_text, write_json};
 use crate::say;
-use crate::train;
 
 /// What `--json` writes.
 #[derive(Debug, Serialize)]
@@ -49,22 +46,8 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         plan,
     };
 
-    let device = mesh.device();
-    let mut model = mesh.parallelize(config.init::<TrainBackend>(device))?;
-    let mut source = RandomTokens {
-        batch: shape.batch,
-        seq: shape.seq,
-        vocab: config.vocab,
-        rng: Rng::new(args.model.seed, 2),
-    };
-    let mut optim = train::optimizer::<TrainBackend>();
-    // The first step makes the parameters and the optimizer's state; the second is like all later ones.
-    (model, _) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
-    let (result, plan) = mesh.explain(|| {
-        let (model, loss) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
-        loss.try_into_data().map(|_| model)
-    });
-    let _model = result.context("the step cannot be planned")?;
+    let plan = predict::step(&mesh, &shape, args.model.seed, false)?;
+    let memory = predict::table(&plan.memory);
     let explained = explained(Some(plan.json));
 
     table(&shape.name, config);
@@ -81,6 +64,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         bytes_text(explained.optimizer_bytes)
     );
     say!("\n{}", plan.text);
+    say!("{memory}");
     if let Some(path) = &args.json {
         write_json(path, &explained)?;
         say!("report: {}", path.display());

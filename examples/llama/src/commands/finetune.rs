@@ -39,6 +39,7 @@ struct Lessons {
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH))?;
     session.introduce();
+    let plan = session.predict(true)?;
     let lessons = lessons(args)?;
     let words = |example: &'_ Example| format!("{} {}", example.prompt, example.response);
     let dialogue: Vec<String> = lessons.train.iter().map(words).collect();
@@ -108,7 +109,9 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
             );
         }
     }
-    session.finish(&report, &model, Some(&text))
+    let drawn = session.draw_memory(plan.as_ref());
+    let end = session.finish(&report, &model, Some(&text))?;
+    drawn.map(|()| end)
 }
 
 fn lessons(args: &FinetuneArgs) -> anyhow::Result<Lessons> {

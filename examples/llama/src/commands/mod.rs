@@ -3,6 +3,7 @@
 mod explain;
 mod finetune;
 mod generate;
+mod predict;
 mod pretrain;
 mod session;
 

@@ -18,6 +18,7 @@ const STEPS: usize = 20;
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     let session = Session::start(args, None)?;
     session.introduce();
+    let plan = session.predict(false)?;
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);
 
@@ -80,7 +81,9 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         let median = report.step_ms_median.unwrap_or(0.0);
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
-    session.finish(&report, &model, text.as_ref())
+    let drawn = session.draw_memory(plan.as_ref());
+    let end = session.finish(&report, &model, text.as_ref())?;
+    drawn.map(|()| end)
 }
 
 /// A question and its answer as one text.

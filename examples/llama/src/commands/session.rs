@@ -8,13 +8,14 @@ use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
 
 use super::End;
-use crate::cli::{ModelArgs, TrainArgs};
+use super::predict;
+use crate::cli::{MeshArgs, ModelArgs, TrainArgs};
 use crate::data::tokenizer::Text;
 use crate::hf;
-use crate::mesh::{Mesh, TrainBackend};
+use crate::mesh::{Explanation, Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
-use crate::plot::{self, Curve};
-use crate::report::{RankReport, Report, StepTimes, count_text, write_json};
+use crate::plot::{self, Curve, MemoryPlot};
+use crate::report::{RankReport, Report, StepTimes, bytes_text, count_text, write_json};
 use crate::say;
 use crate::train::Trace;
 use crate::voice::speaks;
@@ -65,6 +66,7 @@ pub(super) struct Session<'a> {
     pub(super) mesh: Mesh,
     pub(super) shape: Shape,
     pub(super) stop: Arc<AtomicBool>,
+    devices: MeshArgs,
 }
 
 impl<'a> Session<'a> {
@@ -74,7 +76,8 @@ impl<'a> Session<'a> {
     pub(super) fn start(args: &'a TrainArgs, default_mesh: Option<&str>) -> anyhow::Result<Self> {
         let shape = Shape::new(&args.model)?;
         let plot = (!args.no_plot).then_some(&args.plot);
-        for path in args.json.iter().chain(&args.trace).chain(plot) {
+        let files = args.json.iter().chain(&args.trace).chain(&args.memory);
+        for path in files.chain(plot) {
             let folder = path
                 .parent()
                 .filter(|folder| !folder.as_os_str().is_empty());
@@ -86,7 +89,7 @@ impl<'a> Session<'a> {
                 );
             }
         }
-        if let Some(path) = plot {
+        for path in plot.into_iter().chain(&args.memory) {
             plot::check_name(path)?;
         }
         let mut devices = args.model.devices.clone();
@@ -112,6 +115,7 @@ impl<'a> Session<'a> {
             mesh,
             shape,
             stop,
+            devices,
         })
     }
 
@@ -166,6 +170,54 @@ impl<'a> Session<'a> {
             self.mesh.name(),
             if ranks == 1 { "" } else { "s" },
         );
+    }
+
+    /// With `--memory`, plans a step before any runs, and prints what each rank will hold.
+    ///
+    /// # Errors
+    /// If a step cannot be planned.
+    pub(super) fn predict(&self, weighted: bool) -> anyhow::Result<Option<Explanation>> {
+        if self.args.memory.is_none() {
+            return Ok(None);
+        }
+        let dry = Mesh::dry(&self.devices)?;
+        let plan = predict::step(&dry, &self.shape, self.args.model.seed, weighted)?;
+        print!("{}", predict::table(&plan.memory));
+        Ok(Some(plan))
+    }
+
+    /// With `--memory`, draws what the fullest rank held, and what the plan said.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(super) fn draw_memory(&self, plan: Option<&Explanation>) -> anyhow::Result<()> {
+        let (Some(path), Some(plan)) = (&self.args.memory, plan) else {
+            return Ok(());
+        };
+        let ranks = self.mesh.accounted();
+        let fullest = ranks
+            .iter()
+            .enumerate()
+            .max_by_key(|(_, rank)| rank.peak.total());
+        let Some((rank, held)) = fullest else {
+            bail!("no step has run: there is no memory to draw");
+        };
+        let cause = held.peak_cause.to_string();
+        let title = format!(
+            "{} on mesh {}: rank {rank} holds {} at most",
+            self.shape.name,
+            self.mesh.name(),
+            bytes_text(held.peak.total())
+        );
+        let drawing = MemoryPlot {
+            title: &title,
+            held: &held.timeline,
+            predicted: plan.timelines.get(rank),
+            cause: &cause,
+        };
+        plot::write_memory(path, &drawing)?;
+        say!("memory: {}", path.display());
+        Ok(())
     }
 
     /// A report of what is known after training.

@@ -1,0 +1,97 @@
+//! What a step will do and hold, known before it runs: planned on a mesh that executes nothing.
+
+use std::fmt::Write;
+
+use anyhow::Context;
+use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
+
+use super::session::Shape;
+use crate::data::batch::{BatchSource, RandomTokens};
+use crate::data::rng::Rng;
+use crate::mesh::{Explanation, Mesh, TrainBackend};
+use crate::report::bytes_text;
+use crate::train;
+
+/// Plans one step of steady training on a dry mesh; `weighted` as the rows of questions and answers are.
+pub(super) fn step(
+    mesh: &Mesh,
+    shape: &Shape,
+    seed: u64,
+    weighted: bool,
+) -> anyhow::Result<Explanation> {
+    let device = mesh.device();
+    let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
+    let mut source = RandomTokens {
+        batch: shape.batch,
+        seq: shape.seq,
+        vocab: shape.config.vocab,
+        rng: Rng::new(seed, 2),
+    };
+    let mut next = || {
+        let mut batch = source.next_batch();
+        if weighted {
+            batch.weights = Some(vec![0.0; batch.tokens.len()]);
+        }
+        batch
+    };
+    let mut optim = train::optimizer::<TrainBackend>();
+    // The first step makes the parameters and the optimizer's state; the second is like all later ones.
+    (model, _) = train::step(model, &mut optim, &next(), 1e-4, device);
+    let (result, plan) = mesh.explain(|| {
+        let (model, loss) = train::step(model, &mut optim, &next(), 1e-4, device);
+        loss.try_into_data().map(|_| model)
+    });
+    let _model = result.context("the step cannot be planned")?;
+    Ok(plan)
+}
+
+/// Memory of the ranks as a table; ranks that are alike share a row.
+pub(super) fn table(memory: &[MemoryPlan]) -> String {
+    let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
+    for class in MemoryClass::ALL {
+        let _ = write!(text, " {:>10}", class.name());
+    }
+    text += "  at\n";
+    let mut first = 0;
+    for (rank, plan) in memory.iter().enumerate() {
+        if memory.get(rank + 1) == Some(plan) {
+            continue;
+        }
+        let ranks = match first == rank {
+            true => rank.to_string(),
+            false => format!("{first}..{rank}"),
+        };
+        first = rank + 1;
+        let _ = write!(text, "{ranks:>8} {:>10}", bytes_text(plan.peak_bytes));
+        for class in MemoryClass::ALL {
+            let bytes = plan.peak_by_class.get(&class).copied().unwrap_or(0);
+            let _ = write!(text, " {:>10}", bytes_text(bytes));
+        }
+        let _ = writeln!(text, "  {}", plan.peak_cause);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_are_alike_share_a_row() {
+        let plan = |peak_bytes| MemoryPlan {
+            peak_bytes,
+            ..MemoryPlan::default()
+        };
+        let text = table(&[plan(1024), plan(1024), plan(2048)]);
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        assert!(
+            rows[0].contains("0..1") && rows[0].contains("1.0 KiB"),
+            "{text}"
+        );
+        assert!(
+            rows[1].contains(" 2 ") && rows[1].contains("2.0 KiB"),
+            "{text}"
+        );
+        assert_eq!(rows.len(), 2);
+    }
+}
