@@ -16,7 +16,7 @@ pub mod run;
 #[doc(hidden)]
 pub use parallel::private as __private;
 pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
-pub use plan::{Checkpoint, Float, Precision, Reshard, ShardStrategy};
+pub use plan::{Accumulation, Checkpoint, Float, Precision, Reshard, ShardStrategy};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
 /// Inner backends beside `burn_flex::Flex`, by feature. `Dist<B>` takes any `B: BackendIr`; these are here so that a program need not name another crate.

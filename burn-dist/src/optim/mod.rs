@@ -4,6 +4,8 @@
 
 mod clip;
 mod ema;
+mod finite;
 
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::Ema;
+pub use finite::{GradientCheck, NonFinite, NonFiniteGradient};

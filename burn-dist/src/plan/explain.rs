@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan};
+use super::options::Accumulation;
 use super::task::{CollectiveRecord, Plan};
 
 /// Totals of one kind of collective.
@@ -43,6 +44,15 @@ pub struct ExplainedCollective {
     pub bytes: u64,
 }
 
+/// Gradients of parameters that were terms of a sum over ranks while something else was done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Accumulated {
+    /// Sums of two of them, reduced afterwards.
+    pub added: u64,
+    /// Those that lived on beyond a window.
+    pub kept: u64,
+}
+
 /// A plan in words and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
@@ -56,6 +66,10 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
+    /// Text form of when accumulated gradients are reduced.
+    pub accumulation: String,
+    /// Gradients that were added or kept before they were reduced.
+    pub accumulated: Accumulated,
     /// Text form of the checkpoint policy.
     pub checkpoint: String,
     /// What is made again in the backward.
@@ -66,9 +80,10 @@ pub struct Explanation {
 
 impl Explanation {
     /// Starts an explanation of nothing.
-    pub fn new(mesh: String, checkpoint: Checkpoint) -> Self {
+    pub fn new(mesh: String, checkpoint: Checkpoint, accumulation: Accumulation) -> Self {
         Self {
             mesh,
+            accumulation: accumulation.to_string(),
             checkpoint: checkpoint.to_string(),
             ..Self::default()
         }
@@ -90,6 +105,8 @@ impl Explanation {
             launched = record.launch;
         }
         self.recomputed += plan.recomputed;
+        self.accumulated.added += plan.accumulated.added;
+        self.accumulated.kept += plan.accumulated.kept;
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
@@ -234,6 +251,14 @@ impl std::fmt::Display for Explanation {
                 total.count,
                 total.launches,
                 human_bytes(total.bytes)
+            )?;
+        }
+        let Accumulated { added, kept } = self.accumulated;
+        if self.accumulation != Accumulation::default().to_string() || added + kept > 0 {
+            writeln!(
+                f,
+                "gradients reduced per {}: {added} sum(s) before the reduction, {kept} kept unreduced beyond a window",
+                self.accumulation
             )?;
         }
         self.write_checkpoint(f)?;

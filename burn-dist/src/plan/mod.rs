@@ -41,7 +41,9 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
-pub use options::{PlanOptions, ShardStrategy, Sharding, StrategyTextError};
+pub use options::{
+    Accumulation, AccumulationTextError, PlanOptions, ShardStrategy, Sharding, StrategyTextError,
+};
 pub use precision::{Float, Precision, PrecisionTextError};
 use task::{Output, Plan, ReadPlan};
 pub use units::{Reshard, ReshardTextError};
@@ -129,8 +131,10 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
             .entry((family_name(op), op_name(op)))
             .or_default() += 1;
     }
+    let accumulated = program.accumulated;
     Ok(Plan {
         ranks,
+        accumulated,
         operations,
         outputs,
         reads,

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use super::options::ShardStrategy;
 use super::window::{InputState, Window};
 use crate::parallel::ParamSpec;
 use crate::record::visit::{OpReader, visit_ref};
@@ -74,6 +75,8 @@ pub(super) struct Visits {
     of_op: Vec<u32>,
     /// For each visit the number of its unit, in order of first use.
     unit: Vec<u32>,
+    /// For each unit what its first parameter says of shard axes.
+    strategies: Vec<Option<ShardStrategy>>,
 }
 
 struct FirstTagged<'a> {
@@ -113,6 +116,7 @@ impl Visits {
         let mut visits = Self {
             of_op: Vec::with_capacity(window.ops.len() + 1),
             unit: vec![u32::MAX],
+            strategies: Vec::new(),
         };
         for op in &window.ops {
             let mut reader = FirstTagged {
@@ -123,6 +127,9 @@ impl Visits {
             if let Some(tag) = reader.found {
                 let next = units.len() as u32;
                 let unit = *units.entry(unit_path(tag)).or_insert(next);
+                if unit == next {
+                    visits.strategies.push(tag.own_strategy());
+                }
                 match visits.unit.last_mut() {
                     // What comes before the first parameter belongs to its unit.
                     Some(first) if *first == u32::MAX => *first = unit,
@@ -139,6 +146,12 @@ impl Visits {
     /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.
     pub fn of(&self, op: u32) -> u32 {
         self.of_op[op as usize]
+    }
+
+    /// Returns what the unit that operation `op` works for says of shard axes.
+    pub fn strategy(&self, op: u32) -> Option<ShardStrategy> {
+        let unit = *self.unit.get(self.of(op) as usize)?;
+        self.strategies.get(unit as usize).copied().flatten()
     }
 
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation `next`.

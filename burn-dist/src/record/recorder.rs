@@ -105,6 +105,7 @@ impl<B: BackendIr> Recorder<B> {
                     .collect(),
                 reshard: options.reshard,
                 prefetch: options.prefetch,
+                accumulation: options.accumulation,
             },
             checkpoint: options.checkpoint,
             ranks: ranks.clone(),
@@ -333,6 +334,7 @@ impl<B: BackendIr> Recorder<B> {
         self.explanation = Some(Explanation::new(
             self.mesh.to_string(),
             self.options.checkpoint,
+            self.options.accumulation,
         ));
     }
 

@@ -192,9 +192,11 @@ impl LocalHub {
     fn outcome(&self, group: &Group, deposits: Vec<Deposit>) -> Outcome {
         let what = match &deposits[0].info.what {
             What::Exchange(..) => None,
-            What::Collective(dtype, collective) => Some((*dtype, collective.clone())),
+            What::Collective(dtype, collective, axes) => {
+                Some((*dtype, collective.clone(), axes.clone()))
+            }
         };
-        let Some((dtype, collective)) = what else {
+        let Some((dtype, collective, axes)) = what else {
             return Outcome::Values(
                 deposits
                     .into_iter()
@@ -211,7 +213,7 @@ impl LocalHub {
         });
         let geometry = Geometry::new(&collective, group);
         let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
-        let reduction = collective.reduce_op().map(|op| (dtype, op));
+        let reduction = collective.reduce_op().map(|op| (dtype, op, axes));
         let work = Work::new(
             geometry,
             reduction,

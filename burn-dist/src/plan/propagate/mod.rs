@@ -5,7 +5,7 @@
 //! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
-//! | `module` | what parameters ask for |
+//! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
 //! | `program`, `values`, `operands` | the data all of that works on |
 
 mod choice;
@@ -13,6 +13,7 @@ mod free;
 mod module;
 mod operands;
 mod options;
+mod owners;
 mod program;
 mod values;
 mod versions;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use burn_backend::DType;
 use burn_ir::OperationIr;
 
+use super::explain::Accumulated;
 use super::task::Slot;
 use super::units::Visits;
 use super::window::{InputState, ValueIndex, Window};
@@ -30,7 +32,7 @@ use super::{PlanError, PlanOptions, op_name};
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::parallel::ParamSpec;
-use crate::rules::{self, Activation, Assignment, OpRule, Rule};
+use crate::rules::{self, Activation, Assignment, OpRule, PartialRule, Rule};
 use choice::LOCAL_WORK;
 use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
 use options::simplify;
@@ -64,6 +66,7 @@ pub(super) struct Propagator<'a> {
     unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
+    accumulated: Accumulated,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     now: OpIndex,
@@ -98,6 +101,7 @@ impl<'a> Propagator<'a> {
             versions: Vec::new(),
             preferred: Arc::new(Layout::replicated(&[])),
             tag: None,
+            strategy: None,
             uses: Vec::new(),
             survives: false,
         };
@@ -124,6 +128,12 @@ impl<'a> Propagator<'a> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
+        for (value, strategy) in values
+            .iter_mut()
+            .zip(owners::strategies(window, visits, mesh))
+        {
+            value.strategy = strategy;
+        }
         let mut this = Self {
             mesh,
             options,
@@ -140,6 +150,7 @@ impl<'a> Propagator<'a> {
             unflattened: HashMap::new(),
             costs: HashMap::new(),
             visits,
+            accumulated: Accumulated::default(),
             path: None,
             now: 0,
         };
@@ -254,6 +265,12 @@ impl<'a> Propagator<'a> {
         };
         let hints = Hints { forced, mirror };
         let choice = self.choose(rule, tensors, &hints);
+        if rule.partial == PartialRule::JointLinear
+            && tensors.inputs.len() > 1
+            && self.is_gradient(&tensors.outputs[0].1, &choice.assignment.kept)
+        {
+            self.accumulated.added += 1;
+        }
         if let Some((Indexing::Read, dim)) = indexed_dim(op) {
             let layout = self.needed(rule, 0, &choice.assignment);
             let key = (tensors.inputs[0].1.clone(), dim);
@@ -354,7 +371,7 @@ impl<'a> Propagator<'a> {
             for layout in versions {
                 let layout = layout.gathered();
                 if layout.has_partial() && !single {
-                    sources.push(self.resolved(&layout, *dtype));
+                    sources.push(self.resolved(*value, &layout));
                 } else {
                     sources.push(layout);
                 }
@@ -509,6 +526,7 @@ impl<'a> Propagator<'a> {
             outputs,
             reads,
             num_streams,
+            accumulated: self.accumulated,
         })
     }
 }
