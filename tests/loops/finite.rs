@@ -31,9 +31,10 @@ impl<B: Backend> Net<B> {
 }
 
 fn gradients<B: AutodiffBackend>(net: &Net<B>, device: &B::Device) -> GradientsParams {
-    let x = net
-        .frozen
-        .forward(net.first.forward(Tensor::<B, 2>::ones([4, 5], device)));
+    // Data of the host is split over the data axes, so that gradients are sums over them.
+    let x: Vec<f32> = (0..20).map(|i| i as f32 / 20.0).collect();
+    let x = Tensor::<B, 2>::from_data(TensorData::new(x, [4, 5]), device);
+    let x = net.frozen.forward(net.first.forward(x));
     let x = net.layers.iter().fold(x, |x, layer| layer.forward(x));
     GradientsParams::from_grads(x.sum().backward(), net)
 }

@@ -210,29 +210,58 @@ fn plan(case: &Case) -> Plan {
     plan
 }
 
+/// Trains on a mesh and on one device.
+fn check(case: &Case) {
+    let expected = train::<One>(case, &Default::default(), |net| net);
+    let mut builder = builder(case.axes)
+        .reshard(case.reshard)
+        .prefetch(case.prefetch)
+        .checkpoint(case.checkpoint)
+        .accumulation(case.accumulation)
+        .scatter_bytes_min(case.scatter_bytes_min);
+    if case.axes.contains("fsdp") {
+        builder = builder.strategy("fsdp", case.strategy);
+    }
+    let mesh = builder.build().expect("a mesh");
+    let found = train::<Many>(case, &mesh.device(), |net| {
+        net.parallelize_with(&mesh, &plan(case)).expect("a plan")
+    });
+    found.assert_close(&expected, &format!("{case:?}"));
+}
+
 proptest! {
     #![proptest_config(Config {
-        cases: 48,
+        cases: 64,
         failure_persistence: Some(Box::new(FileFailurePersistence::Off)),
         ..Config::default()
     })]
 
     #[test]
     fn random_models_under_random_policies(case in cases()) {
-        let expected = train::<One>(&case, &Default::default(), |net| net);
-        let mut builder = builder(case.axes)
-            .reshard(case.reshard)
-            .prefetch(case.prefetch)
-            .checkpoint(case.checkpoint)
-            .accumulation(case.accumulation)
-            .scatter_bytes_min(case.scatter_bytes_min);
-        if case.axes.contains("fsdp") {
-            builder = builder.strategy("fsdp", case.strategy);
-        }
-        let mesh = builder.build().expect("a mesh");
-        let found = train::<Many>(&case, &mesh.device(), |net| {
-            net.parallelize_with(&mesh, &plan(&case)).expect("a plan")
-        });
-        found.assert_close(&expected, &format!("{case:?}"));
+        check(&case);
     }
+}
+
+/// Found at random once: both gathers of one parameter start in one launch, which must not take it away after the first.
+#[test]
+fn a_parameter_gathered_twice_at_once() {
+    let layer = |hidden| LayerShape {
+        norm: false,
+        hidden,
+        frozen: false,
+        strategy: None,
+        checkpoint: false,
+        skip: false,
+    };
+    check(&Case {
+        layers: vec![layer(Some((1, true))), layer(None)],
+        batch: 1,
+        axes: "fsdp=2",
+        strategy: ShardStrategy::Full,
+        reshard: Reshard::Always,
+        prefetch: 0,
+        checkpoint: Checkpoint::Full,
+        accumulation: Accumulation::PerWindow,
+        scatter_bytes_min: 0,
+    });
 }

@@ -209,7 +209,10 @@ impl Resolver<'_> {
             checkpoint: said.checkpoint,
             precision: said.precision.map(|(_, precision)| precision),
             strategy: said.strategy.map(|(_, strategy)| strategy),
-            at_rest: !said.skip,
+            at_rest: !said.skip
+                && said
+                    .strategy
+                    .is_none_or(|(_, s)| s != ShardStrategy::Replicate),
         };
         let style = said
             .style

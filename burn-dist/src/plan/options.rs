@@ -11,7 +11,8 @@ use crate::mesh::{AxisIndex, MeshShape, Rank};
 
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
-/// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the same under all.
+/// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the same under all. It is said of an axis
+/// ([`DeviceMeshBuilder::strategy`](crate::DeviceMeshBuilder::strategy)) or of a unit ([`Plan::strategy`](crate::Plan::strategy)), which then wins.
 ///
 /// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -276,12 +276,14 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP).
+    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP). Of two for one axis the later counts.
     /// A unit may have a strategy of its own: [`Plan::strategy`](crate::Plan::strategy).
     ///
     /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`. [`ShardStrategy::Replicate`] makes DDP of a shard axis.
     pub fn strategy(mut self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
-        self.options.strategies.push((axis.into(), strategy));
+        let axis = axis.into();
+        self.options.strategies.retain(|(given, _)| *given != axis);
+        self.options.strategies.push((axis, strategy));
         self
     }
 

@@ -50,13 +50,7 @@ fn strategy(
                 "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: try --mesh dp=2,fsdp=2"
             );
         }
-        Strategy::Ddp => {
-            let mut axes = shape.axes().to_vec();
-            for axis in axes.iter_mut().filter(|axis| axis.role == AxisRole::Shard) {
-                axis.role = AxisRole::Replicate;
-            }
-            return Ok(builder.axes(&MeshShape::with_roles(axes)?));
-        }
+        Strategy::Ddp => ShardStrategy::Replicate,
         Strategy::Fsdp | Strategy::Hsdp => ShardStrategy::Full,
         Strategy::Zero2 => ShardStrategy::GradOptim,
         Strategy::Zero1 => ShardStrategy::Optim,
@@ -109,7 +103,8 @@ impl Mesh {
         builder = builder
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
-            .prefetch(args.prefetch);
+            .prefetch(args.prefetch)
+            .accumulation(args.accumulate_reduce);
         if dry {
             builder = builder.dry_run();
         }

@@ -9,7 +9,7 @@ use crate::data::rng::Rng;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::model::LlamaConfig;
 use crate::report::{bytes_text, count_text, write_json};
-use crate::train;
+use crate::train::{self, Recipe};
 
 /// What `--json` writes.
 #[derive(Debug, Serialize)]
@@ -58,9 +58,15 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     };
     let mut optim = train::optimizer::<TrainBackend>();
     // The first step makes the parameters and the optimizer's state; the second is like all later ones.
-    (model, _) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
+    let recipe = Recipe {
+        accumulate: shape.accumulate,
+        clip: None,
+    };
+    let batch = source.next_batch();
+    (model, _) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
     let (result, plan) = mesh.explain(|| {
-        let (model, loss) = train::step(model, &mut optim, &source.next_batch(), 1e-4, device);
+        let batch = source.next_batch();
+        let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
         loss.try_into_data().map(|_| model)
     });
     let _model = result.context("the step cannot be planned")?;
