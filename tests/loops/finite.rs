@@ -5,7 +5,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use burn_dist::optim::{GradientCheck, NonFinite};
+use burn_dist::optim::{GradientCheck, NonFinite, clip_grad_norm};
 use burn_dist::{ParallelizeWith, Plan};
 
 use crate::meshes::{Many, One, builder};
@@ -129,18 +129,31 @@ fn the_first_gradient_that_is_no_number_is_named() {
 }
 
 #[test]
-fn looking_costs_one_number() {
-    let mesh = builder("fsdp=2").build().expect("a mesh");
-    let device = mesh.device();
-    let net = Net::<Many>::new(&device)
-        .parallelize_with(&mesh, &Plan::new())
-        .expect("a plan");
-    let gradients = gradients(&net, &device);
-    net.first.weight.val().into_data();
-    let mut check = GradientCheck::new(NonFinite::Stop);
-    let (_, explanation) =
-        burn_dist::explain::<Many, _>(&device, || check.check(&net, gradients).expect("finite"));
-    assert_eq!(explanation.windows, 1, "{explanation}");
-    assert_eq!(explanation.collectives.len(), 1, "{explanation}");
-    assert_eq!(explanation.collectives[0].shape, [1], "{explanation}");
+fn looking_and_clipping_cost_single_numbers() {
+    for axes in ["dp=2", "fsdp=2"] {
+        let mesh = builder(axes).build().expect("a mesh");
+        let device = mesh.device();
+        let net = Net::<Many>::new(&device)
+            .parallelize_with(&mesh, &Plan::new())
+            .expect("a plan");
+        let gradients = gradients(&net, &device);
+        // What is left of the backward.
+        net.first.weight.val().into_data();
+        let mut check = GradientCheck::new(NonFinite::Stop);
+        let (gradients, looked) =
+            burn_dist::explain::<Many, _>(&device, || check.check(&net, gradients));
+        let gradients = gradients.expect("finite").expect("a step");
+        let (_, clipped) = burn_dist::explain::<Many, _>(&device, || {
+            let (_, norm) = clip_grad_norm(&net, gradients, 1.0);
+            norm.into_scalar()
+        });
+        assert_eq!((looked.windows, clipped.windows), (1, 1));
+        for explanation in [looked, clipped] {
+            let shapes = explanation.collectives.iter().map(|c| c.shape.clone());
+            assert!(
+                shapes.into_iter().all(|shape| shape == [1]),
+                "{explanation}"
+            );
+        }
+    }
 }

@@ -38,8 +38,8 @@ pub struct NonFiniteGradient {
 /// Looks at the gradients of every step before the optimizer does.
 ///
 /// # Communication
-/// On a mesh every rank counts in the parts it holds, and one number is summed and read per step. Only when that is not zero, two numbers per parameter are, up to
-/// the first at fault.
+/// On a mesh every rank counts in the parts it holds; the counts are summed, one number at a time, over the axes that split them, and one number is read. Only when it is
+/// not zero, two are read for each parameter up to the first at fault.
 ///
 /// ```
 /// use burn::backend::{Autodiff, Flex};

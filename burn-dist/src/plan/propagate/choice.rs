@@ -105,7 +105,7 @@ impl Propagator<'_> {
                 offered.push(info.preferred.as_ref().clone());
             } else {
                 for version in info.versions_at(self.now) {
-                    offered.push(if rule.elementwise {
+                    offered.push(if rule.on_pieces() {
                         version.layout.as_ref().clone()
                     } else {
                         version.layout.gathered()
@@ -211,7 +211,7 @@ impl Propagator<'_> {
                 continue;
             }
             let layout = self.needed(rule, position, assignment);
-            cost += self.require_cost(*value, &layout, rule.elementwise);
+            cost += self.require_cost(*value, &layout, rule.on_pieces());
         }
         cost
     }

@@ -282,7 +282,7 @@ impl<'a> Propagator<'a> {
             }
             self.mirrors.insert(key, layout);
         }
-        let resting = rule.elementwise && self.rests(rule, tensors, &choice.assignment);
+        let resting = rule.on_pieces() && self.rests(rule, tensors, &choice.assignment);
         let mut slots = Vec::with_capacity(tensors.inputs.len());
         let mut layouts = Vec::with_capacity(tensors.inputs.len());
         for (position, (operand, (value, shape, _))) in
