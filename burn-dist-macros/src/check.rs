@@ -1,12 +1,12 @@
 //! From attributes to their meaning, collecting every mistake at the token to change.
 
 use crate::attr::{self, Item};
-use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Variant};
+use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Unit, Variant};
 use crate::nearest::nearest;
-use crate::value::{axis_name, flag, heads, layout};
+use crate::value::{axis_name, flag, heads, layout, precision, strategy};
 use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
-const FIELD_KEYS: [&str; 13] = [
+const FIELD_KEYS: [&str; 15] = [
     "colwise",
     "rowwise",
     "vocab",
@@ -20,19 +20,15 @@ const FIELD_KEYS: [&str; 13] = [
     "heads",
     "unit",
     "checkpoint",
+    "strategy",
+    "precision",
 ];
-/// Options that stand on their own.
-const NEED_NO_STYLE: [&str; 3] = ["unit", "checkpoint", "nested"];
-const TYPE_KEYS: [&str; 3] = ["unit", "checkpoint", "axis"];
+const TYPE_KEYS: [&str; 5] = ["unit", "checkpoint", "strategy", "precision", "axis"];
 
 /// Reads the derive's input; all mistakes come back as one combined error.
 pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
     let mut errors = Vec::new();
-    let TypeAttributes {
-        unit,
-        checkpoint,
-        axis,
-    } = type_attributes(input, &mut errors);
+    let TypeAttributes { unit, axis } = type_attributes(input, &mut errors);
     let body = match &input.data {
         Data::Struct(data) => Body::Struct(struct_fields(&data.fields, axis.as_ref(), &mut errors)),
         Data::Enum(data) => Body::Enum(
@@ -59,7 +55,6 @@ pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
             ident: input.ident.clone(),
             generics: input.generics.clone(),
             unit,
-            checkpoint,
             body,
         }),
     }
@@ -68,8 +63,7 @@ pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
 /// The attributes of the struct or enum itself.
 #[derive(Default)]
 struct TypeAttributes {
-    unit: bool,
-    checkpoint: bool,
+    unit: Unit,
     /// The axis its fields use unless they say otherwise.
     axis: Option<LitStr>,
 }
@@ -84,17 +78,26 @@ fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> TypeAtt
             continue;
         }
         match key.as_str() {
-            "unit" => read.unit = flag(item, errors),
-            "checkpoint" => read.checkpoint = flag(item, errors),
+            key if Unit::KEYS.contains(&key) => unit_option(&mut read.unit, key, item, errors),
             "axis" => read.axis = axis_name(item, errors),
             key if FIELD_KEYS.contains(&key) => errors.push(syn::Error::new(
                 item.key.span(),
-                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint` and `axis = \"...\"`"),
+                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and `axis`"),
             )),
             key => errors.push(unknown(&item.key, key, &TYPE_KEYS)),
         }
     }
     read
+}
+
+/// Reads one option of a unit.
+fn unit_option(unit: &mut Unit, key: &str, item: &Item, errors: &mut Vec<syn::Error>) {
+    match key {
+        "unit" => unit.unit = flag(item, errors),
+        "checkpoint" => unit.checkpoint = flag(item, errors),
+        "strategy" => unit.strategy = strategy(item, errors),
+        _ => unit.precision = precision(item, errors),
+    }
 }
 
 fn struct_fields(
@@ -192,8 +195,9 @@ struct Options {
     style: Option<(Style, Ident)>,
     skip: Option<Ident>,
     nested: Option<Ident>,
-    unit: Option<Ident>,
-    checkpoint: Option<Ident>,
+    unit: Unit,
+    /// The options of the unit that were given.
+    unit_keys: Vec<Ident>,
     axis: Option<(LitStr, Ident)>,
     input: Option<(LitStr, Ident)>,
     output: Option<(LitStr, Ident)>,
@@ -223,9 +227,11 @@ impl Options {
         match key.as_str() {
             "skip" if flag(item, errors) => self.skip = Some(item.key.clone()),
             "nested" if flag(item, errors) => self.nested = Some(item.key.clone()),
-            "unit" if flag(item, errors) => self.unit = Some(item.key.clone()),
-            "checkpoint" if flag(item, errors) => self.checkpoint = Some(item.key.clone()),
-            "skip" | "nested" | "unit" | "checkpoint" => {}
+            "skip" | "nested" => {}
+            key if Unit::KEYS.contains(&key) => {
+                unit_option(&mut self.unit, key, item, errors);
+                self.unit_keys.push(item.key.clone());
+            }
             "axis" => self.axis = axis_name(item, errors).map(named),
             "input" => self.input = layout(item, errors).map(named),
             "output" => self.output = layout(item, errors).map(named),
@@ -238,16 +244,14 @@ impl Options {
     fn rule(self, default_axis: Option<&LitStr>, errors: &mut Vec<syn::Error>) -> Rule {
         let others = [
             self.style.as_ref().map(|(_, key)| key),
-            self.nested.as_ref(),
-            self.unit.as_ref(),
-            self.checkpoint.as_ref(),
             self.axis.as_ref().map(|(_, key)| key),
             self.input.as_ref().map(|(_, key)| key),
             self.output.as_ref().map(|(_, key)| key),
             self.heads.as_ref().map(|(_, key)| key),
         ];
         if self.skip.is_some() {
-            for key in others.into_iter().flatten() {
+            let free = self.nested.iter().chain(&self.unit_keys);
+            for key in others.into_iter().flatten().chain(free) {
                 errors.push(syn::Error::new(
                     key.span(),
                     format!(
@@ -260,11 +264,7 @@ impl Options {
         let Some((style, style_key)) = self.style else {
             // Options without a style: each is a mistake, unless the style itself was one and is already reported.
             if errors.is_empty() {
-                for key in others
-                    .into_iter()
-                    .flatten()
-                    .filter(|key| !NEED_NO_STYLE.iter().any(|free| *key == free))
-                {
+                for key in others.into_iter().flatten() {
                     errors.push(syn::Error::new(
                         key.span(),
                         format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`"),
@@ -272,8 +272,7 @@ impl Options {
                 }
             }
             return Rule::Nested {
-                unit: self.unit.is_some(),
-                checkpoint: self.checkpoint.is_some(),
+                unit: self.unit,
                 required: self.nested.is_some(),
             };
         };
@@ -308,8 +307,7 @@ impl Options {
             input: self.input.map(|(text, _)| text),
             output: self.output.map(|(text, _)| text),
             heads: self.heads.map(|(heads, _)| heads),
-            unit: self.unit.is_some(),
-            checkpoint: self.checkpoint.is_some(),
+            unit: self.unit,
         }))
     }
 }

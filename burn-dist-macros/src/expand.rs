@@ -1,6 +1,6 @@
 //! The impl: one call per field, in the words of `burn_dist::__private`.
 
-use crate::model::{Body, Field, Mark, Module, Rule, Variant};
+use crate::model::{Body, Field, Mark, Module, Rule, Unit, Variant};
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -23,7 +23,7 @@ pub(crate) fn expand(module: &Module) -> TokenStream {
         }
     }
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
-    let unit = marks(module.unit, module.checkpoint);
+    let unit = marks(&module.unit);
     let body = match &module.body {
         Body::Struct(fields) => fields.iter().map(field).collect(),
         Body::Enum(variants) => enum_body(variants),
@@ -88,11 +88,19 @@ fn enter(segment: &str, inside: TokenStream) -> TokenStream {
     quote!(scope.enter(#segment, |scope| { #inside });)
 }
 
-/// What is said about the module itself: that it is a unit, and that its activations are made again.
-fn marks(unit: bool, checkpoint: bool) -> TokenStream {
-    let unit = unit.then(|| quote!(scope.unit();));
-    let checkpoint = checkpoint.then(|| quote!(scope.checkpoint();));
-    quote!(#unit #checkpoint)
+/// What is said about the module itself as a unit.
+fn marks(said: &Unit) -> TokenStream {
+    let unit = said.unit.then(|| quote!(scope.unit();));
+    let checkpoint = said.checkpoint.then(|| quote!(scope.checkpoint();));
+    let strategy = said
+        .strategy
+        .iter()
+        .map(|text| quote!(scope.strategy(#text);));
+    let precision = said
+        .precision
+        .iter()
+        .map(|text| quote!(scope.precision(#text);));
+    quote!(#unit #checkpoint #(#strategy)* #(#precision)*)
 }
 
 /// What is said about a value of type `ty`; `value` is a reference to it.
@@ -100,12 +108,8 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
     match rule {
         Rule::Hidden => TokenStream::new(),
         Rule::Skip => quote!(scope.skip();),
-        Rule::Nested {
-            unit,
-            checkpoint,
-            required,
-        } => {
-            let unit = marks(*unit, *checkpoint);
+        Rule::Nested { unit, required } => {
+            let unit = marks(unit);
             let nested = match required {
                 // The span of the type, so that its lack of a plan is reported there.
                 true => quote_spanned! {ty.span()=>
@@ -121,7 +125,7 @@ fn place(rule: &Rule, ty: &Type, value: &TokenStream) -> TokenStream {
 
 fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
     let style = format_ident!("{}", mark.style.variant());
-    let unit = marks(mark.unit, mark.checkpoint);
+    let unit = marks(&mark.unit);
     let axis = mark.axis.iter().map(|axis| quote!(.axis(#axis)));
     let input = mark.input.iter().map(|text| quote!(.input(#text)));
     let output = mark.output.iter().map(|text| quote!(.output(#text)));

@@ -6,10 +6,8 @@ use syn::{Expr, Generics, Ident, LitStr, Type};
 pub(crate) struct Module {
     pub(crate) ident: Ident,
     pub(crate) generics: Generics,
-    /// `#[parallel(unit)]` on the type: every instance is an FSDP unit.
-    pub(crate) unit: bool,
-    /// `#[parallel(checkpoint)]` on the type: every instance is a unit whose activations are made again.
-    pub(crate) checkpoint: bool,
+    /// On the type: what every instance is as a unit.
+    pub(crate) unit: Unit,
     pub(crate) body: Body,
 }
 
@@ -58,11 +56,7 @@ pub(crate) enum Rule {
     /// `#[parallel(skip)]`: its parameters stay whole on every rank.
     Skip,
     /// No style: its own plan is used, if it has one; with `required` it has to (`#[parallel(nested)]`).
-    Nested {
-        unit: bool,
-        checkpoint: bool,
-        required: bool,
-    },
+    Nested { unit: Unit, required: bool },
     /// A style: whatever the field holds is one leaf of the plan.
     Styled(Box<Mark>),
 }
@@ -75,8 +69,24 @@ pub(crate) struct Mark {
     pub(crate) input: Option<LitStr>,
     pub(crate) output: Option<LitStr>,
     pub(crate) heads: Option<Heads>,
+    pub(crate) unit: Unit,
+}
+
+/// What is said about a module as a unit; whatever is said makes it one.
+#[derive(Default)]
+pub(crate) struct Unit {
+    /// `unit`: gathered and freed as a whole.
     pub(crate) unit: bool,
+    /// `checkpoint`: its activations are made again.
     pub(crate) checkpoint: bool,
+    /// `strategy = "zero2"`: what shard axes do with it.
+    pub(crate) strategy: Option<LitStr>,
+    /// `precision = "bf16"`: what it computes in.
+    pub(crate) precision: Option<LitStr>,
+}
+
+impl Unit {
+    pub(crate) const KEYS: [&str; 4] = ["unit", "checkpoint", "strategy", "precision"];
 }
 
 /// A count the axis has to divide.

@@ -56,14 +56,21 @@ fn styles_and_options() {
         input = "[-, {model}]",
         heads = self.n_kv_heads,
         unit,
-        checkpoint
+        checkpoint,
+        strategy = "zero2",
+        precision = "param=bf16, reduce=bf16"
     ));
     assert_eq!(mark.style, Style::Colwise);
     assert_eq!(mark.axis.expect("named").value(), "model");
     assert_eq!(mark.input.expect("given").value(), "[-, {model}]");
     assert!(mark.output.is_none());
     assert_eq!(mark.heads.expect("given").label, "kv heads");
-    assert!(mark.unit && mark.checkpoint);
+    assert!(mark.unit.unit && mark.unit.checkpoint);
+    assert_eq!(mark.unit.strategy.expect("given").value(), "zero2");
+    assert_eq!(
+        mark.unit.precision.expect("given").value(),
+        "param=bf16, reduce=bf16"
+    );
 }
 
 #[test]
@@ -94,7 +101,7 @@ fn the_axis_of_the_type_is_the_default_of_its_fields() {
             c: Linear,
         }
     ));
-    assert!(module.unit && module.checkpoint);
+    assert!(module.unit.unit && module.unit.checkpoint);
     let Body::Struct(fields) = module.body else {
         panic!("an enum")
     };
@@ -118,7 +125,7 @@ fn each_mistake_is_named() {
         (
             quote!(everything),
             "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, `nested`, `input`, \
-             `output`, `axis`, `heads`, `unit`, `checkpoint`",
+             `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`",
         ),
         (quote!(colwise, colwise), "`colwise` is given twice"),
         (
@@ -144,6 +151,31 @@ fn each_mistake_is_named() {
         (
             quote!(replicate, axis = "tp"),
             "`replicate` is over every axis: remove `axis`",
+        ),
+        (
+            quote!(strategy = "zero3"),
+            "`zero3` is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
+        ),
+        (
+            quote!(unit, strategy),
+            "`strategy` needs a value: `strategy = \"zero2\"`",
+        ),
+        (
+            quote!(precision = "bf8"),
+            "`bf8` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or what param is",
+        ),
+        (
+            quote!(precision = "param=bf16,reduce=f16"),
+            "`param=bf16,reduce=f16` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or \
+             what param is",
+        ),
+        (
+            quote!(precision = bf16),
+            "expected a string: `precision = \"bf16\"`",
+        ),
+        (
+            quote!(skip, strategy = "ddp"),
+            "`strategy` conflicts with `skip`, which leaves the field whole on every rank",
         ),
         (quote!(colwise = "tp"), "`colwise` takes no value"),
         (
@@ -191,7 +223,7 @@ fn mistakes_of_types_and_shapes() {
                 #[parallel(colwise)]
                 struct M {}
             ),
-            "`colwise` belongs on a field; a type takes `unit`, `checkpoint` and `axis = \"...\"`",
+            "`colwise` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and `axis`",
         ),
         (
             quote!(
@@ -340,7 +372,7 @@ fn expansion_of_a_struct() {
             #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]")]
             wq: Linear<B>,
             attention: Attention<B>,
-            #[parallel(nested, unit)]
+            #[parallel(nested, unit, strategy = "zero2", precision = "bf16")]
             inner: M,
             pairs: Vec<(Linear<B>, Attention<B>)>,
             #[parallel(skip)]

@@ -25,7 +25,12 @@ fn value<'a>(item: &'a Item, example: &str, errors: &mut Vec<syn::Error>) -> Opt
             format!("`{0}` needs a value: `{0} = {example}`", item.key),
         ));
     }
-    item.value.as_ref()
+    let mut value = item.value.as_ref()?;
+    // A literal that comes out of a `macro_rules!` is wrapped in a group without delimiters.
+    while let Expr::Group(group) = value {
+        value = &group.expr;
+    }
+    Some(value)
 }
 
 fn string(item: &Item, example: &str, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
@@ -55,6 +60,67 @@ pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Lit
         return None;
     }
     Some(text)
+}
+
+/// The texts of burn-dist's `ShardStrategy`; a test there keeps the two alike.
+const STRATEGIES: [&str; 4] = ["fsdp", "zero2", "zero1", "ddp"];
+
+/// The texts of burn-dist's `Float`, likewise.
+const FLOATS: [&str; 3] = ["bf16", "f16", "f32"];
+
+/// What shard axes do with a unit.
+pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    let text = string(item, "\"zero2\"", errors)?;
+    if STRATEGIES.contains(&text.value().as_str()) {
+        return Some(text);
+    }
+    let message = format!(
+        "`{}` is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
+        text.value()
+    );
+    errors.push(syn::Error::new(text.span(), message));
+    None
+}
+
+/// What a unit computes in.
+pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    let text = string(item, "\"bf16\"", errors)?;
+    if is_precision(&text.value()) {
+        return Some(text);
+    }
+    let message = format!(
+        "`{}` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or what param is",
+        text.value()
+    );
+    errors.push(syn::Error::new(text.span(), message));
+    None
+}
+
+/// `bf16`, or `param=bf16` with `reduce=` and `output=` in any order.
+fn is_precision(text: &str) -> bool {
+    if FLOATS.contains(&text) {
+        return true;
+    }
+    let items: Option<Vec<(&str, &str)>> = text
+        .split(',')
+        .map(|item| item.split_once('='))
+        .map(|item| item.map(|(key, value)| (key.trim(), value.trim())))
+        .collect();
+    let Some(items) = items else { return false };
+    let of = |wanted: &str| {
+        let mut found = items.iter().filter(|(key, _)| *key == wanted);
+        (found.next().map(|(_, value)| *value), found.next())
+    };
+    let known = |(key, value): &(&str, &str)| {
+        ["param", "reduce", "output"].contains(key) && FLOATS.contains(value)
+    };
+    let ((param, None), (reduce, None), (_, None)) = (of("param"), of("reduce"), of("output"))
+    else {
+        return false;
+    };
+    items.iter().all(known)
+        && param.is_some()
+        && reduce.is_none_or(|reduce| reduce == "f32" || Some(reduce) == param)
 }
 
 /// A layout in text, its form checked.

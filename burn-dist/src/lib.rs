@@ -16,7 +16,7 @@ pub mod run;
 #[doc(hidden)]
 pub use parallel::private as __private;
 pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
-pub use plan::{Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
+pub use plan::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
 /// Inner backends beside `burn_flex::Flex`, by feature.

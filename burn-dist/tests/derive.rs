@@ -10,7 +10,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::MeshShape;
 use burn_dist::parallel::{ParallelError, ParamSpec};
-use burn_dist::{Parallelize, Plan};
+use burn_dist::{Float, Parallelize, Plan, Precision, ShardStrategy};
 
 type B = Flex;
 
@@ -427,6 +427,150 @@ fn checkpoint_marks_a_unit() {
     );
     let read = ParamSpec::parse(&text, &specs[3].layout.shape(), &mesh);
     assert_eq!(read.expect("its own text"), specs[3]);
+}
+
+#[derive(Module, Debug, Parallelize)]
+#[parallel(strategy = "zero2")]
+struct Leveled<B: Backend> {
+    #[parallel(precision = "bf16")]
+    first: Attention<B>,
+    #[parallel(unit, strategy = "ddp", precision = "param=f16,output=f32")]
+    list: Vec<Attention<B>>,
+    #[parallel(colwise, strategy = "fsdp")]
+    head: Linear<B>,
+}
+
+fn leveled() -> Leveled<B> {
+    Leveled {
+        first: attention(),
+        list: vec![attention()],
+        head: linear(4, 4),
+    }
+}
+
+/// Unit, strategy and precision of a spec.
+fn unit_options(spec: &ParamSpec) -> String {
+    let unit = spec.unit.as_deref().unwrap_or("-");
+    let strategy = spec.strategy.map_or("-".into(), |s| s.to_string());
+    let precision = spec.precision.map_or("-".into(), |p| p.to_string());
+    format!("{unit} {strategy} {precision}")
+}
+
+#[test]
+fn units_have_strategies_and_precisions_of_their_own() {
+    let mesh = mesh("fsdp=2,tp=2");
+    let options = |plan: Plan| -> Vec<String> {
+        let specs = plan.resolve(&leveled(), &mesh).expect("specs");
+        [0, 3, 6].map(|i| unit_options(&specs[i])).to_vec()
+    };
+    assert_eq!(
+        options(leveled().plan()),
+        [
+            "first zero2 param=bf16,reduce=f32",
+            "list.0 ddp param=f16,reduce=f32,output=f32",
+            "head fsdp -"
+        ]
+    );
+    // The same by path; of two for one module the later counts, of two around a parameter the nearer one.
+    let written = Plan::new()
+        .strategy("list", ShardStrategy::Full)
+        .strategy("list", ShardStrategy::Replicate)
+        .strategy("", ShardStrategy::GradOptim)
+        .strategy("head", ShardStrategy::Full)
+        .precision("first", Precision::new(Float::BF16))
+        .precision("list", Precision::new(Float::F16).output(Float::F32));
+    assert_eq!(options(written.clone()), options(leveled().plan()));
+    let amended = leveled().plan().strategy("**.wq", ShardStrategy::Optim);
+    let specs = amended.resolve(&leveled(), &mesh).expect("specs");
+    assert_eq!(
+        unit_options(&specs[0]),
+        "first.wq zero1 param=bf16,reduce=f32"
+    );
+    assert_eq!(unit_options(&specs[1]), "first zero2 param=bf16,reduce=f32");
+    for plan in [leveled().plan(), written] {
+        let specs = plan.resolve(&leveled(), &mesh).expect("specs");
+        for spec in specs {
+            let text = spec.to_text(&mesh);
+            let read = ParamSpec::parse(&text, &spec.layout.shape(), &mesh);
+            assert_eq!(read, Ok(spec), "{text}");
+        }
+    }
+}
+
+#[test]
+fn unit_options_that_cannot_be_say_so() {
+    let impossible = Precision::new(Float::BF16).reduce(Float::F16);
+    assert_eq!(
+        refused(
+            &leveled(),
+            &Plan::new().precision("first", impossible),
+            "fsdp=2"
+        )
+        .to_string(),
+        "precision(\"first\"): cannot reduce in f16 what is computed in bf16: reduce in f32 or in bf16"
+    );
+    let error = refused(
+        &leveled(),
+        &Plan::new().strategy("frist", ShardStrategy::Full),
+        "fsdp=2",
+    );
+    assert!(
+        error.to_string().starts_with(
+            "strategy(\"frist\") names nothing in this module; its paths, closest first: first"
+        ),
+        "{error}"
+    );
+}
+
+/// Every text of a strategy or a precision, as the derive takes it.
+macro_rules! derive_each {
+    ($($key:ident: $($name:ident = $text:literal),+;)+) => {
+        /// The texts the derive took, and what came of them.
+        fn derived_texts() -> Vec<(&'static str, ParamSpec)> {
+            let mesh = mesh("fsdp=2");
+            vec![$($({
+                #[derive(Module, Debug, Parallelize)]
+                #[parallel($key = $text)]
+                struct $name<B: Backend> {
+                    linear: Linear<B>,
+                }
+                let module = $name::<B> { linear: linear(4, 4) };
+                let specs = module.plan().resolve(&module, &mesh).expect("specs");
+                ($text, specs[0].clone())
+            }),+),+]
+        }
+    };
+}
+
+derive_each! {
+    strategy: S0 = "fsdp", S1 = "zero2", S2 = "zero1", S3 = "ddp";
+    precision: P0 = "bf16", P1 = "f16", P2 = "f32", P3 = "param=bf16,reduce=bf16", P4 = "reduce=f32, param=f16", P5 = "param=f32,output=bf16";
+}
+
+#[test]
+fn the_derive_knows_the_texts_of_the_types() {
+    let texts = derived_texts();
+    let (strategies, precisions): (Vec<_>, Vec<_>) =
+        texts.iter().partition(|(_, spec)| spec.strategy.is_some());
+    let found: Vec<ShardStrategy> = strategies.iter().filter_map(|(_, s)| s.strategy).collect();
+    assert_eq!(found, ShardStrategy::ALL);
+    for (text, spec) in strategies {
+        assert_eq!(text.parse(), Ok(spec.strategy.expect("a strategy")));
+    }
+    for (text, spec) in precisions {
+        assert_eq!(text.parse(), Ok(spec.precision.expect("a precision")));
+    }
+    // What the derive refuses the types refuse, in the same words.
+    let refused = include_str!("derive/unknown_strategy.stderr");
+    let strategy = "zero3".parse::<ShardStrategy>().expect_err("no strategy");
+    let precision = "bf8".parse::<Precision>().expect_err("no precision");
+    assert!(refused.contains(&strategy.to_string()), "{strategy}");
+    assert!(refused.contains(&precision.to_string()), "{precision}");
+    assert!(
+        ShardStrategy::ALL
+            .iter()
+            .all(|s| refused.contains(&s.to_string()))
+    );
 }
 
 #[test]

@@ -21,10 +21,13 @@ const PURE: &[(&str, &[&str])] = &[
             "record::visit",
         ],
     ),
-    ("parallel/spec.rs", &["mesh", "layout"]),
+    (
+        "parallel/spec.rs",
+        &["mesh", "layout", "plan::Precision", "plan::ShardStrategy"],
+    ),
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
-    ("parallel/error.rs", &["mesh", "layout"]),
+    ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
     ("record/visit.rs", &[]),
     ("record/visit", &[]),
 ];

@@ -18,6 +18,8 @@ pub struct Call {
     pub(crate) dtype: DType,
     pub(crate) collective: Collective,
     pub(crate) input: Option<Block>,
+    /// Sizes of the axes that reductions follow; empty for one axis.
+    pub(crate) axes: Arc<[usize]>,
 }
 
 impl Call {
@@ -30,6 +32,7 @@ impl Call {
             dtype,
             collective,
             input,
+            axes: Arc::new([]),
         }
     }
 
@@ -177,6 +180,16 @@ impl Call {
     /// Returns a barrier.
     pub fn barrier(group: &Group) -> Self {
         Self::new(group, DType::U8, Collective::Barrier, None)
+    }
+
+    /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is all of them together, the first
+    /// axis major, and their product its length. Without, members are reduced in order as along one axis.
+    ///
+    /// # Communication
+    /// None: the order in which terms are combined changes, and nothing that is moved.
+    pub fn axis_by_axis(mut self, axes: impl Into<Arc<[usize]>>) -> Self {
+        self.axes = axes.into();
+        self
     }
 
     /// Moves the call to `lane`.

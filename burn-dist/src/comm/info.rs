@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// What a call does, apart from where and when: the part that must match between members.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
-    Collective(DType, Collective),
+    /// With the sizes of the axes that a reduction follows.
+    Collective(DType, Collective, Arc<[usize]>),
     /// What is exchanged, and the kind and bytes that it counts as.
     Exchange(Arc<str>, (Kind, usize)),
 }
@@ -84,7 +85,7 @@ impl CallInfo {
     /// The kind of call.
     pub fn kind(&self) -> Kind {
         match &self.what {
-            What::Collective(_, collective) => collective.kind(),
+            What::Collective(_, collective, _) => collective.kind(),
             What::Exchange(_, (kind, _)) => *kind,
         }
     }
@@ -110,8 +111,8 @@ impl CallInfo {
     /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the model.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let same = match (&self.what, &other.what) {
-            (What::Collective(dtype_a, a), What::Collective(dtype_b, b)) => {
-                dtype_a == dtype_b && a.matches(b)
+            (What::Collective(dtype_a, a, axes_a), What::Collective(dtype_b, b, axes_b)) => {
+                dtype_a == dtype_b && axes_a == axes_b && a.matches(b)
             }
             (What::Exchange(a, _), What::Exchange(b, _)) => a == b,
             _ => false,
@@ -147,7 +148,12 @@ impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dtype, collective) = match self {
             What::Exchange(what, _) => return write!(f, "exchange of {what}"),
-            What::Collective(dtype, collective) => (dtype, collective),
+            What::Collective(dtype, collective, axes) => {
+                if !axes.is_empty() {
+                    write!(f, "axis by axis {axes:?}: ")?;
+                }
+                (dtype, collective)
+            }
         };
         let name = collective.kind().name();
         let dtype_name = dtype.name();

@@ -1,7 +1,7 @@
 //! Where parameters, gradients and optimizer state rest (FSDP, ZeRO).
 
 use super::Layout;
-use crate::mesh::MeshShape;
+use crate::mesh::{AxisIndex, MeshShape};
 
 impl Layout {
     /// Returns this layout with the tensor at rest in pieces over every [shard axis](MeshShape::shard_axes) that it does not use.
@@ -12,10 +12,15 @@ impl Layout {
     /// # Source
     /// ZeRO stage 3 (arXiv:1910.02054), FSDP (arXiv:2304.11277). Differs: tensors are cut along a dim instead of flattened.
     pub fn at_rest(&self, mesh: &MeshShape) -> Layout {
+        self.at_rest_over(mesh, &mesh.shard_axes())
+    }
+
+    /// As [`Layout::at_rest`], over those of `axes` that it does not use.
+    pub fn at_rest_over(&self, mesh: &MeshShape, axes: &[AxisIndex]) -> Layout {
         let used = self.axes_used();
-        let axes: Vec<_> = mesh
-            .shard_axes()
-            .into_iter()
+        let axes: Vec<_> = axes
+            .iter()
+            .copied()
             .filter(|axis| mesh.size(*axis) > 1 && !used.contains(axis))
             .collect();
         let parts = mesh.group_size(&axes);

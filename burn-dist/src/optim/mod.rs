@@ -4,8 +4,10 @@
 
 mod clip;
 mod ema;
+mod finite;
 mod scaler;
 
 pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::Ema;
+pub use finite::{GradientCheck, NonFinite, NonFiniteGradient};
 pub use scaler::LossScaler;

@@ -97,6 +97,24 @@ impl Scope {
         self.push(Action::Checkpoint, false);
     }
 
+    /// Marks the module here as a unit with which shard axes do what `text`, checked by the derive, says; of a list, each element.
+    ///
+    /// # Panics
+    /// If `text` is not a [`ShardStrategy`](crate::ShardStrategy): the derive's list and that of the type would differ, a bug.
+    pub fn strategy(&mut self, text: &str) {
+        let strategy = text.parse().expect("checked by the derive");
+        self.push(Action::Strategy(strategy), false);
+    }
+
+    /// Marks the module here as a unit that computes in what `text`, checked by the derive, says; of a list, each element.
+    ///
+    /// # Panics
+    /// If `text` is not a [`Precision`](crate::Precision): the derive and the type would differ, a bug.
+    pub fn precision(&mut self, text: &str) {
+        let precision = text.parse().expect("checked by the derive");
+        self.push(Action::Precision(precision), false);
+    }
+
     /// Leaves everything here whole on every rank, at rest too.
     pub fn skip(&mut self) {
         self.push(Action::Skip, false);

@@ -2,6 +2,7 @@
 
 use super::Style;
 use crate::mesh::MeshShape;
+use crate::plan::Precision;
 
 /// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -91,6 +92,14 @@ pub enum ParallelError {
         text: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A precision reduces in a type that it neither computes in nor is f32.
+    #[error("{place}: cannot reduce in {} what is computed in {}: reduce in f32 or in {}", .precision.reduce, .precision.param, .precision.param)]
+    ImpossiblePrecision {
+        /// Where it was given.
+        place: String,
+        /// What was asked.
+        precision: Precision,
     },
     /// The model's device belongs to another mesh than the one given.
     #[error(

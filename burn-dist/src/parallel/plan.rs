@@ -4,6 +4,7 @@ use super::pattern::Pattern;
 use super::{LayoutText, ParallelError, ParamSpec, Style};
 use super::{resolve, walk};
 use crate::mesh::MeshShape;
+use crate::plan::{Precision, ShardStrategy};
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
 
@@ -70,6 +71,8 @@ pub(super) enum Action {
     Output(LayoutText),
     Unit,
     Checkpoint,
+    Strategy(ShardStrategy),
+    Precision(Precision),
     Divisible { count: usize, axis: String },
 }
 
@@ -92,6 +95,8 @@ impl Entry {
             Action::Output(_) => "output".into(),
             Action::Unit => "unit".into(),
             Action::Checkpoint => "checkpoint".into(),
+            Action::Strategy(_) => "strategy".into(),
+            Action::Precision(_) => "precision".into(),
             Action::Divisible { .. } => "require_divisible".into(),
         }
     }
@@ -175,6 +180,20 @@ impl Plan {
         self.with(pattern, Action::Checkpoint)
     }
 
+    /// Marks a module as a unit, as [`Plan::unit`] does, with which shard axes do what `strategy` says, whatever the mesh's strategies; the nearest
+    /// one counts for units inside it too. On a mesh without shard axes it changes nothing, and never a value.
+    ///
+    /// [`ShardStrategy::Replicate`] keeps its parameters whole on every rank, with all-reduced gradients (DDP), as suits small modules; unlike
+    /// [`Plan::skip`], it leaves them split over tensor-parallel axes.
+    pub fn strategy(self, pattern: &str, strategy: ShardStrategy) -> Self {
+        self.with(pattern, Action::Strategy(strategy))
+    }
+
+    /// Marks a module as a unit, as [`Plan::unit`] does, that computes in `precision`, whatever the mesh's; the nearest one counts for units inside it too.
+    pub fn precision(self, pattern: &str, precision: Precision) -> Self {
+        self.with(pattern, Action::Precision(precision))
+    }
+
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.
     ///
     /// The mesh has to have the axis, unless it is `tp`.
@@ -201,7 +220,7 @@ impl Plan {
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
     /// [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and [`ParallelError::NoParameters`] for styles that cannot be,
-    /// and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
+    /// [`ParallelError::ImpossiblePrecision`], and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,

@@ -7,6 +7,7 @@ use super::walk::Parameter;
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::Layout;
 use crate::mesh::{AxisIndex, MeshShape};
+use crate::plan::{Precision, ShardStrategy};
 use std::collections::BTreeSet;
 
 /// How many existing paths an error lists.
@@ -23,6 +24,7 @@ pub(super) fn resolve(
     let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         check_axes(entry, mesh)?;
+        check_precision(entry)?;
         let meetings = meetings(entry, parameters)?;
         if meetings.iter().all(Option::is_none) {
             check_may_be_empty(entry, parameters)?;
@@ -89,6 +91,18 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
                 .map(|a| format!("{}={}", a.name, a.size))
                 .collect(),
         }),
+    }
+}
+
+fn check_precision(entry: &Entry) -> Result<(), ParallelError> {
+    match entry.action {
+        Action::Precision(precision) if !precision.is_possible() => {
+            Err(ParallelError::ImpossiblePrecision {
+                place: entry.place(),
+                precision,
+            })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -165,7 +179,19 @@ struct Said<'a> {
     /// Number of segments of the unit's path; the longest wins.
     unit: Option<usize>,
     checkpoint: bool,
+    strategy: Nearest<ShardStrategy>,
+    precision: Nearest<Precision>,
     divisible: Vec<(usize, &'a str, usize)>,
+}
+
+/// What is said of the nearest module, with the number of segments of its path.
+type Nearest<T> = Option<(usize, T)>;
+
+/// Of two at one place the later counts.
+fn say<T>(nearest: &mut Nearest<T>, len: usize, said: T) {
+    if nearest.as_ref().is_none_or(|(before, _)| *before <= len) {
+        *nearest = Some((len, said));
+    }
 }
 
 impl Resolver<'_> {
@@ -181,9 +207,12 @@ impl Resolver<'_> {
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
             checkpoint: said.checkpoint,
-            precision: None,
-            strategy: None,
-            at_rest: !said.skip,
+            precision: said.precision.map(|(_, precision)| precision),
+            strategy: said.strategy.map(|(_, strategy)| strategy),
+            at_rest: !said.skip
+                && said
+                    .strategy
+                    .is_none_or(|(_, s)| s != ShardStrategy::Replicate),
         };
         let style = said
             .style
@@ -240,8 +269,13 @@ impl Resolver<'_> {
                 }
                 Action::Input(text) => said.input = Some((text, entry.origin)),
                 Action::Output(text) => said.output = Some((text, entry.origin)),
-                Action::Unit | Action::Checkpoint => {
+                Action::Unit | Action::Checkpoint | Action::Strategy(_) | Action::Precision(_) => {
                     said.checkpoint |= matches!(entry.action, Action::Checkpoint);
+                    match entry.action {
+                        Action::Strategy(strategy) => say(&mut said.strategy, len, strategy),
+                        Action::Precision(precision) => say(&mut said.precision, len, precision),
+                        _ => {}
+                    }
                     let elements = parameter.segments[len..]
                         .iter()
                         .take_while(|s| s.is_element())

@@ -364,6 +364,14 @@ impl ParamSpec {
         }
     }
 
+    /// Returns what shard axes do with it, if it says so itself.
+    pub(crate) fn own_strategy(&self) -> Option<ShardStrategy> {
+        match self.at_rest {
+            true => self.strategy,
+            false => Some(ShardStrategy::Replicate),
+        }
+    }
+
     /// Returns the spec for the shape the parameter turned out to have.
     ///
     /// Burn states the shape of a lazy parameter before its mappers run, so only now are the sizes certain. The layout splits the same dims.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::account::account;
 use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
+use super::options::Accumulation;
 use super::task::{CollectiveRecord, Plan};
 use crate::mesh::{Links, MeshShape};
 
@@ -45,6 +46,15 @@ pub struct ExplainedCollective {
     pub bytes: u64,
 }
 
+/// Gradients of parameters that were terms of a sum over ranks while something else was done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Accumulated {
+    /// Sums of two of them, reduced afterwards.
+    pub added: u64,
+    /// Those that lived on beyond a window.
+    pub kept: u64,
+}
+
 /// A plan in words and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
@@ -58,6 +68,10 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
+    /// Text form of when accumulated gradients are reduced.
+    pub accumulation: String,
+    /// Gradients that were added or kept before they were reduced.
+    pub accumulated: Accumulated,
     /// Text form of the checkpoint policy.
     pub checkpoint: String,
     /// What is made again in the backward.
@@ -76,9 +90,10 @@ pub struct Explanation {
 
 impl Explanation {
     /// Starts an explanation of nothing.
-    pub fn new(mesh: String, checkpoint: Checkpoint) -> Self {
+    pub fn new(mesh: String, checkpoint: Checkpoint, accumulation: Accumulation) -> Self {
         Self {
             mesh,
+            accumulation: accumulation.to_string(),
             checkpoint: checkpoint.to_string(),
             ..Self::default()
         }
@@ -106,6 +121,8 @@ impl Explanation {
             launched = record.launch;
         }
         self.recomputed += plan.recomputed;
+        self.accumulated.added += plan.accumulated.added;
+        self.accumulated.kept += plan.accumulated.kept;
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
@@ -299,6 +316,14 @@ impl std::fmt::Display for Explanation {
         for (axes, ns) in &self.communication_ns {
             let ms = *ns as f64 / 1e6;
             writeln!(f, "communication over {axes}: {ms:.3} ms on its link(s)")?;
+        }
+        let Accumulated { added, kept } = self.accumulated;
+        if self.accumulation != Accumulation::default().to_string() || added + kept > 0 {
+            writeln!(
+                f,
+                "gradients reduced per {}: {added} sum(s) before the reduction, {kept} kept unreduced beyond a window",
+                self.accumulation
+            )?;
         }
         self.write_checkpoint(f)?;
         self.write_memory(f)?;

@@ -94,9 +94,9 @@ pub(super) fn lifetimes(plan: &mut RankPlan) {
             }
             Task::Collective(task) => task.take = !last.is_empty(),
             Task::Launch { tasks, .. } => {
-                for task in tasks {
+                for task in tasks.iter_mut().rev() {
                     task.take = last.contains(&task.from);
-                    // Only the first of several that send the same slot, seen from the end, finds it there.
+                    // Of several that send the same slot only the last empties it.
                     last.retain(|slot| *slot != task.from);
                 }
             }

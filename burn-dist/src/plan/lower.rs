@@ -21,7 +21,7 @@ use super::units::Visits;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
-use crate::mesh::{AxisIndex, MeshShape, Rank};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
 
 /// Sizes of the pieces that `size` elements are cut into over nested axes of the given sizes, in group order.
 fn pieces(size: usize, parts: &[usize]) -> Vec<usize> {
@@ -407,15 +407,21 @@ impl<'a> Lowering<'a> {
                     sizes,
                 )
             }
-            StepKind::AllReduce { axes, op } => (
-                CollectiveKind::AllReduce,
-                axes.clone(),
-                *op,
-                0,
-                0,
-                Vec::new(),
-                Vec::new(),
-            ),
+            StepKind::AllReduce { axes, op } => {
+                // Shard axes first, as where they scatter and the others reduce what is left (HSDP): the order of terms is the same.
+                let mut axes = axes.clone();
+                axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
+                let (op, none) = (*op, Vec::new());
+                (
+                    CollectiveKind::AllReduce,
+                    axes,
+                    op,
+                    0,
+                    0,
+                    none.clone(),
+                    none,
+                )
+            }
             StepKind::AllToAll {
                 axis,
                 from: (from_dim, from_factor),
@@ -443,10 +449,12 @@ impl<'a> Lowering<'a> {
                 unreachable!("local steps are lowered to operations")
             }
         };
+        let axis_sizes = axes.iter().map(|&axis| mesh.size(axis));
         CollectiveTask {
             kind,
             group: mesh.group_of(rank, &axes).into(),
             index: mesh.group_index(rank, &axes),
+            axes: axis_sizes.filter(|size| *size > 1).collect(),
             op,
             dtype,
             from,

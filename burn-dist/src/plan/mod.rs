@@ -51,7 +51,9 @@ pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
 pub use offload::{Offload, OffloadTextError};
-pub use options::{PlanOptions, ShardStrategy, Sharding, StrategyTextError};
+pub use options::{
+    Accumulation, AccumulationTextError, PlanOptions, ShardStrategy, Sharding, StrategyTextError,
+};
 pub use precision::{Float, Precision, PrecisionTextError};
 pub use storage::Storage;
 pub(crate) use storage::makes;
@@ -199,8 +201,10 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
             .entry((family_name(op), op_name(op)))
             .or_default() += 1;
     }
+    let accumulated = program.accumulated;
     Ok(Plan {
         ranks,
+        accumulated,
         operations,
         outputs,
         reads,

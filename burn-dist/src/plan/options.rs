@@ -10,11 +10,14 @@ use super::offload::Offload;
 use super::precision::{Float, Precision};
 use super::storage::Storage;
 use super::units::Reshard;
-use crate::mesh::{AxisIndex, Rank};
+use crate::mesh::{AxisIndex, MeshShape, Rank};
 
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
-/// Optimizer state and, between steps, parameters are sharded under all of them; values are bitwise the same.
+/// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the same under all. It is said of an axis
+/// ([`DeviceMeshBuilder::strategy`](crate::DeviceMeshBuilder::strategy)) or of a unit ([`Plan::strategy`](crate::Plan::strategy)), which then wins.
+///
+/// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardStrategy {
     /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`] says, gradients reduce-scattered as soon as they are complete.
@@ -24,6 +27,13 @@ pub enum ShardStrategy {
     GradOptim,
     /// ZeRO-1: as ZeRO-2, and gradients stay whole, as each rank's own terms, until the optimizer needs them.
     Optim,
+    /// DDP: parameters, gradients and optimizer state are whole on every rank, gradients all-reduced as soon as they are complete.
+    Replicate,
+}
+
+impl ShardStrategy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Full, Self::GradOptim, Self::Optim, Self::Replicate];
 }
 
 impl fmt::Display for ShardStrategy {
@@ -32,13 +42,14 @@ impl fmt::Display for ShardStrategy {
             Self::Full => "fsdp",
             Self::GradOptim => "zero2",
             Self::Optim => "zero1",
+            Self::Replicate => "ddp",
         })
     }
 }
 
 /// A text that names no strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a sharding strategy: use fsdp, zero2 or zero1")]
+#[error("`{text}` is not a sharding strategy: use fsdp, zero2, zero1 or ddp")]
 pub struct StrategyTextError {
     text: String,
 }
@@ -51,7 +62,57 @@ impl FromStr for ShardStrategy {
             "fsdp" => Ok(Self::Full),
             "zero2" => Ok(Self::GradOptim),
             "zero1" => Ok(Self::Optim),
+            "ddp" => Ok(Self::Replicate),
             _ => Err(StrategyTextError { text: text.into() }),
+        }
+    }
+}
+
+/// When the gradients of several backward passes that one step of the optimizer uses are reduced over data axes.
+///
+/// Gradients are added by whatever adds them, such as Burn's `GradientsAccumulator`; this says whether before or after they are reduced. Results differ by
+/// rounding alone. As text: `window`, `step`, `microbatch`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Accumulation {
+    /// Gradients that are recorded between two reads are added and then reduced, once; those that live on beyond a read are reduced at it. So a step that
+    /// reads nothing but its last loss reduces once, and one that reads every loss once for each. Gradients are reduced during the backward pass.
+    #[default]
+    PerWindow,
+    /// Once a step (`no_sync` of PyTorch): gradients stay terms of their sum, whole on every rank, until the optimizer needs them. Least traffic, most memory.
+    PerStep,
+    /// Each backward pass, before anything is added: between passes every rank keeps its pieces alone (under FSDP). Most traffic, least memory. A parameter that
+    /// two modules share is reduced once for each.
+    PerMicrobatch,
+}
+
+impl fmt::Display for Accumulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PerWindow => "window",
+            Self::PerStep => "step",
+            Self::PerMicrobatch => "microbatch",
+        })
+    }
+}
+
+/// A text that does not say when accumulated gradients are reduced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` does not say when accumulated gradients are reduced: use window, step or microbatch"
+)]
+pub struct AccumulationTextError {
+    text: String,
+}
+
+impl FromStr for Accumulation {
+    type Err = AccumulationTextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "window" => Ok(Self::PerWindow),
+            "step" => Ok(Self::PerStep),
+            "microbatch" => Ok(Self::PerMicrobatch),
+            _ => Err(AccumulationTextError { text: text.into() }),
         }
     }
 }
@@ -65,6 +126,8 @@ pub struct Sharding {
     pub reshard: Reshard,
     /// Units whose parameters are gathered ahead of their use.
     pub prefetch: u32,
+    /// When accumulated gradients are reduced.
+    pub accumulation: Accumulation,
 }
 
 impl Default for Sharding {
@@ -73,15 +136,24 @@ impl Default for Sharding {
             strategies: Vec::new(),
             reshard: Reshard::default(),
             prefetch: 1,
+            accumulation: Accumulation::default(),
         }
     }
 }
 
 impl Sharding {
-    /// Returns the strategy of an axis.
-    pub fn strategy(&self, axis: AxisIndex) -> ShardStrategy {
+    /// Returns the strategy of an axis for tensors whose unit has its own, or none.
+    pub fn strategy(&self, axis: AxisIndex, own: Option<ShardStrategy>) -> ShardStrategy {
         let found = self.strategies.iter().find(|(a, _)| *a == axis);
-        found.map_or(ShardStrategy::Full, |(_, strategy)| *strategy)
+        let of_axis = found.map_or(ShardStrategy::Full, |(_, strategy)| *strategy);
+        own.unwrap_or(of_axis)
+    }
+
+    /// Returns the axes over which tensors rest whose unit has a strategy of its own, or none.
+    pub fn rest_axes(&self, mesh: &MeshShape, own: Option<ShardStrategy>) -> Vec<AxisIndex> {
+        let mut axes = mesh.shard_axes();
+        axes.retain(|axis| self.strategy(*axis, own) != ShardStrategy::Replicate);
+        axes
     }
 }
 

@@ -311,8 +311,10 @@ fn reductions(
             StepKind::AllReduce { axes, op } => (axes, *op, false),
             _ => continue,
         };
+        let own = program.values[program.slots[step.from as usize].value as usize].strategy;
         let waits = |axis: &AxisIndex| {
-            mesh.role(*axis) == AxisRole::Model || sharding.strategy(*axis) == ShardStrategy::Optim
+            mesh.role(*axis) == AxisRole::Model
+                || sharding.strategy(*axis, own) == ShardStrategy::Optim
         };
         if axes.iter().any(waits) {
             continue;

@@ -192,6 +192,8 @@ pub struct CollectiveTask {
     pub group: Arc<[Rank]>,
     /// Index of this rank in `group`.
     pub index: usize,
+    /// Sizes of the axes that the group runs over, the first major: reductions have the bits of one over each of them, the last first.
+    pub axes: Arc<[usize]>,
     /// How terms combine, for the reducing kinds.
     pub op: ReduceOp,
     /// Element type.
@@ -305,6 +307,8 @@ pub struct Plan {
     pub collectives: Vec<CollectiveRecord>,
     /// Planned memory per local rank.
     pub memory: Vec<super::memory::MemoryPlan>,
+    /// Gradients that were added or kept before they were reduced.
+    pub accumulated: super::explain::Accumulated,
     /// What is made again in the backward.
     pub recomputed: super::checkpoint::Recomputed,
 }

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::custom::CustomOp;
+use super::options::ShardStrategy;
 use super::window::{InputState, Window};
 use crate::mesh::MeshShape;
 use crate::parallel::ParamSpec;
@@ -125,6 +126,8 @@ pub(super) struct Visits {
     of_op: Vec<u32>,
     /// For each visit the number of its unit, in order of first use.
     unit: Vec<u32>,
+    /// For each unit what its first parameter says of shard axes.
+    strategies: Vec<Option<ShardStrategy>>,
 }
 
 /// The unit a parameter belongs to; without one, its own module.
@@ -141,6 +144,7 @@ impl Visits {
         let mut visits = Self {
             of_op: Vec::with_capacity(window.ops.len() + 1),
             unit: vec![u32::MAX],
+            strategies: Vec::new(),
         };
         for op in &window.ops {
             // Making a parameter in another type is no visit.
@@ -149,6 +153,9 @@ impl Visits {
             if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;
                 let unit = *units.entry(unit_path(tag)).or_insert(next);
+                if unit == next {
+                    visits.strategies.push(tag.own_strategy());
+                }
                 match visits.unit.last_mut() {
                     // What comes before the first parameter belongs to its unit.
                     Some(first) if *first == u32::MAX => *first = unit,
@@ -171,6 +178,12 @@ impl Visits {
     pub fn unit(&self, op: u32) -> Option<u32> {
         let unit = self.unit.get(self.of(op) as usize).copied();
         unit.filter(|unit| *unit != u32::MAX)
+    }
+
+    /// Returns what the unit that operation `op` works for says of shard axes.
+    pub fn strategy(&self, op: u32) -> Option<ShardStrategy> {
+        let unit = *self.unit.get(self.of(op) as usize)?;
+        self.strategies.get(unit as usize).copied().flatten()
     }
 
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation `next`.

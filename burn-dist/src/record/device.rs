@@ -9,7 +9,7 @@ use burn_std::device::Device;
 
 use crate::comm::{CommError, World};
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape};
-use crate::plan::{Checkpoint, Offload, Precision, Reshard, ShardStrategy};
+use crate::plan::{Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -49,6 +49,8 @@ pub struct MeshOptions {
     pub reshard: Reshard,
     /// Units whose parameters are gathered ahead of their use.
     pub prefetch: u32,
+    /// When accumulated gradients are reduced.
+    pub accumulation: Accumulation,
     /// Which activations are made again in the backward instead of being kept.
     pub checkpoint: Checkpoint,
     /// What units compute in that do not say so themselves; `None`: as recorded.
@@ -77,6 +79,7 @@ impl Default for MeshOptions {
             strategies: Vec::new(),
             reshard: Reshard::default(),
             prefetch: 1,
+            accumulation: Accumulation::default(),
             checkpoint: Checkpoint::None,
             precision: None,
             links: Links::default(),
@@ -309,11 +312,14 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP).
+    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP). Of two for one axis the later counts.
+    /// A unit may have a strategy of its own: [`Plan::strategy`](crate::Plan::strategy).
     ///
-    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`.
+    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`. [`ShardStrategy::Replicate`] makes DDP of a shard axis.
     pub fn strategy(mut self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
-        self.options.strategies.push((axis.into(), strategy));
+        let axis = axis.into();
+        self.options.strategies.retain(|(given, _)| *given != axis);
+        self.options.strategies.push((axis, strategy));
         self
     }
 
@@ -327,6 +333,12 @@ impl DeviceMeshBuilder {
     /// are needed.
     pub fn prefetch(mut self, units: u32) -> Self {
         self.options.prefetch = units;
+        self
+    }
+
+    /// Sets when the gradients of several backward passes of one step are reduced over data axes: as they are recorded together, once a step, or each pass.
+    pub fn accumulation(mut self, accumulation: Accumulation) -> Self {
+        self.options.accumulation = accumulation;
         self
     }
 

@@ -126,6 +126,7 @@ impl<B: BackendIr> Recorder<B> {
                     .collect(),
                 reshard: options.reshard,
                 prefetch: options.prefetch,
+                accumulation: options.accumulation,
             },
             checkpoint: options.checkpoint,
             precision: options.precision,
@@ -370,7 +371,11 @@ impl<B: BackendIr> Recorder<B> {
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
         self.flush(Vec::new());
-        let explanation = Explanation::new(self.mesh.to_string(), self.options.checkpoint);
+        let explanation = Explanation::new(
+            self.mesh.to_string(),
+            self.options.checkpoint,
+            self.options.accumulation,
+        );
         self.explanation = Some(explanation.with_links(&self.mesh, &self.options.links));
     }
 

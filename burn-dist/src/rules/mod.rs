@@ -126,6 +126,16 @@ pub enum OpRule {
     Custom,
 }
 
+impl Rule {
+    /// Whether tensors at rest stay so: elementwise operations, and the sum of all elements, which is the sum of those of the pieces.
+    pub(crate) fn on_pieces(&self) -> bool {
+        let summed = |factor: &FactorRule| factor.kind == FactorKind::Reduce(ReduceOp::Sum);
+        let total =
+            self.inputs.len() == 1 && !self.factors.is_empty() && self.factors.iter().all(summed);
+        self.elementwise || total
+    }
+}
+
 /// How the factors of a rule are split: one [`DimLayout`] per factor, and the partial axes that pass through.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Assignment {

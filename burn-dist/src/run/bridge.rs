@@ -243,7 +243,7 @@ pub(super) fn start<B: BackendIr>(
         mid_sizes: task.sizes.clone(),
         inner_bytes: inner * elem,
     };
-    let mut call = match task.kind {
+    let call = match task.kind {
         CollectiveKind::AllGather => Call::all_gather(&group, task.dtype, parts(), block),
         CollectiveKind::ReduceScatter => {
             Call::reduce_scatter(&group, task.dtype, task.op, parts(), block)
@@ -261,6 +261,7 @@ pub(super) fn start<B: BackendIr>(
             Call::all_to_all(&group, task.dtype, pieces, block)
         }
     };
+    let mut call = call.axis_by_axis(task.axes.clone());
     if let Some(label) = label {
         call = call.labelled(label.clone());
     }

@@ -9,7 +9,7 @@
 //! Nothing goes through the host, and nothing is waited for on the device: the handles are promises of what is in its queue. That this is safe, and that the
 //! others' handles may be read while their owners keep them, is the business of [`Seat`].
 //!
-//! Reductions add up in the order of the group, each element from its terms alone, as the host's kernels do ([`crate::comm`]); halves accumulate in f32. So
+//! Reductions add up in the order of the group, axis by axis, each element from its terms alone, as the host's kernels do ([`crate::comm`]); halves accumulate in f32. So
 //! reduce-scatter followed by all-gather equals all-reduce bit by bit here too.
 
 use std::sync::Arc;
@@ -197,17 +197,36 @@ impl<B: BackendIr> Context<'_, B> {
         Ok(K::reshape(combined, shape()))
     }
 
-    /// Combines terms from left to right.
+    /// Combines terms over each of the axes of the group, the last first.
     fn reduced<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CollectiveError> {
-        let (op, dtype, members) = (self.task.op, self.task.dtype, parts.len());
+        let mut parts = parts;
+        for &size in self.task.axes.iter().rev() {
+            let mut reduced = Vec::with_capacity(parts.len() / size);
+            let mut terms = parts.into_iter();
+            while terms.len() > 0 {
+                reduced.push(self.along::<K>(terms.by_ref().take(size))?);
+            }
+            parts = reduced;
+        }
+        self.along::<K>(parts.into_iter())
+    }
+
+    /// Combines terms from left to right.
+    fn along<K: KindOps<B>>(
+        &self,
+        terms: impl Iterator<Item = K::Tensor>,
+    ) -> Result<K::Tensor, CollectiveError> {
+        let (op, dtype) = (self.task.op, self.task.dtype);
         let bools = get_device_settings::<B>(self.device).bool_dtype;
-        let mut terms = parts.into_iter().map(|part| K::widen(part, dtype));
+        let mut terms = terms.map(|term| K::widen(term, dtype));
         let mut sum = terms.next().expect("a group has a member");
+        let mut members = 1;
         for term in terms {
             sum = K::pair(op, sum, term, bools)?;
+            members += 1;
         }
         let sum = match op {
-            ReduceOp::Mean => K::over(sum, members)?,
+            ReduceOp::Mean if members > 1 => K::over(sum, members)?,
             _ => sum,
         };
         Ok(K::narrow(sum, dtype))

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
 use burn_dist::mesh::{Links, MeshShape};
-use burn_dist::{Checkpoint, Float, Offload, Reshard};
+use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -65,6 +65,10 @@ pub struct MeshArgs {
     /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
+    /// When gradients of the microbatches of --accumulate are reduced over the ranks: once a step (step), each microbatch (microbatch: more traffic, less memory),
+    /// or once for those between two reads of the loss, which here are those of a step (window).
+    #[arg(long, value_name = "WHEN", default_value_t = Accumulation::PerWindow)]
+    pub accumulate_reduce: Accumulation,
 }
 
 /// What data parallelism shards.
@@ -104,6 +108,9 @@ pub struct ModelArgs {
     /// Tokens of a row; the size's own by default.
     #[arg(long, value_parser = positive)]
     pub seq: Option<usize>,
+    /// Microbatches that the rows of a step are cut into, one forward and backward pass each: less memory, the same gradients to rounding.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub accumulate: usize,
 }
 
 /// How to train and what to keep.
@@ -118,6 +125,9 @@ pub struct TrainArgs {
     /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
     #[arg(long, value_parser = rate)]
     pub lr: Option<f64>,
+    /// Scale the gradients of a step so that their common norm is at most this.
+    #[arg(long, value_name = "NORM", value_parser = rate)]
+    pub clip: Option<f64>,
     /// A file with one {"prompt": "...", "response": "..."} per line.
     #[arg(long, value_name = "FILE.jsonl")]
     pub data: Option<PathBuf>,

@@ -59,13 +59,7 @@ fn strategy(
                 "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: try --mesh dp=2,fsdp=2"
             );
         }
-        Strategy::Ddp => {
-            let mut axes = shape.axes().to_vec();
-            for axis in axes.iter_mut().filter(|axis| axis.role == AxisRole::Shard) {
-                axis.role = AxisRole::Replicate;
-            }
-            return Ok(builder.axes(&MeshShape::with_roles(axes)?));
-        }
+        Strategy::Ddp => ShardStrategy::Replicate,
         Strategy::Fsdp | Strategy::Hsdp => ShardStrategy::Full,
         Strategy::Zero2 => ShardStrategy::GradOptim,
         Strategy::Zero1 => ShardStrategy::Optim,
@@ -131,7 +125,8 @@ impl Mesh {
             .prefetch(args.prefetch)
             .links(args.link.clone().unwrap_or_default())
             .offload(args.offload)
-            .account_memory(true);
+            .account_memory(true)
+            .accumulation(args.accumulate_reduce);
         if args.reduce_dtype != Float::F32 && args.reduce_dtype != args.param_dtype {
             bail!(
                 "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",

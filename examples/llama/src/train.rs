@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use burn::optim::{AdamW, AdamWConfig, GradientsParams, Optimizer, adaptor::OptimizerAdaptor};
+use burn::optim::{
+    AdamW, AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer, adaptor::OptimizerAdaptor,
+};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
+use burn_dist::optim::clip_grad_norm;
 
 use crate::data::batch::{Batch, BatchSource};
 use crate::mesh::Mesh;
@@ -123,6 +126,24 @@ pub fn cross_entropy<B: Backend>(
     }
 }
 
+/// How a step is taken, besides the rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recipe {
+    /// Microbatches that a batch is cut into; has to divide its rows.
+    pub accumulate: usize,
+    /// The largest norm of all gradients together.
+    pub clip: Option<f32>,
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            accumulate: 1,
+            clip: None,
+        }
+    }
+}
+
 /// Takes one optimizer step; returns the model and the loss before it, not yet read.
 pub fn step<B: AutodiffBackend>(
     model: Llama<B>,
@@ -131,10 +152,45 @@ pub fn step<B: AutodiffBackend>(
     rate: f64,
     device: &B::Device,
 ) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
-    let logits = model.forward(batch.tokens(device));
-    let loss = cross_entropy(logits, batch.targets(device), batch.weights(device));
-    let gradients = GradientsParams::from_grads(loss.backward(), &model);
-    (optim.step(rate, model, gradients), loss.inner())
+    step_with(model, optim, batch, Recipe::default(), rate, device)
+}
+
+/// As [`step`], by a recipe: gradients of the microbatches are those of the batch, to rounding.
+///
+/// # Panics
+/// If the number of microbatches does not divide that of rows.
+pub fn step_with<B: AutodiffBackend>(
+    model: Llama<B>,
+    optim: &mut Optim<B>,
+    batch: &Batch,
+    recipe: Recipe,
+    rate: f64,
+    device: &B::Device,
+) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+    let parts = recipe.accumulate;
+    let mut accumulator = GradientsAccumulator::new();
+    let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
+    for part in batch.split(parts) {
+        let logits = model.forward(part.tokens(device));
+        let mut loss = cross_entropy(logits, part.targets(device), part.weights(device));
+        // Weights sum to 1 over all parts; a mean is that of its part alone.
+        if parts > 1 && part.weights.is_none() {
+            loss = loss / parts as f64;
+        }
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        accumulator.accumulate(&model, gradients);
+        let loss = loss.inner();
+        sum = Some(match sum {
+            Some(sum) => sum + loss,
+            None => loss,
+        });
+    }
+    let mut gradients = accumulator.grads();
+    if let Some(norm) = recipe.clip {
+        (gradients, _) = clip_grad_norm(&model, gradients, norm);
+    }
+    let sum = sum.expect("a batch has a part");
+    (optim.step(rate, model, gradients), sum)
 }
 
 /// Trains for `schedule.steps` steps, or until `stop`.
@@ -144,7 +200,7 @@ pub fn step<B: AutodiffBackend>(
 pub fn run<B: AutodiffBackend>(
     mut model: Llama<B>,
     source: &mut dyn BatchSource,
-    schedule: Schedule,
+    (schedule, recipe): (Schedule, Recipe),
     device: &B::Device,
     mesh: &Mesh,
     progress: &Progress,
@@ -158,7 +214,8 @@ pub fn run<B: AutodiffBackend>(
     for number in 0..schedule.steps {
         let start = Instant::now();
         let batch = source.next_batch();
-        let (next, loss) = step(model, &mut optim, &batch, schedule.at(number), device);
+        let rate = schedule.at(number);
+        let (next, loss) = step_with(model, &mut optim, &batch, recipe, rate, device);
         model = next;
         // Reading the loss waits for the step.
         let loss: f32 = loss
@@ -225,6 +282,7 @@ mod tests {
     use crate::model::LlamaConfig;
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{TensorData, Tolerance};
+    use burn_dist::Accumulation;
 
     /// The same batch at every step: what a model can learn by heart.
     struct Repeat(Batch);
@@ -262,7 +320,7 @@ mod tests {
         let (_, trace) = run(
             model,
             &mut repeat(),
-            schedule,
+            (schedule, Recipe::default()),
             mesh.device(),
             &mesh,
             &Progress::quiet(),
@@ -280,6 +338,63 @@ mod tests {
     }
 
     #[test]
+    fn microbatches_and_clipping_change_nothing_but_rounding() {
+        let losses = |axes: Option<&str>, reduce: Accumulation, recipe: Recipe| -> Vec<f32> {
+            let mesh = Mesh::open(&MeshArgs {
+                mesh: axes.map(|axes| axes.parse().unwrap()),
+                accumulate_reduce: reduce,
+                ..MeshArgs::default()
+            })
+            .unwrap();
+            TrainBackend::seed(mesh.device(), 0);
+            let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+            let mut model = mesh.parallelize(model).unwrap();
+            let mut optim = optimizer::<TrainBackend>();
+            let batch = repeat().next_batch();
+            let step = |_| {
+                let (next, loss) = step_with(
+                    model.clone(),
+                    &mut optim,
+                    &batch,
+                    recipe,
+                    1e-2,
+                    mesh.device(),
+                );
+                model = next;
+                loss.into_scalar().elem()
+            };
+            (0..8).map(step).collect()
+        };
+        for clip in [None, Some(0.3)] {
+            let recipe = |accumulate| Recipe { accumulate, clip };
+            let expected = losses(None, Accumulation::PerWindow, recipe(1));
+            for axes in [None, Some("fsdp=2"), Some("fsdp=2,tp=2")] {
+                for reduce in [Accumulation::PerStep, Accumulation::PerMicrobatch] {
+                    for accumulate in [2, 4] {
+                        let found = losses(axes, reduce, recipe(accumulate));
+                        for (found, expected) in found.iter().zip(&expected) {
+                            assert!(
+                                (found - expected).abs() < 2e-4 * expected,
+                                "{accumulate} on {axes:?}, {reduce}, clip {clip:?}: {found}, {expected}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        let free = losses(None, Accumulation::PerWindow, Recipe::default());
+        let clipped = losses(
+            None,
+            Accumulation::PerWindow,
+            Recipe {
+                accumulate: 1,
+                clip: Some(1e-3),
+            },
+        );
+        assert_ne!(free, clipped, "a small norm shows");
+    }
+
+    #[test]
     fn a_stopped_run_ends_after_its_step() {
         let mesh = Mesh::open(&MeshArgs::default()).unwrap();
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
@@ -288,7 +403,7 @@ mod tests {
         let (_, trace) = run(
             model,
             &mut repeat(),
-            schedule,
+            (schedule, Recipe::default()),
             mesh.device(),
             &mesh,
             &Progress::quiet(),

@@ -1,7 +1,8 @@
 //! The inner loops: strided copies, and reductions in a fixed order.
 //!
 //! An element of a reduction depends on the inputs' elements, in the order of the group, and on nothing else: not on chunks, threads or timing.
-//! So reduce-scatter followed by all-gather equals all-reduce bit by bit.
+//! So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over several axes, where the call says so, the reductions over
+//! each of them, the last one first.
 
 use super::stream;
 use crate::comm::geometry::Move;
@@ -9,6 +10,7 @@ use crate::layout::ReduceOp;
 use burn_std::{BoolStore, DType};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 /// Elements reduced at a time: the accumulators stay in the first-level cache while the inputs stream by.
 const BLOCK: usize = 2048;
@@ -186,10 +188,12 @@ fn copy_rows(step: &Move, mut row: impl FnMut(usize, usize)) {
 }
 
 /// How a reduction is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reduction {
     pub(super) dtype: DType,
     pub(super) op: ReduceOp,
+    /// Sizes of the axes that it follows, the first major; empty for one axis.
+    pub(super) axes: Arc<[usize]>,
     /// Whether results go past the caches.
     pub(super) past_cache: bool,
 }
@@ -203,7 +207,7 @@ pub(super) unsafe fn reduce(
     srcs: &[&[u8]],
     dst: *mut u8,
     dst_len: usize,
-    how: Reduction,
+    how: &Reduction,
 ) {
     assert!(
         step.dst_end() <= dst_len && srcs.iter().all(|src| step.src_end() <= src.len()),
@@ -235,7 +239,7 @@ pub(super) unsafe fn reduce(
 
 /// # Safety
 /// As for [`reduce`], with the bounds checked.
-unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: Reduction) {
+unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: &Reduction) {
     let size = size_of::<T>();
     let typed: Vec<&[T]> = srcs
         .iter()
@@ -259,12 +263,12 @@ unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: 
             // SAFETY: in bounds and aligned, as the caller says, and owned by it during the call; the elements may be uninitialised.
             let out =
                 unsafe { std::slice::from_raw_parts_mut(dst.add(d).cast::<MaybeUninit<T>>(), num) };
-            reduce_run(out, &typed, start, how.op);
+            reduce_run(out, &typed, start, how);
             return;
         }
         for first in (0..num).step_by(BLOCK) {
             let part = &mut block[..BLOCK.min(num - first)];
-            reduce_run(part, &typed, start + first, how.op);
+            reduce_run(part, &typed, start + first, how);
             // SAFETY: the block has been written by the reduction; the destination as above.
             unsafe {
                 stream::copy(
@@ -281,13 +285,88 @@ unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: 
 }
 
 /// Writes the reduction of the elements from `start` of all `srcs` to all of `out`.
-fn reduce_run<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, op: ReduceOp) {
+fn reduce_run<T: Element>(
+    out: &mut [MaybeUninit<T>],
+    srcs: &[&[T]],
+    start: usize,
+    how: &Reduction,
+) {
+    let keep = |wide, _| wide;
+    match (how.op, &how.axes[..]) {
+        (ReduceOp::Sum, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum, keep),
+        (ReduceOp::Mean, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum, T::over),
+        (ReduceOp::Prod, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::prod, keep),
+        // The smallest and the largest are what they are in any order.
+        (op, _) => reduce_axis(out, srcs, start, op),
+    }
+}
+
+fn reduce_axis<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, op: ReduceOp) {
     match op {
         ReduceOp::Sum => fold(out, srcs, start, T::sum, |wide| wide),
         ReduceOp::Mean => fold(out, srcs, start, T::sum, |wide| T::over(wide, srcs.len())),
         ReduceOp::Min => fold(out, srcs, start, T::min, |wide| wide),
         ReduceOp::Max => fold(out, srcs, start, T::max, |wide| wide),
         ReduceOp::Prod => fold(out, srcs, start, T::prod, |wide| wide),
+    }
+}
+
+/// Writes what reducing over each of `axes`, the last first, gives.
+fn fold_axes<T: Element>(
+    out: &mut [MaybeUninit<T>],
+    srcs: &[&[T]],
+    start: usize,
+    axes: &[usize],
+    combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    finish: impl Fn(T::Wide, usize) -> T::Wide + Copy,
+) {
+    let mut acc = [T::Wide::default(); BLOCK];
+    for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+        let acc = &mut acc[..out.len()];
+        fold_axis(acc, srcs, start + index * BLOCK, axes, combine, finish);
+        for (out, &wide) in out.iter_mut().zip(acc.iter()) {
+            out.write(T::narrow(wide));
+        }
+    }
+}
+
+/// The recursion of [`fold_axes`], over a block.
+fn fold_axis<T: Element>(
+    acc: &mut [T::Wide],
+    srcs: &[&[T]],
+    at: usize,
+    axes: &[usize],
+    combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    finish: impl Fn(T::Wide, usize) -> T::Wide + Copy,
+) {
+    let n = acc.len();
+    let Some((&size, inner)) = axes.split_first() else {
+        for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
+            *acc = x.widen();
+        }
+        return;
+    };
+    let mut term = [T::Wide::default(); BLOCK];
+    for (index, srcs) in srcs.chunks(srcs.len() / size).enumerate() {
+        match (index, inner) {
+            (0, _) => fold_axis(acc, srcs, at, inner, combine, finish),
+            (_, []) => {
+                for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
+                    *acc = combine(*acc, x.widen());
+                }
+            }
+            _ => {
+                let term = &mut term[..n];
+                fold_axis(term, srcs, at, inner, combine, finish);
+                for (acc, &x) in acc.iter_mut().zip(term.iter()) {
+                    *acc = combine(*acc, x);
+                }
+            }
+        }
+    }
+    // As if the result had been handed to the ranks of the next axis.
+    for acc in acc.iter_mut() {
+        *acc = T::narrow(finish(*acc, size)).widen();
     }
 }
 

@@ -58,7 +58,7 @@ impl Work {
     /// `inputs` are by member, checked against the collective, and aligned to the dtype of `reduction`, if there is one.
     pub(crate) fn new(
         mut geometry: Geometry,
-        reduction: Option<(DType, ReduceOp)>,
+        reduction: Option<(DType, ReduceOp, Arc<[usize]>)>,
         inputs: Vec<Option<Block>>,
         pool: &Arc<Pool>,
         empty: &Arc<Bytes>,
@@ -123,9 +123,10 @@ impl Work {
             inputs: Mutex::new(inputs),
             slots,
             readers: geometry.readers,
-            reduction: reduction.map(|(dtype, op)| Reduction {
+            reduction: reduction.map(|(dtype, op, axes)| Reduction {
                 dtype,
                 op,
+                axes,
                 past_cache,
             }),
             past_cache,
@@ -164,7 +165,7 @@ impl Work {
         // units of an output write disjoint bytes (`Geometry`), so nobody else accesses the bytes it writes. Inputs of a reduction are
         // aligned to its dtype (see `new`), the buffer to 64, and units are cut at multiples of 64 bytes from whole elements.
         unsafe {
-            match (unit.source, self.reduction) {
+            match (unit.source, &self.reduction) {
                 (Source::Member(member), _) => {
                     kernels::copy(unit, input(member), dst, dst_len, self.past_cache)
                 }

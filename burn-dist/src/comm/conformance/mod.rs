@@ -8,8 +8,9 @@ mod reference;
 mod values;
 
 use super::{Block, Call, Collective, Communicator, Group, Lane};
+use crate::layout::ReduceOp;
 use burn_std::{Bytes, DType};
-use reference::{Random, expected, fill, input_bytes};
+use reference::{Random, expected, fill, input_bytes, reduce};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,7 @@ struct Case {
     collective: Collective,
     inputs: Vec<Vec<u8>>,
     outputs: Vec<Vec<u8>>,
+    axes: Vec<usize>,
 }
 
 impl Case {
@@ -81,7 +83,22 @@ impl Case {
             collective,
             inputs,
             outputs,
+            axes: Vec::new(),
         }
+    }
+
+    /// Reduces over axes of these sizes, one after the other.
+    fn axis_by_axis(mut self, op: ReduceOp, axes: &[usize]) -> Self {
+        let mut terms = self.inputs.clone();
+        for &size in axes.iter().rev() {
+            let reduced = terms
+                .chunks(size)
+                .map(|terms| reduce(self.dtype, op, terms));
+            terms = reduced.collect();
+        }
+        self.axes = axes.to_vec();
+        self.outputs = vec![terms.remove(0); self.inputs.len()];
+        self
     }
 
     /// The call of `member`.
@@ -99,6 +116,7 @@ impl Case {
             has_input.then(|| block(&self.inputs[member])),
         )
         .on_lane(self.lane)
+        .axis_by_axis(self.axes.clone())
     }
 
     fn verify(&self, member: usize, output: &[u8]) {
@@ -160,6 +178,7 @@ suite!(
     [
         values::every_collective_moves_every_dtype,
         values::every_reduction_is_that_of_a_plain_loop_bitwise,
+        values::several_axes_are_reduced_one_after_the_other_bitwise,
         values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
         values::a_middle_dim_is_gathered_and_scattered_in_place,
         values::an_all_to_all_swaps_any_two_dims,

@@ -99,6 +99,26 @@ pub(super) fn every_reduction_is_that_of_a_plain_loop_bitwise(connect: Connect) 
     }
 }
 
+pub(super) fn several_axes_are_reduced_one_after_the_other_bitwise(connect: Connect) {
+    for axes in [vec![2, 2], vec![2, 3], vec![3, 2], vec![2, 2, 2], vec![4]] {
+        let k = axes.iter().product();
+        let group = Group::new((0..k as u32).rev().map(Rank).collect()).unwrap();
+        let mut random = Random::new(7 + k as u64);
+        let mut cases = Vec::new();
+        for dtype in DTYPES {
+            for op in OPS.into_iter().filter(|&op| is_supported(dtype, op)) {
+                for num in [1, 7, 4099] {
+                    let bytes = num * dtype.size();
+                    let all_reduce = Collective::AllReduce { op, bytes };
+                    let case = Case::new(&group, dtype, all_reduce, &mut random);
+                    cases.push(case.axis_by_axis(op, &axes));
+                }
+            }
+        }
+        run_cases(connect, k, &cases);
+    }
+}
+
 pub(super) fn reduce_scatter_and_all_gather_are_all_reduce_bitwise(connect: Connect) {
     for k in [2, 3, 4] {
         let world = Group::world(k).unwrap();

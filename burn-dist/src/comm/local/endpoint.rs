@@ -76,8 +76,9 @@ impl LocalComm {
         if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
             return Err(CommError::NoSharedMemory { rank });
         }
-        let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }));
-        let is_transfer = is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }));
+        let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }, _));
+        let is_transfer =
+            is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }, _));
         let channel = hub.channel(&ChannelKey {
             group: group.clone(),
             lane,
@@ -144,7 +145,19 @@ fn prepare(
     pool: &Arc<Pool>,
 ) -> Result<usize, CommError> {
     let (dtype, collective, block) = match (&info.what, input) {
-        (What::Collective(dtype, collective), Input::Block(block)) => (dtype, collective, block),
+        (What::Collective(dtype, collective, axes), Input::Block(block)) => {
+            let members: usize = axes.iter().product();
+            if !axes.is_empty() && members != info.group.len() {
+                return Err(CommError::Invalid {
+                    call: Arc::clone(info),
+                    reason: format!(
+                        "axes of sizes {axes:?} have {members} members, and the group {}",
+                        info.group.len()
+                    ),
+                });
+            }
+            (dtype, collective, block)
+        }
         (What::Exchange(_, (_, bytes)), _) => return Ok(*bytes),
         _ => return Ok(0),
     };
@@ -199,12 +212,13 @@ impl Communicator for LocalComm {
             dtype,
             collective,
             input,
+            axes,
         } = call;
         let call = self.begin(
             group,
             lane,
             label,
-            What::Collective(dtype, collective),
+            What::Collective(dtype, collective, axes),
             Input::Block(input),
         )?;
         Ok(Pending::new(PendingBytes(call)))

@@ -335,7 +335,7 @@ impl LocalHub {
             inputs,
             is_transfer: matches!(
                 info.what,
-                What::Collective(_, Collective::Send { .. } | Collective::Recv { .. })
+                What::Collective(_, Collective::Send { .. } | Collective::Recv { .. }, _)
             ),
             info,
         });
@@ -358,7 +358,7 @@ impl LocalHub {
                 .enumerate()
                 .map(|(member, deposit)| match &deposit.info.what {
                     What::Exchange(_, (_, bytes)) => *bytes,
-                    What::Collective(dtype, collective) => {
+                    What::Collective(dtype, collective, _) => {
                         received_bytes(collective, *dtype, group, member)
                     }
                 });
@@ -373,9 +373,11 @@ impl LocalHub {
     fn outcome(&self, group: &Group, deposits: Vec<Deposit>) -> Outcome {
         let what = match &deposits[0].info.what {
             What::Exchange(..) => None,
-            What::Collective(dtype, collective) => Some((*dtype, collective.clone())),
+            What::Collective(dtype, collective, axes) => {
+                Some((*dtype, collective.clone(), axes.clone()))
+            }
         };
-        let Some((dtype, collective)) = what else {
+        let Some((dtype, collective, axes)) = what else {
             return Outcome::Values(
                 deposits
                     .into_iter()
@@ -392,7 +394,7 @@ impl LocalHub {
         });
         let geometry = Geometry::new(&collective, group);
         let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
-        let reduction = collective.reduce_op().map(|op| (dtype, op));
+        let reduction = collective.reduce_op().map(|op| (dtype, op, axes));
         let work = Work::new(
             geometry,
             reduction,

@@ -228,7 +228,8 @@ struct Call {
     /// Of each member, whether it lives here.
     members: Vec<bool>,
     dtype: DType,
-    reduction: Option<(DType, ReduceOp)>,
+    /// Type, operation, and sizes of the axes by which terms are added up.
+    reduction: Option<(DType, ReduceOp, Arc<[usize]>)>,
     round: Round,
     geometry: Geometry,
     inputs: Vec<Option<Block>>,
@@ -258,12 +259,16 @@ fn hash(value: impl Hash) -> u64 {
 fn fingerprint(info: &CallInfo) -> u64 {
     let what = match &info.what {
         // Both halves of a transfer.
-        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }) => {
+        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }, _) => {
             format!("transfer of {bytes} bytes of {}", dtype.name())
         }
         what => what.to_string(),
     };
-    hash((what, info.label()))
+    let folds = match &info.what {
+        What::Collective(_, _, folds) => &folds[..],
+        What::Exchange(..) => &[],
+    };
+    hash((what, folds, info.label()))
 }
 
 impl Call {
@@ -525,10 +530,12 @@ impl<C: Carrier> Loop<C> {
             .iter()
             .map(|rank| remote.is_local(*rank))
             .collect();
-        let What::Collective(dtype, collective) = &opened.info.what else {
+        let What::Collective(dtype, collective, folds) = &opened.info.what else {
             return;
         };
-        let reduction = collective.reduce_op().map(|op| (*dtype, op));
+        let reduction = collective
+            .reduce_op()
+            .map(|op| (*dtype, op, Arc::clone(folds)));
         let (geometry, round) = match collective {
             Collective::AllReduce { bytes, .. } if *bytes > ONE_ROUND_BYTES_MAX => {
                 let parts = chunks(*bytes, *dtype, group.len());
@@ -740,7 +747,7 @@ impl<C: Carrier> Loop<C> {
         let (pool, empty) = hub.buffers();
         let reduction = match call.round {
             Round::Gather => None,
-            Round::Only | Round::Scatter => call.reduction,
+            Round::Only | Round::Scatter => call.reduction.clone(),
         };
         let geometry = localized(&call.geometry, &call.members);
         let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
@@ -757,7 +764,7 @@ impl<C: Carrier> Loop<C> {
         }
         while work.run_next().is_some() {}
         let k = call.members.len();
-        let What::Collective(_, Collective::AllReduce { bytes, .. }) = &call.opened.info.what
+        let What::Collective(_, Collective::AllReduce { bytes, .. }, _) = &call.opened.info.what
         else {
             return;
         };

@@ -10,6 +10,7 @@ use super::options::{Choice, Options, keep_cheaper, passing};
 use crate::layout::redistribute;
 use crate::layout::{Layout, Partial, ReduceOp};
 use crate::mesh::{AxisIndex, AxisRole};
+use crate::plan::options::Accumulation;
 use crate::plan::window::ValueIndex;
 use crate::rules::{Assignment, FactorKind, PartialRule, Rule};
 
@@ -42,6 +43,12 @@ impl Propagator<'_> {
             .collect();
         axes.sort();
         axes
+    }
+
+    /// Returns the axes over which a value rests that rests at all.
+    pub(super) fn rest_axes(&self, value: ValueIndex) -> Vec<AxisIndex> {
+        let own = self.value(value).strategy;
+        self.options.sharding.rest_axes(self.mesh, own)
     }
 
     /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among them that already exist that
@@ -77,7 +84,9 @@ impl Propagator<'_> {
                     .any(|partial| shard_axes.contains(&partial.axis));
             }
             if !split && terms {
-                let rest = needed.without_axes(&shard_axes).at_rest(self.mesh);
+                let rest = needed
+                    .without_axes(&shard_axes)
+                    .at_rest_over(self.mesh, &self.rest_axes(*value));
                 unknown |= rest.dims == needed.dims;
             }
         }
@@ -96,7 +105,7 @@ impl Propagator<'_> {
                 offered.push(info.preferred.as_ref().clone());
             } else {
                 for version in info.versions_at(self.now) {
-                    offered.push(if rule.elementwise {
+                    offered.push(if rule.on_pieces() {
                         version.layout.as_ref().clone()
                     } else {
                         version.layout.gathered()
@@ -110,7 +119,7 @@ impl Propagator<'_> {
                     if info.single_use() && !operand.shape_only {
                         partial = Some(layout.partial.clone());
                     }
-                    offered.push(self.resolved(&layout, info.dtype));
+                    offered.push(self.resolved(*value, &layout));
                 }
             }
             partials.push(partial);
@@ -122,7 +131,14 @@ impl Propagator<'_> {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);
         }
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
-        let kept = passing(rule, &borrowed);
+        let mut kept = passing(rule, &borrowed);
+        if self.options.sharding.accumulation == Accumulation::PerMicrobatch
+            && rule.partial == PartialRule::JointLinear
+            && rule.inputs.len() > 1
+            && self.is_gradient(&tensors.outputs[0].1, &kept)
+        {
+            kept.retain(|partial| self.mesh.role(partial.axis) == AxisRole::Model);
+        }
         let taken: Vec<AxisIndex> = kept.iter().map(|p| p.axis).collect();
         let only_sums = kept.iter().all(|p| p.op == ReduceOp::Sum);
         let mut best: Option<Choice> = None;
@@ -195,7 +211,7 @@ impl Propagator<'_> {
                 continue;
             }
             let layout = self.needed(rule, position, assignment);
-            cost += self.require_cost(*value, &layout, rule.elementwise);
+            cost += self.require_cost(*value, &layout, rule.on_pieces());
         }
         cost
     }

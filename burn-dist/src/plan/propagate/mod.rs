@@ -5,7 +5,7 @@
 //! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
-//! | `module` | what parameters ask for |
+//! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
 //! | `program`, `values`, `operands` | the data all of that works on |
 
 mod choice;
@@ -13,6 +13,7 @@ mod free;
 mod module;
 mod operands;
 mod options;
+mod owners;
 mod program;
 mod values;
 mod versions;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use burn_backend::DType;
 use burn_ir::OperationIr;
 
+use super::explain::Accumulated;
 use super::task::Slot;
 use super::units::Visits;
 use super::window::{InputState, ValueIndex, Window};
@@ -66,6 +68,7 @@ pub(super) struct Propagator<'a> {
     visits: &'a Visits,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     reduces_first: &'a [bool],
+    accumulated: Accumulated,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     now: OpIndex,
@@ -102,6 +105,7 @@ impl<'a> Propagator<'a> {
             versions: Vec::new(),
             preferred: Arc::new(Layout::replicated(&[])),
             tag: None,
+            strategy: None,
             uses: Vec::new(),
             survives: false,
         };
@@ -128,6 +132,12 @@ impl<'a> Propagator<'a> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
+        for (value, strategy) in values
+            .iter_mut()
+            .zip(owners::strategies(window, visits, mesh))
+        {
+            value.strategy = strategy;
+        }
         let mut this = Self {
             mesh,
             options,
@@ -145,6 +155,7 @@ impl<'a> Propagator<'a> {
             costs: HashMap::new(),
             visits,
             reduces_first: &[],
+            accumulated: Accumulated::default(),
             path: None,
             now: 0,
         };
@@ -265,6 +276,12 @@ impl<'a> Propagator<'a> {
         };
         let hints = Hints { forced, mirror };
         let choice = self.choose(rule, tensors, &hints);
+        if rule.partial == PartialRule::JointLinear
+            && tensors.inputs.len() > 1
+            && self.is_gradient(&tensors.outputs[0].1, &choice.assignment.kept)
+        {
+            self.accumulated.added += 1;
+        }
         if let Some((Indexing::Read, dim)) = indexed_dim(op) {
             let layout = self.needed(rule, 0, &choice.assignment);
             let key = (tensors.inputs[0].1.clone(), dim);
@@ -276,7 +293,7 @@ impl<'a> Propagator<'a> {
             }
             self.mirrors.insert(key, layout);
         }
-        let resting = rule.elementwise && self.rests(rule, tensors, &choice.assignment);
+        let resting = rule.on_pieces() && self.rests(rule, tensors, &choice.assignment);
         let mut slots = Vec::with_capacity(tensors.inputs.len());
         let mut layouts = Vec::with_capacity(tensors.inputs.len());
         for (position, (operand, (value, shape, _))) in
@@ -365,7 +382,7 @@ impl<'a> Propagator<'a> {
             for layout in versions {
                 let layout = layout.gathered();
                 if layout.has_partial() && !single {
-                    sources.push(self.resolved(&layout, *dtype));
+                    sources.push(self.resolved(*value, &layout));
                 } else {
                     sources.push(layout);
                 }
@@ -524,6 +541,7 @@ impl<'a> Propagator<'a> {
             outputs,
             reads,
             num_streams,
+            accumulated: self.accumulated,
         })
     }
 }

@@ -6,26 +6,23 @@ use super::Propagator;
 use super::operands::Tensors;
 use super::program::Reason;
 use super::values::Version;
-use crate::layout::Layout;
-use crate::mesh::AxisIndex;
+use crate::layout::{Layout, Partial, ReduceOp};
+use crate::mesh::{AxisIndex, AxisRole};
 use crate::parallel::ParamSpec;
 use crate::plan::PlanError;
 use crate::plan::custom::CustomOp;
+use crate::plan::window::InputState;
 
 impl Propagator<'_> {
     /// Handles our own operations, by name.
     pub(super) fn custom(&mut self, id: &str, tensors: &Tensors) -> Result<(), PlanError> {
         let custom = CustomOp::parse(id, &tensors.inputs[0].1, self.mesh)?;
         let (value, shape, _) = &tensors.inputs[0];
-        let (out, ..) = &tensors.outputs[0];
+        let out = tensors.outputs[0].0;
         let (layout, tag, what) = match custom {
             CustomOp::Param(spec) => {
-                let mut layout = spec.layout.clone();
-                layout.normalize(self.mesh);
-                if spec.at_rest {
-                    layout = layout.at_rest(self.mesh);
-                }
-                (layout, Some(Arc::new(spec)), "parameter placed")
+                self.values[out as usize].strategy = spec.own_strategy();
+                (self.home(&spec), Some(Arc::new(spec)), "parameter placed")
             }
             CustomOp::Redistribute(text) => {
                 let layout = Layout::parse(&text, self.mesh, Some(shape))?;
@@ -34,7 +31,7 @@ impl Propagator<'_> {
         };
         let slot = self.require(*value, &layout, Reason::Constraint(what))?;
         let layout = Arc::new(layout);
-        let result = &mut self.values[*out as usize];
+        let result = &mut self.values[out as usize];
         result.tag = tag;
         result.preferred = layout.clone();
         result.versions.push(Version {
@@ -43,6 +40,29 @@ impl Propagator<'_> {
             until: None,
         });
         Ok(())
+    }
+
+    /// Returns whether terms over `partial` of a value of this shape look like the gradient of a parameter: a sum over data axes, in the shape of a parameter.
+    pub(super) fn is_gradient(&self, shape: &[usize], partial: &[Partial]) -> bool {
+        let is_data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
+        let mut inputs = self.window.inputs.iter();
+        partial.iter().any(is_data)
+            && partial.iter().all(|p| p.op == ReduceOp::Sum)
+            && inputs.any(|input| {
+                input.shape == shape
+                    && matches!(&input.state, InputState::Placed { tag: Some(_), .. })
+            })
+    }
+
+    /// Returns the layout in which a parameter lives between windows.
+    pub(super) fn home(&self, spec: &ParamSpec) -> Layout {
+        let mut layout = spec.layout.clone();
+        layout.normalize(self.mesh);
+        let axes = self
+            .options
+            .sharding
+            .rest_axes(self.mesh, spec.own_strategy());
+        layout.at_rest_over(self.mesh, &axes)
     }
 
     /// Brings the first input of a linear layer into the layout its weight asks for.

@@ -8,6 +8,7 @@ use super::values::{OpIndex, SlotInfo, Value};
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
 use crate::parallel::ParamSpec;
+use crate::plan::explain::Accumulated;
 use crate::plan::task::Slot;
 use crate::plan::window::ValueIndex;
 use crate::rules::{Assignment, OpRule};
@@ -109,6 +110,7 @@ pub(in crate::plan) struct Program {
     pub outputs: Vec<(ValueIndex, Arc<Layout>, Option<Arc<ParamSpec>>)>,
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
+    pub accumulated: Accumulated,
 }
 
 impl Program {

@@ -6,6 +6,7 @@ use burn_backend::DType;
 
 use crate::layout::Layout;
 use crate::parallel::ParamSpec;
+use crate::plan::options::ShardStrategy;
 use crate::plan::task::Slot;
 use crate::plan::window::ValueIndex;
 
@@ -46,6 +47,8 @@ pub(in crate::plan) struct Value {
     /// The layout it takes if nothing else decides (free values).
     pub preferred: Arc<Layout>,
     pub tag: Option<Arc<ParamSpec>>,
+    /// What shard axes do with it if its unit says so: that of the parameter it is, or is to update.
+    pub strategy: Option<ShardStrategy>,
     /// Operations that use it, ascending.
     pub uses: Vec<OpIndex>,
     /// Whether it lives on after the window or is read by the host.

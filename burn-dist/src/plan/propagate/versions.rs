@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use burn_backend::DType;
-
 use super::Propagator;
 use super::program::{Common, Move, Reason};
 use super::values::{SlotInfo, Version};
-use crate::layout::Layout;
 use crate::layout::redistribute::{self, Step};
+use crate::layout::{Layout, Partial};
 use crate::mesh::AxisRole;
 use crate::plan::PlanError;
-use crate::plan::options::ShardStrategy;
+use crate::plan::options::{Accumulation, ShardStrategy};
 use crate::plan::task::Slot;
 use crate::plan::units::Reshard;
 use crate::plan::window::ValueIndex;
@@ -46,8 +44,10 @@ impl Propagator<'_> {
 
     /// Returns where a partial value goes when it is resolved for its own sake: over shard axes to where a parameter of its shape rests, over model axes
     /// to the dim along which most values of its shape are split, else everywhere. What is partial over other data axes is a gradient or a loss, needed
-    /// everywhere, even if an activation happens to have its shape.
-    pub(super) fn resolved(&self, layout: &Layout, dtype: DType) -> Layout {
+    /// everywhere, even if an activation happens to have its shape. So is what its unit replicates over shard axes.
+    pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
+        let dtype = self.value(value).dtype;
+        let rest_axes = self.rest_axes(value);
         let mut target = layout.clone();
         target.partial.clear();
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
@@ -59,7 +59,7 @@ impl Propagator<'_> {
         for partial in &layout.partial {
             match self.mesh.role(partial.axis) {
                 AxisRole::Shard => {
-                    rest = true;
+                    rest |= rest_axes.contains(&partial.axis);
                     continue;
                 }
                 AxisRole::Replicate => continue,
@@ -80,7 +80,7 @@ impl Propagator<'_> {
         }
         target.normalize(self.mesh);
         if rest {
-            let resting = target.at_rest(self.mesh);
+            let resting = target.at_rest_over(self.mesh, &rest_axes);
             // Only over axes that were partial: others are in use elsewhere.
             if resting
                 .at_rest
@@ -149,7 +149,7 @@ impl Propagator<'_> {
             .layout
             .at_rest
             .iter()
-            .any(|axis| sharding.strategy(*axis) != ShardStrategy::Full);
+            .any(|axis| sharding.strategy(*axis, info.strategy) != ShardStrategy::Full);
         let reshard = if kept {
             Reshard::Never
         } else {
@@ -163,25 +163,54 @@ impl Propagator<'_> {
         }
     }
 
-    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved.
+    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved. A parameter that does not rest goes back to
+    /// where it lives, even if its update was computed in pieces.
     pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
         let info = self.value(value);
         let now = self.now;
+        if let Some(tag) = &info.tag
+            && tag.own_strategy() == Some(ShardStrategy::Replicate)
+            && reason == Reason::Survivor
+        {
+            let home = self.home(tag);
+            return self.require(value, &home, Reason::Constraint("parameter kept whole"));
+        }
         if let Some(version) = info
             .versions_at(now)
             .find(|version| !version.layout.has_partial())
         {
             return Ok(version.slot);
         }
-        let (dtype, preferred) = (info.dtype, info.preferred.clone());
+        let preferred = info.preferred.clone();
+        let keeps = self.options.sharding.accumulation == Accumulation::PerStep
+            && reason == Reason::Survivor;
+        let unreduced = info
+            .versions_at(now)
+            .next()
+            .filter(|version| keeps && self.is_gradient(&info.shape, &version.layout.partial));
+        if let Some((slot, layout)) = unreduced.map(|v| (v.slot, v.layout.clone())) {
+            self.accumulated.kept += 1;
+            return match self.model_sums(&layout) {
+                None => Ok(slot),
+                Some(reduced) => self.require(value, &reduced, reason),
+            };
+        }
         let partial = info.versions_at(now).next().map(|v| v.layout.clone());
         match partial {
             Some(layout) => {
-                let target = self.resolved(&layout, dtype);
+                let target = self.resolved(value, &layout);
                 self.require(value, &target, reason)
             }
             None => self.materialize(value, &preferred),
         }
+    }
+
+    /// Returns the layout with terms over model axes summed, if there are any: those are the business of a single pass.
+    fn model_sums(&self, layout: &Layout) -> Option<Layout> {
+        let mut reduced = layout.clone();
+        let data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
+        reduced.partial.retain(data);
+        (reduced != *layout).then_some(reduced)
     }
 
     /// Emits the steps of a redistribution that starts at `slot`; every layout on the way is a version from then on.

@@ -48,6 +48,7 @@ fn tasks(
     dtype: DType,
     group: &[u32],
     sizes: &[usize],
+    axes: &[usize],
 ) -> Vec<CollectiveTask> {
     let to_sizes: Vec<usize> = sizes.iter().rev().map(|size| size + 1).collect();
     let (whole, to_whole): (usize, usize) = (sizes.iter().sum(), to_sizes.iter().sum());
@@ -71,6 +72,7 @@ fn tasks(
                 kind,
                 group: group.iter().copied().map(Rank).collect(),
                 index,
+                axes: axes.into(),
                 op,
                 dtype,
                 from: 0,
@@ -191,11 +193,14 @@ fn handles_give_the_bits_that_bytes_give() {
         for sizes in divisions(group.len()) {
             for dtype in DTYPES {
                 for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
-                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes));
+                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
                 }
                 for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
                     for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
-                        all.push(tasks(kind, op, dtype, group, &sizes));
+                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
+                        if group.len() == 4 {
+                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
+                        }
                     }
                 }
             }
@@ -236,6 +241,7 @@ fn sums_of_booleans_are_refused_by_name() {
         dtype,
         &[0, 1],
         &[2, 2],
+        &[],
     )];
     let (results, _) = run(&all, false);
     for result in &results[..2] {
@@ -253,6 +259,7 @@ fn plans_that_differ_are_found() {
             DType::F32,
             &[0, 1],
             sizes,
+            &[],
         );
         let mut tasks = tasks.into_iter().filter(move |task| task.index == index);
         tasks.next().expect("a task per member")

@@ -174,7 +174,7 @@ fn phase(
     train::run(
         model,
         &mut source,
-        Schedule::new(session.rate(), steps),
+        (Schedule::new(session.rate(), steps), session.recipe()),
         session.mesh.device(),
         &session.mesh,
         &Progress::new(name, steps),

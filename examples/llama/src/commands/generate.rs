@@ -19,6 +19,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         seed: args.seed,
         batch: None,
         seq: None,
+        accumulate: 1,
     })?;
     let text = read_text(&args.model, &shape)?;
     let mesh = Mesh::open(&args.devices)?;

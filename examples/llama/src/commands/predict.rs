@@ -10,7 +10,7 @@ use crate::data::batch::{BatchSource, RandomTokens};
 use crate::data::rng::Rng;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
 use crate::report::bytes_text;
-use crate::train;
+use crate::train::{self, Recipe};
 
 /// Plans one step of steady training on a dry mesh; `weighted` as the rows of questions and answers are.
 pub(super) fn step(
@@ -35,10 +35,14 @@ pub(super) fn step(
         batch
     };
     let mut optim = train::optimizer::<TrainBackend>();
+    let recipe = Recipe {
+        accumulate: shape.accumulate,
+        clip: None,
+    };
     // The first step makes the parameters and the optimizer's state; the second is like all later ones.
-    (model, _) = train::step(model, &mut optim, &next(), 1e-4, device);
+    (model, _) = train::step_with(model, &mut optim, &next(), recipe, 1e-4, device);
     let (result, plan) = mesh.explain(|| {
-        let (model, loss) = train::step(model, &mut optim, &next(), 1e-4, device);
+        let (model, loss) = train::step_with(model, &mut optim, &next(), recipe, 1e-4, device);
         loss.try_into_data().map(|_| model)
     });
     let _model = result.context("the step cannot be planned")?;

@@ -69,7 +69,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     let (model, trace) = train::run(
         session.model()?,
         source.as_mut(),
-        Schedule::new(session.rate(), steps),
+        (Schedule::new(session.rate(), steps), session.recipe()),
         session.mesh.device(),
         &session.mesh,
         &Progress::new("pretrain", steps),

@@ -17,7 +17,7 @@ use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::report::{RankReport, Report, StepTimes, bytes_text, count_text, write_json};
 use crate::say;
-use crate::train::Trace;
+use crate::train::{Recipe, Trace};
 use crate::voice::speaks;
 
 /// The model that the command line names, not yet built.
@@ -30,6 +30,8 @@ pub(super) struct Shape {
     pub(super) eos: Option<u32>,
     pub(super) seq: usize,
     pub(super) batch: usize,
+    /// Microbatches of a step.
+    pub(super) accumulate: usize,
 }
 
 impl Shape {
@@ -49,12 +51,20 @@ impl Shape {
                 )
             }
         };
+        let batch = args.batch.unwrap_or(batch);
+        if !batch.is_multiple_of(args.accumulate) {
+            bail!(
+                "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",
+                args.accumulate
+            );
+        }
         Ok(Self {
             config,
             name,
             eos,
             seq: args.seq.unwrap_or(seq),
-            batch: args.batch.unwrap_or(batch),
+            batch,
+            accumulate: args.accumulate,
         })
     }
 }
@@ -150,6 +160,14 @@ impl<'a> Session<'a> {
         match &self.args.model.model {
             Some(dir) => Ok(hf::load(model, &self.shape.config, dir)?),
             None => Ok(model),
+        }
+    }
+
+    /// How a step is taken.
+    pub(super) fn recipe(&self) -> Recipe {
+        Recipe {
+            accumulate: self.shape.accumulate,
+            clip: self.args.clip.map(|norm| norm as f32),
         }
     }
 

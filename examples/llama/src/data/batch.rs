@@ -49,6 +49,32 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// Cuts the rows into `parts` batches of as many rows each. Weights stay as they are, so that those of all parts sum to 1.
+    ///
+    /// # Panics
+    /// If `parts` does not divide the number of rows.
+    pub fn split(&self, parts: usize) -> Vec<Batch> {
+        assert!(
+            self.batch.is_multiple_of(parts),
+            "{parts} microbatches do not divide {} rows",
+            self.batch
+        );
+        let batch = self.batch / parts;
+        let part = |index: usize| {
+            let range = index * batch * self.seq..(index + 1) * batch * self.seq;
+            Batch {
+                batch,
+                seq: self.seq,
+                tokens: self.tokens[range.clone()].to_vec(),
+                targets: self.targets[range.clone()].to_vec(),
+                weights: self.weights.as_ref().map(|all| all[range].to_vec()),
+            }
+        };
+        (0..parts).map(part).collect()
+    }
+}
+
 /// Where batches come from.
 pub trait BatchSource {
     /// The next step's batch.
