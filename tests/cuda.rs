@@ -26,6 +26,7 @@ mod suite;
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
+    exceptions: &[],
     slack: 10.0,
     target: "-p burn-dist --features cuda --test cuda -- --ignored",
 };

@@ -5,6 +5,7 @@
 //! ```
 
 use burn::backend::Autodiff;
+use burn::tensor::backend::AutodiffBackend;
 use burn_dist::Dist;
 use burn_dist::backend::{Wgpu, WgpuDevice};
 
@@ -34,6 +35,25 @@ mod view;
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
+    exceptions: &[
+        (
+            "inverse_trigonometry",
+            "WGSL lets acos and asin be as far off as atan2, 4096 units in the last place",
+        ),
+        ("exponentials_of_doubles", "SPIR-V's exp takes no f64"),
+        (
+            "masks_broadcast",
+            "burn-cubecl's mask_where computes only as many elements as its first operand has, in the gradient fewer than all",
+        ),
+        (
+            "gelu",
+            "the gradient is that of Burn's tanh approximation, where Flex's is exact",
+        ),
+        (
+            "int_powers",
+            "burn-cubecl takes them in f32, where 5^4 is 624.9999",
+        ),
+    ],
     slack: 10.0,
     target: "-p burn-dist --features wgpu --test wgpu",
 };
@@ -73,11 +93,43 @@ fn a_transformer_trains() {
     suite::training::<Wgpu>(&["", "fsdp=2", "fsdp=2,tp=2"], 3);
 }
 
+/// What is left out above is no fault of meshes; where this fails on lavapipe, an exception can go. A GPU may be more exact.
+#[test]
+fn exceptions_are_the_backends_own() {
+    let device = device();
+    let excepted = |name: &str| SUITE.exceptions.iter().any(|(case, _)| *case == name);
+    let differ: Vec<_> = every_case()
+        .into_iter()
+        .zip(every_case())
+        .filter(|(one, _)| excepted(one.name))
+        .filter(|(one, alone)| {
+            harness::backend_alone::<Autodiff<Wgpu>>(&SUITE, &device, one, alone).is_some()
+        })
+        .map(|(one, _)| one.name)
+        .collect();
+    let names: Vec<_> = SUITE.exceptions.iter().map(|(name, _)| *name).collect();
+    assert_eq!(differ, names);
+}
+
+/// The cases of all families below.
+fn every_case<B: AutodiffBackend>() -> Vec<harness::Case<B>> {
+    [
+        index::table,
+        linalg::table,
+        nn::table,
+        pointwise::table,
+        reduce::table,
+        view::table,
+    ]
+    .into_iter()
+    .flat_map(|table| table())
+    .collect()
+}
+
 macro_rules! families {
     ($($family:ident)*) => {
         $(
             #[test]
-            #[ignore = "some cases differ from Flex on 4 ranks at one device, the cause is not known; and i64, f64 and ties of topk are not WGSL's"]
             fn $family() {
                 super::device();
                 harness::run::<Autodiff<Dist<Wgpu>>>(&SUITE, $family::table(), $family::table());

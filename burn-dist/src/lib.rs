@@ -19,15 +19,24 @@ pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWit
 pub use plan::{Checkpoint, Reshard, ShardStrategy};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
-/// Inner backends beside `burn_flex::Flex`, by feature. `Dist<B>` takes any `B: BackendIr`; these are here so that a program need not name another crate.
+/// Inner backends beside `burn_flex::Flex`, by feature.
 ///
-/// They are the types that `burn::backend` gives under the same names: burn-fusion around CubeCL.
+/// They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but with burn-fusion 0.21 around them some
+/// programs on several ranks got other values than on one device.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub mod backend {
     #[cfg(feature = "cuda")]
-    pub use burn_cuda::{Cuda, CudaDevice};
+    pub use burn_cuda::CudaDevice;
     #[cfg(feature = "wgpu")]
-    pub use burn_wgpu::{Wgpu, WgpuDevice};
+    pub use burn_wgpu::WgpuDevice;
+
+    /// NVIDIA GPUs.
+    #[cfg(feature = "cuda")]
+    pub type Cuda = burn_cubecl::CubeBackend<burn_cubecl::cubecl::cuda::CudaRuntime, f32, i32, u8>;
+
+    /// GPUs through Vulkan, Metal, DX12 or WebGPU.
+    #[cfg(feature = "wgpu")]
+    pub type Wgpu = burn_wgpu::CubeBackend<burn_wgpu::WgpuRuntime, f32, i32, u32>;
 }
 
 /// The programs of the README, as doctests.

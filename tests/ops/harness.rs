@@ -1,4 +1,8 @@
 //! Cases, their inputs, and the comparison.
+#![allow(
+    dead_code,
+    reason = "several test targets use it, and not each uses all of it"
+)]
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +24,8 @@ pub struct Suite {
     pub meshes: &'static [&'static str],
     /// The mesh without random layouts.
     pub plain: &'static str,
+    /// Cases left out because the inner backend alone, on one device, differs from Flex there; and how. [`backend_alone`] tests that it does.
+    pub exceptions: &'static [(&'static str, &'static str)],
     /// By how much tolerances grow for the arithmetic of the inner backend's device.
     pub slack: f64,
     /// The test target, for the command that repeats a failure.
@@ -37,6 +43,7 @@ pub const FLEX: Suite = Suite {
         "dp=2,fsdp=2,tp=2",
     ],
     plain: "fsdp=2,tp=2",
+    exceptions: &[],
     slack: 1.0,
     target: "-p burn-dist --test ops",
 };
@@ -438,6 +445,20 @@ pub fn reference(run: impl FnOnce(&mut Case1<One>)) -> Result<Outcome, String> {
     outcome::<One>(&Default::default(), run)
 }
 
+/// Returns how a case on one device of backend `B`, without a mesh, differs from [`reference`].
+pub fn backend_alone<B: AutodiffBackend>(
+    suite: &Suite,
+    device: &B::Device,
+    one: &Case<One>,
+    alone: &Case<B>,
+) -> Option<String> {
+    let expected = reference(one.run).expect("Flex runs every case");
+    match outcome::<B>(device, alone.run) {
+        Ok(found) => difference(&found, &expected, suite.slack),
+        Err(message) => Some(message),
+    }
+}
+
 /// Runs all cases of a family in all ways and reports every difference, with the command that repeats it.
 pub fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     suite: &Suite,
@@ -449,6 +470,10 @@ pub fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     let mut runs = 0;
     for (one, on_mesh) in one.iter().zip(&meshes) {
         if only.as_deref().is_some_and(|only| only != one.name) {
+            continue;
+        }
+        if let Some((_, why)) = suite.exceptions.iter().find(|(name, _)| *name == one.name) {
+            println!("{} is left out: {why}", one.name);
             continue;
         }
         let expected = reference(one.run);

@@ -2,14 +2,13 @@
 //!
 //! A backend such as burn-wgpu or burn-cuda puts the operations of each *stream* on the device's queue in order, and by default every thread has a stream. Its
 //! tensors are reference counted, and an operation on the only reference may work in place. Across streams that is not safe to rely on: a reader's kernel
-//! may still wait in its stream when the writer, now alone, overwrites the tensor in another; and burn-fusion decides "the only reference" and records the
-//! operation in two steps, between which another thread may drop or use the tensor.
+//! may still wait in its stream when the writer, now alone, overwrites the tensor in another; and a backend may decide "the only reference" and record the
+//! operation in two steps (burn-fusion does), between which another thread may drop or use the tensor.
 //!
 //! So ranks that share a device
 //!
 //! - share one stream: what a rank has submitted runs before what anyone submits afterwards, and a handle that is handed over needs no synchronisation;
-//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak of, because a device runs one queue, and
-//!   what a rank submits between two collectives stays together, so that burn-fusion meets the same sequences of operations in every step.
+//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak of, because a device runs one queue.
 //!
 //! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends that compute at once, such as NdArray, would
 //! not need it either, but no trait of Burn's tells them apart; their ranks take turns and lose by it.

@@ -33,8 +33,8 @@ use super::{MeshChannel, MeshClient, MeshDevice};
 /// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
 ///
 /// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist` then partitions with the rest; the
-/// other order would differentiate each rank's part on its own. Fusion goes inside: `Dist<Cuda>` is `Dist` over the fused CUDA backend, so that
-/// what a rank runs between two collectives is fused.
+/// other order would differentiate each rank's part on its own. Fusion would go inside, so that what a rank runs between two collectives is fused; but
+/// over burn-fusion 0.21 some programs on several ranks give wrong values, and the backends that this crate's features name go without it.
 ///
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
 ///
