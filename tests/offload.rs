@@ -158,7 +158,12 @@ fn too_little_host_memory_is_an_error_with_a_way_out() {
     let text = panic
         .downcast_ref::<String>()
         .expect("a text that was put together");
-    for part in ["params,optimizer", "of host memory", "4.0 KiB are allowed", "offload less"] {
+    for part in [
+        "params,optimizer",
+        "of host memory",
+        "4.0 KiB are allowed",
+        "offload less",
+    ] {
         assert!(text.contains(part), "{text} must say {part}");
     }
 }

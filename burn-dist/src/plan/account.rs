@@ -110,7 +110,10 @@ pub(crate) fn account(plan: &RankPlan) -> (MemoryPlan, MemoryTimeline) {
     let mut walk = Walk::new(plan);
     for task in &plan.tasks {
         if let Task::Load {
-            value, host: true, bytes, ..
+            value,
+            host: true,
+            bytes,
+            ..
         } = task
         {
             walk.kept_on_host.insert(*value, *bytes);

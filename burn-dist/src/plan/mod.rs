@@ -125,8 +125,15 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         memory.push(account::account(&plan).0);
         ranks.push(Arc::new(plan));
     }
-    let asked: u64 = memory.iter().map(|rank: &MemoryPlan| rank.host_peak_bytes).sum();
-    if let Some(limit) = options.offload.host_bytes_max.filter(|limit| asked > *limit) {
+    let asked: u64 = memory
+        .iter()
+        .map(|rank: &MemoryPlan| rank.host_peak_bytes)
+        .sum();
+    if let Some(limit) = options
+        .offload
+        .host_bytes_max
+        .filter(|limit| asked > *limit)
+    {
         return Err(PlanError::HostMemory {
             offload: options.offload,
             asked,

@@ -311,7 +311,10 @@ mod tests {
         }
         for text in ["", "gradients", "params,", "host=many"] {
             let error = text.parse::<Offload>().expect_err("no text").to_string();
-            assert!(error.contains("params, optimizer and activations"), "{error}");
+            assert!(
+                error.contains("params, optimizer and activations"),
+                "{error}"
+            );
         }
     }
 }

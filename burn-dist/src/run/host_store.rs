@@ -55,7 +55,9 @@ impl HostStore {
     /// Hands a slot out, if it is here, and gives it up if `last`.
     pub fn take(&mut self, slot: Slot, last: bool) -> Option<Arc<TensorData>> {
         if !last {
-            return self.slots[slot as usize].as_ref().map(|entry| entry.data.clone());
+            return self.slots[slot as usize]
+                .as_ref()
+                .map(|entry| entry.data.clone());
         }
         let entry = self.slots[slot as usize].take()?;
         if entry.owned {

@@ -289,7 +289,12 @@ impl<B: BackendIr> Worker<B> {
             self.remove(*id);
         }
         // Tensors that this window does not use stay where they are; the plan counts the others.
-        let loaded_bytes: u64 = run.plan.tasks.iter().map(|task| self.loaded_bytes(task, args)).sum();
+        let loaded_bytes: u64 = run
+            .plan
+            .tasks
+            .iter()
+            .map(|task| self.loaded_bytes(task, args))
+            .sum();
         let others = self.kept_bytes.saturating_sub(loaded_bytes);
         self.peak_bytes = self.peak_bytes.max(others + run.peak_bytes);
         if let Some(account) = &mut self.account {
@@ -326,7 +331,10 @@ impl<B: BackendIr> Worker<B> {
                     ..
                 } => {
                     let id = args.ids[*value as usize];
-                    let kept = self.kept.get(&id).ok_or_else(|| Fault::unknown_tensor(id))?;
+                    let kept = self
+                        .kept
+                        .get(&id)
+                        .ok_or_else(|| Fault::unknown_tensor(id))?;
                     let handle = match (&kept.place, *take) {
                         (Place::Host(data), take) => {
                             let data = data.clone();
