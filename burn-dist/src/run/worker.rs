@@ -344,7 +344,7 @@ impl<B: BackendIr> Worker<B> {
                             }
                             self.store.put(*slot, data, take);
                             if !host {
-                                self.from_host(*slot, shape, *dtype);
+                                self.bring_back(*slot, shape, *dtype);
                             }
                             continue;
                         }
@@ -448,7 +448,7 @@ impl<B: BackendIr> Worker<B> {
                     self.gone(task.slot, true);
                     self.store.put(task.slot, data.into(), true);
                 }
-                Task::FromHost(task) => self.from_host(task.slot, &task.shape, task.dtype),
+                Task::FromHost(task) => self.bring_back(task.slot, &task.shape, task.dtype),
                 Task::Read {
                     slot,
                     read,
@@ -510,7 +510,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     /// Brings a slot back from the host, if it is there.
-    fn from_host(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
+    fn bring_back(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
         match self.store.take(slot, true) {
             Some(data) => {
                 let handle = from_data::<B>(Arc::unwrap_or_clone(data), &self.device);
