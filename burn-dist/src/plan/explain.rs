@@ -234,6 +234,9 @@ impl Explanation {
             if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
                 write!(f, "; activations at most {}", human_bytes(*bytes))?;
             }
+            if memory.host_peak_bytes > 0 {
+                write!(f, "; on the host {}", human_bytes(memory.host_peak_bytes))?;
+            }
             writeln!(f)?;
         }
         Ok(())
