@@ -353,23 +353,23 @@ impl<'a> Walk<'a> {
                 self.settle();
             }
             Task::Collective(task) => {
-                self.start(u32::MAX, task);
+                self.start(task);
                 self.settle();
                 self.give_up_sent(task);
-                self.finish(u32::MAX);
+                self.finish(&[task.to]);
             }
-            Task::Launch { group, tasks } => {
+            Task::Launch { tasks, .. } => {
                 for task in tasks {
-                    self.start(*group, task);
+                    self.start(task);
                 }
                 self.settle();
                 for task in tasks {
                     self.give_up_sent(task);
                 }
             }
-            Task::Finish { group, .. } => {
+            Task::Finish { to, .. } => {
                 self.settle();
-                self.finish(*group);
+                self.finish(to);
             }
             Task::Store {
                 slot,
@@ -499,7 +499,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A collective holds what it sends, contiguous, and room for what it returns.
-    fn start(&mut self, group: u32, task: &CollectiveTask) {
+    fn start(&mut self, task: &CollectiveTask) {
         let Some(content) = self.slots[task.from as usize].clone() else {
             return;
         };
@@ -522,7 +522,7 @@ impl<'a> Walk<'a> {
         if let Some(content) = &self.slots[task.to as usize] {
             self.ledger.lend(content.key);
         }
-        self.flying.push((group, sent));
+        self.flying.push((task.to, sent));
     }
 
     fn give_up_sent(&mut self, task: &CollectiveTask) {
@@ -531,10 +531,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn finish(&mut self, group: u32) {
-        let ended: Vec<(u32, u64)> = self
+    /// Ends the collectives that fill `to`: those of a launch may be waited for one by one.
+    fn finish(&mut self, to: &[Slot]) {
+        let ended: Vec<(Slot, u64)> = self
             .flying
-            .extract_if(.., |(launch, ..)| *launch == group)
+            .extract_if(.., |(slot, _)| to.contains(slot))
             .collect();
         for (_, sent) in ended {
             self.ledger.release(sent);
