@@ -295,6 +295,21 @@ fn every_policy_trains_to_the_bit_like_none() {
 }
 
 #[test]
+fn the_step_that_makes_the_parameters_is_checkpointed_too() {
+    for mesh in ["", "dp=2", "fsdp=2", "fsdp=2,tp=2"] {
+        let first = |policy| Setup {
+            steps: 1,
+            ..Setup::new(mesh, policy)
+        };
+        let (expected, _) = run(first(Checkpoint::None), plan());
+        let (found, explanation) = run(first(Checkpoint::Full), plan());
+        assert_eq!(found, expected, "mesh `{mesh}`");
+        let visits = explanation.recomputed.visits as usize;
+        assert_eq!(visits, BLOCKS, "mesh `{mesh}`: {explanation}");
+    }
+}
+
+#[test]
 fn microbatches_are_checkpointed_one_by_one() {
     for text in ["", "fsdp=2,tp=2"] {
         let setup = |policy| Setup {

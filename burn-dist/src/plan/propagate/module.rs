@@ -31,6 +31,10 @@ impl Propagator<'_> {
         };
         let slot = self.require(*value, &layout, Reason::Constraint(what))?;
         let layout = Arc::new(layout);
+        if tag.is_some() {
+            // Where nothing moves, the parameter is in the slot of what it is made of.
+            self.values[*value as usize].tag = tag.clone();
+        }
         let result = &mut self.values[out as usize];
         result.tag = tag;
         result.preferred = layout.clone();
