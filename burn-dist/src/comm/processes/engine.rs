@@ -26,7 +26,7 @@ const ONE_ROUND_BYTES_MAX: usize = 16 << 10;
 
 /// Looks for messages without a break before the engine begins to sleep between them: many if it has a core to itself.
 const LOOKS_MAX: u32 = 2_000;
-const LOOKS_MAX_CROWDED: u32 = 20;
+const LOOKS_MAX_CROWDED: u32 = 300;
 
 /// How long it sleeps while a call is open, and while none is.
 const NAP: Duration = Duration::from_micros(20);
