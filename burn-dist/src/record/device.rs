@@ -331,6 +331,8 @@ impl DeviceMeshBuilder {
 
     /// Sets how many units ahead of their use parameters are gathered: 1 by default, so at most two units are gathered at once; 0 gathers them when they
     /// are needed.
+    ///
+    /// Ahead in the order in which the recorded program uses them, which is known before it runs: there is none to learn, and none to give.
     pub fn prefetch(mut self, units: u32) -> Self {
         self.options.prefetch = units;
         self

@@ -78,7 +78,8 @@ impl Account {
     /// Ends a window.
     pub fn end(&mut self, plan: &RankPlan) {
         let timeline = std::mem::take(&mut self.timeline);
-        if timeline.peak_bytes() > self.memory.peak.total() {
+        // Of windows that are alike the last one: the first makes parameters and state.
+        if timeline.peak_bytes() >= self.memory.peak.total() {
             self.memory.peak = timeline.tasks[timeline.peak];
             self.memory.peak_cause = cause(plan, timeline.peak);
             self.memory.timeline = Arc::new(timeline);
