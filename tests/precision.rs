@@ -1,7 +1,7 @@
 //! Mixed precision: what is computed in 16 bits, what is not, and what travels.
 
 use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::activation::relu;
@@ -9,40 +9,15 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::module::linear;
 use burn::tensor::{DType, ElementConversion, FloatDType, Tensor, TensorData};
 use burn_dist::optim::LossScaler;
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, Float, ParallelizeWith, Plan, Precision, Reshard,
-    ShardStrategy,
-};
+use burn_dist::{Dist, Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy};
 
 mod transformer;
-use transformer::{Net, Training, megatron, sequence_parallel};
+use transformer::{megatron, sequence_parallel};
 mod weights;
 use weights::deterministic;
-
-type B = Autodiff<Dist<Flex>>;
-
-const STEPS: usize = 20;
-
-fn builder(axes: &str) -> DeviceMeshBuilder {
-    DeviceMesh::builder()
-        .axes(&axes.parse().expect("a mesh"))
-        .scatter_bytes_min(0)
-}
-
-struct Weights(Vec<TensorData>);
-
-impl<B: Backend> ModuleVisitor<B> for Weights {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.push(param.val().into_data());
-    }
-}
-
-fn weights<B: Backend>(model: &impl Module<B>) -> Vec<TensorData> {
-    let mut weights = Weights(Vec::new());
-    model.visit(&mut weights);
-    weights.0
-}
+#[path = "transformer/run.rs"]
+mod run;
+use run::{B, Run, STEPS, assert_alike, builder, train, weights};
 
 /// Two linear maps.
 #[derive(Module, Debug)]
@@ -122,48 +97,6 @@ fn a_policy_is_the_casts_a_user_would_write() {
             assert_eq!(found.dtype, DType::F32, "master weights");
             assert!(found.bytes == expected.bytes, "weights in {float}");
         }
-    }
-}
-
-struct Run {
-    losses: Vec<f32>,
-    weights: Vec<TensorData>,
-    explanation: Explanation,
-}
-
-fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
-    let mesh = mesh.build().expect("a mesh");
-    let device = mesh.device();
-    let plan = plan.clone().unit("blocks");
-    let net = deterministic(Net::<B>::new(2, &device))
-        .parallelize_with(&mesh, &plan)
-        .expect("a plan");
-    let mut training = Training { net, step: 0 };
-    let mut optimizer = AdamWConfig::new().init();
-    let mut losses = Vec::new();
-    let mut last = None;
-    for step in 0..STEPS {
-        training.step = step;
-        let (loss, explanation) = burn_dist::explain::<B, _>(&device, || {
-            let loss = training.loss(&device);
-            let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
-            training.net = optimizer.step(1e-2, training.net.clone(), gradients);
-            loss.into_scalar().elem()
-        });
-        losses.push(loss);
-        last = Some(explanation);
-    }
-    Run {
-        losses,
-        weights: weights(&training.net),
-        explanation: last.expect("there were steps"),
-    }
-}
-
-fn assert_alike(found: &Run, expected: &Run, what: &str) {
-    assert_eq!(found.losses, expected.losses, "losses of {what}");
-    for (number, (found, expected)) in found.weights.iter().zip(&expected.weights).enumerate() {
-        assert!(found.bytes == expected.bytes, "weights {number} of {what}");
     }
 }
 

@@ -2,56 +2,17 @@
 //!
 //! Processes are threads with a world each ([`World::simulated`]); their messages take the way of those between real ones, but for the last step.
 
-use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
-use burn::tensor::backend::Backend;
-use burn::tensor::{ElementConversion, Tensor, TensorData};
+use burn::backend::Flex;
+use burn::tensor::{Tensor, TensorData};
 use burn_dist::comm::World;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, LocalParts, ParallelizeWith};
+use burn_dist::{Dist, LocalParts};
 
 mod transformer;
-use transformer::{Net, Training, sequence_parallel};
+use transformer::sequence_parallel;
+#[path = "transformer/run.rs"]
+mod run;
 mod weights;
-use weights::deterministic;
-
-type B = Autodiff<Dist<Flex>>;
-
-fn builder(axes: &str) -> DeviceMeshBuilder {
-    DeviceMesh::builder()
-        .axes(&axes.parse().expect("a mesh"))
-        .scatter_bytes_min(0)
-}
-
-struct Weights(Vec<TensorData>);
-
-impl<B: Backend> ModuleVisitor<B> for Weights {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.push(param.val().into_data());
-    }
-}
-
-/// Losses and weights of 20 steps.
-fn train(mesh: DeviceMeshBuilder) -> (Vec<f32>, Vec<TensorData>) {
-    let mesh = mesh.build().expect("a mesh");
-    let device = mesh.device();
-    let net = deterministic(Net::<B>::new(2, &device))
-        .parallelize_with(&mesh, &sequence_parallel().unit("blocks"))
-        .expect("a plan");
-    let mut training = Training { net, step: 0 };
-    let mut optimizer = AdamWConfig::new().init();
-    let mut losses = Vec::new();
-    for step in 0..20 {
-        training.step = step;
-        let loss = training.loss(&device);
-        let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
-        training.net = optimizer.step(1e-2, training.net, gradients);
-        losses.push(loss.into_scalar().elem());
-    }
-    let mut weights = Weights(Vec::new());
-    training.net.visit(&mut weights);
-    (losses, weights.0)
-}
+use run::{assert_alike, builder, train};
 
 /// Runs `program` once per process and returns what each gives.
 fn in_processes<T: Send>(num: usize, program: impl Fn(World) -> T + Sync) -> Vec<T> {
@@ -75,21 +36,15 @@ fn processes_have_the_bits_of_one() {
         ("fsdp=2,tp=2", &[2, 4]),
         ("dp=3", &[3]),
     ] {
-        let expected = train(builder(axes));
-        assert!(expected.0[19] < 0.9 * expected.0[0], "{:?}", expected.0);
+        let expected = train(builder(axes), &sequence_parallel());
+        assert!(expected.losses[19] < 0.9 * expected.losses[0]);
         for &num in processes {
-            let runs = in_processes(num, |world| train(builder(axes).world(world)));
+            let runs = in_processes(num, |world| {
+                train(builder(axes).world(world), &sequence_parallel())
+            });
             for (process, run) in runs.iter().enumerate() {
-                assert_eq!(
-                    run.0, expected.0,
-                    "losses of {axes} in process {process} of {num}"
-                );
-                for (found, expected) in run.1.iter().zip(&expected.1) {
-                    assert!(
-                        found.bytes == expected.bytes,
-                        "weights of {axes} in process {process} of {num}"
-                    );
-                }
+                let what = format!("{axes} in process {process} of {num}");
+                assert_alike(run, &expected, &what);
             }
         }
     }

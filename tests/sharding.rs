@@ -3,87 +3,19 @@
 use std::collections::BTreeMap;
 
 use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, Tensor, TensorData, Tolerance};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{ElementConversion, TensorData, Tolerance};
 use burn_dist::optim::{Ema, clip_grad_norm, clip_grad_value};
-use burn_dist::plan::explain::Explanation;
-use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith, Plan, Reshard, ShardStrategy,
-};
+use burn_dist::{ParallelizeWith, Plan, Reshard, ShardStrategy};
 
 mod transformer;
 use transformer::{DIM, Net, Training, megatron, sequence_parallel};
 mod weights;
 use weights::deterministic;
-
-type B = Autodiff<Dist<Flex>>;
-
-const STEPS: usize = 20;
-const BLOCKS: usize = 3;
-
-struct Run {
-    losses: Vec<f32>,
-    weights: Vec<TensorData>,
-    /// Of the last step.
-    explanation: Explanation,
-}
-
-#[derive(Default)]
-struct Weights(Vec<TensorData>);
-
-impl ModuleVisitor<B> for Weights {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.push(param.val().into_data());
-    }
-}
-
-fn builder(axes: &str) -> DeviceMeshBuilder {
-    DeviceMesh::builder()
-        .axes(&axes.parse().expect("a mesh"))
-        .scatter_bytes_min(0)
-}
-
-/// Trains with every block a unit.
-fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
-    let mesh = mesh.build().expect("a mesh");
-    let device = mesh.device();
-    B::seed(&device, 5);
-    let plan = plan.clone().unit("blocks");
-    let net = Net::<B>::new(BLOCKS, &device)
-        .parallelize_with(&mesh, &plan)
-        .expect("a plan");
-    let mut training = Training { net, step: 0 };
-    let mut optimizer = AdamWConfig::new().init();
-    let mut losses = Vec::new();
-    let mut last = None;
-    for step in 0..STEPS {
-        training.step = step;
-        let (loss, explanation) = burn_dist::explain::<B, _>(&device, || {
-            let loss = training.loss(&device);
-            let gradients = GradientsParams::from_grads(loss.backward(), &training.net);
-            training.net = optimizer.step(1e-2, training.net.clone(), gradients);
-            loss.into_scalar().elem()
-        });
-        losses.push(loss);
-        last = Some(explanation);
-    }
-    let mut weights = Weights::default();
-    training.net.visit(&mut weights);
-    Run {
-        losses,
-        weights: weights.0,
-        explanation: last.expect("there were steps"),
-    }
-}
-
-fn assert_alike(found: &Run, expected: &Run, what: &str) {
-    assert_eq!(found.losses, expected.losses, "losses of {what}");
-    for (number, (found, expected)) in found.weights.iter().zip(&expected.weights).enumerate() {
-        assert!(found.bytes == expected.bytes, "weights {number} of {what}");
-    }
-}
+#[path = "transformer/run.rs"]
+mod run;
+use run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, weights};
 
 #[test]
 fn every_strategy_has_the_bits_of_replication() {
@@ -307,17 +239,7 @@ fn clipped<B: AutodiffBackend>(
         training.net = optimizer.step(1e-2, training.net, gradients);
         ema.update(&training.net);
     }
-    let mut weights = Averages(Vec::new());
-    ema.model().visit(&mut weights);
-    (losses, norms, weights.0)
-}
-
-struct Averages(Vec<TensorData>);
-
-impl<B: Backend> ModuleVisitor<B> for Averages {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.push(param.val().into_data());
-    }
+    (losses, norms, weights(ema.model()))
 }
 
 #[test]
