@@ -78,6 +78,29 @@ impl<B: Backend> ModuleVisitor<B> for Sum {
     }
 }
 
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_has_a_mesh_of_its_own() {
+    let own = DeviceMesh::builder().axis("dp", 2).alone().build();
+    let own = own.expect("a mesh in this process").device();
+    let shared = mesh();
+    // Each process computes something else on its own mesh and on the default one, and the same on the mesh they share.
+    let mine = process() as f32 + 1.0;
+    let sum = |device| Tensor::<Dist<Flex>, 1>::ones([4], device).sum();
+    let default = Default::default();
+    let (own, alone) = (sum(&own) * mine, sum(&default) * mine);
+    assert_eq!(own.into_scalar() + alone.into_scalar(), 8.0 * mine);
+    println!("RESULT {}", sum(&shared.device()).into_scalar());
+}
+
+#[test]
+fn a_process_may_have_meshes_of_its_own() {
+    let output = mpirun(2, "program_has_a_mesh_of_its_own", "dp=2");
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("RESULT 4").count(), 2, "{said}");
+}
+
 /// Twenty steps: the bits of the losses, and a hash of the weights.
 fn train() -> String {
     let mesh = mesh();
@@ -192,4 +215,83 @@ fn too_few_ranks_are_an_error() {
         said.contains("dp=3") && said.contains("2 processes"),
         "{said}"
     );
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_goes_on() {
+    let mesh = mesh();
+    println!("READY {} {}", process(), std::process::id());
+    let mut x = Tensor::<Dist<Flex>, 1>::ones([4], &mesh.device());
+    loop {
+        x = x.clone() + x.clone().sum() * 1e-3;
+        if let Err(error) = x.clone().try_into_data() {
+            let error = error.to_string().replace('\n', " ");
+            println!("RESULT {} {error}", process());
+            // As a program does that cannot go on.
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Starts a program that goes on for ever in two processes, sends a signal to the second, and returns what was said until all have ended, and after how long.
+fn with_signal(signal: &str) -> (String, Duration) {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let mut child = command(2, "program_goes_on", "dp=2")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mpirun is installed");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut ready = Vec::new();
+    while ready.len() < 2 {
+        let line = lines
+            .next()
+            .expect("both say that they are ready")
+            .expect("text");
+        let words = line.split("READY ").nth(1).map(|words| words.to_string());
+        ready.extend(words);
+    }
+    let second = ready.iter().find_map(|words| words.strip_prefix("1 "));
+    let pid = second.expect("process 1 is ready").trim();
+    // Some steps later.
+    std::thread::sleep(Duration::from_millis(300));
+    let sent = Instant::now();
+    let kill = |signal: &str| Command::new("kill").args([signal, pid]).status();
+    assert!(kill(signal).expect("kill is installed").success());
+    let mut said = String::new();
+    for line in lines {
+        said.push_str(&line.expect("text"));
+        said.push('\n');
+        if said.contains("RESULT ") {
+            break;
+        }
+    }
+    let elapsed = sent.elapsed();
+    let _ = kill("-KILL");
+    let output = child.wait_with_output().expect("mpirun ends");
+    assert!(!output.status.success());
+    said.push_str(&String::from_utf8_lossy(&output.stderr));
+    (said, elapsed)
+}
+
+#[test]
+fn a_process_that_is_killed_ends_the_others() {
+    let (said, elapsed) = with_signal("-KILL");
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+    assert!(
+        said.contains("signal 9") || said.contains("RESULT 0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_process_that_is_stopped_is_named_when_the_time_is_over() {
+    let (said, elapsed) = with_signal("-STOP");
+    // The programs wait 5 seconds for each other.
+    assert!(elapsed < Duration::from_secs(12), "{elapsed:?}");
+    assert!(said.contains("RESULT 0"), "{said}");
+    let named = ["ranks [1] have not", "other processes have not run it"];
+    assert!(named.iter().any(|text| said.contains(text)), "{said}");
 }

@@ -61,6 +61,8 @@ pub struct MeshOptions {
     pub trace: bool,
     /// The processes that share the ranks out; `None` if this one has all of them.
     pub world: Option<World>,
+    /// Whether this process has all ranks, whoever was started with it.
+    pub alone: bool,
     /// Whether ranks account for the buffers that they hold.
     pub account_memory: bool,
     /// What lives on the host while it is not needed.
@@ -85,6 +87,7 @@ impl Default for MeshOptions {
             links: Links::default(),
             trace: false,
             world: None,
+            alone: false,
             account_memory: false,
             offload: Offload::default(),
         }
@@ -148,7 +151,7 @@ fn register(
             devices: devices.len(),
         });
     }
-    if options.world.is_none() && !options.dry_run {
+    if options.world.is_none() && !options.alone && !options.dry_run {
         options.world = World::of_launcher().map_err(|error| unshared(&shape, &error))?;
     }
     let here = match options.world.as_ref().filter(|_| !options.dry_run) {
@@ -400,6 +403,13 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Keeps all ranks in this process, whoever was started with it: what runs on the mesh is this process's own business.
+    pub fn alone(mut self) -> Self {
+        self.options.alone = true;
+        self.options.world = None;
+        self
+    }
+
     /// Builds the mesh.
     ///
     /// # Errors
@@ -501,7 +511,11 @@ impl Default for MeshDevice {
 /// Reads the environment; the only place that does.
 fn default_mesh() -> Result<DeviceMesh, MeshError> {
     let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
-    let mut builder = DeviceMesh::builder().axes(&MeshShape::parse(&text)?);
+    let shape = MeshShape::parse(&text)?;
+    let mut builder = DeviceMesh::builder().axes(&shape);
+    if shape.num_ranks() == 1 {
+        builder = builder.alone();
+    }
     if let Ok(seed) = std::env::var("BURN_DIST_FUZZ_LAYOUTS") {
         let seed = seed
             .trim()
