@@ -1,21 +1,19 @@
 //! The thread of a process that sends and receives.
 
+use super::call::{Call, CallKey, Round, chunks, fingerprint, hash};
 use super::carrier::{Carrier, Parcel};
 use super::message::{Message, Place};
+use super::remote::{Command, Opened};
 use super::share::{boxes, is_reduction, localized, pack, wanted};
 use super::windows::{Agreement, Run, WindowPrint, Windows, to_block};
-use super::world::World;
 use crate::comm::buffer::Work;
-use crate::comm::collective::{Collective, Strided, chunk_sizes, elem_bytes};
+use crate::comm::collective::Collective;
 use crate::comm::geometry::Geometry;
-use crate::comm::info::{CallInfo, What};
-use crate::comm::local::{Channel, Meeting, SMALL_BYTES_MAX};
-use crate::comm::{Block, CommError, Group, LocalHub};
-use crate::layout::ReduceOp;
+use crate::comm::info::What;
+use crate::comm::local::SMALL_BYTES_MAX;
+use crate::comm::{Block, CommError, LocalHub};
 use crate::mesh::Rank;
-use burn_std::DType;
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
-use std::hash::{Hash, Hasher};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -32,45 +30,6 @@ const LOOKS_MAX_CROWDED: u32 = 300;
 const NAP: Duration = Duration::from_micros(20);
 const REST: Duration = Duration::from_micros(500);
 
-/// A call that all ranks of this process have made.
-pub(crate) struct Opened {
-    pub hub: Arc<LocalHub>,
-    pub channel: Arc<Channel>,
-    pub meeting: Arc<Meeting>,
-    /// By member; those of other processes are missing.
-    pub inputs: Vec<Option<Block>>,
-    pub info: Arc<CallInfo>,
-    /// Whether the channel is of transfers, which are not collectives.
-    pub is_transfer: bool,
-}
-
-enum Command {
-    Call(Box<Opened>),
-    Join {
-        mesh: u64,
-        hub: Weak<LocalHub>,
-        num_processes: usize,
-    },
-    Window {
-        mesh: u64,
-        print: WindowPrint,
-        agreement: Arc<Agreement>,
-        process: u32,
-        others: Arc<[u32]>,
-    },
-    Leave {
-        mesh: u64,
-        rank: Rank,
-        others: Arc<[u32]>,
-    },
-    Stop {
-        mesh: u64,
-        reason: String,
-        others: Arc<[u32]>,
-    },
-    Quit,
-}
-
 /// The engine of a process; ends, once everything is sent, with its last handle.
 pub(super) struct Engine {
     commands: Sender<Command>,
@@ -78,6 +37,10 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    pub fn commands(&self) -> &Sender<Command> {
+        &self.commands
+    }
+
     /// Starts the thread and, in it, the carrier.
     ///
     /// # Errors
@@ -107,9 +70,7 @@ impl Engine {
             thread: Some(thread),
         })
     }
-}
 
-impl Engine {
     /// Ends the engine once everything is sent, or after `patience`: what is still to be sent then is given up.
     #[cfg(feature = "mpi")]
     pub fn finish(&self, patience: Duration) {
@@ -134,160 +95,6 @@ impl Drop for Engine {
         {
             let _ = thread.join();
         }
-    }
-}
-
-/// What a hub knows of the other processes.
-pub(crate) struct Remote {
-    /// Ends with the last hub that needs it.
-    world: World,
-    mesh: u64,
-    process: u32,
-    /// Of each rank.
-    process_of: Arc<[u32]>,
-}
-
-impl Remote {
-    pub(super) fn new(world: &World, mesh: u64, process_of: Arc<[u32]>) -> Self {
-        Self {
-            world: world.clone(),
-            mesh,
-            process: world.process() as u32,
-            process_of,
-        }
-    }
-
-    /// Whether a rank lives in this process.
-    pub fn is_local(&self, rank: Rank) -> bool {
-        self.process_of.get(rank.0 as usize) == Some(&self.process)
-    }
-
-    /// Makes a hub known to the engine.
-    pub fn join(&self, hub: &Arc<LocalHub>) {
-        self.command(Command::Join {
-            mesh: self.mesh,
-            hub: Arc::downgrade(hub),
-            num_processes: self.others().len() + 1,
-        });
-    }
-
-    pub fn call(&self, opened: Opened) {
-        self.command(Command::Call(Box::new(opened)));
-    }
-
-    /// Tells the others of a window; what is returned is reached when all run it.
-    pub fn window(&self, print: WindowPrint) -> Arc<Agreement> {
-        let agreement = Arc::<Agreement>::default();
-        self.command(Command::Window {
-            mesh: self.mesh,
-            print,
-            agreement: Arc::clone(&agreement),
-            process: self.process,
-            others: self.others(),
-        });
-        agreement
-    }
-
-    /// Tells the others that a rank makes no more calls.
-    pub fn leave(&self, rank: Rank) {
-        self.command(Command::Leave {
-            mesh: self.mesh,
-            rank,
-            others: self.others(),
-        });
-    }
-
-    /// Stops the ranks of the others.
-    pub fn stop(&self, error: &CommError) {
-        self.command(Command::Stop {
-            mesh: self.mesh,
-            reason: error.to_string(),
-            others: self.others(),
-        });
-    }
-
-    /// Returns the other processes.
-    fn others(&self) -> Arc<[u32]> {
-        let mut others = self.process_of.to_vec();
-        others.retain(|process| *process != self.process);
-        others.dedup();
-        others.into()
-    }
-
-    fn command(&self, command: Command) {
-        // The engine outlives its hubs, unless it has failed; then there is nobody to tell.
-        let _ = self.world.engine().commands.send(command);
-    }
-}
-
-/// A call on its way.
-struct Call {
-    opened: Opened,
-    mesh: u64,
-    channel: u64,
-    /// Of each member, whether it lives here.
-    members: Vec<bool>,
-    dtype: DType,
-    /// Type, operation, and sizes of the axes by which terms are added up.
-    reduction: Option<(DType, ReduceOp, Arc<[usize]>)>,
-    round: Round,
-    geometry: Geometry,
-    inputs: Vec<Option<Block>>,
-    /// Of each member, whether its input is still to come.
-    absent: Vec<bool>,
-    fingerprint: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Round {
-    Only,
-    /// Of an all-reduce: every member reduces a chunk.
-    Scatter,
-    /// Every member gathers them.
-    Gather,
-}
-
-type CallKey = (u64, u64, u64, u8);
-
-fn hash(value: impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What must be equal for all members of a call.
-fn fingerprint(info: &CallInfo) -> u64 {
-    let what = match &info.what {
-        // Both halves of a transfer.
-        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }, _) => {
-            format!("transfer of {bytes} bytes of {}", dtype.name())
-        }
-        what => what.to_string(),
-    };
-    let folds = match &info.what {
-        What::Collective(_, _, folds) => &folds[..],
-        What::Exchange(..) => &[],
-    };
-    hash((what, folds, info.label()))
-}
-
-impl Call {
-    fn group(&self) -> &Group {
-        &self.opened.channel.group
-    }
-
-    fn key(&self) -> CallKey {
-        (
-            self.mesh,
-            self.channel,
-            self.opened.info.sequence,
-            self.round as u8,
-        )
-    }
-
-    fn absent(&self) -> impl Iterator<Item = Rank> {
-        let ranks = self.group().ranks().iter().zip(&self.absent);
-        ranks.filter(|(_, absent)| **absent).map(|(rank, _)| *rank)
     }
 }
 
@@ -781,16 +588,4 @@ impl<C: Carrier> Loop<C> {
         call.round = Round::Gather;
         self.start(call);
     }
-}
-
-/// Chunks of whole elements, one per member.
-fn chunks(bytes: usize, dtype: DType, num_members: usize) -> Strided {
-    let size = elem_bytes(dtype);
-    let chunks = chunk_sizes(bytes / size, num_members);
-    Strided::flat(
-        chunks
-            .into_iter()
-            .map(|chunk| chunk * size)
-            .collect::<Vec<_>>(),
-    )
 }

@@ -11,20 +11,23 @@
 //! | `message` | what is said about a block on its way |
 //! | `share` | which bytes of a collective a process needs |
 //! | `windows` | whether all processes run the same program |
+//! | `remote`, `call` | what a hub asks of the engine, and a call on its way |
 //! | `engine` | the thread that sends and receives |
 //! | `world` | the processes, and where ranks live |
 
+mod call;
 mod carrier;
 mod engine;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod remote;
 mod share;
 #[cfg(test)]
 mod tests;
 mod windows;
 mod world;
 
-pub(crate) use engine::{Opened, Remote};
+pub(crate) use remote::{Opened, Remote};
 pub(crate) use windows::{Agreement, WindowPrint};
 pub use world::{Votes, World};

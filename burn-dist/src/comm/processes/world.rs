@@ -1,7 +1,8 @@
 //! The processes, and where ranks live.
 
 use super::carrier::Channels;
-use super::engine::{Engine, Remote};
+use super::engine::Engine;
+use super::remote::Remote;
 use crate::comm::{Block, Call, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions};
 use crate::layout::ReduceOp;
 use burn_std::{Bytes, DType};
