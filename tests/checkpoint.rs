@@ -1,5 +1,7 @@
 //! Activation checkpointing: bitwise the same training, in less memory.
 
+mod planned;
+
 use std::num::NonZeroUsize;
 
 use burn::backend::{Autodiff, Flex};
@@ -379,30 +381,9 @@ fn a_model_without_units_says_so() {
     );
 }
 
-/// What a training step of Llama M does, planned and not run.
 fn llama_m(policy: Checkpoint) -> Explanation {
-    use llama::data::batch::{BatchSource, RandomTokens};
-    let mesh = DeviceMesh::builder().checkpoint(policy).dry_run().build();
-    let device = mesh.expect("a mesh").device();
-    let config = llama::model::Size::M.config();
-    let (seq, batch) = llama::model::Size::M.default_seq_and_batch();
-    let mut source = RandomTokens {
-        batch,
-        seq,
-        vocab: config.vocab,
-        rng: llama::data::rng::Rng::new(0, 2),
-    };
-    let shape = device.shape().expect("a mesh").clone();
-    let model = burn_dist::Parallelize::parallelize(config.init::<Train>(&device), &shape);
-    let mut optimizer = llama::train::optimizer::<Train>();
-    let model = model.expect("one rank takes any model");
-    let (model, _) = llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
-    let (_, explanation) = burn_dist::explain::<Train, _>(&device, || {
-        let (model, loss) =
-            llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
-        (model, loss.into_data())
-    });
-    explanation
+    let mesh = DeviceMesh::builder().checkpoint(policy);
+    planned::llama_step(llama::model::Size::M, mesh)
 }
 
 #[test]

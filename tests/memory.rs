@@ -12,6 +12,7 @@ use burn_dist::{
     ShardStrategy,
 };
 
+mod planned;
 mod transformer;
 use transformer::{Net, Training, megatron, sequence_parallel};
 
@@ -143,39 +144,15 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
     }
 }
 
-/// What a training step of Llama does, planned and not run.
-fn llama(size: llama::model::Size, axes: &str) -> (usize, Explanation) {
-    use llama::data::batch::{BatchSource, RandomTokens};
-    let mesh = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
-    let device = mesh.dry_run().build().expect("a mesh").device();
-    let config = size.config();
-    let (seq, batch) = size.default_seq_and_batch();
-    let mut source = RandomTokens {
-        batch,
-        seq,
-        vocab: config.vocab,
-        rng: llama::data::rng::Rng::new(0, 2),
-    };
-    let shape = device.shape().expect("a mesh").clone();
-    let model = burn_dist::Parallelize::parallelize(config.init::<B>(&device), &shape);
-    let mut optimizer = llama::train::optimizer::<B>();
-    let model = model.expect("fsdp takes any model");
-    let (model, _) = llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
-    let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
-        let (model, loss) =
-            llama::train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
-        (model, loss.into_data())
-    });
-    (config.num_params(), explanation)
-}
-
 /// Source: ZeRO (arXiv:1910.02054, section 3.1) counts 16 bytes a parameter for Adam in f32: parameter, gradient and two moments. What is gathered in the forward and
 /// backward comes before the most gradients are there, and is less than what is under way later.
 #[test]
 fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
     let size = llama::model::Size::M;
-    let (num_params, plan) = llama(size, "fsdp=4");
+    let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
+    let plan = planned::llama_step(size, mesh);
     let config = size.config();
+    let num_params = config.num_params();
     let embedding = 4 * (config.vocab * config.dim) as u64;
     let kv_dim = config.num_kv_heads * config.head_dim();
     let matrices = 2 * config.dim * (config.dim + kv_dim) + 3 * config.dim * config.hidden_dim;

@@ -1,0 +1,35 @@
+//! What a training step of the example's Llama does, planned and not run.
+
+use burn::backend::{Autodiff, Flex};
+use burn_dist::plan::explain::Explanation;
+use burn_dist::{DeviceMeshBuilder, Dist, Parallelize};
+use llama::data::batch::{BatchSource, RandomTokens};
+use llama::data::rng::Rng;
+use llama::model::Size;
+use llama::train;
+
+type B = Autodiff<Dist<Flex>>;
+
+/// Returns the plan of a steady step: the first one makes the parameters and the optimizer's state.
+pub fn llama_step(size: Size, mesh: DeviceMeshBuilder) -> Explanation {
+    let device = mesh.dry_run().build().expect("a mesh").device();
+    let config = size.config();
+    let (seq, batch) = size.default_seq_and_batch();
+    let mut source = RandomTokens {
+        batch,
+        seq,
+        vocab: config.vocab,
+        rng: Rng::new(0, 2),
+    };
+    let shape = device.shape().expect("a mesh").clone();
+    let model = config.init::<B>(&device).parallelize(&shape);
+    let model = model.expect("it fits");
+    let mut optimizer = train::optimizer::<B>();
+    let (model, _) = train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
+    let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
+        let batch = source.next_batch();
+        let (model, loss) = train::step(model, &mut optimizer, &batch, 1e-4, &device);
+        (model, loss.into_data())
+    });
+    explanation
+}
