@@ -89,24 +89,17 @@ impl GradientCheck {
     ) -> Result<Option<GradientsParams>, NonFiniteGradient> {
         let step = self.step;
         self.step += 1;
-        let mut count = Count::<B> {
-            gradients: &gradients,
-            path: Vec::new(),
-            missing: Vec::new(),
-            sum: None,
-        };
-        model.visit(&mut count);
+        let (are_finite, missing) = are_finite(model, &gradients);
         if self.missing.is_none() {
-            if !count.missing.is_empty() {
+            if !missing.is_empty() {
                 tracing::warn!(
-                    parameters = count.missing.join(", "),
+                    parameters = missing.join(", "),
                     "no gradient reaches these parameters"
                 );
             }
-            self.missing = Some(count.missing);
+            self.missing = Some(missing);
         }
-        let wrong = count.sum.map_or(0, |sum| sum.into_scalar().elem::<i64>());
-        if wrong == 0 {
+        if are_finite {
             return Ok(Some(gradients));
         }
         let mut find = Find::<B> {
@@ -137,6 +130,25 @@ impl GradientCheck {
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
+}
+
+/// Returns whether all elements of all gradients are finite, and the paths of the trained parameters that have no gradient.
+///
+/// # Communication
+/// On a mesh every rank looks at the parts it holds; one number is reduced and read.
+pub(super) fn are_finite<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    gradients: &GradientsParams,
+) -> (bool, Vec<String>) {
+    let mut count = Count::<B> {
+        gradients,
+        path: Vec::new(),
+        missing: Vec::new(),
+        sum: None,
+    };
+    model.visit(&mut count);
+    let wrong = count.sum.map_or(0, |sum| sum.into_scalar().elem::<i64>());
+    (wrong == 0, count.missing)
 }
 
 fn count<B: AutodiffBackend, const D: usize>(

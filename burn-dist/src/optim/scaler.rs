@@ -1,11 +1,12 @@
 //! Loss scaling, for gradients in f16.
 
-use burn_core::module::{AutodiffModule, ModuleVisitor, Param};
+use burn_core::module::AutodiffModule;
+use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::AutodiffBackend;
-use burn_core::tensor::{ElementConversion, Tensor};
 use burn_optim::GradientsParams;
 
 use super::clip::scale_grads;
+use super::finite::are_finite;
 
 /// Scales a loss so that small gradients do not vanish in f16, and finds out by itself how far it can go.
 ///
@@ -70,13 +71,7 @@ impl LossScaler {
         model: &M,
         gradients: GradientsParams,
     ) -> Option<GradientsParams> {
-        let mut zero = Zero::<B> {
-            gradients: &gradients,
-            sum: None,
-        };
-        model.visit(&mut zero);
-        let sum: f32 = zero.sum.map_or(0.0, |sum| sum.into_scalar().elem());
-        if !sum.is_finite() {
+        if !are_finite(model, &gradients).0 {
             self.factor /= 2.0;
             self.good = 0;
             return None;
@@ -88,24 +83,5 @@ impl LossScaler {
             self.good = 0;
         }
         Some(scale_grads(model, gradients, inverse))
-    }
-}
-
-/// Sums zero times every gradient: zero, unless one is not finite.
-struct Zero<'a, B: AutodiffBackend> {
-    gradients: &'a GradientsParams,
-    sum: Option<Tensor<B::InnerBackend, 1>>,
-}
-
-impl<B: AutodiffBackend> ModuleVisitor<B> for Zero<'_, B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) else {
-            return;
-        };
-        let zero = gradient.mul_scalar(0.0).sum();
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + zero,
-            None => zero,
-        });
     }
 }
