@@ -1,12 +1,13 @@
-//! `Dist<Cuda>` against plain Flex, with several ranks on one NVIDIA GPU.
+//! `Dist<Cuda>` against plain Flex, with several ranks on one NVIDIA GPU, and with one GPU each.
 //!
 //! ```text
 //! cargo test -p burn-dist --features cuda --test cuda -- --ignored
 //! ```
 
 use burn::backend::Autodiff;
-use burn_dist::Dist;
 use burn_dist::backend::{Cuda, CudaDevice};
+use burn_dist::comm::{GpuTransport, Reduction, World};
+use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
 
 #[path = "ops/harness.rs"]
 mod harness;
@@ -60,6 +61,59 @@ fn parts_of_single_ranks() {
 fn a_transformer_trains() {
     device();
     suite::training::<Cuda>(&["", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"], 5);
+}
+
+/// A mesh of two ranks, each on a GPU of its own.
+fn two_gpus(axis: &str) -> DeviceMeshBuilder {
+    DeviceMesh::builder()
+        .axis(axis, 2)
+        .devices(&[CudaDevice::new(0), CudaDevice::new(1)])
+        .scatter_bytes_min(0)
+}
+
+/// The losses of a few steps of a small network.
+fn losses(mesh: DeviceMeshBuilder) -> Vec<f64> {
+    let mesh = mesh.build().expect("a mesh");
+    net::train::<Autodiff<Dist<Cuda>>>(&mesh.device(), 5, |net| {
+        net.parallelize_with(mesh.shape(), &net::plan())
+            .expect("a plan")
+    })
+}
+
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn data_moves_between_gpus() {
+    device();
+    suite::across_devices::<Cuda>(&[CudaDevice::new(0), CudaDevice::new(1)]);
+}
+
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn gpus_that_talk_with_nccl_train_as_through_the_host() {
+    device();
+    for axis in ["fsdp", "tp", "dp"] {
+        let host = losses(two_gpus(axis).gpu_transport(GpuTransport::Host));
+        assert_eq!(losses(two_gpus(axis)), host, "{axis}");
+        let fast = losses(two_gpus(axis).reduction(Reduction::Fast));
+        net::close(&fast, &host, axis);
+    }
+}
+
+/// Each process is a thread with a world of its own, and finds out from the others which GPU is whose.
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn processes_with_a_gpu_each_train_as_one_process() {
+    device();
+    let one = losses(two_gpus("fsdp"));
+    std::thread::scope(|scope| {
+        let processes: Vec<_> = World::simulated(2)
+            .into_iter()
+            .map(|world| scope.spawn(|| losses(two_gpus("fsdp").world(world))))
+            .collect();
+        for process in processes {
+            assert_eq!(process.join().expect("no process panics"), one);
+        }
+    });
 }
 
 macro_rules! families {

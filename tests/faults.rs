@@ -275,3 +275,112 @@ fn wrong_plans_are_named() {
         .to_string();
     insta::assert_snapshot!(error, @r#"embedding.weight is on a device of mesh fsdp=2,tp=2, not of tp=4: create the model on the device of the mesh it is parallelised over"#);
 }
+
+#[test]
+fn a_fault_is_data_with_an_exit_code_and_leaves_a_record_where_one_is_asked_for() {
+    use burn_dist::MeshBackend;
+    use burn_dist::flight::{FlightRecord, diagnose};
+    let folder = std::env::temp_dir().join(format!("burn-dist-faults-{}", std::process::id()));
+    let records = folder.clone();
+    watched(move || {
+        for asked in [true, false] {
+            let builder = DeviceMesh::builder()
+                .axis("tp", 2)
+                .timeout(Duration::from_secs(60));
+            let builder = match asked {
+                true => builder.flight_records(&records),
+                false => builder,
+            };
+            let mesh = builder.build().expect("a mesh");
+            let device = mesh.device();
+            assert!(B::fault(&device).is_none());
+            let x = Tensor::<B, 2>::from_data(data([4, 3]), &device);
+            let rows = Tensor::<B, 1, Int>::from_ints([99], &device);
+            let error = failure(x.exp().select(0, rows));
+            let fault = B::fault(&device).expect("a read has failed");
+            assert_eq!(fault.exit_code(), 70);
+            assert!(
+                matches!(fault.cause(), burn_dist::run::Fault::Op { .. }),
+                "{fault}"
+            );
+            assert!(error.contains(&fault.to_string()), "{error}");
+            assert_eq!(error.contains("flight record: "), asked, "{error}");
+            if asked {
+                let name = error
+                    .split("flight record: ")
+                    .nth(1)
+                    .and_then(|rest| rest.split(" (`burn-dist doctor`").next());
+                let record =
+                    FlightRecord::from_file(name.expect("a file").as_ref()).expect("a record");
+                assert_eq!((record.mesh.as_str(), record.window), ("tp=2", Some(0)));
+                let told = diagnose(&[record]).expect("a diagnosis").to_string();
+                assert!(
+                    told.contains("failed in select(f32 [")
+                        && told.contains("failed, which stopped all others"),
+                    "{told}"
+                );
+            }
+        }
+    });
+    std::fs::remove_dir_all(folder).expect("it was made");
+}
+
+/// Keeps the fields of all spans.
+#[derive(Default)]
+struct Spans(std::sync::Mutex<Vec<String>>);
+
+impl tracing::Subscriber for &'static Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "burn_dist"
+    }
+
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!(" {field}={value:?}");
+            }
+        }
+        let mut text = Text(span.metadata().name().to_string());
+        span.record(&mut text);
+        let mut spans = self.0.lock().expect("nobody panics with it");
+        spans.push(text.0);
+        tracing::span::Id::from_u64(spans.len() as u64)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn windows_and_collectives_are_spans() {
+    static SPANS: std::sync::OnceLock<Spans> = std::sync::OnceLock::new();
+    let spans = SPANS.get_or_init(Spans::default);
+    tracing::subscriber::set_global_default(spans).expect("this is the only one");
+    watched(|| {
+        for text in ["tp=2", "fsdp=2"] {
+            let mesh = mesh(text);
+            let device = mesh.device();
+            let plan = Plan::new().colwise("layers.0").rowwise("layers.1");
+            let net = Net::<A>::new(&device)
+                .parallelize_with(mesh.shape(), &plan)
+                .expect("a plan");
+            let tokens = Tensor::<A, 2, Int>::from_ints([[1, 2], [3, 4]], &device);
+            let _ = net.forward(tokens).into_data();
+        }
+    });
+    let spans = spans.0.lock().expect("nobody panics with it");
+    for rank in 0..2 {
+        let is_window = |span: &String| span.starts_with(&format!("window rank={rank} window="));
+        assert!(spans.iter().any(is_window), "{spans:#?}");
+        let is_sum = |span: &String| {
+            span.starts_with(&format!(
+                "collective rank={rank} kind=\"all_reduce\" group=[0, 1] lane=0 sequence="
+            )) && span.contains(" bytes=96 module=")
+        };
+        assert!(spans.iter().any(is_sum), "{spans:#?}");
+    }
+}

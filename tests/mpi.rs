@@ -13,7 +13,7 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
 use burn_dist::comm::World;
-use burn_dist::{DeviceMesh, Dist, ParallelizeWith};
+use burn_dist::{DTensor, DeviceMesh, Dist, ParallelizeWith};
 
 mod transformer;
 use transformer::{Net, Training, sequence_parallel};
@@ -30,17 +30,19 @@ fn mpirun(processes: usize, program: &str, mesh: &str) -> Output {
 }
 
 fn command(processes: usize, program: &str, mesh: &str) -> Command {
+    let mut command = mpirun_with(&[], processes, program);
+    command.env("BURN_DIST_FLIGHT", "off").env("MESH", mesh);
+    command
+}
+
+fn mpirun_with(options: &[&str], processes: usize, program: &str) -> Command {
     let mut command = Command::new("mpirun");
     command
-        .args([
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-n",
-            &processes.to_string(),
-        ])
+        .args(["--allow-run-as-root", "--oversubscribe"])
+        .args(options)
+        .args(["-n", &processes.to_string()])
         .arg(std::env::current_exe().expect("a test knows where it is"))
-        .args([program, "--exact", "--ignored", "--nocapture"])
-        .env("MESH", mesh);
+        .args([program, "--exact", "--ignored", "--nocapture"]);
     command
 }
 
@@ -227,28 +229,67 @@ fn program_goes_on() {
         x = x.clone() + x.clone().sum() * 1e-3;
         if let Err(error) = x.clone().try_into_data() {
             let error = error.to_string().replace('\n', " ");
-            println!("RESULT {} {error}", process());
+            let fault = <Dist<Flex> as burn_dist::MeshBackend>::fault(&mesh.device());
+            let exit_code = fault.expect("a read has failed").exit_code();
+            println!("RESULT {} EXIT {exit_code} {error}", process());
             // As a program does that cannot go on.
-            std::process::exit(1);
+            std::process::exit(exit_code.into());
         }
     }
 }
 
-/// Starts a program that goes on for ever in two processes, sends a signal to the second, and returns what was said until all have ended, and after how long.
-fn with_signal(signal: &str) -> (String, Duration) {
+/// A folder for flight records, which goes when the test ends well.
+struct Records(std::path::PathBuf);
+
+impl Records {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("burn-dist-mpi-{}-{name}", std::process::id())))
+    }
+
+    /// What the doctor says of all of them.
+    fn diagnosis(&self) -> String {
+        use burn_dist::flight::{FlightRecord, diagnose};
+        let files = std::fs::read_dir(&self.0).expect("records were written");
+        let read = |file: std::io::Result<std::fs::DirEntry>| {
+            FlightRecord::from_file(&file.expect("an entry").path())
+        };
+        let records: Result<Vec<_>, _> = files.map(read).collect();
+        diagnose(&records.expect("whole records"))
+            .expect("records of one run")
+            .to_string()
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// As [`command`]; what is left goes on when one process ends, as `burn-dist run` would have it.
+fn surviving(processes: usize, program: &str, records: &Records) -> Command {
+    let mut command = mpirun_with(&["--enable-recovery"], processes, program);
+    command
+        .env("MESH", format!("dp={processes}"))
+        .env("BURN_DIST_FLIGHT", &records.0);
+    command
+}
+
+/// Starts a program that goes on for ever in three processes, sends a signal to the second, and returns what the others said, and after how long they had.
+fn with_signal(signal: &str, records: &Records) -> (String, Duration) {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
-    let mut child = command(2, "program_goes_on", "dp=2")
+    let mut child = surviving(3, "program_goes_on", records)
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .expect("mpirun is installed");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut ready = Vec::new();
-    while ready.len() < 2 {
+    while ready.len() < 3 {
         let line = lines
             .next()
-            .expect("both say that they are ready")
+            .expect("all say that they are ready")
             .expect("text");
         let words = line.split("READY ").nth(1).map(|words| words.to_string());
         ready.extend(words);
@@ -264,34 +305,207 @@ fn with_signal(signal: &str) -> (String, Duration) {
     for line in lines {
         said.push_str(&line.expect("text"));
         said.push('\n');
-        if said.contains("RESULT ") {
+        if said.matches("RESULT ").count() == 2 {
             break;
         }
     }
     let elapsed = sent.elapsed();
     let _ = kill("-KILL");
-    let output = child.wait_with_output().expect("mpirun ends");
-    assert!(!output.status.success());
-    said.push_str(&String::from_utf8_lossy(&output.stderr));
+    child.wait().expect("mpirun ends");
+    let is_named = |process: &str| said.contains(&format!("RESULT {process} "));
+    assert!(is_named("0") && is_named("2"), "{said}");
+    assert!(
+        said.contains(&format!(
+            "process 1 (ranks [1], host {}, pid {pid})",
+            host()
+        )),
+        "{said}"
+    );
+    assert_eq!(said.matches("; flight record: ").count(), 2, "{said}");
     (said, elapsed)
 }
 
+fn host() -> String {
+    let name = Command::new("hostname")
+        .output()
+        .expect("hostname is installed");
+    String::from_utf8_lossy(&name.stdout).trim().to_string()
+}
+
 #[test]
-fn a_process_that_is_killed_ends_the_others() {
-    let (said, elapsed) = with_signal("-KILL");
-    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
+fn a_process_that_is_killed_is_named_soon() {
+    let records = Records::new("killed");
+    let (said, elapsed) = with_signal("-KILL", &records);
     assert!(
-        said.contains("signal 9") || said.contains("RESULT 0"),
-        "{said}"
+        elapsed < Duration::from_secs(4),
+        "before the time is over: {elapsed:?}"
     );
+    assert!(said.contains("has ended without a word"), "{said}");
+    assert!(said.contains("EXIT 75"), "{said}");
+    let diagnosis = records.diagnosis();
+    for part in [
+        "Process 1, host",
+        "ended without a word: it was killed, or crashed",
+        "wrote no record",
+        "A restart may help",
+    ] {
+        assert!(diagnosis.contains(part), "{diagnosis}");
+    }
 }
 
 #[test]
 fn a_process_that_is_stopped_is_named_when_the_time_is_over() {
-    let (said, elapsed) = with_signal("-STOP");
+    let records = Records::new("stopped");
+    let (said, elapsed) = with_signal("-STOP", &records);
     // The programs wait 5 seconds for each other.
-    assert!(elapsed < Duration::from_secs(12), "{elapsed:?}");
-    assert!(said.contains("RESULT 0"), "{said}");
-    let named = ["ranks [1] have not", "other processes have not run it"];
+    assert!(elapsed < Duration::from_secs(9), "{elapsed:?}");
+    let named = ["have not made this call", "has not run it"];
     assert!(named.iter().any(|text| said.contains(text)), "{said}");
+    let diagnosis = records.diagnosis();
+    for part in [
+        "waited in vain",
+        "No record of process 1, host",
+        "Rank 1 (process 1, host",
+    ] {
+        assert!(diagnosis.contains(part), "{diagnosis}");
+    }
+}
+
+/// Says what a read ends with when process 1 is gone, and after how many milliseconds.
+fn misses_process_1(mesh: &DeviceMesh) {
+    let start = Instant::now();
+    let y = Tensor::<Dist<Flex>, 1>::ones([4], &mesh.device()).sum();
+    let error = y.try_into_data().expect_err("process 1 is gone");
+    let error = error.to_string().replace('\n', " ");
+    println!(
+        "RESULT {} {} {error}",
+        process(),
+        start.elapsed().as_millis()
+    );
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_panics_and_keeps_its_mesh() {
+    static MESH: std::sync::OnceLock<DeviceMesh> = std::sync::OnceLock::new();
+    let device = MESH.get_or_init(mesh).device();
+    let x = Tensor::<Dist<Flex>, 1>::ones([4], &device).sum();
+    assert_eq!(x.into_scalar(), 4.0);
+    if process() == 1 {
+        // Ends as a panic of the main thread does: nothing is dropped.
+        std::process::exit(101);
+    }
+    misses_process_1(&mesh);
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_panics_and_tells() {
+    let mesh = mesh();
+    let device = mesh.device();
+    let x = Tensor::<Dist<Flex>, 1>::ones([4], &device).sum();
+    assert_eq!(x.into_scalar(), 4.0);
+    assert_ne!(process(), 1, "this process panics");
+    misses_process_1(&mesh);
+}
+
+#[test]
+fn who_waits_for_a_program_that_ends_is_told_at_once() {
+    for (program, text) in [
+        ("program_panics_and_keeps_its_mesh", "has left"),
+        ("program_panics_and_tells", "it panicked"),
+    ] {
+        let records = Records::new(program);
+        let output = surviving(3, program, &records)
+            .output()
+            .expect("mpirun is installed");
+        let said = said(&output);
+        let results: Vec<&str> = said
+            .lines()
+            .filter_map(|line| line.split("RESULT ").nth(1))
+            .collect();
+        assert_eq!(results.len(), 2, "{said}");
+        for result in results {
+            let ms: u64 = result
+                .split(' ')
+                .nth(1)
+                .expect("a time")
+                .parse()
+                .expect("milliseconds");
+            assert!(ms < 3_000, "at once: {said}");
+            assert!(
+                result.contains(text) && result.contains("process 1 ("),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_is_slow() {
+    let mesh = mesh();
+    let mut x = Tensor::<Dist<Flex>, 1>::ones([4], &mesh.device());
+    for _ in 0..4 {
+        if process() == 1 {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        x = x.clone() + x.clone().sum();
+        let _ = x.clone().into_data();
+    }
+    println!("RESULT {}", x.sum().into_scalar());
+}
+
+#[test]
+fn a_slow_process_is_no_fault() {
+    let records = Records::new("slow");
+    let output = surviving(2, "program_is_slow", &records)
+        .output()
+        .expect("mpirun is installed");
+    let said = said(&output);
+    assert_eq!(said.matches("RESULT 2500").count(), 2, "{said}");
+    assert!(!records.0.exists(), "nothing to tell");
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_divides_by_zero() {
+    let mesh = mesh();
+    let device = mesh.device();
+    // Only the last rank has the zero.
+    let divisor = Tensor::<Dist<Flex>, 1, burn::tensor::Int>::from_ints([1, 1, 0], &device)
+        .redistribute("[{dp}]")
+        .expect("a layout");
+    let quotient = Tensor::<Dist<Flex>, 1, burn::tensor::Int>::full([3], 7, &device) / divisor;
+    let error = quotient
+        .sum()
+        .try_into_data()
+        .expect_err("a division by zero")
+        .to_string()
+        .replace('\n', " ");
+    let fault = <Dist<Flex> as burn_dist::MeshBackend>::fault(&device).expect("a fault");
+    println!("RESULT {} {} {error}", process(), fault.exit_code());
+}
+
+#[test]
+fn an_operation_that_panics_is_named_everywhere() {
+    let records = Records::new("operation");
+    let output = surviving(3, "program_divides_by_zero", &records)
+        .output()
+        .expect("mpirun is installed");
+    let said = said(&output);
+    for process in 0..3 {
+        assert!(said.contains(&format!("RESULT {process} 70 ")), "{said}");
+    }
+    assert_eq!(said.matches("failed in div(i32 [").count(), 3, "{said}");
+    assert_eq!(
+        said.matches("process 2 (ranks [2], host").count(),
+        3,
+        "{said}"
+    );
+    assert!(
+        records.diagnosis().contains("Rank 2 (process 2, host"),
+        "{}",
+        records.diagnosis()
+    );
 }

@@ -20,6 +20,7 @@ pub fn llama_step(size: Size, mesh: DeviceMeshBuilder) -> Explanation {
         seq,
         vocab: config.vocab,
         rng: Rng::new(0, 2),
+        held: burn_dist::layout::Rows::all(batch),
     };
     let shape = device.shape().expect("a mesh").clone();
     let model = config.init::<B>(&device).parallelize(&shape);

@@ -12,22 +12,10 @@ use transformer::sequence_parallel;
 #[path = "transformer/run.rs"]
 mod run;
 mod weights;
+#[path = "transformer/worlds.rs"]
+mod worlds;
 use run::{assert_alike, builder, train};
-
-/// Runs `program` once per process and returns what each gives.
-fn in_processes<T: Send>(num: usize, program: impl Fn(World) -> T + Sync) -> Vec<T> {
-    let program = &program;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = World::simulated(num)
-            .into_iter()
-            .map(|world| scope.spawn(move || program(world)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no process panics"))
-            .collect()
-    })
-}
+use worlds::in_processes;
 
 #[test]
 fn processes_have_the_bits_of_one() {

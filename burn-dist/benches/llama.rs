@@ -109,6 +109,7 @@ fn main() {
                 seq,
                 vocab: config.vocab,
                 rng: Rng::new(0, 1),
+                held: burn_dist::layout::Rows::all(batch),
             };
             for _ in 0..2 {
                 let batch = source.next_batch();

@@ -73,6 +73,7 @@ impl Trainer {
                 seq,
                 vocab: config.vocab,
                 rng: Rng::new(0, 1),
+                held: burn_dist::layout::Rows::all(batch),
             },
             steps: Vec::new(),
         }

@@ -4,6 +4,8 @@
 extern crate self as burn_dist;
 
 pub mod comm;
+pub mod flight;
+pub mod launch;
 pub mod layout;
 pub mod mesh;
 pub mod optim;
@@ -15,7 +17,9 @@ pub mod run;
 
 #[doc(hidden)]
 pub use parallel::private as __private;
-pub use parallel::{DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, explain};
+pub use parallel::{
+    DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
+};
 pub use plan::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 

@@ -28,6 +28,9 @@ const PURE: &[(&str, &[&str])] = &[
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
     ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
+    ("flight/format.rs", &[]),
+    ("flight/evidence.rs", &[]),
+    ("flight/diagnosis.rs", &[]),
     ("record/visit.rs", &[]),
     ("record/visit", &[]),
 ];

@@ -191,8 +191,7 @@ where
     }
 }
 
-/// A program whose ranks live on several devices, between which parts go through the host.
-#[allow(dead_code, reason = "`tests/cuda.rs` asks for one device only")]
+/// A program whose ranks live on several devices.
 pub fn across_devices<B: BackendIr>(devices: &[B::Device]) {
     let mesh = DeviceMesh::builder()
         .axis("tp", devices.len())

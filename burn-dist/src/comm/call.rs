@@ -20,6 +20,8 @@ pub struct Call {
     pub(crate) input: Option<Block>,
     /// Sizes of the axes that reductions follow; empty for one axis.
     pub(crate) axes: Arc<[usize]>,
+    /// Whether counters and the flight record see it.
+    pub(crate) counted: bool,
 }
 
 impl Call {
@@ -33,6 +35,7 @@ impl Call {
             collective,
             input,
             axes: Arc::new([]),
+            counted: true,
         }
     }
 
@@ -189,6 +192,12 @@ impl Call {
     /// None: the order in which terms are combined changes, and nothing that is moved.
     pub fn axis_by_axis(mut self, axes: impl Into<Arc<[usize]>>) -> Self {
         self.axes = axes.into();
+        self
+    }
+
+    /// Keeps the call out of counters and flight record: it sets something up for another one, which stands there.
+    pub(crate) fn uncounted(mut self) -> Self {
+        self.counted = false;
         self
     }
 

@@ -2,6 +2,7 @@
 
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
+use super::process::{Process, processes_text};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::DType;
@@ -82,14 +83,16 @@ pub enum CommError {
     },
     /// Some members did not arrive in time.
     #[error(
-        "{call} gave up after {:.1} s: ranks {} have not made this call (the last thing each did is in its flight record)",
-        elapsed.as_secs_f64(), ranks_text(missing)
+        "{call} gave up after {:.1} s: ranks {} have not made this call{}",
+        elapsed.as_secs_f64(), ranks_text(missing), of_processes(processes)
     )]
     Timeout {
         /// The call of the rank that gave up first.
         call: Arc<CallInfo>,
         /// Who has not arrived.
         missing: Vec<Rank>,
+        /// Where those of them live that are in other processes.
+        processes: Vec<Process>,
         /// How long that rank waited.
         elapsed: Duration,
     },
@@ -102,12 +105,64 @@ pub enum CommError {
         elapsed: Duration,
     },
     /// A rank dropped its communicator while others wait for it.
-    #[error("{call} cannot finish: rank {} has left (its communicator was dropped)", rank.0)]
+    #[error(
+        "{call} cannot finish: rank {} has left{}: its mesh was dropped, or its program has ended (its own output says why)",
+        rank.0, with_process(process)
+    )]
     RankLeft {
         /// Who left.
         rank: Rank,
         /// The call that waits for it.
         call: Arc<CallInfo>,
+        /// Where it lived, if in another process.
+        process: Option<Process>,
+    },
+    /// A process dropped a mesh, or ended, while others wait for it.
+    #[error(
+        "window {window} cannot finish: {process} has left: its mesh was dropped, or its program has ended (its own output says why)"
+    )]
+    ProcessLeft {
+        /// Which.
+        process: Process,
+        /// The window that it has not run.
+        window: u64,
+    },
+    /// A process ended without a word while others wait for it.
+    #[error("{} cannot finish: {process} has ended without a word: it was killed, or crashed (look at its host's kernel log, or its scheduler's)", waits(call, *window))]
+    ProcessLost {
+        /// Which.
+        process: Process,
+        /// The call that waits for it, if it is one.
+        call: Option<Arc<CallInfo>>,
+        /// The window that waits for it, if it is one.
+        window: Option<u64>,
+    },
+    /// Some processes did not run a window in time.
+    #[error(
+        "window {window} gave up after {:.1} s: {} not run it: do they run the same program, are they busy elsewhere, stopped, or cut off?",
+        elapsed.as_secs_f64(), have_processes(missing)
+    )]
+    WindowTimeout {
+        /// Its number.
+        window: u64,
+        /// Who has not run it.
+        missing: Vec<Process>,
+        /// How long this process waited.
+        elapsed: Duration,
+    },
+    /// Processes do not run the same program.
+    #[error("{reason}")]
+    ProgramsDiffer {
+        /// The window in which they do not.
+        window: u64,
+        /// How they differ, and in which processes.
+        reason: String,
+    },
+    /// Messages between processes do not arrive any more.
+    #[error("messages between processes have failed: {reason}")]
+    Connection {
+        /// Why.
+        reason: String,
     },
     /// A fault injected by the chaos option.
     #[error("rank {} was killed at its call {at_call} by chaos seed {seed}, before: {call}", rank.0)]
@@ -122,7 +177,7 @@ pub enum CommError {
         call: Arc<CallInfo>,
     },
     /// A rank stopped the others, because of an error outside of communication.
-    #[error("rank {} stopped all ranks: {what} failed ({label}): {reason}", rank.0)]
+    #[error("rank {} stopped all ranks: {what} failed{}: {reason}", rank.0, in_brackets(label))]
     Aborted {
         /// Who stopped.
         rank: Rank,
@@ -145,23 +200,31 @@ pub enum CommError {
     },
     /// Members in different processes made different calls at the same place of their sequences.
     #[error(
-        "{}: all members of a group must make the same calls in the same order",
-        in_order(call, other)
+        "{}: all members of a group must make the same calls in the same order{}",
+        in_order(call, other),
+        of_processes(processes)
     )]
     Diverged {
         /// The call made here.
         call: Arc<CallInfo>,
         /// The one made in another process.
         other: String,
+        /// The two processes, in order.
+        processes: Vec<Process>,
     },
-    /// Ranks in another process stopped these.
-    #[error("{reason}")]
+    /// Another process stopped this one.
+    #[error("{process} stopped all others: {reason}")]
     Stopped {
-        /// Which process; `None` if messages between processes have failed.
-        process: Option<u32>,
+        /// Which.
+        process: Process,
         /// The text of the error there.
         reason: String,
+        /// The exit code of the error there: see [`CommError::exit_code`].
+        exit_code: u8,
     },
+    /// Launchers that contradict each other or themselves.
+    #[error(transparent)]
+    Place(crate::launch::PlaceError),
     /// Other processes that cannot be reached.
     #[error(
         "this is one of {processes} processes ({variable}={processes}), and cannot reach the others: {reason}"
@@ -184,12 +247,153 @@ pub enum CommError {
         /// Processes there are.
         num_processes: usize,
     },
+    /// NCCL is not there.
+    #[error("{}", missing_text(tried, paths))]
+    NcclMissing {
+        /// The names that were tried, each with what the system's loader said.
+        tried: Vec<(String, String)>,
+        /// The variables that say where to look, with their values.
+        paths: Vec<(&'static str, Option<String>)>,
+    },
+    /// NCCL is there, and not usable: too old, or without a function that is needed.
+    #[error(
+        "{library} is no NCCL that this program can use: {reason}; install NCCL {needed} or later (libnccl2), or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)"
+    )]
+    NcclUnusable {
+        /// The name under which it was found.
+        library: String,
+        /// What is wrong with it.
+        reason: String,
+        /// The oldest version that would do.
+        needed: &'static str,
+    },
+    /// A call of NCCL or of CUDA's driver failed.
+    #[error("{call} failed in {function}: {reason} (NCCL_DEBUG=INFO makes NCCL say more)")]
+    Gpu {
+        /// The call.
+        call: Arc<CallInfo>,
+        /// The function of the library.
+        function: &'static str,
+        /// What the library says.
+        reason: String,
+    },
+    /// A GPU that cannot be used beside CubeCL.
+    #[error("NCCL cannot use GPU {device}: {reason}")]
+    Cuda {
+        /// Its number in this process.
+        device: usize,
+        /// What CUDA's driver says.
+        reason: String,
+    },
+    /// A collective between GPUs was not finished in time, though every member in this process had made the call.
+    #[error(
+        "{call} gave up after {:.1} s: every member in this process made the call, and NCCL did not finish it; a member in another process has not made it, or a link between GPUs is stuck",
+        elapsed.as_secs_f64()
+    )]
+    GpuStalled {
+        /// The call of the rank that gave up first.
+        call: Arc<CallInfo>,
+        /// How long that rank waited.
+        elapsed: Duration,
+    },
+    /// An element type that the transport does not move.
+    #[error(
+        "{call} is not possible: NCCL has no elements of {}; cast to f32, f64, f16, bf16, i32, i64, u8 or bool first, or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
+        dtype.name()
+    )]
+    UnsupportedDtype {
+        /// The call.
+        call: Arc<CallInfo>,
+        /// The element type.
+        dtype: DType,
+    },
     /// The ranks do not share memory, so that they cannot exchange values of the host language.
     #[error("rank {} cannot exchange values: the ranks of this transport do not share one address space", rank.0)]
     NoSharedMemory {
         /// The caller.
         rank: Rank,
     },
+}
+
+impl CommError {
+    /// Returns the exit code for a program that this ends, with a meaning for schedulers (the numbers are those of BSD's `sysexits.h`):
+    ///
+    /// | code | meaning | a restart |
+    /// | --- | --- | --- |
+    /// | 65 | ranks or processes do not do the same | ends the same way |
+    /// | 70 | an operation failed on a rank, a call that cannot be | ends the same way, unless the data are others |
+    /// | 75 | a process or rank is gone, late, or cannot be reached | may help |
+    /// | 78 | processes that cannot be set up as asked | ends the same way |
+    ///
+    /// A process that another one stopped has the code of that one.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Mismatch { .. } | Self::Diverged { .. } | Self::ProgramsDiffer { .. } => {
+                EXIT_DIFFERS
+            }
+            Self::Timeout { .. }
+            | Self::Stalled { .. }
+            | Self::GpuStalled { .. }
+            | Self::RankLeft { .. }
+            | Self::ProcessLeft { .. }
+            | Self::ProcessLost { .. }
+            | Self::WindowTimeout { .. }
+            | Self::Connection { .. } => EXIT_TEMPORARY,
+            Self::Stopped { exit_code, .. } => *exit_code,
+            Self::World { .. }
+            | Self::Place(_)
+            | Self::Uneven { .. }
+            | Self::NcclMissing { .. }
+            | Self::NcclUnusable { .. }
+            | Self::Cuda { .. } => EXIT_CONFIG,
+            _ => EXIT_SOFTWARE,
+        }
+    }
+}
+
+const EXIT_DIFFERS: u8 = 65;
+pub(crate) const EXIT_SOFTWARE: u8 = 70;
+const EXIT_TEMPORARY: u8 = 75;
+pub(crate) const EXIT_CONFIG: u8 = 78;
+
+fn in_brackets(label: &str) -> String {
+    match label.is_empty() {
+        true => String::new(),
+        false => format!(" ({label})"),
+    }
+}
+
+/// `: process 1 (...)`, if there are some.
+fn of_processes(processes: &[Process]) -> String {
+    match processes {
+        [] => String::new(),
+        some => format!(": {}", processes_text(some)),
+    }
+}
+
+/// ` with process 1 (...)`, if it is known.
+fn with_process(process: &Option<Process>) -> String {
+    process
+        .as_ref()
+        .map_or_else(String::new, |process| format!(" with {process}"))
+}
+
+/// `process 1 (...) has`.
+fn have_processes(processes: &[Process]) -> String {
+    match processes {
+        [] => "other processes have".into(),
+        [one] => format!("{one} has"),
+        several => format!("{} have", processes_text(several)),
+    }
+}
+
+/// What waits for a process.
+fn waits(call: &Option<Arc<CallInfo>>, window: Option<u64>) -> String {
+    match (call, window) {
+        (Some(call), _) => call.to_string(),
+        (None, Some(window)) => format!("window {window}"),
+        (None, None) => "the program".into(),
+    }
 }
 
 /// Two calls, in an order that both processes agree on.
@@ -200,6 +404,25 @@ fn in_order(call: &CallInfo, other: &str) -> String {
         false => (other, call.as_str()),
     };
     format!("{first}, but {second}")
+}
+
+fn missing_text(tried: &[(String, String)], paths: &[(&'static str, Option<String>)]) -> String {
+    let names: Vec<String> = tried
+        .iter()
+        .map(|(name, reason)| format!("{name} ({reason})"))
+        .collect();
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|(variable, value)| match value {
+            Some(value) => format!("{variable}={value}"),
+            None => format!("{variable} is not set"),
+        })
+        .collect();
+    format!(
+        "ranks on GPUs of their own communicate with NCCL, and it cannot be loaded; tried: {}; {}. Install it (Debian, Ubuntu: libnccl2; pip: nvidia-nccl-cu12), name the file in BURN_DIST_NCCL or its folder in LD_LIBRARY_PATH, or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
+        names.join(", "),
+        paths.join(", ")
+    )
 }
 
 fn ranks_text(ranks: &[Rank]) -> String {

@@ -1,6 +1,7 @@
 //! A call that has been made: the fingerprint that must match, and the text that errors and records show.
 
 use super::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
+use super::geometry::received_bytes;
 use super::group::{Group, Lane};
 use super::sync::{AtomicU64, OnceLock, Ordering};
 use crate::layout::ReduceOp;
@@ -87,6 +88,19 @@ impl CallInfo {
         match &self.what {
             What::Collective(_, collective, _) => collective.kind(),
             What::Exchange(_, (kind, _)) => *kind,
+        }
+    }
+
+    /// The bytes that this rank receives from other members.
+    pub fn received_bytes(&self) -> usize {
+        match &self.what {
+            What::Exchange(_, (_, bytes)) => *bytes,
+            What::Collective(dtype, collective, _) => {
+                let member = self.group.member(self.rank);
+                member.map_or(0, |member| {
+                    received_bytes(collective, *dtype, &self.group, member)
+                })
+            }
         }
     }
 

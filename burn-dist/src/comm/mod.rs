@@ -29,7 +29,7 @@
 //!
 //! # What is not here
 //! Compositions (hierarchical all-reduce, bucketing) belong to the planner; device memory of GPU ranks is handed over by
-//! [`Communicator::exchange`] where ranks share a process, and by the transports of their own libraries elsewhere.
+//! [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the communicator counts and records that too.
 
 mod block;
 mod buffer;
@@ -42,6 +42,12 @@ mod geometry;
 mod group;
 mod info;
 mod local;
+#[cfg_attr(
+    not(any(test, feature = "cuda")),
+    allow(dead_code, reason = "only the feature `cuda` opens a device")
+)]
+pub(crate) mod nccl;
+mod process;
 pub(crate) mod processes;
 mod record;
 mod sync;
@@ -50,11 +56,16 @@ pub use block::Block;
 pub use call::{Call, Exchange};
 pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
+pub(crate) use error::{EXIT_CONFIG, EXIT_SOFTWARE};
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub(crate) use local::Agreed;
-pub use local::{Chaos, LocalComm, LocalHub, LocalOptions, Network};
-pub use processes::{Votes, World};
+pub use local::{Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
+#[cfg(feature = "cuda")]
+pub use nccl::NcclComm;
+pub use nccl::{GpuTransport, Reduction};
+pub use process::Process;
+pub use processes::{Peer, Votes, World};
 pub use record::{KindStats, Stats};
 
 use crate::mesh::Rank;
@@ -105,6 +116,17 @@ pub trait Communicator: Send + Sync {
 
     /// The last calls of this rank, oldest first, finished or not.
     fn recent_calls(&self) -> Vec<Arc<CallInfo>>;
+
+    /// Counts and records a call that another library carries out, by which this rank receives `received` bytes.
+    ///
+    /// # Communication
+    /// None.
+    /// # Errors
+    /// What has stopped this communicator.
+    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError>;
+
+    /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not recorded theirs.
+    fn behind(&self, call: &CallInfo) -> Vec<Rank>;
 
     /// Starts `call` and waits for its output.
     ///

@@ -74,6 +74,7 @@ impl Counters {
 pub(crate) struct FlightRecorder {
     capacity: usize,
     calls: Mutex<VecDeque<Arc<CallInfo>>>,
+    num_calls: AtomicU64,
 }
 
 impl FlightRecorder {
@@ -81,10 +82,17 @@ impl FlightRecorder {
         Self {
             capacity,
             calls: Mutex::default(),
+            num_calls: AtomicU64::new(0),
         }
     }
 
+    /// How many calls there have been, also those that are not kept.
+    pub(crate) fn num_calls(&self) -> u64 {
+        self.num_calls.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn push(&self, call: Arc<CallInfo>) {
+        self.num_calls.fetch_add(1, Ordering::Relaxed);
         if self.capacity == 0 {
             return;
         }

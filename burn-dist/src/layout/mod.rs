@@ -20,6 +20,7 @@ mod placement;
 pub mod redistribute;
 mod reshape;
 mod rest;
+mod rows;
 mod text;
 mod types;
 #[cfg(test)]
@@ -28,4 +29,6 @@ mod worlds;
 pub use error::LayoutError;
 pub use local::chunk;
 pub use placement::Placement;
+pub use rows::Rows;
+pub(crate) use rows::repeated;
 pub use types::{DimLayout, Factor, Layout, Partial, ReduceOp};

@@ -106,6 +106,16 @@ pub enum MeshError {
         /// The limit.
         ranks_max: usize,
     },
+    /// Nodes that do not hold the ranks.
+    #[error("nodes of {nodes} ranks do not hold the {ranks} of the mesh: {hint}")]
+    Nodes {
+        /// Ranks of the mesh.
+        ranks: usize,
+        /// Text form of the nodes.
+        nodes: String,
+        /// What would fit.
+        hint: String,
+    },
     /// Processes that cannot share the ranks out, or cannot reach each other.
     #[error("the mesh {mesh}: {reason}")]
     Processes {

@@ -18,7 +18,11 @@
 //! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1), 2005), sections 3 and 4, without the term
 //! for the arithmetic of reductions; Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations (JPDC 69(2), 2009).
 //!
-//! Not here: topologies, congestion between groups, trees.
+//! # Nodes
+//! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be given apart:
+//! `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its members are on several.
+//!
+//! Not here: congestion between groups, trees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -151,10 +155,13 @@ impl FromStr for Link {
 
 /// The links of the axes of a mesh; axes without one take no modelled time.
 ///
-/// As text: one [`Link`] for all axes, `axis:link` for single ones, joined by `;`. An axis of its own name goes before the one for all.
+/// As text: one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes, `axis:link` for single axes, joined by `;`. An
+/// axis of its own name goes before what is said of nodes, and that before the one for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
     all: Option<Link>,
+    inside: Option<Link>,
+    between: Option<Link>,
     axes: Vec<(String, Link)>,
 }
 
@@ -163,7 +170,16 @@ impl Links {
     pub fn all(link: Link) -> Self {
         Self {
             all: Some(link),
-            axes: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns `inside` for groups inside a node, `between` for groups on several.
+    pub fn by_node(inside: Link, between: Link) -> Self {
+        Self {
+            inside: Some(inside),
+            between: Some(between),
+            ..Self::default()
         }
     }
 
@@ -177,20 +193,34 @@ impl Links {
 
     /// Whether no axis has a link.
     pub fn is_empty(&self) -> bool {
-        self.all.is_none() && self.axes.is_empty()
+        self.all.or(self.inside).or(self.between).is_none() && self.axes.is_empty()
     }
 
-    /// The link of the axis `axis`.
+    /// The link of the axis `axis`, inside a node.
     pub fn get(&self, axis: &str) -> Option<Link> {
-        let own = self.axes.iter().find(|(name, _)| name == axis);
-        own.map(|(_, link)| *link).or(self.all)
+        self.on([axis], false)
     }
 
-    /// The link of a group over several axes: the [slowest](Link::slowest) of theirs; `None` if none of them has one.
+    /// The link of a group over several axes, inside a node: the [slowest](Link::slowest) of theirs; `None` if none of them has one.
     pub fn over<'a>(&self, axes: impl IntoIterator<Item = &'a str>) -> Option<Link> {
-        axes.into_iter()
-            .filter_map(|axis| self.get(axis))
-            .reduce(Link::slowest)
+        self.on(axes, false)
+    }
+
+    /// As [`Links::over`], of a group that is on several nodes if `spans_nodes`.
+    pub fn on<'a>(
+        &self,
+        axes: impl IntoIterator<Item = &'a str>,
+        spans_nodes: bool,
+    ) -> Option<Link> {
+        let of_nodes = match spans_nodes {
+            true => self.between,
+            false => self.inside,
+        };
+        let of_axis = |axis: &str| {
+            let own = self.axes.iter().find(|(name, _)| name == axis);
+            own.map(|(_, link)| *link).or(of_nodes).or(self.all)
+        };
+        axes.into_iter().filter_map(of_axis).reduce(Link::slowest)
     }
 
     /// Checks that every axis that is named exists.
@@ -207,11 +237,15 @@ impl Links {
 impl fmt::Display for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.all.iter().map(Link::to_string);
+        let named = |name, link: Option<Link>| link.map(|link| format!("{name}:{link}"));
+        let nodes = named("inside", self.inside)
+            .into_iter()
+            .chain(named("between", self.between));
         let axes = self
             .axes
             .iter()
             .map(|(name, link)| format!("{name}:{link}"));
-        f.write_str(&all.chain(axes).collect::<Vec<_>>().join(";"))
+        f.write_str(&all.chain(nodes).chain(axes).collect::<Vec<_>>().join(";"))
     }
 }
 
@@ -234,6 +268,18 @@ impl FromStr for Links {
                 }
                 Some((axis, link)) => {
                     let axis = axis.trim();
+                    let of_nodes = match axis {
+                        "inside" => Some(&mut links.inside),
+                        "between" => Some(&mut links.between),
+                        _ => None,
+                    };
+                    if let Some(place) = of_nodes {
+                        let link = link.parse().map_err(|e: LinkError| error(e.problem))?;
+                        if place.replace(link).is_some() {
+                            return Err(error(format!("there are two links `{axis}`")));
+                        }
+                        continue;
+                    }
                     if links.axes.iter().any(|(name, _)| name == axis) {
                         return Err(error(format!("axis `{axis}` has two links")));
                     }
@@ -306,6 +352,22 @@ mod tests {
     }
 
     #[test]
+    fn links_of_nodes_stand_between_those_of_axes_and_that_of_all() {
+        let (fast, slow, own) = (link(2.0, 400.0), link(20.0, 40.0), link(5.0, 100.0));
+        let links = Links::by_node(fast, slow).with("tp", own);
+        assert!(!links.is_empty());
+        assert_eq!(links.on(["fsdp"], false), Some(fast));
+        assert_eq!(links.on(["fsdp"], true), Some(slow));
+        assert_eq!(links.on(["tp"], true), Some(own));
+        assert_eq!(links.on(["tp", "fsdp"], true), Some(link(20.0, 40.0)));
+        let between: Links = "latency_us=1,gbps=1;between:latency_us=20,gbps=40"
+            .parse()
+            .unwrap();
+        assert_eq!(between.on(["fsdp"], false), Some(link(1.0, 1.0)));
+        assert_eq!(between.on(["fsdp"], true), Some(slow));
+    }
+
+    #[test]
     fn text_comes_back_as_it_was() {
         for text in [
             "latency_us=20,gbps=10",
@@ -313,6 +375,8 @@ mod tests {
             "latency_us=1.5,gbps=400",
             "tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10",
             "latency_us=20,gbps=10;tp:latency_us=5,gbps=100",
+            "inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40",
+            "between:latency_us=20,gbps=40;tp:latency_us=5,gbps=100",
         ] {
             let links: Links = text.parse().unwrap();
             assert_eq!(links.to_string(), text);
@@ -345,6 +409,10 @@ mod tests {
             (
                 "tp:latency_us=1,gbps=1;tp:latency_us=1,gbps=1",
                 "axis `tp` has two links",
+            ),
+            (
+                "inside:latency_us=1,gbps=1;inside:latency_us=1,gbps=1",
+                "there are two links `inside`",
             ),
         ] {
             let error = error(text);

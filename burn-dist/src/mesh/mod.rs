@@ -12,9 +12,11 @@ pub mod link;
 mod parallel_dims;
 mod shape;
 mod text;
+pub mod topology;
 
 pub use axis::{Axis, AxisIndex, AxisRole, Rank};
 pub use error::MeshError;
 pub use link::{Link, LinkError, Links};
 pub use parallel_dims::{Degree, ParallelDims};
 pub use shape::MeshShape;
+pub use topology::{Nodes, Reach, Split, Topology};

@@ -7,12 +7,12 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
-use burn_backend::tensor::{FloatTensor, IntTensor};
-use burn_backend::{AutodiffBackend, Backend, TensorMetadata};
-use burn_core::tensor::{Int, Tensor, TensorPrimitive};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{AutodiffBackend, Backend, TensorData, TensorMetadata, get_device_settings};
+use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_ir::{BackendIr, TensorHandle};
 
-use crate::layout::{Layout, LayoutError};
+use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::explain::Explanation;
 use crate::record::{Dist, MeshDevice, MeshReport};
@@ -52,6 +52,18 @@ pub enum DTensorError {
         /// Text form of the layout.
         layout: String,
     },
+    /// The rows given to [`ProcessLocal::from_process_local`] are not those of this process.
+    #[error(
+        "this process was given {found} row(s), and its ranks hold {expected} ({rows}): give the rows that `DeviceMesh::local_rows` names, in that order"
+    )]
+    LocalRows {
+        /// Rows given.
+        found: usize,
+        /// Rows that the ranks of this process hold.
+        expected: usize,
+        /// Which.
+        rows: Rows,
+    },
     /// Not one part per rank.
     #[error(
         "mesh {mesh} has {ranks} ranks, but {found} parts were given: give one per rank, in rank order"
@@ -82,6 +94,18 @@ pub trait MeshBackend: Backend {
     /// # Communication
     /// Closes the window and waits for the local ranks.
     fn trace(device: &Self::Device) -> Option<Trace>;
+    /// Returns what has stopped the mesh, if anything has: what failed reads were told, as data. A program that ends with it returns its
+    /// [`exit_code`](Fault::exit_code) to the scheduler.
+    ///
+    /// ```
+    /// use burn_dist::{DeviceMesh, Dist, MeshBackend};
+    /// use burn_flex::Flex;
+    ///
+    /// let mesh = DeviceMesh::parse("fsdp=2")?;
+    /// assert!(Dist::<Flex>::fault(&mesh.device()).is_none());
+    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// ```
+    fn fault(device: &Self::Device) -> Option<Fault>;
     /// Starts collecting what the plans of the following windows do.
     fn start_explaining(device: &Self::Device);
     /// Returns what was collected since [`Self::start_explaining`], closing the window.
@@ -109,6 +133,24 @@ pub trait MeshBackend: Backend {
         layout: &Layout,
         device: &Self::Device,
     ) -> Result<FloatTensor<Self>, Fault>;
+    /// Makes a float tensor with `rows` rows of those that the ranks here hold, or says which those are.
+    fn float_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<FloatTensor<Self>, Rows>;
+    /// Makes an int tensor with `rows` rows of those that the ranks here hold, or says which those are.
+    fn int_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<IntTensor<Self>, Rows>;
+    /// Makes a bool tensor with `rows` rows of those that the ranks here hold, or says which those are.
+    fn bool_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<BoolTensor<Self>, Rows>;
 }
 
 impl<B: BackendIr> MeshBackend for Dist<B> {
@@ -120,6 +162,10 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
 
     fn trace(device: &MeshDevice) -> Option<Trace> {
         crate::record::trace::<B>(device)
+    }
+
+    fn fault(device: &MeshDevice) -> Option<Fault> {
+        crate::record::fault::<B>(device)
     }
 
     fn start_explaining(device: &MeshDevice) {
@@ -171,6 +217,30 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
         let handles = parts.into_iter().map(B::float_tensor_handle).collect();
         crate::record::from_local(handles, layout, dtype, device)
     }
+
+    fn float_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &MeshDevice,
+    ) -> Result<FloatTensor<Self>, Rows> {
+        crate::record::from_process_local(data, rows, device)
+    }
+
+    fn int_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &MeshDevice,
+    ) -> Result<IntTensor<Self>, Rows> {
+        crate::record::from_process_local(data, rows, device)
+    }
+
+    fn bool_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &MeshDevice,
+    ) -> Result<BoolTensor<Self>, Rows> {
+        crate::record::from_process_local(data, rows, device)
+    }
 }
 
 impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
@@ -182,6 +252,10 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 
     fn trace(device: &Self::Device) -> Option<Trace> {
         B::trace(device)
+    }
+
+    fn fault(device: &Self::Device) -> Option<Fault> {
+        B::fault(device)
     }
 
     fn start_explaining(device: &Self::Device) {
@@ -256,6 +330,31 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         let inner = B::float_from_local(parts, layout, device)?;
         Ok(<Self as AutodiffBackend>::from_inner(inner))
     }
+
+    fn float_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<FloatTensor<Self>, Rows> {
+        let inner = B::float_from_process_local(data, rows, device)?;
+        Ok(<Self as AutodiffBackend>::from_inner(inner))
+    }
+
+    fn int_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<IntTensor<Self>, Rows> {
+        B::int_from_process_local(data, rows, device)
+    }
+
+    fn bool_from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<BoolTensor<Self>, Rows> {
+        B::bool_from_process_local(data, rows, device)
+    }
 }
 
 /// What a tensor on a mesh can be asked and told about its layout. Values never change by it.
@@ -320,6 +419,109 @@ pub trait LocalParts: Sized {
         layout: &str,
         device: &Self::Device,
     ) -> Result<Self, DTensorError>;
+}
+
+/// A tensor of which every process gives its own rows: a batch that no process reads as a whole.
+///
+/// Rows are split over the data axes as those of a whole batch are ([`InputPolicy::Batch`](crate::InputPolicy)), so results are bitwise the same.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Tensor, TensorData};
+/// use burn_dist::comm::World;
+/// use burn_dist::{DeviceMesh, Dist, ProcessLocal};
+///
+/// // Two processes, which are threads here; each has two of the four ranks.
+/// std::thread::scope(|scope| {
+///     for world in World::simulated(2) {
+///         scope.spawn(move || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///             let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2).world(world).build()?;
+///             let rows = mesh.local_rows(6); // rows 0..3 in the first process, 3..6 in the second
+///             let values: Vec<f32> = rows.iter().flat_map(|row| [row as f32, 1.0]).collect();
+///             let mine = TensorData::new(values, [rows.len(), 2]);
+///             let x = Tensor::<Dist<Flex>, 2>::from_process_local(mine, 6, &mesh.device())?;
+///             assert_eq!(x.dims(), [6, 2]);
+///             assert_eq!(x.sum().into_scalar(), 15.0 + 6.0);
+///             Ok(())
+///         });
+///     }
+/// });
+/// ```
+pub trait ProcessLocal: Sized {
+    /// The mesh device.
+    type Device;
+
+    /// Makes a tensor with `rows` rows (dim 0), of which `data` has those of this process: [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows), in
+    /// order. All processes call it alike, with the same `rows`.
+    ///
+    /// # Shapes
+    /// `data`: `[local rows, ..]`; the tensor: `[rows, ..]`.
+    /// # Communication
+    /// None. Where ranks of several processes hold the same rows (along `tp`, say), hashes of them are compared with the window: data that differs ends the
+    /// mesh with an error that names both processes.
+    /// # Errors
+    /// [`DTensorError::LocalRows`] if `data` does not have as many rows as the ranks of this process hold.
+    /// # Source
+    /// `jax.make_array_from_process_local_data`. Differs: the number of rows is given, so that nothing has to be exchanged.
+    fn from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &Self::Device,
+    ) -> Result<Self, DTensorError>;
+}
+
+fn wrong_rows(found: &TensorData) -> impl FnOnce(Rows) -> DTensorError + use<> {
+    let found = found.shape.first().copied().unwrap_or(1);
+    move |rows| DTensorError::LocalRows {
+        found,
+        expected: rows.len(),
+        rows,
+    }
+}
+
+impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D> {
+    type Device = B::Device;
+
+    fn from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &B::Device,
+    ) -> Result<Self, DTensorError> {
+        let data = data.convert_dtype(get_device_settings::<B>(device).float_dtype.into());
+        let wrong = wrong_rows(&data);
+        let tensor = B::float_from_process_local(data, rows, device).map_err(wrong)?;
+        Ok(Tensor::from_primitive(TensorPrimitive::Float(tensor)))
+    }
+}
+
+impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, Int> {
+    type Device = B::Device;
+
+    fn from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &B::Device,
+    ) -> Result<Self, DTensorError> {
+        let data = data.convert_dtype(get_device_settings::<B>(device).int_dtype.into());
+        let wrong = wrong_rows(&data);
+        let tensor = B::int_from_process_local(data, rows, device).map_err(wrong)?;
+        Ok(Tensor::from_primitive(tensor))
+    }
+}
+
+impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, Bool> {
+    type Device = B::Device;
+
+    fn from_process_local(
+        data: TensorData,
+        rows: usize,
+        device: &B::Device,
+    ) -> Result<Self, DTensorError> {
+        let data = data.convert_dtype(get_device_settings::<B>(device).bool_dtype.into());
+        let wrong = wrong_rows(&data);
+        let tensor = B::bool_from_process_local(data, rows, device).map_err(wrong)?;
+        Ok(Tensor::from_primitive(tensor))
+    }
 }
 
 /// Runs `program` and returns what its plans do: every collective with its reason, and the memory of each rank.

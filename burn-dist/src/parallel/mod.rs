@@ -36,7 +36,7 @@ pub use apply::ParallelizeWith;
 #[doc = include_str!("derive.md")]
 pub use burn_dist_macros::Parallelize;
 pub use describe::Parallelize;
-pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, explain};
+pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain};
 pub use error::ParallelError;
 pub use plan::Plan;
 pub use spec::{LayoutText, ParamRole, ParamSpec, Style};

@@ -10,7 +10,7 @@ use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use super::options::Accumulation;
 use super::task::{CollectiveRecord, Plan};
-use crate::mesh::{Links, MeshShape};
+use crate::mesh::{Links, Topology};
 
 /// Totals of one kind of collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,6 +60,9 @@ pub struct Accumulated {
 pub struct Explanation {
     /// Text form of the mesh.
     pub mesh: String,
+    /// The nodes under it, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
     /// Number of windows.
     pub windows: u64,
     /// Operations recorded, by family and kind; not part of the text.
@@ -82,7 +85,7 @@ pub struct Explanation {
     pub communication_ns: BTreeMap<String, u64>,
     /// Where those come from.
     #[serde(skip)]
-    links: Option<(MeshShape, Links)>,
+    links: Option<Links>,
     /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
     #[serde(skip)]
     pub timelines: Vec<MemoryTimeline>,
@@ -100,8 +103,14 @@ impl Explanation {
     }
 
     /// Sums the time that collectives take on `links`; see the [formula](crate::mesh::link).
-    pub fn with_links(mut self, mesh: &MeshShape, links: &Links) -> Self {
-        self.links = (!links.is_empty()).then(|| (mesh.clone(), links.clone()));
+    pub fn with_links(mut self, links: &Links) -> Self {
+        self.links = (!links.is_empty()).then(|| links.clone());
+        self
+    }
+
+    /// Notes the nodes under the mesh.
+    pub fn with_topology(mut self, topology: &Topology) -> Self {
+        self.nodes = (topology.num_nodes() > 1).then(|| topology.to_string());
         self
     }
 
@@ -176,16 +185,14 @@ impl Explanation {
     }
 
     fn add_time(&mut self, record: &CollectiveRecord) {
-        let Some((mesh, links)) = &self.links else {
+        let Some(links) = &self.links else {
             return;
         };
-        let axes = || record.axes.split(',');
-        let Some(link) = links.over(axes()) else {
+        let names = record.axes.split(' ').next().unwrap_or_default();
+        let Some(link) = links.on(names.split(','), record.spans_nodes) else {
             return;
         };
-        let sizes = axes().filter_map(|name| mesh.axis(name).ok());
-        let members = sizes.map(|axis| mesh.size(axis)).product();
-        let time = link.transfer_ns(record.kind.rounds(members), record.bytes);
+        let time = link.transfer_ns(record.kind.rounds(record.members), record.bytes);
         *self
             .communication_ns
             .entry(record.axes.clone())
@@ -284,7 +291,11 @@ pub fn human_bytes(bytes: u64) -> String {
 
 impl std::fmt::Display for Explanation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "mesh {}, {} window(s)", self.mesh, self.windows)?;
+        write!(f, "mesh {}, {} window(s)", self.mesh, self.windows)?;
+        match &self.nodes {
+            Some(nodes) => writeln!(f, ", {nodes}")?,
+            None => writeln!(f)?,
+        }
         if self.collectives.is_empty() {
             writeln!(f, "no communication")?;
         }

@@ -1,5 +1,6 @@
 //! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
 
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use burn_ir::{
 use burn_std::BoolStore;
 
 use super::PlanOptions;
+use super::hierarchy::{Decision, Nodes, reduce_order, stages};
 use super::localize::{Local, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::storage::Storage;
@@ -21,7 +23,7 @@ use super::units::Visits;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
+use crate::mesh::{AxisIndex, MeshShape, Rank};
 
 /// Sizes of the pieces that `size` elements are cut into over nested axes of the given sizes, in group order.
 fn pieces(size: usize, parts: &[usize]) -> Vec<usize> {
@@ -108,6 +110,82 @@ pub(super) struct Lowering<'a> {
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
+    nodes: &'a Nodes<'a>,
+    /// Launches of the program; those of later stages are numbered from here on.
+    num_launches: u32,
+}
+
+/// Stages of launched collectives that are still to be started, by the launch of the first.
+#[derive(Default)]
+struct Staged {
+    waiting: HashMap<u32, Vec<VecDeque<CollectiveTask>>>,
+    /// Of composed collectives, the launch that makes the result.
+    last: HashMap<Slot, u32>,
+}
+
+impl Staged {
+    /// Starts the first stage of collectives; `launched` are the stages of each.
+    fn launch(
+        &mut self,
+        group: u32,
+        num_launches: u32,
+        mut launched: Vec<VecDeque<CollectiveTask>>,
+        record: &mut u32,
+    ) -> Task {
+        // Records are in the order of launches: first stages, then second ones.
+        for stage in 0.. {
+            let stages = launched.iter_mut().filter_map(|tasks| tasks.get_mut(stage));
+            let first = *record;
+            for task in stages {
+                task.record = *record;
+                *record += 1;
+            }
+            if *record == first {
+                break;
+            }
+        }
+        for tasks in launched.iter().filter(|tasks| tasks.len() > 1) {
+            let number = group + (tasks.len() as u32 - 1) * num_launches;
+            self.last.extend(tasks.back().map(|task| (task.to, number)));
+        }
+        let tasks = launched.iter_mut().filter_map(VecDeque::pop_front);
+        let tasks = tasks.collect();
+        launched.retain(|tasks| !tasks.is_empty());
+        self.waiting.insert(group, launched);
+        Task::Launch { group, tasks }
+    }
+
+    /// Waits for a stage, and starts the one with this number.
+    fn relay(&mut self, group: u32, stage: u32, num_launches: u32) -> [Task; 2] {
+        let waiting = self.waiting.entry(group).or_default();
+        let tasks: Vec<CollectiveTask> =
+            waiting.iter_mut().filter_map(VecDeque::pop_front).collect();
+        let number = group + stage * num_launches;
+        [
+            Task::Finish {
+                group: number - num_launches,
+                to: tasks.iter().map(|task| task.from).collect(),
+            },
+            Task::Launch {
+                group: number,
+                tasks,
+            },
+        ]
+    }
+
+    /// Waits for results.
+    fn finish(&self, group: u32, to: &[Slot]) -> Vec<Task> {
+        let mut tasks: Vec<(u32, Vec<Slot>)> = Vec::new();
+        for slot in to {
+            let number = self.last.get(slot).copied().unwrap_or(group);
+            match tasks.iter_mut().find(|(known, _)| *known == number) {
+                Some((_, slots)) => slots.push(*slot),
+                None => tasks.push((number, vec![*slot])),
+            }
+        }
+        let finish = |(group, to)| Task::Finish { group, to };
+        tasks.into_iter().map(finish).collect()
+    }
 }
 
 /// Index of "no known module".
@@ -119,6 +197,7 @@ impl<'a> Lowering<'a> {
         program: &'a Program,
         mesh: &'a MeshShape,
         options: &PlanOptions,
+        nodes: &'a Nodes<'a>,
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
@@ -149,6 +228,12 @@ impl<'a> Lowering<'a> {
             fuzz: options.fuzz,
             bool_store: options.bool_store,
             storage: options.storage,
+            nodes,
+            num_launches: program
+                .launched()
+                .map(|(group, _)| group + 1)
+                .max()
+                .unwrap_or(0),
         }
     }
 
@@ -163,15 +248,68 @@ impl<'a> Lowering<'a> {
         let steps = self.program.steps.iter();
         steps
             .flat_map(|common| match common {
-                Common::Move(step) => vec![self.record(step, None)],
-                Common::Launch { group, moves } => moves
-                    .iter()
-                    .map(|step| self.record(step, Some(*group)))
-                    .collect(),
+                Common::Move(step) => self.records_of(step, None),
+                Common::Launch { group, moves } => {
+                    let mut records: Vec<(usize, CollectiveRecord)> = moves
+                        .iter()
+                        .flat_map(|step| {
+                            self.records_of(step, Some(*group)).into_iter().enumerate()
+                        })
+                        .collect();
+                    // In the order in which they are launched.
+                    records.sort_by_key(|(stage, _)| *stage);
+                    records.into_iter().map(|(_, record)| record).collect()
+                }
                 _ => Vec::new(),
             })
-            .flatten()
             .collect()
+    }
+
+    /// Describes a collective: its stages, if it is composed.
+    fn records_of(&self, moved: &Move, launch: Option<u32>) -> Vec<CollectiveRecord> {
+        let Some(flat) = self.record(moved, launch) else {
+            return Vec::new();
+        };
+        let split = match self.nodes.decide(&moved.step, flat.dtype.size()) {
+            Decision::OneLevel => return vec![flat],
+            Decision::Flat(why) => {
+                return vec![CollectiveRecord {
+                    reason: format!("{}; flat over nodes: {why}", flat.reason),
+                    spans_nodes: true,
+                    ..flat
+                }];
+            }
+            Decision::Composed(split) => split,
+        };
+        // The ranks of a group differ by a chunk that is not whole.
+        let first = self.collective(Rank(0), moved, 0);
+        let mut records: Vec<CollectiveRecord> = Vec::new();
+        for &rank in first.group.iter().take(64) {
+            let tasks = stages(self.collective(rank, moved, 0), split, &mut 0);
+            for (stage, task) in tasks.into_iter().enumerate() {
+                if let Some(record) = records.get_mut(stage) {
+                    record.bytes = record.bytes.max(task.bytes);
+                    continue;
+                }
+                let spans_nodes = self.nodes.topology().spans(&task.group);
+                let place = if spans_nodes { "between" } else { "inside" };
+                records.push(CollectiveRecord {
+                    kind: task.kind,
+                    axes: self.nodes.topology().axes_text(self.mesh, &task.group),
+                    reason: format!(
+                        "{}; {} over {split}: {place} nodes",
+                        flat.reason,
+                        flat.kind.name()
+                    ),
+                    bytes: task.bytes,
+                    members: task.group.len(),
+                    spans_nodes,
+                    launch: launch.map(|group| group + stage as u32 * self.num_launches),
+                    ..flat.clone()
+                });
+            }
+        }
+        records
     }
 
     fn record(&self, moved: &Move, launch: Option<u32>) -> Option<CollectiveRecord> {
@@ -195,6 +333,11 @@ impl<'a> Lowering<'a> {
                 step.to.display(self.mesh).to_string(),
             ),
             bytes,
+            members: self.mesh.group_size(&axes),
+            spans_nodes: self
+                .nodes
+                .topology()
+                .spans(&self.mesh.group_of(Rank(0), &axes)),
             launch,
         })
     }
@@ -205,6 +348,7 @@ impl<'a> Lowering<'a> {
         let mut num_slots = self.program.slots.len() as u64;
         let mut ops = Vec::new();
         let mut record = 0;
+        let mut staged = Staged::default();
         let mut visit = 0;
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
@@ -250,9 +394,13 @@ impl<'a> Lowering<'a> {
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
                 Common::Move(step) if collective(&step.step.kind).is_some() => {
-                    let task = self.collective(rank, step, record);
-                    record += 1;
-                    tasks.push(Task::Collective(Box::new(task)));
+                    for task in self.staged(rank, step, &mut num_slots) {
+                        tasks.push(Task::Collective(Box::new(CollectiveTask {
+                            record,
+                            ..task
+                        })));
+                        record += 1;
+                    }
                 }
                 Common::Move(step) => {
                     ops.clear();
@@ -261,20 +409,18 @@ impl<'a> Lowering<'a> {
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
                 Common::Launch { group, moves } => {
-                    let first = record;
-                    record += moves.len() as u32;
-                    tasks.push(Task::Launch {
-                        group: *group,
-                        tasks: (first..record)
-                            .zip(moves)
-                            .map(|(record, step)| self.collective(rank, step, record))
-                            .collect(),
-                    });
+                    let launched = moves
+                        .iter()
+                        .map(|step| self.staged(rank, step, &mut num_slots));
+                    let launched: Vec<VecDeque<CollectiveTask>> =
+                        launched.map(Into::into).collect();
+                    let task = staged.launch(*group, self.num_launches, launched, &mut record);
+                    tasks.push(task);
                 }
-                Common::Finish { group, to } => tasks.push(Task::Finish {
-                    group: *group,
-                    to: to.clone(),
-                }),
+                Common::Relay { group, stage } => {
+                    tasks.extend(staged.relay(*group, *stage, self.num_launches));
+                }
+                Common::Finish { group, to } => tasks.extend(staged.finish(*group, to)),
                 Common::Store { slot, value } => tasks.push(Task::Store {
                     slot: self.alias[*slot as usize],
                     value: *value,
@@ -307,6 +453,15 @@ impl<'a> Lowering<'a> {
             storage: self.storage,
         };
         (plan, visit_of)
+    }
+
+    /// Returns the tasks of a collective: its stages, if it is composed.
+    fn staged(&self, rank: Rank, moved: &Move, num_slots: &mut u64) -> Vec<CollectiveTask> {
+        let flat = self.collective(rank, moved, 0);
+        match self.nodes.decide(&moved.step, flat.dtype.size()) {
+            Decision::Composed(split) => stages(flat, split, num_slots),
+            Decision::OneLevel | Decision::Flat(_) => vec![flat],
+        }
     }
 
     fn bytes(&self, rank: Rank, slot: Slot) -> u64 {
@@ -408,9 +563,7 @@ impl<'a> Lowering<'a> {
                 )
             }
             StepKind::AllReduce { axes, op } => {
-                // Shard axes first, as where they scatter and the others reduce what is left (HSDP): the order of terms is the same.
-                let mut axes = axes.clone();
-                axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
+                let axes = reduce_order(axes, mesh);
                 let (op, none) = (*op, Vec::new());
                 (
                     CollectiveKind::AllReduce,
@@ -449,12 +602,11 @@ impl<'a> Lowering<'a> {
                 unreachable!("local steps are lowered to operations")
             }
         };
-        let axis_sizes = axes.iter().map(|&axis| mesh.size(axis));
         CollectiveTask {
             kind,
             group: mesh.group_of(rank, &axes).into(),
             index: mesh.group_index(rank, &axes),
-            axes: axis_sizes.filter(|size| *size > 1).collect(),
+            axes: self.nodes.fold(&axes).into(),
             op,
             dtype,
             from,

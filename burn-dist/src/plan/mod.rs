@@ -6,6 +6,7 @@
 //!   propagate   a layout for every value, redistributions inserted        propagate/
 //!   checkpoint  activations made again in the backward                 checkpoint/
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
+//!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
 //!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
 //!   offload     moves to the host and back                                offload.rs
 //!   lifetimes   last uses                                                 lifetimes.rs
@@ -21,6 +22,7 @@ pub mod checkpoint;
 mod custom;
 pub mod explain;
 pub mod fuzz;
+mod hierarchy;
 mod lifetimes;
 pub mod localize;
 mod lower;
@@ -139,7 +141,9 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
-    let lowering = lower::Lowering::new(window, &program, mesh, options);
+    let nodes = hierarchy::Nodes::new(mesh, options);
+    nodes.relay(&mut program);
+    let lowering = lower::Lowering::new(window, &program, mesh, options, &nodes);
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {

@@ -10,7 +10,7 @@ use super::offload::Offload;
 use super::precision::{Float, Precision};
 use super::storage::Storage;
 use super::units::Reshard;
-use crate::mesh::{AxisIndex, MeshShape, Rank};
+use crate::mesh::{AxisIndex, Links, MeshShape, Rank, Topology};
 
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
@@ -176,6 +176,12 @@ pub struct PlanOptions {
     pub floats_missing: Vec<Float>,
     /// Whether other processes have ranks too: what is read is gathered, for each of them to see.
     pub everyone_reads: bool,
+    /// Which ranks are on one node.
+    pub topology: Topology,
+    /// Links inside and between nodes, if known: where they say that it takes less time, collectives over several nodes are composed.
+    pub links: Links,
+    /// Collectives over several nodes are composed from this many bytes on, whatever the links.
+    pub hierarchy_bytes_min: Option<u64>,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,
     /// How the inner backend stores bools.

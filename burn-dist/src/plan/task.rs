@@ -286,6 +286,10 @@ pub struct CollectiveRecord {
     pub layouts: (String, String),
     /// Bytes the busiest rank receives.
     pub bytes: u64,
+    /// Ranks that take part.
+    pub members: usize,
+    /// Whether they are on several nodes.
+    pub spans_nodes: bool,
     /// Number of the launch it is part of, if it is started together with others.
     pub launch: Option<u32>,
 }

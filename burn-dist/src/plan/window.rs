@@ -27,10 +27,12 @@ pub enum InputState {
         /// What is known of it as a parameter.
         tag: Option<Arc<ParamSpec>>,
     },
-    /// On the host, whole: every rank can take any part of it.
+    /// On the host: every rank can take any part of it, unless it is fixed.
     Host {
         /// The layout it takes if nothing else decides.
         preferred: Arc<Layout>,
+        /// Whether the process has the parts of its own ranks in that layout and no more: it enters so, and moves from there.
+        fixed: bool,
     },
 }
 

@@ -3,12 +3,12 @@
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{AutodiffBackend, DType};
+use burn_backend::{AutodiffBackend, DType, TensorData};
 use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 
 use super::{Dist, MeshChannel, MeshClient, MeshDevice};
-use crate::layout::Layout;
+use crate::layout::{Layout, Rows};
 use crate::mesh::MeshShape;
 use crate::parallel::{Annotate, ParamSpec};
 use crate::plan::CustomOp;
@@ -79,4 +79,24 @@ pub(crate) fn from_local<B: BackendIr>(
     let id = client.create_empty_handle();
     client.recorder().put(id, parts, layout, dtype)?;
     Ok(RouterTensor::new(id, layout.shape().into(), dtype, client))
+}
+
+/// Makes a tensor with `rows` rows of those that the ranks here hold; other processes give theirs.
+///
+/// # Errors
+/// The rows that the ranks here hold, if `data` has another number of them.
+pub(crate) fn from_process_local<B: BackendIr>(
+    data: TensorData,
+    rows: usize,
+    device: &MeshDevice,
+) -> Result<RouterTensor<MeshClient<B>>, Rows> {
+    let client = burn_router::get_client::<MeshChannel<B>>(device);
+    let id = client.create_empty_handle();
+    let mut shape = data.shape.to_vec();
+    if let Some(batch) = shape.first_mut() {
+        *batch = rows;
+    }
+    let (dtype, here) = (data.dtype, device.local_ranks());
+    client.recorder().add_rows(id, data, &shape, here)?;
+    Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }

@@ -1,14 +1,18 @@
 //! A device mesh as a Burn device.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
-use crate::comm::{CommError, World};
-use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape};
+use super::recorder::batch_layout;
+use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
+use crate::flight::default_folder;
+use crate::layout::Rows;
+use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Topology};
 use crate::plan::{Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy};
 
 /// Burn's type id of mesh devices.
@@ -63,10 +67,22 @@ pub struct MeshOptions {
     pub world: Option<World>,
     /// Whether this process has all ranks, whoever was started with it.
     pub alone: bool,
+    /// Where nodes (machines) end.
+    pub nodes: Nodes,
+    /// Collectives over several nodes are composed from this many bytes on; `None`: where it takes less time.
+    pub hierarchy_bytes_min: Option<u64>,
     /// Whether ranks account for the buffers that they hold.
     pub account_memory: bool,
     /// What lives on the host while it is not needed.
     pub offload: Offload,
+    /// The way between ranks that each have a GPU of their own.
+    pub gpu_transport: GpuTransport,
+    /// The order in which such ranks add up.
+    pub reduction: Reduction,
+    /// The folder for flight records; `None`: what the environment says.
+    pub flight_records: Option<PathBuf>,
+    /// Faults to inject, for tests.
+    pub chaos: Option<Chaos>,
 }
 
 impl Default for MeshOptions {
@@ -88,8 +104,14 @@ impl Default for MeshOptions {
             trace: false,
             world: None,
             alone: false,
+            nodes: Nodes::default(),
+            hierarchy_bytes_min: None,
             account_memory: false,
             offload: Offload::default(),
+            gpu_transport: GpuTransport::default(),
+            reduction: Reduction::default(),
+            flight_records: None,
+            chaos: None,
         }
     }
 }
@@ -99,12 +121,31 @@ type Closer = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct MeshInner {
     pub(crate) id: u16,
     pub(crate) shape: MeshShape,
+    pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: MeshOptions,
     closers: Mutex<Vec<Closer>>,
 }
 
 impl MeshInner {
+    /// Returns where flight records go, if they are written.
+    pub(crate) fn flight(&self) -> Option<FlightOptions> {
+        let options = &self.options;
+        let is_launched = || {
+            options
+                .world
+                .as_ref()
+                .is_some_and(|world| !world.is_simulated())
+        };
+        let folder = options.flight_records.clone();
+        let folder = folder.or_else(|| default_folder(is_launched()))?;
+        Some(FlightOptions {
+            folder,
+            mesh: self.shape.to_string(),
+            mesh_number: self.id.into(),
+        })
+    }
+
     /// Registers what ends with the mesh.
     pub(crate) fn on_close(&self, closer: Closer) {
         self.closers
@@ -168,6 +209,13 @@ fn register(
             ranks_max: RANKS_MAX,
         });
     }
+    let peers = options.world.as_ref().filter(|_| !options.dry_run);
+    let hosts = peers.into_iter().flat_map(World::peers);
+    let hosts: Vec<&str> = hosts.map(|peer| peer.host.as_str()).collect();
+    let topology = options.nodes.topology(shape.num_ranks(), &hosts)?;
+    if let Some(advice) = topology.advice(&shape) {
+        tracing::warn!("{advice}");
+    }
     let mut meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
     let meshes = meshes.get_or_insert_default();
     // Ids are never used twice: burn-router keeps one client per id for the life of the process.
@@ -182,6 +230,7 @@ fn register(
     let inner = Arc::new(MeshInner {
         id,
         shape,
+        topology,
         devices,
         options,
         closers: Mutex::new(Vec::new()),
@@ -234,6 +283,35 @@ impl DeviceMesh {
     /// Returns the axes.
     pub fn shape(&self) -> &MeshShape {
         &self.inner.shape
+    }
+
+    /// Returns which ranks are on one node.
+    pub fn topology(&self) -> &Topology {
+        &self.inner.topology
+    }
+
+    /// Returns a table of the ranks along each axis, and of the links that the axes use: inside a process, inside a node, or between nodes.
+    ///
+    /// ```
+    /// use burn_dist::DeviceMesh;
+    /// let mesh = DeviceMesh::builder().axis("fsdp", 4).ranks_per_node(2).dry_run().build()?;
+    /// assert!(mesh.table().contains("2 nodes x 2  between nodes"));
+    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// ```
+    pub fn table(&self) -> String {
+        let here = self.device().local_ranks().len();
+        let shape = self.shape();
+        shape.table() + &self.topology().table(shape, here)
+    }
+
+    /// Returns which rows of a batch of `rows` rows the ranks of this process hold: what it has to read for
+    /// [`ProcessLocal::from_process_local`](crate::ProcessLocal::from_process_local). Without other processes, all of them.
+    ///
+    /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank.
+    pub fn local_rows(&self, rows: usize) -> Rows {
+        let shape = self.shape();
+        let layout = batch_layout(shape, self.inner.options.input, &[rows]);
+        Rows::held(&layout, shape, self.device().local_ranks())
     }
 }
 
@@ -386,6 +464,40 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Says that every `ranks` ranks, in rank order, are on one node (machine). Without, processes on one host form a node.
+    ///
+    /// Collectives over ranks of several nodes go through the nodes first ([`crate::plan`]); which links an axis uses is in [`DeviceMesh::table`]. Also without a
+    /// cluster: a process alone plans, and with [`links`](Self::links) takes the time, as if it were many nodes. Values are bitwise those of a real cluster with such nodes.
+    pub fn ranks_per_node(mut self, ranks: usize) -> Self {
+        self.options.nodes = Nodes::Each(ranks);
+        self
+    }
+
+    /// Says where nodes end: as [`ranks_per_node`](Self::ranks_per_node), or node by node.
+    pub fn nodes(mut self, nodes: Nodes) -> Self {
+        self.options.nodes = nodes;
+        self
+    }
+
+    /// Sets the bytes of the undivided block from which on a collective over several nodes is composed of some inside nodes and some between them: 0 always,
+    /// `u64::MAX` never. By default where it takes less time, by the [links](Self::links) if they are known, else from 64 KiB on. Never another value.
+    pub fn hierarchy_bytes_min(mut self, bytes: u64) -> Self {
+        self.options.hierarchy_bytes_min = Some(bytes);
+        self
+    }
+
+    /// Sets how ranks communicate that each have a GPU of their own: with NCCL by default. See [`GpuTransport`].
+    pub fn gpu_transport(mut self, transport: GpuTransport) -> Self {
+        self.options.gpu_transport = transport;
+        self
+    }
+
+    /// Sets in which order such ranks add up: in order by default, with the bits of every other transport, or as NCCL likes. See [`Reduction`].
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.options.reduction = reduction;
+        self
+    }
+
     /// Accounts for the buffers that each rank really holds, by what they are used for: see [`RankStats::accounted`](crate::run::RankStats::accounted).
     ///
     /// Off by default: without it, reports say what the plans say.
@@ -403,6 +515,23 @@ impl DeviceMeshBuilder {
         self
     }
 
+    /// Writes the flight record of a process into `folder` when a fault stops the mesh: what its ranks did last, for `burn-dist doctor`
+    /// ([`flight`](crate::flight)). The text of the fault ends with the file's name.
+    ///
+    /// Without it, the environment variable `BURN_DIST_FLIGHT` names the folder (`off`: none are written); without that, programs of several processes write into the system's folder
+    /// for temporary files, and a single process writes nothing.
+    pub fn flight_records(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.options.flight_records = Some(folder.into());
+        self
+    }
+
+    /// Delays and reorders collectives from a seed, and kills a rank if asked to, for tests: see [`Chaos`]. Delays and orders may change speed, never a value: any program can be run
+    /// under this option as a test of that promise.
+    pub fn chaos(mut self, chaos: Chaos) -> Self {
+        self.options.chaos = Some(chaos);
+        self
+    }
+
     /// Keeps all ranks in this process, whoever was started with it: what runs on the mesh is this process's own business.
     pub fn alone(mut self) -> Self {
         self.options.alone = true;
@@ -413,7 +542,7 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks that the processes cannot share out evenly, more ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,

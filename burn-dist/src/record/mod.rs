@@ -13,11 +13,11 @@ mod report;
 pub(crate) mod samples;
 pub mod visit;
 
-pub(crate) use annotate::{from_local, redistribute};
+pub(crate) use annotate::{from_local, from_process_local, redistribute};
 pub use backend::Dist;
 pub use channel::MeshChannel;
 pub use client::MeshClient;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub(crate) use recorder::Recorder;
 pub use report::MeshReport;
-pub(crate) use report::{explained, report, start_explaining, trace};
+pub(crate) use report::{explained, fault, report, start_explaining, trace};

@@ -3,6 +3,7 @@
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,13 @@ use burn_std::BoolStore;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::{InputPolicy, MeshDevice, MeshOptions};
-use crate::comm::processes::WindowPrint;
-use crate::layout::Layout;
-use crate::mesh::{AxisRole, MeshShape, Rank};
+use crate::comm::processes::{PartPrint, WindowPrint};
+use crate::layout::{Layout, Rows, repeated};
+use crate::mesh::{MeshShape, Rank, Topology};
 use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
-use crate::plan::window::{InputState, canonicalize};
+use crate::plan::window::{Input, InputState, Window, canonicalize};
 use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
@@ -34,6 +35,8 @@ enum Live {
     Host {
         data: Arc<TensorData>,
         preferred: Arc<Layout>,
+        /// The rows that `data` has, if it is this process's part of the tensor.
+        rows: Option<Rows>,
     },
     /// On the ranks.
     Placed {
@@ -82,22 +85,38 @@ const TOLD_MAX: usize = 1 << 16;
 fn hash_values(scalars: &[ScalarIr], host: &[HostValue]) -> u64 {
     let mut hasher = FxHasher::default();
     scalars.hash(&mut hasher);
-    for value in host {
+    for value in host.iter().filter(|value| value.rows.is_none()) {
         value.data.bytes.hash(&mut hasher);
     }
     hasher.finish()
 }
 
+/// Returns the layout in which a tensor enters whose dim 0 is the batch.
+pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]) -> Layout {
+    let mut layout = Layout::replicated(shape);
+    let axes = mesh.data_axes();
+    if input == InputPolicy::Batch
+        && !axes.is_empty()
+        && shape.first() >= Some(&mesh.group_size(&axes))
+    {
+        layout = Layout::sharded(shape, 0, &axes);
+        layout.normalize(mesh);
+    }
+    layout
+}
+
 impl<B: BackendIr> Recorder<B> {
     pub fn new(device: &MeshDevice) -> Self {
-        let (mesh, options, devices) = match device.inner() {
+        let (mesh, topology, options, devices) = match device.inner() {
             Some(inner) => (
                 inner.shape.clone(),
+                inner.topology.clone(),
                 inner.options.clone(),
                 inner.devices.clone(),
             ),
             None => (
                 MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
+                Topology::single(1),
                 MeshOptions::default(),
                 Vec::new(),
             ),
@@ -134,6 +153,9 @@ impl<B: BackendIr> Recorder<B> {
                 .into_iter()
                 .filter(|float| !B::supports_dtype(&inner_device, float.dtype()))
                 .collect(),
+            topology: topology.clone(),
+            links: options.links.clone(),
+            hierarchy_bytes_min: options.hierarchy_bytes_min,
             ranks: ranks.clone(),
             everyone_reads: options.world.is_some(),
             bool_store: match <B::BoolElem as Element>::dtype() {
@@ -153,11 +175,16 @@ impl<B: BackendIr> Recorder<B> {
                 devices,
                 RuntimeOptions {
                     timeout: options.timeout,
+                    chaos: options.chaos.clone(),
+                    flight: device.inner().and_then(|inner| inner.flight()),
                     world: options.world.clone(),
                     dry_run: options.dry_run,
                     links: options.links.clone(),
+                    topology,
                     trace: options.trace,
                     account: options.account_memory,
+                    gpu_transport: options.gpu_transport,
+                    reduction: options.reduction,
                 },
             )
         });
@@ -207,6 +234,8 @@ impl<B: BackendIr> Recorder<B> {
         self.dropped = Vec::new();
         self.live = FxHashMap::default();
         self.cache.clear();
+        // Nor may it keep the engine of the processes alive.
+        self.options.world = None;
     }
 
     pub fn record(&mut self, op: OperationIr) {
@@ -242,8 +271,36 @@ impl<B: BackendIr> Recorder<B> {
             Live::Host {
                 data: Arc::new(data),
                 preferred,
+                rows: None,
             },
         );
+    }
+
+    /// Takes this process's rows of a tensor of `shape`, whose dim 0 is the batch.
+    ///
+    /// # Errors
+    /// The rows that the ranks here hold, if `data` has another number of them.
+    pub fn add_rows(
+        &mut self,
+        id: TensorId,
+        data: TensorData,
+        shape: &[usize],
+        here: Range<u32>,
+    ) -> Result<(), Rows> {
+        let layout = batch_layout(&self.mesh, self.options.input, shape);
+        let rows = Rows::held(&layout, &self.mesh, here);
+        if data.shape.first() != Some(&rows.len()) {
+            return Err(rows);
+        }
+        if self.ended.is_none() {
+            let live = Live::Host {
+                data: Arc::new(data),
+                preferred: Arc::new(layout),
+                rows: Some(rows),
+            };
+            self.live.insert(id, live);
+        }
+        Ok(())
     }
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
@@ -261,23 +318,14 @@ impl<B: BackendIr> Recorder<B> {
                 seed.wrapping_add(self.fuzzed),
             );
         }
-        let mut layout = Layout::replicated(&shape);
-        if self.options.input == InputPolicy::Batch && !shape.is_empty() {
-            let axes: Vec<_> = self
-                .mesh
-                .axis_indices()
-                .filter(|&axis| self.mesh.role(axis) != AxisRole::Model)
-                .collect();
-            if !axes.is_empty() && shape[0] >= self.mesh.group_size(&axes) {
-                layout = Layout::sharded(&shape, 0, &axes);
-                layout.normalize(&self.mesh);
-            }
-        }
-        layout
+        batch_layout(&self.mesh, self.options.input, &shape)
     }
 
     pub fn read(&mut self, tensor: TensorIr) -> ReadTicket {
-        if let Some(Live::Host { data, .. }) = self.live.get(&tensor.id) {
+        if let Some(Live::Host {
+            data, rows: None, ..
+        }) = self.live.get(&tensor.id)
+        {
             let data = data.clone();
             if tensor.status == TensorStatus::ReadWrite {
                 self.drop_tensor(tensor.id);
@@ -363,6 +411,12 @@ impl<B: BackendIr> Recorder<B> {
         self.runtime.as_ref().map(Runtime::stats)
     }
 
+    /// Returns what has stopped the mesh, if anything has.
+    pub fn fault(&self) -> Option<Fault> {
+        let of_ranks = self.runtime.as_ref().and_then(Runtime::fault);
+        of_ranks.or_else(|| self.ended.clone())
+    }
+
     /// Returns what ranks noted of the windows that have ended, if they do.
     pub fn trace(&self) -> Option<Trace> {
         self.runtime.as_ref().and_then(Runtime::trace)
@@ -376,7 +430,8 @@ impl<B: BackendIr> Recorder<B> {
             self.options.checkpoint,
             self.options.accumulation,
         );
-        self.explanation = Some(explanation.with_links(&self.mesh, &self.options.links));
+        let explanation = explanation.with_links(&self.options.links);
+        self.explanation = Some(explanation.with_topology(&self.plan_options.topology));
     }
 
     /// Returns what was collected since [`Self::explain`].
@@ -398,13 +453,49 @@ impl<B: BackendIr> Recorder<B> {
         match self.run(ops, dropped, reads) {
             Ok(ticket) => ticket,
             Err(fault) => {
-                if let Some(runtime) = &self.runtime {
-                    runtime.poison(fault.clone());
-                }
+                let fault = match &self.runtime {
+                    Some(runtime) => runtime.poison(fault),
+                    None => fault,
+                };
                 self.end(fault);
                 None
             }
         }
+    }
+
+    /// Hashes the parts of data given process by process that other processes have too.
+    fn hash_parts(&self, window: &Window, host: &[HostValue]) -> Vec<PartPrint> {
+        let mut parts = Vec::new();
+        let ranks = &self.plan_options.ranks;
+        let here = match (ranks.first(), ranks.last()) {
+            (Some(first), Some(last)) => first.0..last.0 + 1,
+            _ => return parts,
+        };
+        for value in host {
+            let input = window.inputs.iter().find(|i| i.value == value.value);
+            let (Some(rows), Some(Input { state, dtype, .. })) = (&value.rows, input) else {
+                continue;
+            };
+            let InputState::Host { preferred, .. } = state else {
+                continue;
+            };
+            let width: usize = value.data.shape.iter().skip(1).product();
+            for part in repeated(preferred, &self.mesh, here.clone()) {
+                let Some(place) = rows.place(part.start) else {
+                    continue;
+                };
+                let mut hasher = FxHasher::default();
+                let start = place * width * dtype.size();
+                let bytes = part.len() * width * dtype.size();
+                value.data.bytes[start..start + bytes].hash(&mut hasher);
+                parts.push(PartPrint {
+                    value: value.value,
+                    row: part.start as u64,
+                    hash: hasher.finish(),
+                });
+            }
+        }
+        parts
     }
 
     fn run(
@@ -415,7 +506,7 @@ impl<B: BackendIr> Recorder<B> {
     ) -> Result<Option<ReadTicket>, Fault> {
         let start = Instant::now();
         self.stats.ops += ops.len() as u64;
-        let mut host: Vec<(TensorId, Arc<TensorData>)> = Vec::new();
+        let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let live = &self.live;
         let (window, bindings) =
             canonicalize(ops, &dropped, &reads, |tensor| match live.get(&tensor.id) {
@@ -423,10 +514,15 @@ impl<B: BackendIr> Recorder<B> {
                     layout: layout.clone(),
                     tag: tag.clone(),
                 }),
-                Some(Live::Host { data, preferred }) => {
-                    host.push((tensor.id, data.clone()));
+                Some(Live::Host {
+                    data,
+                    preferred,
+                    rows,
+                }) => {
+                    host.push((data.clone(), rows.clone()));
                     Ok(InputState::Host {
                         preferred: preferred.clone(),
+                        fixed: rows.is_some(),
                     })
                 }
                 None => Err(Fault::unknown_tensor(tensor.id)),
@@ -442,15 +538,16 @@ impl<B: BackendIr> Recorder<B> {
             .iter()
             .filter(|input| matches!(input.state, InputState::Host { .. }))
             .zip(host)
-            .map(|(input, (_, data))| HostValue {
+            .map(|(input, (data, rows))| HostValue {
                 value: input.value,
                 data,
+                rows,
             })
             .collect();
+        let number = self.windows;
+        self.windows += 1;
         let print = self.options.world.is_some().then(|| {
             let scalars = &bindings.scalars;
-            let number = self.windows;
-            self.windows += 1;
             if self.told.len() > TOLD_MAX {
                 self.told.clear();
             }
@@ -458,6 +555,7 @@ impl<B: BackendIr> Recorder<B> {
                 number,
                 hash: window.hash,
                 values: hash_values(scalars, &host),
+                parts: self.hash_parts(&window, &host),
                 digest: self
                     .told
                     .insert(window.hash)
@@ -505,6 +603,7 @@ impl<B: BackendIr> Recorder<B> {
                 forget: forget.into(),
                 seed: self.seed,
                 streams,
+                number,
                 print,
             },
         );

@@ -8,7 +8,7 @@ use burn_router::get_client;
 use super::{MeshChannel, MeshDevice};
 use crate::plan::cache::CacheStats;
 use crate::plan::explain::Explanation;
-use crate::run::{RankStats, Trace};
+use crate::run::{Fault, RankStats, Trace};
 
 /// What a mesh did since it was made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +35,10 @@ pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
         ops: stats.ops,
         ranks: answers.map(|ticket| ticket.wait()).unwrap_or_default(),
     }
+}
+
+pub(crate) fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
+    get_client::<MeshChannel<B>>(device).recorder().fault()
 }
 
 pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {

@@ -1,7 +1,7 @@
 //! Between tensors of the inner backend and blocks of the communicator.
 //!
 //! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks that share a device hand each other
-//! handles ([`device_exchange`]); only where a group spans devices, parts go through the host.
+//! handles ([`device_exchange`]), and ranks that each have a GPU of their own communicate with NCCL ([`gpus`]); otherwise parts go through the host.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -16,26 +16,52 @@ use rustc_hash::FxHashMap;
 use super::Fault;
 use super::device_exchange;
 use super::execute::{from_data, into_data};
+use super::gpus::{self, Flight, Gpus};
 use super::seat::Seat;
 use crate::comm::{
-    AllToAll, Block, Call, CallInfo, CommError, Communicator, Group, Kind, Payload, Pending,
-    Strided,
+    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
+    Pending, Strided,
 };
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
-/// Groups by their members; making one validates it, so it is done once.
-#[derive(Default)]
-pub(super) struct Groups(FxHashMap<Arc<[Rank]>, Group>);
+/// What a rank communicates through.
+pub(super) struct Routes<B: BackendIr> {
+    /// Groups by their members; making one validates it, so it is done once.
+    groups: FxHashMap<Arc<[Rank]>, Group>,
+    /// The way between ranks with a GPU of their own, if there is one.
+    gpus: Option<Gpus<B>>,
+}
 
-impl Groups {
+impl<B: BackendIr> Routes<B> {
+    pub fn new(gpus: Option<Gpus<B>>) -> Self {
+        Self {
+            groups: FxHashMap::default(),
+            gpus,
+        }
+    }
+
     fn get(&mut self, ranks: &Arc<[Rank]>) -> Result<Group, CommError> {
-        if let Some(group) = self.0.get(ranks) {
+        if let Some(group) = self.groups.get(ranks) {
             return Ok(group.clone());
         }
         let group = Group::new(ranks.to_vec())?;
-        self.0.insert(ranks.clone(), group.clone());
+        self.groups.insert(ranks.clone(), group.clone());
         Ok(group)
+    }
+
+    /// Stops what is under way between GPUs.
+    pub fn abort(&mut self) {
+        if let Some(gpus) = &mut self.gpus {
+            gpus.abort();
+        }
+    }
+
+    /// Leaves the groups of GPUs.
+    pub fn close(&mut self, comm: &dyn Communicator) {
+        if let Some(gpus) = &mut self.gpus {
+            gpus.close(comm);
+        }
     }
 }
 
@@ -45,7 +71,7 @@ pub(super) fn is_in_memory<B: BackendIr>() -> bool {
 }
 
 /// Moves `value` out as a `T`, if that is what it is.
-fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
+pub(super) fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
     let mut value = Some(value);
     match (&mut value as &mut dyn Any).downcast_mut::<Option<T>>() {
         Some(found) => Ok(found.take().expect("put in above")),
@@ -54,7 +80,7 @@ fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
 }
 
 /// A handle as the Flex tensor it is, or unchanged.
-fn to_flex<B: BackendIr>(
+pub(super) fn to_flex<B: BackendIr>(
     handle: B::Handle,
     shape: &[usize],
     dtype: DType,
@@ -70,7 +96,7 @@ fn to_flex<B: BackendIr>(
     }
 }
 
-fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Option<B::Handle> {
+pub(super) fn from_flex<B: BackendIr>(tensor: FlexTensor, dtype: DType) -> Option<B::Handle> {
     if dtype.is_float() {
         downcast(tensor).ok().map(B::float_tensor_handle)
     } else if dtype.is_bool() {
@@ -181,7 +207,7 @@ impl CollectiveError {
 }
 
 /// A collective that has been started.
-pub(super) enum Started {
+pub(super) enum Started<B: BackendIr> {
     /// Through host memory.
     Host {
         pending: Pending<Arc<Bytes>>,
@@ -190,30 +216,44 @@ pub(super) enum Started {
     },
     /// Between ranks at one device.
     Device(Pending<Arc<[Payload]>>),
+    /// Between ranks with a GPU of their own.
+    Gpus(Flight<B>),
 }
 
-impl Started {
+impl<B: BackendIr> Started<B> {
     /// The communicator's record of it.
     pub fn info(&self) -> Arc<CallInfo> {
         match self {
             Self::Host { pending, .. } => pending.info().clone(),
             Self::Device(pending) => pending.info().clone(),
+            Self::Gpus(flight) => flight.info().clone(),
         }
     }
 
+    /// Whether it goes on while this rank does something else, although the rank's own operations are only queued.
+    pub fn overlaps(&self) -> bool {
+        matches!(self, Self::Gpus(_))
+    }
+
     /// Waits for this rank's result.
-    pub fn wait<B: BackendIr>(
+    pub fn wait(
         self,
         task: &CollectiveTask,
+        comm: &dyn Communicator,
+        routes: &mut Routes<B>,
         seat: &Seat,
         device: &B::Device,
     ) -> Result<B::Handle, CollectiveError> {
-        match self {
-            Self::Host { pending, shared } => {
+        match (self, &mut routes.gpus) {
+            (Self::Host { pending, shared }, _) => {
                 let bytes = seat.give_way(|| pending.wait())?;
                 Ok(result::<B>(bytes, task, shared, device))
             }
-            Self::Device(pending) => device_exchange::finish::<B>(task, pending, seat, device),
+            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, seat, device),
+            (Self::Gpus(flight), Some(gpus)) => {
+                gpus::finish(task, flight, gpus, comm, seat, device)
+            }
+            (Self::Gpus(_), None) => unreachable!("started through what is no longer there"),
         }
     }
 }
@@ -223,17 +263,34 @@ pub(super) fn start<B: BackendIr>(
     task: &CollectiveTask,
     input: B::Handle,
     comm: &dyn Communicator,
-    groups: &mut Groups,
+    routes: &mut Routes<B>,
     seat: &Seat,
     label: Option<&Arc<str>>,
-) -> Result<Started, CollectiveError> {
-    let group = groups.get(&task.group)?;
+    device: &B::Device,
+) -> Result<Started<B>, CollectiveError> {
+    let group = routes.get(&task.group)?;
     if seat.is_common(&task.group) {
         let pending = device_exchange::start::<B>(task, input, comm, &group, label)?;
         return Ok(Started::Device(pending));
     }
-    let elem = task.dtype.size();
+    let collective = collective(task);
+    if let Some(gpus) = routes.gpus.as_mut().filter(|_| seat.are_alone(&task.group)) {
+        let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
+        return Ok(Started::Gpus(flight));
+    }
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
+    let call = Call::new(&group, task.dtype, collective, Some(block));
+    let mut call = call.axis_by_axis(task.axes.clone());
+    if let Some(label) = label {
+        call = call.labelled(label.clone());
+    }
+    let pending = comm.start(call)?;
+    Ok(Started::Host { pending, shared })
+}
+
+/// A task as its members describe it to a communicator.
+fn collective(task: &CollectiveTask) -> Collective {
+    let elem = task.dtype.size();
     let outer: usize = task.from_view[..task.dim.min(task.from_view.len())]
         .iter()
         .product();
@@ -243,30 +300,27 @@ pub(super) fn start<B: BackendIr>(
         mid_sizes: task.sizes.clone(),
         inner_bytes: inner * elem,
     };
-    let call = match task.kind {
-        CollectiveKind::AllGather => Call::all_gather(&group, task.dtype, parts(), block),
-        CollectiveKind::ReduceScatter => {
-            Call::reduce_scatter(&group, task.dtype, task.op, parts(), block)
-        }
-        CollectiveKind::AllReduce => Call::all_reduce(&group, task.dtype, task.op, block),
+    match task.kind {
+        CollectiveKind::AllGather => Collective::AllGather(parts()),
+        CollectiveKind::ReduceScatter => Collective::ReduceScatter {
+            op: task.op,
+            parts: parts(),
+        },
+        CollectiveKind::AllReduce => Collective::AllReduce {
+            op: task.op,
+            bytes: task.from_shape.iter().product::<usize>() * elem,
+        },
         CollectiveKind::AllToAll => {
             let mut shape = task.from_view.clone();
             shape[task.to_dim] = task.to_sizes.iter().sum();
-            let pieces = AllToAll::Dims {
+            Collective::AllToAll(AllToAll::Dims {
                 shape: shape.into(),
                 split: (task.dim, task.sizes.clone()),
                 concat: (task.to_dim, task.to_sizes.clone()),
                 elem_bytes: elem,
-            };
-            Call::all_to_all(&group, task.dtype, pieces, block)
+            })
         }
-    };
-    let mut call = call.axis_by_axis(task.axes.clone());
-    if let Some(label) = label {
-        call = call.labelled(label.clone());
     }
-    let pending = comm.start(call)?;
-    Ok(Started::Host { pending, shared })
 }
 
 fn result<B: BackendIr>(

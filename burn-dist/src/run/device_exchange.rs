@@ -27,7 +27,7 @@ use crate::layout::ReduceOp;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// What a rank hands to the others.
 struct Part<H> {
@@ -124,14 +124,35 @@ fn fingerprint(task: &CollectiveTask) -> String {
 }
 
 /// The part of `index` in a dim that is cut into `sizes`.
-fn cut(sizes: &[usize], index: usize) -> Slice {
+pub(super) fn cut(sizes: &[usize], index: usize) -> Slice {
     let start: usize = sizes[..index].iter().sum();
     Slice::from(start..start + sizes[index])
 }
 
-struct Context<'a, B: BackendIr> {
-    task: &'a CollectiveTask,
-    device: &'a B::Device,
+/// The block of an all-to-all as `[p, first, q, second, r]` around the two dims, with `joined` of the dim that is joined; and where the two stand: cut, joined.
+pub(super) fn swapped(task: &CollectiveTask, joined: usize) -> ([usize; 5], usize, usize) {
+    let view = &task.from_view;
+    let (first, second) = (task.dim.min(task.to_dim), task.dim.max(task.to_dim));
+    let (at_cut, at_join) = if task.dim < task.to_dim {
+        (1, 3)
+    } else {
+        (3, 1)
+    };
+    let mut block = [
+        view[..first].iter().product(),
+        0,
+        view[first + 1..second].iter().product(),
+        0,
+        view[second + 1..].iter().product(),
+    ];
+    block[at_cut] = task.sizes.iter().sum();
+    block[at_join] = joined;
+    (block, at_cut, at_join)
+}
+
+pub(super) struct Context<'a, B: BackendIr> {
+    pub task: &'a CollectiveTask,
+    pub device: &'a B::Device,
 }
 
 impl<B: BackendIr> Context<'_, B> {
@@ -167,26 +188,10 @@ impl<B: BackendIr> Context<'_, B> {
                 self.reduced::<K>(parts.collect())?
             }
             CollectiveKind::AllToAll => {
-                // The block as `[p, first, q, second, r]` around the two dims.
-                let view = &task.from_view;
-                let (first, second) = (task.dim.min(task.to_dim), task.dim.max(task.to_dim));
-                let (at_cut, at_join) = if task.dim < task.to_dim {
-                    (1, 3)
-                } else {
-                    (3, 1)
-                };
-                let mut block = [
-                    view[..first].iter().product(),
-                    0,
-                    view[first + 1..second].iter().product(),
-                    0,
-                    view[second + 1..].iter().product(),
-                ];
-                block[at_cut] = task.sizes.iter().sum();
+                let (_, _, at_join) = swapped(task, 0);
                 let parts = parts.into_iter().zip(task.to_sizes.iter());
                 let parts = parts.filter(|(_, size)| **size > 0).map(|(part, &size)| {
-                    let mut block = block;
-                    block[at_join] = size;
+                    let (block, at_cut, _) = swapped(task, size);
                     let mut mine = block.map(|size| Slice::from(0..size));
                     mine[at_cut] = cut(&task.sizes, task.index);
                     K::slice(K::reshape(part, block.into()), &mine)
@@ -198,7 +203,10 @@ impl<B: BackendIr> Context<'_, B> {
     }
 
     /// Combines terms over each of the axes of the group, the last first.
-    fn reduced<K: KindOps<B>>(&self, parts: Vec<K::Tensor>) -> Result<K::Tensor, CollectiveError> {
+    pub(super) fn reduced<K: KindOps<B>>(
+        &self,
+        parts: Vec<K::Tensor>,
+    ) -> Result<K::Tensor, CollectiveError> {
         let mut parts = parts;
         for &size in self.task.axes.iter().rev() {
             let mut reduced = Vec::with_capacity(parts.len() / size);
@@ -234,8 +242,10 @@ impl<B: BackendIr> Context<'_, B> {
 }
 
 /// The operations that collectives need, for one kind of tensor.
-trait KindOps<B: BackendIr> {
-    type Tensor;
+pub(super) trait KindOps<B: BackendIr> {
+    type Tensor: Clone;
+    fn tensor(handle: B::Handle, shape: Shape) -> Self::Tensor;
+    fn handle(tensor: Self::Tensor) -> B::Handle;
     fn reshape(tensor: Self::Tensor, shape: Shape) -> Self::Tensor;
     fn slice(tensor: Self::Tensor, slices: &[Slice]) -> Self::Tensor;
     fn cat(tensors: Vec<Self::Tensor>, dim: usize) -> Self::Tensor;
@@ -264,8 +274,14 @@ trait KindOps<B: BackendIr> {
 }
 
 macro_rules! moves {
-    ($tensor:ident, $reshape:ident $slice:ident $cat:ident $empty:ident) => {
+    ($tensor:ident, $from:ident $into:ident $reshape:ident $slice:ident $cat:ident $empty:ident) => {
         type Tensor = $tensor<B>;
+        fn tensor(handle: B::Handle, shape: Shape) -> Self::Tensor {
+            B::$from(TensorHandle { handle, shape })
+        }
+        fn handle(tensor: Self::Tensor) -> B::Handle {
+            B::$into(tensor)
+        }
         fn reshape(tensor: Self::Tensor, shape: Shape) -> Self::Tensor {
             match flat_between(&tensor.shape(), &shape) {
                 Some(flat) => B::$reshape(B::$reshape(tensor, flat), shape),
@@ -284,10 +300,10 @@ macro_rules! moves {
     };
 }
 
-struct FloatOps;
+pub(super) struct FloatOps;
 
 impl<B: BackendIr> KindOps<B> for FloatOps {
-    moves! { FloatTensor, float_reshape float_slice float_cat float_empty }
+    moves! { FloatTensor, float_tensor float_tensor_handle float_reshape float_slice float_cat float_empty }
 
     fn pair(
         op: ReduceOp,
@@ -328,10 +344,10 @@ impl<B: BackendIr> KindOps<B> for FloatOps {
     }
 }
 
-struct IntOps;
+pub(super) struct IntOps;
 
 impl<B: BackendIr> KindOps<B> for IntOps {
-    moves! { IntTensor, int_reshape int_slice int_cat int_empty }
+    moves! { IntTensor, int_tensor int_tensor_handle int_reshape int_slice int_cat int_empty }
 
     fn pair(
         op: ReduceOp,
@@ -355,7 +371,7 @@ impl<B: BackendIr> KindOps<B> for IntOps {
     }
 }
 
-struct BoolOps;
+pub(super) struct BoolOps;
 
 impl BoolOps {
     fn unsupported(op: ReduceOp) -> CollectiveError {
@@ -366,7 +382,7 @@ impl BoolOps {
 }
 
 impl<B: BackendIr> KindOps<B> for BoolOps {
-    moves! { BoolTensor, bool_reshape bool_slice bool_cat bool_empty }
+    moves! { BoolTensor, bool_tensor bool_tensor_handle bool_reshape bool_slice bool_cat bool_empty }
 
     fn pair(
         op: ReduceOp,

@@ -1,10 +1,11 @@
 //! What can end a mesh.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use burn_ir::TensorId;
 
-use crate::comm::CommError;
+use crate::comm::{CommError, EXIT_CONFIG, EXIT_SOFTWARE, Process};
 use crate::mesh::Rank;
 use crate::plan::PlanError;
 use crate::record::MeshDevice;
@@ -63,6 +64,16 @@ pub enum Fault {
         /// Its id.
         id: u64,
     },
+    /// A fault, with the process that it stopped and the flight record that tells more.
+    #[error("{fault}{}", seen(process, record))]
+    Recorded {
+        /// What it is.
+        fault: Arc<Fault>,
+        /// This process, if there are others.
+        process: Option<Process>,
+        /// The flight record of this process, if one was written.
+        record: Option<Arc<Path>>,
+    },
     /// A bug in this crate.
     #[error("{what}; this is a bug in burn-dist")]
     Bug {
@@ -77,7 +88,59 @@ fn at(path: &Option<Arc<str>>) -> String {
         .unwrap_or_default()
 }
 
+/// Where a fault was seen, and where to read more.
+fn seen(process: &Option<Process>, record: &Option<Arc<Path>>) -> String {
+    let mut text = String::new();
+    if let Some(process) = process {
+        text += &format!("; seen by {process}");
+    }
+    if let Some(record) = record {
+        text += &format!(
+            "; flight record: {} (`burn-dist doctor` reads it, best with those of all processes)",
+            record.display()
+        );
+    }
+    text
+}
+
 impl Fault {
+    /// The fault itself, without where it was seen.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::Recorded { fault, .. } => fault.cause(),
+            fault => fault,
+        }
+    }
+
+    /// Returns the exit code for a program that this ends: 65 where ranks or processes do not do the same, 70 where an operation failed, 75 where a process is gone or late
+    /// (a scheduler may restart the program), 78 for plans and uses of a mesh that cannot be. See [`CommError::exit_code`].
+    ///
+    /// ```
+    /// use burn_dist::run::Fault;
+    /// # fn train() -> Result<(), Fault> { Ok(()) }
+    ///
+    /// fn main() -> std::process::ExitCode {
+    ///     match train() {
+    ///         Ok(()) => 0.into(),
+    ///         Err(fault) => {
+    ///             eprintln!("{fault}");
+    ///             fault.exit_code().into()
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Collective { source, .. } | Self::Processes(source) => source.exit_code(),
+            Self::Recorded { fault, .. } => fault.exit_code(),
+            Self::Op { .. } | Self::Bug { .. } => EXIT_SOFTWARE,
+            Self::Plan(_)
+            | Self::Ended { .. }
+            | Self::ElsewhereRank { .. }
+            | Self::UnknownTensor { .. } => EXIT_CONFIG,
+        }
+    }
+
     pub(crate) fn ended(device: &MeshDevice) -> Self {
         Self::Ended {
             mesh: format!("{device:?}"),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn_backend::TensorData;
 use burn_std::Bytes;
 
-use crate::layout::ReduceOp;
+use crate::layout::{ReduceOp, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::runs;
 use crate::plan::task::{ReadPlan, UploadTask};
@@ -41,12 +41,18 @@ pub(super) fn assemble(
     }
 }
 
-/// Cuts a rank's part out of a host tensor.
-pub(super) fn part(data: &TensorData, task: &UploadTask) -> TensorData {
+/// Cuts a rank's part out of a host tensor, of which `data` is all, or the given rows.
+pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) -> TensorData {
     let mut part = match &task.runs {
         None => data.clone(),
         Some(runs) => TensorData {
-            bytes: Bytes::from_bytes_vec(cut(&data.bytes, runs, task.dtype.size())),
+            bytes: Bytes::from_bytes_vec(match rows {
+                None => cut(&data.bytes, runs, task.dtype.size()),
+                Some(rows) => {
+                    let runs = here(runs, rows, data);
+                    cut(&data.bytes, &runs, task.dtype.size())
+                }
+            }),
             shape: task.shape.clone().into(),
             dtype: data.dtype,
         },
@@ -56,6 +62,21 @@ pub(super) fn part(data: &TensorData, task: &UploadTask) -> TensorData {
         part = term(part, index, terms, op, seed);
     }
     part
+}
+
+/// Where runs of the whole tensor lie in the rows that are here. The parts of the ranks here are in them, and no part goes from one range of rows to another.
+fn here(runs: &[Range<usize>], rows: &Rows, data: &TensorData) -> Vec<Range<usize>> {
+    let width: usize = data.shape.iter().skip(1).product();
+    let place = |run: &Range<usize>| {
+        let (row, column) = (run.start / width, run.start % width);
+        let place = rows.place(row).expect("a rank's rows are on its process");
+        let start = place * width + column;
+        start..start + run.len()
+    };
+    runs.iter()
+        .filter(|run| !run.is_empty())
+        .map(place)
+        .collect()
 }
 
 fn cut(bytes: &[u8], runs: &[Range<usize>], elem: usize) -> Vec<u8> {

@@ -5,6 +5,11 @@ mod bridge;
 mod device_exchange;
 pub mod execute;
 mod fault;
+#[cfg_attr(
+    not(any(test, feature = "cuda")),
+    allow(dead_code, reason = "only the feature `cuda` has tensors on GPUs")
+)]
+mod gpus;
 mod host;
 mod host_store;
 pub mod random;

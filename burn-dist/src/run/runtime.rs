@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,27 +10,38 @@ use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, TensorId};
 
 use super::bridge;
+use super::gpus::{self, Gpus};
 use super::seat::Seat;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
 use super::worker::{Job, Run, Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::processes::WindowPrint;
-use crate::comm::{LocalHub, LocalOptions, Network, World};
-use crate::layout::Layout;
-use crate::mesh::{Links, MeshShape, Rank};
+use crate::comm::{
+    Chaos, CommError, Communicator, FlightOptions, GpuTransport, LocalComm, LocalHub, LocalOptions,
+    Network, Reduction, World,
+};
+use crate::layout::{Layout, Rows};
+use crate::mesh::{Links, MeshShape, Rank, Topology};
 use crate::plan::Storage;
 use crate::plan::task::Plan;
 use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
+    pub chaos: Option<Chaos>,
+    pub flight: Option<FlightOptions>,
     pub world: Option<World>,
     pub dry_run: bool,
     pub links: Links,
+    pub topology: Topology,
     pub trace: bool,
     /// Whether workers account for the buffers that they hold.
     pub account: bool,
+    /// The way between ranks that each have a GPU of their own.
+    pub gpu_transport: GpuTransport,
+    /// The order in which such ranks add up.
+    pub reduction: Reduction,
 }
 
 /// A host tensor that a window uses.
@@ -38,6 +49,8 @@ pub(crate) struct RuntimeOptions {
 pub(crate) struct HostValue {
     pub value: ValueIndex,
     pub data: Arc<TensorData>,
+    /// The rows that `data` has, if this process has not all.
+    pub rows: Option<Rows>,
 }
 
 /// What one run of a plan is bound to.
@@ -55,6 +68,8 @@ pub(crate) struct RunArgs {
     pub seed: u64,
     /// Stream of the window's first random operation.
     pub streams: u64,
+    /// Number of the window.
+    pub number: u64,
     /// The window, as other processes know it, if there are some.
     pub print: Option<WindowPrint>,
 }
@@ -101,22 +116,54 @@ impl StatsTicket {
     }
 }
 
-/// First fault of the mesh, shared by all its workers.
-#[derive(Clone, Default)]
-pub(super) struct FaultCell(Arc<Mutex<Option<Fault>>>);
+/// First fault of the mesh, shared by all its workers and tickets.
+#[derive(Clone)]
+pub(crate) struct FaultCell {
+    first: Arc<Mutex<Option<Fault>>>,
+    hub: Arc<LocalHub>,
+}
 
 impl FaultCell {
-    pub fn get(&self) -> Option<Fault> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    pub fn new(hub: Arc<LocalHub>) -> Self {
+        Self {
+            first: Arc::default(),
+            hub,
+        }
     }
 
-    /// Keeps `fault` if it is the first; returns the one that is kept.
-    pub fn set(&self, fault: Fault) -> Fault {
-        self.0
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .get_or_insert(fault)
-            .clone()
+    /// Returns what has stopped the ranks: the first fault here, or what another process has told.
+    pub fn get(&self) -> Option<Fault> {
+        if let Some(fault) = &*self.lock() {
+            return Some(fault.clone());
+        }
+        let error = self.hub.fault()?;
+        Some(self.set(Rank(0), Fault::Processes(Arc::new(error))))
+    }
+
+    /// Keeps `fault`, of `rank`, if it is the first, and stops all ranks; returns the one that is kept.
+    pub fn set(&self, rank: Rank, fault: Fault) -> Fault {
+        // Whoever asks meanwhile waits until all of it is known.
+        let mut first = self.lock();
+        if let Some(first) = &*first {
+            return first.clone();
+        }
+        self.hub.abort(super::worker::stop(rank, &fault));
+        let process = self.hub.this_process();
+        let record = self.hub.flight_record().map(Arc::from);
+        let fault = match process.is_some() || record.is_some() {
+            true => Fault::Recorded {
+                fault: Arc::new(fault),
+                process,
+                record,
+            },
+            false => fault,
+        };
+        tracing::error!(target: "burn_dist", rank = rank.0, exit_code = fault.exit_code(), "{fault}");
+        first.insert(fault).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Fault>> {
+        self.first.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -151,22 +198,61 @@ impl<B: BackendIr> Runtime<B> {
             timeout: options.timeout,
             network: (!options.links.is_empty()).then(|| Network {
                 mesh: (*mesh).clone(),
+                topology: options.topology.clone(),
                 links: options.links,
             }),
+            chaos: options.chaos,
+            flight: options.flight,
             ..LocalOptions::default()
         };
+        let several_processes = options.world.is_some();
         let comms = match options.world.filter(|_| !options.dry_run) {
             Some(world) => world.connect(mesh.num_ranks(), comm_options),
             None => LocalHub::connect(mesh.num_ranks(), comm_options),
         }
         .expect("the mesh has checked its ranks");
         let hub = comms[0].hub().clone();
-        let trace = options.trace.then(|| Arc::new(TraceLog::new(mesh.clone())));
-        let shared = Shared::default();
+        let trace = options
+            .trace
+            .then(|| Arc::new(TraceLog::new(mesh.clone(), options.topology.clone())));
+        let shared = Shared {
+            fault: FaultCell::new(hub.clone()),
+            hub: hub.clone(),
+            in_flight: Arc::default(),
+        };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Kernels of one rank share the cores with those of the others.
         let threads = (cores / ranks.len()).max(1);
-        let seats = Seat::assign::<B>(&devices, bridge::is_in_memory::<B>());
+        let gpus = match options.gpu_transport {
+            GpuTransport::Nccl if !options.dry_run => {
+                gpus::connect::<B>(&devices, options.reduction, options.timeout)
+            }
+            _ => None,
+        };
+        let alone = match (&gpus, several_processes) {
+            (_, false) => None,
+            (None, true) => Some(vec![false; mesh.num_ranks()]),
+            (Some(_), true) => Some(alone::<B>(&comms, &devices).unwrap_or_else(|error| {
+                let fault = Fault::Collective {
+                    rank: ranks[0],
+                    path: None,
+                    source: Arc::new(error),
+                };
+                shared.fault.set(ranks[0], fault);
+                vec![false; mesh.num_ranks()]
+            })),
+        };
+        let seats = Seat::assign_part::<B>(
+            &devices,
+            bridge::is_in_memory::<B>(),
+            ranks[0].0 as usize,
+            mesh.num_ranks(),
+            alone,
+        );
+        let mut gpus: Vec<Option<Gpus<B>>> = match gpus {
+            Some(gpus) => gpus.into_iter().map(Some).collect(),
+            None => ranks.iter().map(|_| None).collect(),
+        };
         let account = options.account;
         let workers = match options.dry_run {
             true => Vec::new(),
@@ -175,15 +261,17 @@ impl<B: BackendIr> Runtime<B> {
                 .zip(devices)
                 .zip(seats)
                 .zip(comms)
-                .map(|(((&rank, device), seat), comm)| {
+                .zip(gpus.drain(..))
+                .map(|((((&rank, device), seat), comm), gpus)| {
                     let (jobs, queue) = channel();
                     let shared = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
-                    let clock = Clock::new(mesh.clone(), tracer);
+                    let clock = Clock::new(mesh.clone(), options.topology.clone(), tracer);
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
-                            Worker::new(rank, device, seat, Box::new(comm), shared, clock, account)
+                            let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
+                            Worker::new(rank, device, seat, ways, shared, clock, account)
                                 .serve(queue, threads);
                         })
                         .expect("the system can start a thread per rank");
@@ -248,7 +336,10 @@ impl<B: BackendIr> Runtime<B> {
             let _ = worker.jobs.send(Job::Run(Box::new(run)));
         }
         match plan.reads.first() {
-            Some(read) => ReadTicket::pending(received, read.clone(), self.mesh.clone(), agreed),
+            Some(read) => {
+                let agreed = agreed.map(|agreed| (agreed, self.fault.clone()));
+                ReadTicket::pending(received, read.clone(), self.mesh.clone(), agreed)
+            }
             None => ReadTicket::failed(Fault::bug("no read")),
         }
     }
@@ -307,15 +398,39 @@ impl<B: BackendIr> Runtime<B> {
         self.fault.get()
     }
 
-    /// Stops every rank with `fault`.
-    pub fn poison(&self, fault: Fault) {
-        let fault = self.fault.set(fault);
-        self.hub.abort(super::worker::stop(Rank(0), &fault));
+    /// Stops every rank with `fault`, or an earlier one; returns which.
+    pub fn poison(&self, fault: Fault) -> Fault {
+        let first = self.ranks.first().copied().unwrap_or(Rank(0));
+        self.fault.set(first, fault)
     }
+}
+
+/// Returns of each rank of all processes whether it has a GPU of its own.
+fn alone<B: BackendIr>(comms: &[LocalComm], devices: &[B::Device]) -> Result<Vec<bool>, CommError> {
+    let mut identities = Vec::new();
+    for (comm, device) in comms.iter().zip(devices) {
+        let identity = gpus::identity::<B>(device);
+        identities.push(identity.map_err(|reason| CommError::Aborted {
+            rank: comm.rank(),
+            what: format!("asking {device:?} who it is"),
+            label: "".into(),
+            reason,
+        })?);
+    }
+    gpus::alone(comms, &identities)
 }
 
 impl<B: BackendIr> Drop for Runtime<B> {
     fn drop(&mut self) {
+        if std::thread::panicking() && self.hub.remote().is_some() {
+            // The other processes need not find out by waiting.
+            self.hub.abort(CommError::Aborted {
+                rank: self.ranks.first().copied().unwrap_or(Rank(0)),
+                what: "the program".into(),
+                label: "".into(),
+                reason: "it panicked (its own output says where)".into(),
+            });
+        }
         for worker in &mut self.workers {
             let (jobs, _) = channel();
             // Closing the queue ends the worker once it has done what it was given.

@@ -66,31 +66,60 @@ impl Drop for AtEnd<'_> {
 /// The place of one rank.
 #[derive(Clone)]
 pub(super) struct Seat {
-    /// The device of each rank, as a number: equal numbers are one device.
-    devices: Arc<[usize]>,
+    /// The device of each rank, as a number: equal numbers are one device. `None` in another process.
+    devices: Arc<[Option<usize>]>,
+    /// Which ranks have a device of their own.
+    alone: Arc<[bool]>,
     /// What it shares with the other ranks at its device.
     shared: Option<(Arc<Turn>, StreamId)>,
 }
 
 impl Seat {
     /// Returns the seats of ranks on `devices`, in rank order; `apart` if ranks at one device need not know of each other.
+    #[cfg(test)]
     pub fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
-        let mut numbers: FxHashMap<DeviceId, usize> = FxHashMap::default();
-        let numbers: Arc<[usize]> = devices
+        Self::assign_part::<B>(devices, apart, 0, devices.len(), None)
+    }
+
+    /// Returns the seats of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it has a device of its own; without it, that is seen from
+    /// `devices`, which are all.
+    pub fn assign_part<B: Backend>(
+        devices: &[B::Device],
+        apart: bool,
+        first: usize,
+        num_ranks: usize,
+        alone: Option<Vec<bool>>,
+    ) -> Vec<Self> {
+        let mut known: FxHashMap<DeviceId, usize> = FxHashMap::default();
+        let numbers: Vec<usize> = devices
             .iter()
             .map(|device| {
-                let next = numbers.len();
-                match numbers.entry(device.to_id()) {
+                let next = known.len();
+                match known.entry(device.to_id()) {
                     Entry::Occupied(known) => *known.get(),
                     Entry::Vacant(new) => *new.insert(next),
                 }
             })
             .collect();
+        let mut all = vec![None; num_ranks];
+        for (place, number) in all.iter_mut().skip(first).zip(&numbers) {
+            *place = Some(*number);
+        }
+        let all: Arc<[Option<usize>]> = all.into();
+        let ranks_at = |number: &Option<usize>| all.iter().filter(|other| *other == number).count();
+        let alone: Arc<[bool]> = match alone {
+            Some(alone) => alone.into(),
+            None => all
+                .iter()
+                .map(|number| number.is_some() && ranks_at(number) == 1)
+                .collect(),
+        };
         let mut shared: FxHashMap<usize, (Arc<Turn>, StreamId)> = FxHashMap::default();
         numbers
             .iter()
             .map(|&number| Self {
-                devices: numbers.clone(),
+                devices: all.clone(),
+                alone: alone.clone(),
                 shared: (!apart).then(|| {
                     shared
                         .entry(number)
@@ -103,8 +132,15 @@ impl Seat {
 
     /// Whether the ranks of `group` share a device and hand each other handles.
     pub fn is_common(&self, group: &[Rank]) -> bool {
-        let device = |rank: &Rank| self.devices[rank.0 as usize];
-        self.shared.is_some() && group.iter().all(|rank| device(rank) == device(&group[0]))
+        let device = |rank: &Rank| self.devices.get(rank.0 as usize).copied().flatten();
+        let is_first = |rank| device(rank).is_some() && device(rank) == device(&group[0]);
+        self.shared.is_some() && group.iter().all(is_first)
+    }
+
+    /// Whether each rank of `group` has a device that no other rank of the mesh sits at.
+    pub fn are_alone(&self, group: &[Rank]) -> bool {
+        let alone = |rank: &Rank| self.alone.get(rank.0 as usize) == Some(&true);
+        group.iter().all(alone)
     }
 
     /// Whether operations of this rank are only queued when they return.

@@ -8,6 +8,7 @@ use burn_ir::BackendIr;
 
 use super::Fault;
 use super::host::assemble;
+use super::runtime::FaultCell;
 use crate::comm::Agreed;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::task::ReadPlan;
@@ -22,7 +23,7 @@ enum Inner {
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
         mesh: Arc<MeshShape>,
-        agreed: Option<Agreed>,
+        agreed: Option<(Agreed, FaultCell)>,
     },
 }
 
@@ -39,7 +40,7 @@ impl ReadTicket {
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
         mesh: Arc<MeshShape>,
-        agreed: Option<Agreed>,
+        agreed: Option<(Agreed, FaultCell)>,
     ) -> Self {
         Self(Inner::Pending {
             parts,
@@ -59,10 +60,11 @@ impl ReadTicket {
                 mesh,
                 agreed,
             } => {
-                if let Some(agreed) = agreed {
+                if let Some((agreed, fault)) = agreed {
+                    let first = plan.senders.first().copied().unwrap_or(Rank(0));
                     agreed
                         .wait()
-                        .map_err(|error| Fault::Processes(Arc::new(error)))?;
+                        .map_err(|error| fault.set(first, Fault::Processes(Arc::new(error))))?;
                 }
                 let mut received = Vec::with_capacity(plan.senders.len());
                 for _ in 0..plan.senders.len() {

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::trace::{Place, Tracer, What};
 use crate::comm::CallInfo;
-use crate::mesh::{MeshShape, Rank};
+use crate::mesh::{MeshShape, Rank, Topology};
 use crate::plan::task::CollectiveTask;
 
 /// How a rank spent its time since the mesh was made; [`RankTimes::since`] gives that of a step.
@@ -34,7 +34,7 @@ pub struct RankTimes {
 /// Communication over some axes of the mesh; see [`RankTimes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AxesTimes {
-    /// Names of the axes, joined by commas.
+    /// Names of the axes, joined by commas; with ` inside` or ` between` for the stages of a collective over several nodes.
     pub axes: String,
     /// Number of collectives.
     pub calls: u64,
@@ -71,6 +71,7 @@ impl RankTimes {
 /// The clock of one rank.
 pub(super) struct Clock {
     mesh: Arc<MeshShape>,
+    topology: Topology,
     times: RankTimes,
     /// Place in `times.by_axes` of each group.
     groups: FxHashMap<Arc<[Rank]>, usize>,
@@ -78,9 +79,10 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn new(mesh: Arc<MeshShape>, tracer: Option<Tracer>) -> Self {
+    pub fn new(mesh: Arc<MeshShape>, topology: Topology, tracer: Option<Tracer>) -> Self {
         Self {
             mesh,
+            topology,
             times: RankTimes::default(),
             groups: FxHashMap::default(),
             tracer,
@@ -137,7 +139,7 @@ impl Clock {
         if let Some(&index) = self.groups.get(group) {
             return index;
         }
-        let axes = self.mesh.axes_text(group);
+        let axes = self.topology.axes_text(&self.mesh, group);
         let all = &mut self.times.by_axes;
         let index = all.iter().position(|known| known.axes == axes);
         let index = index.unwrap_or_else(|| {

@@ -11,7 +11,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::mesh::{MeshShape, Rank};
+use crate::mesh::{MeshShape, Rank, Topology};
 use crate::plan::task::RankPlan;
 
 /// Events that a rank keeps.
@@ -62,6 +62,7 @@ pub(super) struct RankTrace {
 /// The record of all ranks of a mesh.
 pub(crate) struct TraceLog {
     mesh: Arc<MeshShape>,
+    topology: Topology,
     epoch: Instant,
     ranks: Vec<Mutex<RankTrace>>,
 }
@@ -71,10 +72,11 @@ fn lock(rank: &Mutex<RankTrace>) -> MutexGuard<'_, RankTrace> {
 }
 
 impl TraceLog {
-    pub fn new(mesh: Arc<MeshShape>) -> Self {
+    pub fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
         let ranks = (0..mesh.num_ranks()).map(|_| Mutex::default()).collect();
         Self {
             mesh,
+            topology,
             epoch: Instant::now(),
             ranks,
         }
@@ -84,6 +86,7 @@ impl TraceLog {
     pub fn read(&self) -> Trace {
         Trace {
             mesh: self.mesh.clone(),
+            topology: self.topology.clone(),
             ranks: self.ranks.iter().map(|rank| lock(rank).clone()).collect(),
         }
     }
@@ -92,12 +95,13 @@ impl TraceLog {
 /// What the ranks of a mesh did when; see [`MeshBackend::trace`](crate::MeshBackend::trace).
 ///
 /// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them operations with the module they work for,
-/// launches of collectives and waits for them) and a lane per set of mesh axes, on which data moves.
+/// launches of collectives and waits for them) and a lane per set of mesh axes (inside and between nodes apart), on which data moves.
 ///
 /// [Trace Event Format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #[derive(Clone, Debug)]
 pub struct Trace {
     mesh: Arc<MeshShape>,
+    topology: Topology,
     ranks: Vec<RankTrace>,
 }
 

@@ -14,6 +14,7 @@ use super::Fault;
 use super::account::Account;
 use super::bridge;
 use super::execute::{Env, execute, from_data, into_data};
+use super::gpus::Gpus;
 use super::host;
 use super::host_store::HostStore;
 use super::random;
@@ -21,7 +22,7 @@ use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
 use super::times::Clock;
 use super::trace;
-use crate::comm::{CommError, Communicator};
+use crate::comm::{CommError, Communicator, LocalHub};
 use crate::mesh::Rank;
 use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
@@ -54,9 +55,10 @@ enum Place<H> {
 }
 
 /// What the workers of a process share.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Shared {
     pub fault: FaultCell,
+    pub hub: Arc<LocalHub>,
     /// Windows handed out and not yet finished.
     pub in_flight: Arc<AtomicU64>,
 }
@@ -75,6 +77,7 @@ pub(super) struct Worker<B: BackendIr> {
     seat: Seat,
     comm: Box<dyn Communicator>,
     fault: FaultCell,
+    hub: Arc<LocalHub>,
     in_flight: Arc<AtomicU64>,
     kept: FxHashMap<TensorId, Kept<B::Handle>>,
     kept_bytes: u64,
@@ -85,7 +88,7 @@ pub(super) struct Worker<B: BackendIr> {
     slots: Vec<Option<B::Handle>>,
     /// What is on the host of the slots.
     store: HostStore,
-    groups: bridge::Groups,
+    routes: bridge::Routes<B>,
     busy: Duration,
     clock: Clock,
 }
@@ -143,7 +146,7 @@ impl<B: BackendIr> Worker<B> {
         rank: Rank,
         device: B::Device,
         seat: Seat,
-        comm: Box<dyn Communicator>,
+        (comm, gpus): (Box<dyn Communicator>, Option<Gpus<B>>),
         shared: Shared,
         clock: Clock,
         account: bool,
@@ -155,13 +158,14 @@ impl<B: BackendIr> Worker<B> {
             seat,
             comm,
             fault: shared.fault,
+            hub: shared.hub,
             in_flight: shared.in_flight,
             kept: FxHashMap::default(),
             kept_bytes: 0,
             peak_bytes: 0,
             slots: Vec::new(),
             store: HostStore::default(),
-            groups: bridge::Groups::default(),
+            routes: bridge::Routes::new(gpus),
             busy: Duration::ZERO,
             clock,
         }
@@ -192,6 +196,7 @@ impl<B: BackendIr> Worker<B> {
         seat.work(|| {
             self.slots.clear();
             self.kept.clear();
+            self.routes.close(self.comm.as_ref());
         });
     }
 
@@ -258,6 +263,10 @@ impl<B: BackendIr> Worker<B> {
     }
 
     fn run(&mut self, run: &Run) {
+        let number = run.args.number;
+        let span = tracing::debug_span!(target: "burn_dist", "window", rank = self.rank.0, window = number);
+        let _window = span.enter();
+        self.hub.begin_window(self.rank, number);
         if self.fault.get().is_none() {
             self.slots.clear();
             self.slots.resize(run.plan.num_slots as usize, None);
@@ -278,12 +287,12 @@ impl<B: BackendIr> Worker<B> {
             match fault {
                 None => return,
                 Some(fault) => {
-                    let fault = self.fault.set(fault);
-                    self.comm.abort(stop(self.rank, &fault));
+                    self.fault.set(self.rank, fault);
                 }
             }
         }
         // After a fault, reads are answered with it and everything is given back.
+        self.routes.abort();
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
@@ -320,7 +329,8 @@ impl<B: BackendIr> Worker<B> {
             account.begin(&run.plan);
         }
         // Collectives under way, with the number of their launch.
-        let mut launched: Vec<(u32, trace::Place, &CollectiveTask, bridge::Started)> = Vec::new();
+        let mut launched: Vec<(u32, trace::Place, &CollectiveTask, bridge::Started<B>)> =
+            Vec::new();
         for (index, task) in run.plan.tasks.iter().enumerate() {
             *at = index;
             let place = trace::Place {
@@ -396,7 +406,8 @@ impl<B: BackendIr> Worker<B> {
                         .iter()
                         .find(|host| host.value == task.value)
                         .ok_or(Fault::bug("a host tensor was not handed over"))?;
-                    let handle = from_data::<B>(host::part(&data.data, task), &self.device);
+                    let part = host::part(&data.data, data.rows.as_ref(), task);
+                    let handle = from_data::<B>(part, &self.device);
                     self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Random(task) => {
@@ -424,7 +435,7 @@ impl<B: BackendIr> Worker<B> {
                             ..place
                         };
                         let started = self.start(run, place, task)?;
-                        match self.seat.is_queued() {
+                        match self.seat.is_queued() && !started.overlaps() {
                             // On a shared device nothing is gained by waiting later: results are promises anyway.
                             true => self.finish(run, place, task, started)?,
                             false => launched.push((*group, place, task, started)),
@@ -604,7 +615,7 @@ impl<B: BackendIr> Worker<B> {
         run: &Run,
         place: trace::Place,
         task: &CollectiveTask,
-    ) -> Result<bridge::Started, Fault> {
+    ) -> Result<bridge::Started<B>, Fault> {
         let began = Instant::now();
         let input = self.handle(task.from, task.take)?;
         if let Some(account) = &mut self.account {
@@ -615,11 +626,13 @@ impl<B: BackendIr> Worker<B> {
             task,
             input,
             self.comm.as_ref(),
-            &mut self.groups,
+            &mut self.routes,
             &self.seat,
             path,
+            &self.device,
         )
         .map_err(|error| error.into_fault(self.rank, task, path))?;
+        tracing::trace!(target: "burn_dist", rank = self.rank.0, call = %started.info(), "launched");
         self.clock.launched(place, began);
         Ok(started)
     }
@@ -629,11 +642,29 @@ impl<B: BackendIr> Worker<B> {
         run: &Run,
         place: trace::Place,
         task: &CollectiveTask,
-        started: bridge::Started,
+        started: bridge::Started<B>,
     ) -> Result<(), Fault> {
         let (began, info) = (Instant::now(), started.info());
+        let span = tracing::debug_span!(
+            target: "burn_dist",
+            "collective",
+            rank = self.rank.0,
+            kind = info.kind().name(),
+            group = %info.group(),
+            lane = info.lane().0,
+            sequence = info.sequence(),
+            bytes = info.received_bytes(),
+            module = info.label(),
+        );
+        let _collective = span.enter();
         let output = started
-            .wait::<B>(task, &self.seat, &self.device)
+            .wait(
+                task,
+                self.comm.as_ref(),
+                &mut self.routes,
+                &self.seat,
+                &self.device,
+            )
             .map_err(|error| {
                 let path = run.plan.paths.get(task.path as usize);
                 error.into_fault(self.rank, task, path)
@@ -744,7 +775,9 @@ fn is_shown(task: &Task) -> bool {
 pub(super) fn stop(rank: Rank, fault: &Fault) -> CommError {
     let (what, label) = match fault {
         Fault::Op { op, path, .. } => (op.clone(), path.clone()),
-        Fault::Collective { source, .. } => return source.as_ref().clone(),
+        Fault::Collective { source, .. } | Fault::Processes(source) => {
+            return source.as_ref().clone();
+        }
         _ => ("a window".to_string(), None),
     };
     CommError::Aborted {

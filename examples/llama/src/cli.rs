@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::model::Size;
-use burn_dist::mesh::{Links, MeshShape};
+use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -28,6 +28,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Show what a training step does on the mesh, without running it.
     Explain(ExplainArgs),
+    /// Show the ranks along each axis of a mesh, and the links that the axes use.
+    Mesh(MeshArgs),
 }
 
 /// The devices.
@@ -59,7 +61,11 @@ pub struct MeshArgs {
     /// Units whose parameters are gathered ahead of their use.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub prefetch: u32,
-    /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10) or axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
+    /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a node.
+    #[arg(long, value_name = "N")]
+    pub ranks_per_node: Option<Nodes>,
+    /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10), by nodes (inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40) or
+    /// axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
     /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
@@ -240,6 +246,7 @@ mod tests {
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
         assert!(error(&["llama", "explain", "--link", "gbps=1"]).contains("latency_us is missing"));
+        assert!(error(&["llama", "mesh", "--ranks-per-node", "0"]).contains("how many ranks"));
         let policy = ["llama", "pretrain", "--activation-checkpoint", "every=0"];
         assert!(error(&policy).contains("every=N with N of at least 1"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));

@@ -1,7 +1,7 @@
-//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain`.
+//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | mesh`.
 
 use burn_dist::comm::World;
-use llama::{cli, commands};
+use llama::{cli, commands, mesh};
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
                 _ => String::new(),
             };
             eprintln!("{process}error: {}", in_one_line(&error));
-            ExitCode::FAILURE
+            ExitCode::from(mesh::exit_code())
         }
     }
 }

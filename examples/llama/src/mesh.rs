@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
 use burn_dist::comm::{Votes, World};
+use burn_dist::layout::Rows;
 use burn_dist::mesh::{Axis, AxisRole, MeshShape};
 use burn_dist::parallel::ParallelError;
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
@@ -17,6 +19,8 @@ use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
     ParallelizeWith, Precision, ShardStrategy,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::{MeshArgs, Strategy};
 use crate::model::Llama;
@@ -81,6 +85,22 @@ pub struct Mesh {
     votes: Option<Votes>,
 }
 
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        if let Some(fault) = TrainBackend::fault(&self.device) {
+            EXIT_CODE.store(fault.exit_code(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
+static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
+
+/// Returns the exit code for a run that ends with an error.
+pub fn exit_code() -> u8 {
+    EXIT_CODE.load(Ordering::Relaxed)
+}
+
 impl Mesh {
     /// Opens the devices; without a mesh, one.
     ///
@@ -124,6 +144,7 @@ impl Mesh {
             .reshard(args.reshard)
             .prefetch(args.prefetch)
             .links(args.link.clone().unwrap_or_default())
+            .nodes(args.ranks_per_node.clone().unwrap_or_default())
             .offload(args.offload)
             .account_memory(true)
             .accumulation(args.accumulate_reduce);
@@ -166,6 +187,22 @@ impl Mesh {
         }
     }
 
+    /// Returns what each process found out about its own ranks, in order.
+    ///
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn gather<T: Serialize + DeserializeOwned>(&self, mine: T) -> anyhow::Result<Vec<T>> {
+        let Some(votes) = &self.votes else {
+            return Ok(vec![mine]);
+        };
+        let said = votes.gather(&serde_json::to_vec(&mine)?)?;
+        let read = |said: &Vec<u8>| serde_json::from_slice(said);
+        said.iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .context("what another process reports is malformed")
+    }
+
     /// The device that tensors are made on.
     pub fn device(&self) -> &MeshDevice {
         &self.device
@@ -174,6 +211,24 @@ impl Mesh {
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
         self.mesh.shape().num_ranks()
+    }
+
+    /// The ranks along each axis, and the links that the axes use, as a table; with advice if another order of the axes would be better.
+    pub fn table(&self) -> String {
+        let advice = self.mesh.topology().advice(self.mesh.shape());
+        self.mesh.table() + &advice.unwrap_or_default()
+    }
+
+    /// The rows that this process has to read of a step's `batch` rows, cut into microbatches.
+    pub fn rows(&self, batch: usize, microbatches: usize) -> Rows {
+        let each = batch / microbatches;
+        let here = self.mesh.local_rows(each);
+        let parts = (0..microbatches).flat_map(|part| {
+            let start = part * each;
+            let rows = here.ranges().iter();
+            rows.map(move |rows| start + rows.start..start + rows.end)
+        });
+        Rows::new(batch, parts)
     }
 
     /// The mesh as text; "1" for one device.
@@ -221,7 +276,7 @@ impl Mesh {
                     .accounted
                     .iter()
                     .flat_map(|memory| memory.peak.iter())
-                    .map(|(class, bytes)| (class.name(), bytes))
+                    .map(|(class, bytes)| (class.name().to_string(), bytes))
                     .collect(),
                 at_rest_bytes: rank.at_rest_bytes,
             })
@@ -261,8 +316,7 @@ impl Mesh {
         for rank in TrainBackend::report(&self.device).ranks {
             for (kind, count, bytes) in rank.received {
                 let total = traffic.entry(kind.to_string()).or_default();
-                total.count = total.count.max(count);
-                total.bytes += bytes;
+                total.add(&Traffic { count, bytes });
             }
         }
         traffic

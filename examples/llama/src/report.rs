@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use burn_dist::run::RankTimes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Memory of one rank.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankMemory {
     /// The rank.
     pub rank: usize,
@@ -18,7 +18,7 @@ pub struct RankMemory {
     /// The most it held at once: buffers, each counted once.
     pub peak_bytes: u64,
     /// What these were used for.
-    pub peak_bytes_by_class: BTreeMap<&'static str, u64>,
+    pub peak_bytes_by_class: BTreeMap<String, u64>,
     /// The most host memory that offloaded tensors took.
     pub host_peak_bytes: u64,
     /// What it holds of parameters and optimizer state between steps.
@@ -26,7 +26,7 @@ pub struct RankMemory {
 }
 
 /// How time was spent, step by step, in milliseconds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     /// In operations.
     pub compute_ms: Vec<f64>,
@@ -65,7 +65,7 @@ impl StepTimes {
 }
 
 /// One rank.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
     /// What it held.
     #[serde(flatten)]
@@ -76,12 +76,20 @@ pub struct RankReport {
 }
 
 /// Collectives of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// How many.
     pub count: u64,
     /// Bytes that all ranks received.
     pub bytes: u64,
+}
+
+impl Traffic {
+    /// Adds what the ranks of another process did: collectives that both took part in, and bytes of their own.
+    pub fn add(&mut self, other: &Self) {
+        self.count = self.count.max(other.count);
+        self.bytes += other.bytes;
+    }
 }
 
 /// The planner's work.

@@ -10,9 +10,10 @@ use burn::optim::{
 };
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
+use burn_dist::MeshBackend;
 use burn_dist::optim::clip_grad_norm;
 
-use crate::data::batch::{Batch, BatchSource};
+use crate::data::batch::{Batch, BatchSource, BatchTensors};
 use crate::mesh::Mesh;
 use crate::model::Llama;
 use crate::progress::Progress;
@@ -167,15 +168,29 @@ pub fn step_with<B: AutodiffBackend>(
     rate: f64,
     device: &B::Device,
 ) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
-    let parts = recipe.accumulate;
+    let parts = batch.split(recipe.accumulate);
+    let parts = parts.iter().map(|part| part.tensors(device)).collect();
+    step_on(model, optim, parts, recipe.clip, rate)
+}
+
+/// As [`step_with`], on microbatches that are on the device.
+fn step_on<B: AutodiffBackend>(
+    model: Llama<B>,
+    optim: &mut Optim<B>,
+    parts: Vec<BatchTensors<B>>,
+    clip: Option<f32>,
+    rate: f64,
+) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+    let count = parts.len();
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
-    for part in batch.split(parts) {
-        let logits = model.forward(part.tokens(device));
-        let mut loss = cross_entropy(logits, part.targets(device), part.weights(device));
+    for part in parts {
+        let logits = model.forward(part.tokens);
+        let is_mean = part.weights.is_none();
+        let mut loss = cross_entropy(logits, part.targets, part.weights);
         // Weights sum to 1 over all parts; a mean is that of its part alone.
-        if parts > 1 && part.weights.is_none() {
-            loss = loss / parts as f64;
+        if count > 1 && is_mean {
+            loss = loss / count as f64;
         }
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         accumulator.accumulate(&model, gradients);
@@ -186,7 +201,7 @@ pub fn step_with<B: AutodiffBackend>(
         });
     }
     let mut gradients = accumulator.grads();
-    if let Some(norm) = recipe.clip {
+    if let Some(norm) = clip {
         (gradients, _) = clip_grad_norm(&model, gradients, norm);
     }
     let sum = sum.expect("a batch has a part");
@@ -197,7 +212,7 @@ pub fn step_with<B: AutodiffBackend>(
 ///
 /// # Errors
 /// If the loss is no longer a number, or cannot be read.
-pub fn run<B: AutodiffBackend>(
+pub fn run<B: AutodiffBackend + MeshBackend>(
     mut model: Llama<B>,
     source: &mut dyn BatchSource,
     (schedule, recipe): (Schedule, Recipe),
@@ -215,7 +230,10 @@ pub fn run<B: AutodiffBackend>(
         let start = Instant::now();
         let batch = source.next_batch();
         let rate = schedule.at(number);
-        let (next, loss) = step_with(model, &mut optim, &batch, recipe, rate, device);
+        let parts = batch.split(recipe.accumulate);
+        let parts = parts.iter().map(|part| part.enter::<B>(device));
+        let parts = parts.collect::<Result<_, _>>()?;
+        let (next, loss) = step_on(model, &mut optim, parts, recipe.clip, rate);
         model = next;
         // Reading the loss waits for the step.
         let loss: f32 = loss
@@ -283,6 +301,7 @@ mod tests {
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{TensorData, Tolerance};
     use burn_dist::Accumulation;
+    use burn_dist::layout::Rows;
 
     /// The same batch at every step: what a model can learn by heart.
     struct Repeat(Batch);
@@ -300,6 +319,7 @@ mod tests {
                 seq: 8,
                 vocab: 64,
                 rng: Rng::new(0, 0),
+                held: Rows::all(4),
             }
             .next_batch(),
         )

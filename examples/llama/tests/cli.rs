@@ -413,5 +413,5 @@ fn memory_is_told_before_the_run_and_drawn_after_it() {
         }
     }
     let args = short(&["--no-plot", "--offload", "params,host=1"]);
-    fails(&args, 1, &["of host memory", "1 B are allowed"]);
+    fails(&args, 78, &["of host memory", "1 B are allowed"]);
 }

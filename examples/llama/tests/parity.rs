@@ -52,6 +52,7 @@ fn run<B: AutodiffBackend>(
         seq: SEQ,
         vocab: config.vocab,
         rng: Rng::new(3, 0),
+        held: burn_dist::layout::Rows::all(BATCH),
     };
     // One batch: random tokens can only be learned by heart.
     let batch = source.next_batch();

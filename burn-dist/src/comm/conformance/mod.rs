@@ -150,10 +150,14 @@ fn run_cases(connect: Connect, num_ranks: usize, cases: &[Case]) {
 
 /// Makes one test per promise.
 macro_rules! suite {
-    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?]) => {
+    ($name:ident, $connect:expr, $promises:tt) => {
+        suite!($name, $connect, $promises, cfg(all()));
+    };
+    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?], $attribute:meta) => {
         mod $name {
             $(
                 #[test]
+                #[$attribute]
                 fn $promise() {
                     super::$module::$promise($connect);
                 }
@@ -203,15 +207,15 @@ suite!(
     ]
 );
 
-/// The promises that do not need ranks to share memory, for a transport between processes.
-macro_rules! between_processes {
-    ($name:ident, $num_processes:literal) => {
-        suite!(
-            $name,
-            |num_ranks, timeout| super::in_processes($num_processes, num_ranks, timeout),
+/// Hands the promises that do not need ranks to share memory to a macro, between other arguments.
+macro_rules! promises_between_processes {
+    ($macro:ident, [$($before:tt)*], [$($after:tt)*]) => {
+        $macro!(
+            $($before)*
             [
                 values::every_collective_moves_every_dtype,
                 values::every_reduction_is_that_of_a_plain_loop_bitwise,
+                values::several_axes_are_reduced_one_after_the_other_bitwise,
                 values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
                 values::a_middle_dim_is_gathered_and_scattered_in_place,
                 values::an_all_to_all_swaps_any_two_dims,
@@ -228,12 +232,55 @@ macro_rules! between_processes {
                 faults::a_call_that_contradicts_itself_says_why,
                 faults::the_flight_record_shows_what_was_not_finished,
             ]
+            $($after)*
         );
     };
 }
 
-between_processes!(two_processes, 2);
-between_processes!(many_processes, 64);
+/// Makes one test per such promise, for a transport between processes or GPUs.
+macro_rules! between_processes {
+    ($name:ident, $connect:expr) => {
+        between_processes!($name, $connect, cfg(all()));
+    };
+    ($name:ident, $connect:expr, $attribute:meta) => {
+        promises_between_processes!(
+            suite,
+            [$name, { use super::*; $connect },],
+            [, $attribute]
+        );
+    };
+}
+
+between_processes!(two_processes, |num_ranks, timeout| in_processes(
+    2, num_ranks, timeout
+));
+between_processes!(many_processes, |num_ranks, timeout| in_processes(
+    64, num_ranks, timeout
+));
+between_processes!(nccl_simulated, simulated_gpus);
+
+#[cfg(feature = "cuda")]
+between_processes!(
+    nccl,
+    real_gpus,
+    ignore = "needs 8 NVIDIA GPUs and NCCL: a communicator has each GPU once"
+);
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs an NVIDIA GPU and NCCL"]
+fn nccl_alone() {
+    values::collectives_among(&[1], real_gpus);
+    values::reductions_among(&[1], real_gpus);
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
+fn nccl_between_two_gpus() {
+    values::collectives_among(&[1, 2], real_gpus);
+    values::reductions_among(&[1, 2], real_gpus);
+}
 
 /// Ranks in up to `num_processes` processes, as many as can have equally many of them.
 fn in_processes(
@@ -253,5 +300,101 @@ fn in_processes(
             world.connect(num_ranks, options).unwrap()
         })
         .map(|comm| Box::new(comm) as Box<dyn Communicator>)
+        .collect()
+}
+
+/// The same promises between processes that `mpirun` starts; each runs all of them, with its own ranks.
+#[cfg(feature = "mpi")]
+mod over_mpi {
+    use super::*;
+    use crate::comm::World;
+    use std::process::Command;
+
+    macro_rules! table {
+        ([$($module:ident :: $promise:ident),* $(,)?]) => {
+            const PROMISES: &[(&str, fn(Connect))] = &[
+                $((stringify!($promise), $module::$promise)),*
+            ];
+        };
+    }
+    promises_between_processes!(table, [], []);
+
+    fn connect(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
+        let world = World::of_launcher().unwrap().unwrap();
+        let options = crate::comm::LocalOptions {
+            timeout,
+            ..Default::default()
+        };
+        let ranks = world.connect_spread(num_ranks, options).unwrap();
+        let boxed = |comm| Box::new(comm) as Box<dyn Communicator>;
+        ranks.into_iter().map(boxed).collect()
+    }
+
+    #[test]
+    #[ignore = "a program that the test below starts"]
+    fn program() {
+        for (name, promise) in PROMISES {
+            promise(connect);
+            println!("KEPT {name}");
+        }
+    }
+
+    #[test]
+    fn every_promise_is_kept() {
+        for num_processes in ["2", "4"] {
+            let output = Command::new("mpirun")
+                .args([
+                    "--allow-run-as-root",
+                    "--oversubscribe",
+                    "-n",
+                    num_processes,
+                ])
+                .arg(std::env::current_exe().unwrap())
+                .args(["comm::conformance::over_mpi::program", "--exact"])
+                .args(["--ignored", "--nocapture"])
+                .output()
+                .expect("mpirun is installed");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}{errors}");
+            let expected = PROMISES.len() * num_processes.parse::<usize>().unwrap();
+            assert_eq!(said.matches("KEPT ").count(), expected, "{said}");
+        }
+    }
+}
+
+/// Ranks on the first GPUs of this machine.
+#[cfg(feature = "cuda")]
+fn real_gpus(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
+    let options = super::LocalOptions {
+        timeout,
+        ..Default::default()
+    };
+    let hosts = super::LocalHub::connect(num_ranks, options).unwrap();
+    let gpus: Vec<usize> = (0..num_ranks).collect();
+    let ranks = super::NcclComm::connect(hosts, &gpus, timeout);
+    let ranks = ranks.unwrap_or_else(|error| panic!("{error}"));
+    ranks
+        .into_iter()
+        .map(|comm| Box::new(comm) as Box<dyn Communicator>)
+        .collect()
+}
+
+/// Ranks on simulated GPUs, whose blocks NCCL moves.
+fn simulated_gpus(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
+    use super::nccl::endpoint::NcclComm;
+    use super::nccl::fake::{Fake, FakeNccl};
+    let fake = Fake::new();
+    let options = super::LocalOptions {
+        timeout,
+        ..Default::default()
+    };
+    let ranks = super::LocalHub::connect(num_ranks, options).unwrap();
+    ranks
+        .into_iter()
+        .map(|comm| {
+            let gpu = Arc::new(FakeNccl(fake.clone()));
+            Box::new(NcclComm::new(comm, gpu.clone(), gpu, timeout)) as Box<dyn Communicator>
+        })
         .collect()
 }

@@ -39,14 +39,14 @@ impl LocalComm {
         &self.hub
     }
 
-    /// Records and announces a call.
+    /// Records and announces a call; `input` comes with whether it is counted and recorded.
     fn begin(
         &self,
         group: Group,
         lane: Lane,
         label: Arc<str>,
         what: What,
-        input: Input,
+        input: (Input, bool),
     ) -> Result<LocalCall, CommError> {
         let hub = &self.hub;
         if let Some(fault) = hub.fault.get() {
@@ -62,7 +62,7 @@ impl LocalComm {
         lane: Lane,
         label: Arc<str>,
         what: What,
-        mut input: Input,
+        (mut input, counted): (Input, bool),
     ) -> Result<LocalCall, CommError> {
         let (hub, rank, state) = (&self.hub, self.rank, self.hub.state(self.rank));
         let Some(member) = group.member(rank) else {
@@ -96,9 +96,13 @@ impl LocalComm {
             elapsed_ns: AtomicU64::new(0),
             transfer: OnceLock::new(),
         });
-        state.recorder.push(Arc::clone(&info));
+        if counted {
+            state.recorder.push(Arc::clone(&info));
+        }
         let received = prepare(&info, member, &mut input, &hub.pool)?;
-        state.counters.add(info.kind(), received);
+        if counted {
+            state.counters.add(info.kind(), received);
+        }
 
         let number = state.num_calls.fetch_add(1, Ordering::Relaxed);
         let mut holds_back = false;
@@ -144,23 +148,33 @@ fn prepare(
     input: &mut Input,
     pool: &Arc<Pool>,
 ) -> Result<usize, CommError> {
-    let (dtype, collective, block) = match (&info.what, input) {
-        (What::Collective(dtype, collective, axes), Input::Block(block)) => {
-            let members: usize = axes.iter().product();
-            if !axes.is_empty() && members != info.group.len() {
-                return Err(CommError::Invalid {
-                    call: Arc::clone(info),
-                    reason: format!(
-                        "axes of sizes {axes:?} have {members} members, and the group {}",
-                        info.group.len()
-                    ),
-                });
-            }
-            (dtype, collective, block)
-        }
-        (What::Exchange(_, (_, bytes)), _) => return Ok(*bytes),
-        _ => return Ok(0),
+    match (&info.what, input) {
+        (What::Collective(..), Input::Block(block)) => prepare_block(info, member, block, pool),
+        (What::Exchange(_, (_, bytes)), _) => Ok(*bytes),
+        _ => Ok(0),
+    }
+}
+
+/// As [`prepare`], for a collective of blocks.
+pub(in crate::comm) fn prepare_block(
+    info: &Arc<CallInfo>,
+    member: usize,
+    block: &mut Option<Block>,
+    pool: &Arc<Pool>,
+) -> Result<usize, CommError> {
+    let What::Collective(dtype, collective, axes) = &info.what else {
+        return Ok(0);
     };
+    let members: usize = axes.iter().product();
+    if !axes.is_empty() && members != info.group.len() {
+        return Err(CommError::Invalid {
+            call: Arc::clone(info),
+            reason: format!(
+                "axes of sizes {axes:?} have {members} members, and the group {}",
+                info.group.len()
+            ),
+        });
+    }
     check(
         collective,
         *dtype,
@@ -213,13 +227,14 @@ impl Communicator for LocalComm {
             collective,
             input,
             axes,
+            counted,
         } = call;
         let call = self.begin(
             group,
             lane,
             label,
             What::Collective(dtype, collective, axes),
-            Input::Block(input),
+            (Input::Block(input), counted),
         )?;
         Ok(Pending::new(PendingBytes(call)))
     }
@@ -241,7 +256,7 @@ impl Communicator for LocalComm {
             lane,
             label,
             What::Exchange(what, counted),
-            Input::Value(payload),
+            (Input::Value(payload), true),
         )?;
         Ok(Pending::new(PendingValues(call)))
     }
@@ -260,5 +275,37 @@ impl Communicator for LocalComm {
 
     fn recent_calls(&self) -> Vec<Arc<CallInfo>> {
         self.hub.recent_calls(self.rank)
+    }
+
+    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError> {
+        if let Some(fault) = self.hub.fault() {
+            return Err(fault);
+        }
+        let state = self.hub.state(self.rank);
+        state.recorder.push(Arc::clone(call));
+        state.counters.add(call.kind(), received);
+        Ok(())
+    }
+
+    fn behind(&self, call: &CallInfo) -> Vec<Rank> {
+        let is_here = |rank: &Rank| {
+            *rank != self.rank
+                && self
+                    .hub
+                    .remote()
+                    .is_none_or(|remote| remote.is_local(*rank))
+        };
+        let has_recorded = |rank: &Rank| {
+            self.hub.recent_calls(*rank).iter().any(|other| {
+                other.sequence >= call.sequence
+                    && other.lane == call.lane
+                    && other.group == call.group
+            })
+        };
+        let ranks = call.group.ranks().iter().copied();
+        ranks
+            .filter(is_here)
+            .filter(|rank| !has_recorded(rank))
+            .collect()
     }
 }

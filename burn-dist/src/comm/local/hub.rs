@@ -15,6 +15,7 @@ use crate::comm::{CommError, Group, Lane, Stats};
 use crate::mesh::Rank;
 use burn_std::Bytes;
 use rustc_hash::FxHashMap;
+use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::Instant;
 
@@ -34,7 +35,9 @@ pub struct LocalHub {
     pub(super) some_left: AtomicBool,
     pub(super) wire: Option<Wire>,
     /// The other processes, if ranks live there.
-    remote: Option<Remote>,
+    pub(super) remote: Option<Remote>,
+    /// Where the flight record lies, once it is written.
+    pub(super) record: OnceLock<PathBuf>,
 }
 
 /// That all processes run a window, perhaps later.
@@ -50,18 +53,26 @@ impl Agreed {
     /// # Errors
     /// How they differ, who is late, or what else has stopped the ranks.
     pub(crate) fn wait(&self) -> Result<(), CommError> {
-        let timeout = self.hub.options.timeout;
-        match self.agreement.wait(timeout, || self.hub.fault())? {
-            true => Ok(()),
-            false => Err(self.hub.abort(CommError::Stopped {
-                process: None,
-                reason: format!(
-                    "window {} gave up after {:.1} s: other processes have not run it; do they run the same program, or are they busy elsewhere?",
-                    self.number,
-                    timeout.as_secs_f64()
-                ),
-            })),
+        let hub = &self.hub;
+        let start = Instant::now();
+        if let Some(remote) = &hub.remote {
+            remote.help(|| self.agreement.is_settled() || hub.fault.get().is_some());
         }
+        let here = match self.agreement.wait(hub.options.timeout, || hub.fault()) {
+            Ok(None) => return Ok(()),
+            Ok(Some(here)) => here,
+            Err(error) => return Err(hub.abort(error)),
+        };
+        let missing = hub.remote().map(|remote| {
+            let missing = remote.others().to_vec().into_iter();
+            let missing = missing.filter(|process| !here.contains(process));
+            missing.map(|process| remote.name(process)).collect()
+        });
+        Err(hub.abort(CommError::WindowTimeout {
+            window: self.number,
+            missing: missing.unwrap_or_default(),
+            elapsed: start.elapsed(),
+        }))
     }
 }
 
@@ -79,6 +90,8 @@ pub(super) struct RankState {
     pub(super) num_calls: AtomicU64,
     pub(super) counters: Counters,
     pub(super) recorder: FlightRecorder,
+    /// One more than the number of the last window that the rank began; 0 before.
+    pub(super) windows: AtomicU64,
     /// Deposits that chaos holds back; empty without chaos.
     pub(super) held_back: Mutex<Vec<(Arc<Channel>, usize, Deposit)>>,
 }
@@ -110,6 +123,7 @@ impl LocalHub {
             num_calls: AtomicU64::new(0),
             counters: Counters::default(),
             recorder: FlightRecorder::new(options.recorded_calls_max),
+            windows: AtomicU64::new(0),
             held_back: Mutex::default(),
         });
         let hub = Arc::new(Self {
@@ -127,6 +141,7 @@ impl LocalHub {
                 .map(|network| Wire::new(network, num_ranks)),
             options,
             remote,
+            record: OnceLock::new(),
         });
         if let Some(remote) = &hub.remote {
             remote.join(&hub);
@@ -144,21 +159,51 @@ impl LocalHub {
 
     /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one, which is also returned here.
     pub fn abort(&self, error: CommError) -> CommError {
-        if self.fault.get().is_none()
-            && let Some(remote) = &self.remote
-        {
-            remote.stop(&error);
+        let mut is_first = false;
+        let first = self.fault.get_or_init(|| {
+            is_first = true;
+            self.write_record(&error);
+            // Before anyone here can see it, and leave.
+            if let Some(remote) = &self.remote {
+                remote.stop(&error);
+            }
+            error
+        });
+        if let (true, Some(remote)) = (is_first, &self.remote) {
+            remote.wake();
         }
-        self.stopped(error)
+        self.ring_all();
+        first.clone()
+    }
+
+    fn rank_left(&self, rank: Rank, call: Arc<CallInfo>) -> CommError {
+        let process = self
+            .remote
+            .as_ref()
+            .and_then(|remote| remote.elsewhere(rank));
+        CommError::RankLeft {
+            rank,
+            call,
+            process,
+        }
     }
 
     /// As [`Self::abort`], of an error that the other processes know.
     pub(crate) fn stopped(&self, error: CommError) -> CommError {
-        let first = self.fault.get_or_init(|| error).clone();
+        // Whoever looks meanwhile waits: the error is not known before its record is there.
+        let first = self.fault.get_or_init(|| {
+            self.write_record(&error);
+            error
+        });
+        self.ring_all();
+        first.clone()
+    }
+
+    /// Wakes those who wait for ranks of this process.
+    fn ring_all(&self) {
         for channel in self.all_channels() {
             channel.ring_all();
         }
-        first
     }
 
     /// Tells other processes of a window; `None` if there are none.
@@ -181,7 +226,7 @@ impl LocalHub {
         (&self.pool, &self.empty)
     }
 
-    fn is_local(&self, rank: Rank) -> bool {
+    pub(super) fn is_local(&self, rank: Rank) -> bool {
         self.remote
             .as_ref()
             .is_none_or(|remote| remote.is_local(rank))
@@ -294,7 +339,7 @@ impl LocalHub {
                     .load(Ordering::SeqCst)
                     .then(|| channel.deserted(|rank| self.has_left(rank)));
                 match deserted.flatten() {
-                    Some((rank, call)) => Err(CommError::RankLeft { rank, call }),
+                    Some((rank, call)) => Err(self.rank_left(rank, call)),
                     None => Ok(meeting),
                 }
             }
@@ -449,7 +494,7 @@ impl LocalHub {
             .iter()
             .find_map(|channel| channel.deserted(|member| member == rank));
         if let Some((rank, call)) = deserted {
-            self.abort(CommError::RankLeft { rank, call });
+            self.abort(self.rank_left(rank, call));
         }
     }
 }

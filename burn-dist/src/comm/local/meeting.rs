@@ -9,7 +9,7 @@ use crate::comm::sync::{Arc, AtomicU64, Condvar, Mutex, OnceLock, Ordering, lock
 use crate::comm::{CommError, Payload};
 use crate::mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// What one member brings to a call.
@@ -101,7 +101,7 @@ impl Meeting {
     }
 
     /// Lets sleepers look again.
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         if *lock(&self.sleepers) > 0 {
             self.bell.notify_all();
         }
@@ -173,6 +173,8 @@ struct Calls {
     first: u64,
     /// Calls for which members are missing; `None` where all have arrived out of order.
     open: VecDeque<Option<Open>>,
+    /// Calls that all members here have made, and that wait for those in other processes; some may be over.
+    elsewhere: VecDeque<(u64, Weak<Meeting>)>,
 }
 
 struct Open {
@@ -200,6 +202,11 @@ impl Channel {
             next,
             calls: Mutex::default(),
         }
+    }
+
+    /// Whether members live in other processes.
+    pub(super) fn has_members_elsewhere(&self) -> bool {
+        self.num_here < self.group.len()
     }
 
     /// The number of the next call of `member`.
@@ -253,6 +260,19 @@ impl Channel {
             calls.open.pop_front();
             calls.first += 1;
         }
+        if self.num_here < self.group.len() {
+            let is_over = |(_, meeting): &(u64, Weak<Meeting>)| {
+                meeting
+                    .upgrade()
+                    .is_none_or(|meeting| meeting.outcome().is_some())
+            };
+            while calls.elsewhere.front().is_some_and(is_over) {
+                calls.elsewhere.pop_front();
+            }
+            calls
+                .elsewhere
+                .push_back((sequence, Arc::downgrade(&open.meeting)));
+        }
         Ok(Arrival::Last(
             open.meeting,
             open.deposits.into_iter().flatten().collect(),
@@ -278,6 +298,15 @@ impl Channel {
             .filter(|(_, deposit)| deposit.is_none())
             .map(|(&rank, _)| rank)
             .collect()
+    }
+
+    /// Returns the ranks of other processes that call `sequence` waits for, if all members here have made it; `None` if it is over.
+    pub(super) fn awaited(&self, sequence: u64) -> Option<Vec<Rank>> {
+        let calls = lock(&self.calls);
+        let mut elsewhere = calls.elsewhere.iter();
+        let (_, meeting) = elsewhere.find(|(number, _)| *number == sequence)?;
+        let meeting = meeting.upgrade()?;
+        meeting.outcome().is_none().then(|| meeting.awaited())
     }
 
     /// Returns a call that someone has made and that waits for a member for which `left` is true, and that member.

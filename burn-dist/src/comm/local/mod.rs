@@ -8,6 +8,7 @@
 //! The first error of any rank becomes the fault of the hub: every waiting and every later call of every rank returns it at once.
 
 mod endpoint;
+mod flight;
 mod hub;
 mod meeting;
 mod options;
@@ -17,8 +18,10 @@ mod tests;
 mod wire;
 
 pub use endpoint::LocalComm;
+#[cfg(any(test, feature = "cuda"))]
+pub(in crate::comm) use endpoint::prepare_block;
 pub use hub::LocalHub;
 pub(crate) use hub::{Agreed, SMALL_BYTES_MAX};
 pub(crate) use meeting::{Channel, Meeting};
-pub use options::{Chaos, LocalOptions};
+pub use options::{Chaos, FlightOptions, LocalOptions};
 pub use wire::Network;

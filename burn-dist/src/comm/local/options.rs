@@ -2,6 +2,7 @@
 
 use super::wire::Network;
 use crate::mesh::Rank;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How ranks on the threads of one process communicate.
@@ -19,10 +20,23 @@ pub struct LocalOptions {
     pub chaos: Option<Chaos>,
     /// Links whose time transfers take; without them, they take that of copying memory.
     pub network: Option<Network>,
+    /// Where flight records are written when a fault stops the ranks; nowhere by default.
+    pub flight: Option<FlightOptions>,
+}
+
+/// Where a flight record goes, and what it says of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlightOptions {
+    /// The folder; it is made if it is not there.
+    pub folder: PathBuf,
+    /// Text form of the mesh.
+    pub mesh: String,
+    /// Number of the mesh, if all ranks live in this process; else processes count alike.
+    pub mesh_number: u64,
 }
 
 impl Default for LocalOptions {
-    /// 30 seconds, 512 MiB, 1000 recorded and 4096 open calls, no faults, no links.
+    /// 30 seconds, 512 MiB, 1000 recorded and 4096 open calls, no faults, no links, no flight records.
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(30),
@@ -31,6 +45,7 @@ impl Default for LocalOptions {
             open_calls_max: 4096,
             chaos: None,
             network: None,
+            flight: None,
         }
     }
 }
@@ -38,7 +53,7 @@ impl Default for LocalOptions {
 /// Faults that follow from a seed: delays, reordering between groups and lanes, and the death of a rank.
 ///
 /// What is drawn depends on the seed, the rank and the number of its call only; how threads interleave is up to the machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chaos {
     /// Determines all choices; part of every error that chaos causes.
     pub seed: u64,
@@ -68,7 +83,7 @@ impl Chaos {
     }
 
     /// Draws a number for one `purpose` of one call of one rank.
-    pub(super) fn draw(&self, rank: Rank, call: u64, purpose: u64) -> u64 {
+    pub(crate) fn draw(&self, rank: Rank, call: u64, purpose: u64) -> u64 {
         [u64::from(rank.0), call, purpose]
             .into_iter()
             .fold(mix(self.seed), |state, part| mix(state ^ part))

@@ -36,6 +36,11 @@ impl LocalCall {
             return Err(fault.clone());
         }
         hub.release_held_back(self.info.rank)?;
+        if let Some(remote) = hub.remote()
+            && self.channel.has_members_elsewhere()
+        {
+            remote.help(|| self.meeting.outcome().is_some() || hub.fault.get().is_some());
+        }
         self.wait_until(Meeting::outcome)
     }
 
@@ -64,6 +69,9 @@ impl LocalCall {
                     true => CommError::Stalled { call, elapsed },
                     false => CommError::Timeout {
                         call,
+                        processes: hub
+                            .remote()
+                            .map_or_else(Vec::new, |remote| remote.names_of(&missing)),
                         missing,
                         elapsed,
                     },

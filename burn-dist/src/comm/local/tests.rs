@@ -5,7 +5,7 @@ use crate::comm::{
     Strided, Transfer,
 };
 use crate::layout::ReduceOp;
-use crate::mesh::Rank;
+use crate::mesh::{MeshShape, Rank, Topology};
 use burn_std::{Bytes, DType};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -165,6 +165,7 @@ fn an_output_can_be_changed_like_any_other_bytes() {
 fn networked(mesh: &str) -> LocalOptions {
     LocalOptions {
         network: Some(Network {
+            topology: Topology::single(mesh.parse::<MeshShape>().unwrap().num_ranks()),
             mesh: mesh.parse().unwrap(),
             links: "latency_us=1,gbps=64".parse().unwrap(),
         }),

@@ -6,12 +6,12 @@
 //! - keeps those links for as long as the [formula](crate::mesh::link) says, whoever waits for it,
 //! - and is not waited for successfully before it has ended.
 //!
-//! Values are not touched. A link is serial per rank and axis, whatever the lane: transfers of one axis stand in line in the order in which their last members
+//! Values are not touched. A link is serial per rank and axis, inside nodes and between them apart, whatever the lane: transfers of one axis stand in line in the order in which their last members
 //! arrived. A group over several axes takes its time from the slowest and keeps the links of all of them. Groups that span no axis with a link take no time.
 
 use crate::comm::group::Group;
 use crate::comm::sync::{Mutex, lock};
-use crate::mesh::{Link, Links, MeshShape, Rank};
+use crate::mesh::{AxisIndex, Link, Links, MeshShape, Rank, Topology};
 use std::time::{Duration, Instant};
 
 /// A network to model: the mesh that the ranks of a hub form, and the links of its axes.
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 pub struct Network {
     /// The mesh; its ranks are those of the hub.
     pub mesh: MeshShape,
+    /// Its nodes.
+    pub topology: Topology,
     /// Its links.
     pub links: Links,
 }
@@ -72,7 +74,8 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(network: Network, num_ranks: usize) -> Self {
-        let num_axes = network.mesh.axes().len();
+        // Inside nodes and between them.
+        let num_axes = 2 * network.mesh.axes().len();
         Self {
             network,
             epoch: Instant::now(),
@@ -82,10 +85,16 @@ impl Wire {
 
     /// Returns what transfers of `group` go over; `None` if they take no time.
     pub(super) fn route(&self, group: &Group) -> Option<Route> {
-        let Network { mesh, links } = &self.network;
+        let Network {
+            mesh,
+            topology,
+            links,
+        } = &self.network;
         let axes = mesh.axes_of(group.ranks());
-        let link = links.over(axes.iter().map(|&axis| mesh.name(axis)))?;
-        let axes = axes.iter().map(|axis| axis.0 as usize).collect();
+        let spans = topology.spans(group.ranks());
+        let link = links.on(axes.iter().map(|&axis| mesh.name(axis)), spans)?;
+        let place = |axis: &AxisIndex| 2 * usize::from(axis.0) + usize::from(spans);
+        let axes = axes.iter().map(place).collect();
         Some(Route { axes, link })
     }
 
@@ -131,6 +140,7 @@ mod tests {
         let wire = Wire::new(
             Network {
                 mesh: "dp=2,fsdp=2,tp=2".parse().unwrap(),
+                topology: Topology::single(8),
                 links: "fsdp:latency_us=20,gbps=10;tp:latency_us=50,gbps=100"
                     .parse()
                     .unwrap(),
@@ -145,11 +155,11 @@ mod tests {
         let text = |text: &str| text.to_string();
         assert_eq!(
             route(&[0, 1]),
-            Some((vec![2], text("latency_us=50,gbps=100")))
+            Some((vec![4], text("latency_us=50,gbps=100")))
         );
         assert_eq!(
             route(&[0, 1, 2, 3]),
-            Some((vec![1, 2], text("latency_us=50,gbps=10")))
+            Some((vec![2, 4], text("latency_us=50,gbps=10")))
         );
         assert_eq!(route(&[0, 4]), None);
         assert_eq!(route(&[3]), None);

@@ -1,5 +1,6 @@
 //! A call on its way between processes.
 
+use super::landing::Landing;
 use super::remote::Opened;
 use crate::comm::collective::{Collective, Strided, chunk_sizes, elem_bytes};
 use crate::comm::geometry::Geometry;
@@ -25,6 +26,8 @@ pub(super) struct Call {
     pub round: Round,
     pub geometry: Geometry,
     pub inputs: Vec<Option<Block>>,
+    /// Where inputs go as they come, if their places are known.
+    pub landing: Option<Landing>,
     /// Of each member, whether its input is still to come.
     pub absent: Vec<bool>,
     pub fingerprint: u64,
@@ -84,7 +87,7 @@ impl Call {
 }
 
 /// Chunks of whole elements, one per member.
-pub(super) fn chunks(bytes: usize, dtype: DType, num_members: usize) -> Strided {
+pub(in crate::comm) fn chunks(bytes: usize, dtype: DType, num_members: usize) -> Strided {
     let size = elem_bytes(dtype);
     let chunks = chunk_sizes(bytes / size, num_members);
     Strided::flat(

@@ -1,7 +1,11 @@
 //! What carries messages between processes.
 
-use crate::comm::Block;
+use super::landing::Slot;
+use crate::comm::{Block, Chaos};
+use crate::mesh::Rank;
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// A message: a head, which the engine reads, and a block of a tensor, which may be empty.
 #[derive(Clone, Debug)]
@@ -9,27 +13,50 @@ pub(crate) struct Parcel {
     /// The other process.
     pub process: u32,
     pub head: Vec<u8>,
+    /// Empty, too, if it has been received straight into its slot.
     pub body: Block,
 }
 
-/// Carries messages between processes; used by one thread.
+/// Where the body of a message is to go.
+pub(crate) enum Place {
+    /// Straight to where it is needed.
+    Slot(Slot),
+    /// Anywhere.
+    Buffer,
+    /// There may be a slot soon.
+    Later,
+}
+
+/// Says where the body of a message, of so many bytes, is to go.
+pub(crate) type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Place;
+
+/// Carries messages between processes; used by one thread at a time.
 ///
 /// Messages of one process to another arrive in the order in which they were sent.
-pub(crate) trait Carrier {
+pub(crate) trait Carrier: Send {
+    /// Whether that may be any thread, or has to be the one that set it up.
+    fn is_for_all_threads(&self) -> bool;
+
     /// Starts sending to `parcel.process`.
     fn send(&mut self, parcel: Parcel);
 
-    /// Returns a message that has arrived, if there is one.
+    /// Returns a message that has arrived, if there is one; its body may go where `placing` says.
     ///
     /// # Errors
     /// Why nothing arrives any more.
-    fn receive(&mut self) -> Result<Option<Parcel>, String>;
+    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String>;
 
     /// Whether anything is still being sent.
     fn is_sending(&mut self) -> bool;
 
-    /// How many processes share this machine.
-    fn num_processes_here(&self) -> usize;
+    /// Whether a message has arrived in part.
+    fn is_receiving(&self) -> bool;
+
+    /// The number of this process.
+    fn process(&self) -> u32;
+
+    /// How many processes there are.
+    fn num_processes(&self) -> usize;
 }
 
 /// Channels between the engines of one process: several processes in one, for tests and simulation.
@@ -37,11 +64,51 @@ pub(super) struct Channels {
     process: u32,
     to: Vec<Sender<Parcel>>,
     arrived: Receiver<Parcel>,
+    delays: Option<Delays>,
+}
+
+/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders do not.
+struct Delays {
+    chaos: Chaos,
+    /// By sender, with the time from which on they are handed over.
+    held: Vec<VecDeque<(Instant, Parcel)>>,
+    /// Messages so far.
+    num: u64,
+}
+
+impl Delays {
+    fn hold(&mut self, receiver: u32, parcel: Parcel) {
+        let drawn = self
+            .chaos
+            .draw(Rank(receiver), self.num, u64::from(parcel.process) + 16);
+        self.num += 1;
+        let max_ns = self.chaos.delay_max.as_nanos() as u64;
+        let delay = match drawn % 3 {
+            0 if max_ns > 0 => Duration::from_nanos((drawn >> 8) % max_ns),
+            _ => Duration::ZERO,
+        };
+        self.held[parcel.process as usize].push_back((Instant::now() + delay, parcel));
+    }
+
+    fn take(&mut self, receiver: u32) -> Option<Parcel> {
+        let (now, num) = (Instant::now(), self.held.len() as u64);
+        let first = self.chaos.draw(Rank(receiver), self.num, 15) % num;
+        let mut senders = (0..num).map(|offset| ((first + offset) % num) as usize);
+        let is_due = |sender: &usize| {
+            self.held[*sender]
+                .front()
+                .is_some_and(|(due, _)| *due <= now)
+        };
+        let sender = senders.find(is_due)?;
+        self.held[sender].pop_front().map(|(_, parcel)| parcel)
+    }
 }
 
 impl Channels {
     /// Returns the carriers of `num_processes` processes, in order.
-    pub(super) fn connect(num_processes: usize) -> Vec<Self> {
+    ///
+    /// With `chaos`, messages are held back as it says.
+    pub(super) fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
         let (to, arrived): (Vec<_>, Vec<_>) = (0..num_processes).map(|_| channel()).unzip();
         arrived
             .into_iter()
@@ -50,6 +117,11 @@ impl Channels {
                 process: process as u32,
                 to: to.clone(),
                 arrived,
+                delays: chaos.map(|chaos| Delays {
+                    chaos: chaos.clone(),
+                    held: (0..num_processes).map(|_| VecDeque::new()).collect(),
+                    num: 0,
+                }),
             })
             .collect()
     }
@@ -65,15 +137,42 @@ impl Carrier for Channels {
         });
     }
 
-    fn receive(&mut self) -> Result<Option<Parcel>, String> {
-        Ok(self.arrived.try_recv().ok())
+    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+        let arrived = match &mut self.delays {
+            None => self.arrived.try_recv().ok(),
+            Some(delays) => {
+                while let Ok(parcel) = self.arrived.try_recv() {
+                    delays.hold(self.process, parcel);
+                }
+                delays.take(self.process)
+            }
+        };
+        Ok(arrived.map(|mut parcel| {
+            if let Place::Slot(mut slot) = placing(&parcel.head, parcel.body.len()) {
+                slot.fill(parcel.body.as_slice());
+                parcel.body = Block::empty();
+            }
+            parcel
+        }))
     }
 
     fn is_sending(&mut self) -> bool {
         false
     }
 
-    fn num_processes_here(&self) -> usize {
+    fn is_receiving(&self) -> bool {
+        false
+    }
+
+    fn is_for_all_threads(&self) -> bool {
+        true
+    }
+
+    fn process(&self) -> u32 {
+        self.process
+    }
+
+    fn num_processes(&self) -> usize {
         self.to.len()
     }
 }

@@ -1,81 +1,234 @@
-//! The thread of a process that sends and receives.
+//! Who sees to the traffic between processes: a thread of its own, and whoever waits.
+//!
+//! Handing a small call to another thread and being woken by it takes longer than the call. So a rank that starts a call passes it on itself, and one that waits looks for
+//! messages itself, if nobody else does; the thread is there for the time in which all ranks compute. Libraries that only one thread may call are left to that thread.
 
-use super::call::{Call, CallKey, Round, chunks, fingerprint, hash};
-use super::carrier::{Carrier, Parcel};
-use super::message::{Message, Place};
-use super::remote::{Command, Opened};
-use super::share::{boxes, is_reduction, localized, pack, wanted};
-use super::windows::{Agreement, Run, WindowPrint, Windows, to_block};
-use crate::comm::buffer::Work;
-use crate::comm::collective::Collective;
-use crate::comm::geometry::Geometry;
-use crate::comm::info::What;
-use crate::comm::local::SMALL_BYTES_MAX;
-use crate::comm::{Block, CommError, LocalHub};
-use crate::mesh::Rank;
-use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Weak};
+use super::carrier::Carrier;
+use super::peers::Introductions;
+use super::remote::Command;
+use super::traffic::Traffic;
+use crate::comm::sync::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// All-reduces of at most this many bytes take one round, in which everyone sends everything: waiting for a second one would take longer.
-const ONE_ROUND_BYTES_MAX: usize = 16 << 10;
-
-/// Looks for messages without a break before the engine begins to sleep between them: many if it has a core to itself.
-const LOOKS_MAX: u32 = 2_000;
-const LOOKS_MAX_CROWDED: u32 = 300;
-
-/// How long it sleeps while a call is open, and while none is.
+/// How long the thread sleeps between looks: from the first value while there is much to do, up to the others.
 const NAP: Duration = Duration::from_micros(20);
-const REST: Duration = Duration::from_micros(500);
+const BUSY_NAP_MAX: Duration = Duration::from_micros(100);
+const IDLE_NAP_MAX: Duration = Duration::from_micros(500);
 
-/// The engine of a process; ends, once everything is sent, with its last handle.
+/// How long a rank looks for messages in vain before it sleeps until it is woken.
+const HELP_MAX: Duration = Duration::from_millis(2);
+
+/// How long the end of a program waits at most for others after a fault.
+#[cfg(feature = "rendezvous")]
+const AFTER_FAULT: Duration = Duration::from_secs(2);
+
+/// What is asked of the traffic, in order.
+pub(super) type Commands = Mutex<VecDeque<Command>>;
+
+/// Sees to the traffic of a process; ends, once everything is sent, with its last handle.
 pub(super) struct Engine {
-    commands: Sender<Command>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    process: u32,
+    peers: Arc<Introductions>,
+    /// Whether a mesh has stopped before its end.
+    #[cfg_attr(
+        not(feature = "rendezvous"),
+        allow(dead_code, reason = "asked when the program ends")
+    )]
+    has_stopped: Arc<AtomicBool>,
+}
+
+struct Shared {
+    commands: Commands,
+    /// `None` once it has ended.
+    traffic: Mutex<Option<Traffic>>,
+    /// Whether other threads than the engine's may see to it.
+    is_open: bool,
+    /// How often other threads have.
+    num_helped: AtomicUsize,
+}
+
+impl Shared {
+    /// Returns the traffic, unless somebody else sees to it.
+    fn traffic(&self) -> Option<MutexGuard<'_, Option<Traffic>>> {
+        match self.traffic.try_lock() {
+            Ok(traffic) => Some(traffic),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Sees to commands that nobody sees to.
+    fn pass_on(&self) {
+        // Whoever has the lock looks at the commands once more after giving it back, as this does.
+        while !lock(&self.commands).is_empty()
+            && let Some(mut traffic) = self.traffic()
+            && let Some(traffic) = traffic.as_mut()
+        {
+            self.num_helped.fetch_add(1, Ordering::Relaxed);
+            traffic.turn(&self.commands);
+        }
+    }
+
+    /// The thread: has a look if nobody else has had one lately, so that it is not in their way.
+    fn run(&self) {
+        let (mut nap, mut seen) = (NAP, 0);
+        loop {
+            let helped = self.num_helped.load(Ordering::Relaxed);
+            let (mut nap_max, mut found) = (BUSY_NAP_MAX, false);
+            if std::mem::replace(&mut seen, helped) == helped
+                && let Some(mut place) = self.traffic()
+                && let Some(traffic) = place.as_mut()
+            {
+                found = traffic.turn(&self.commands);
+                nap_max = match (traffic.is_moving(), traffic.is_busy()) {
+                    (true, _) => NAP,
+                    (false, true) => BUSY_NAP_MAX,
+                    (false, false) => IDLE_NAP_MAX,
+                };
+                if traffic.is_over() {
+                    // It ends in the thread in which it began.
+                    match traffic.is_deserted() {
+                        // Ending MPI would wait for processes that are gone.
+                        true => std::mem::forget(place.take()),
+                        false => drop(place.take()),
+                    }
+                    return;
+                }
+            }
+            nap = if found { NAP } else { (nap * 2).min(nap_max) };
+            std::thread::park_timeout(nap);
+        }
+    }
 }
 
 impl Engine {
-    pub fn commands(&self) -> &Sender<Command> {
-        &self.commands
-    }
-
     /// Starts the thread and, in it, the carrier.
     ///
     /// # Errors
     /// The carrier's.
-    pub fn start<C: Carrier, E: Send + 'static>(
+    pub fn start<C: Carrier + 'static, E: Send + 'static>(
         carrier: impl FnOnce() -> Result<C, E> + Send + 'static,
     ) -> Result<Self, E> {
-        let (commands, queue) = channel();
         let (started, starts) = channel();
+        let has_stopped = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&has_stopped);
         let thread = std::thread::Builder::new()
             .name("engine".into())
             .spawn(move || match carrier() {
                 Ok(carrier) => {
-                    let _ = started.send(Ok(()));
-                    Loop::new(carrier).run(&queue);
+                    let process = carrier.process();
+                    let peers = Arc::new(Introductions::new(carrier.num_processes()));
+                    let is_open = carrier.is_for_all_threads();
+                    let traffic = Traffic::new(Box::new(carrier), Arc::clone(&peers), stops);
+                    let shared = Arc::new(Shared {
+                        commands: Commands::default(),
+                        traffic: Mutex::new(Some(traffic)),
+                        is_open,
+                        num_helped: AtomicUsize::new(0),
+                    });
+                    let _ = started.send(Ok((process, peers, Arc::clone(&shared))));
+                    shared.run();
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
                 }
             })
             .expect("the system can start a thread");
-        starts
+        let (process, peers, shared) = starts
             .recv()
             .expect("the thread answers before it does anything else")?;
         Ok(Self {
-            commands,
+            shared,
             thread: Some(thread),
+            process,
+            peers,
+            has_stopped,
         })
     }
 
-    /// Ends the engine once everything is sent, or after `patience`: what is still to be sent then is given up.
-    #[cfg(feature = "mpi")]
+    /// The number of this process.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Who has introduced themselves.
+    pub fn peers(&self) -> &Introductions {
+        &self.peers
+    }
+
+    /// Has a command seen to with the next one.
+    pub fn queue(&self, command: Command) {
+        lock(&self.shared.commands).push_back(command);
+    }
+
+    /// Has a command seen to, by this thread if it can.
+    pub fn command(&self, command: Command) {
+        self.queue(command);
+        match self.shared.is_open {
+            true => self.shared.pass_on(),
+            false => self.wake(),
+        }
+    }
+
+    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once if somebody else does.
+    ///
+    /// Where it `is_alone` on its core, it keeps the core meanwhile.
+    pub fn help(&self, is_alone: bool, is_done: impl Fn() -> bool) {
+        if !self.shared.is_open {
+            return;
+        }
+        let Some(mut place) = self.shared.traffic() else {
+            return;
+        };
+        let mut start = Instant::now();
+        while let Some(traffic) = place.as_mut()
+            && !is_done()
+            && start.elapsed() < HELP_MAX
+        {
+            self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
+            // What is on its way would not move if nobody looked.
+            let found = traffic.turn(&self.shared.commands);
+            if found || traffic.is_moving() {
+                start = Instant::now();
+            }
+            match is_alone {
+                _ if found => {}
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
+        }
+        let is_busy = place.as_ref().is_some_and(Traffic::is_busy);
+        drop(place);
+        self.shared.pass_on();
+        if is_busy {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Ends the engine once everything is sent, or after `patience`: what is still to be sent then is given up. After a fault patience is short, because others may hang.
+    #[cfg(feature = "rendezvous")]
     pub fn finish(&self, patience: Duration) {
-        let _ = self.commands.send(Command::Quit);
-        let start = std::time::Instant::now();
+        self.command(Command::End);
+        self.command(Command::Quit);
+        self.wake();
+        let start = Instant::now();
+        let patience = match self.has_stopped.load(Ordering::Relaxed) {
+            true => patience.min(AFTER_FAULT),
+            false => patience,
+        };
         let is_running = || {
             self.thread
                 .as_ref()
@@ -89,503 +242,13 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.commands.send(Command::Quit);
+        lock(&self.shared.commands).push_back(Command::Quit);
+        self.wake();
+        // The last handle may go with a call that the engine itself gives up.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {
             let _ = thread.join();
         }
-    }
-}
-
-struct Mesh {
-    hub: Weak<LocalHub>,
-    left: FxHashSet<Rank>,
-    num_processes: usize,
-    windows: Windows,
-}
-
-struct Loop<C> {
-    carrier: C,
-    meshes: FxHashMap<u64, Mesh>,
-    calls: FxHashMap<CallKey, Call>,
-    /// Inputs that came before the call was made here.
-    early: FxHashMap<(CallKey, u32), (Place, u32, Block)>,
-    /// Ranks that make no more calls, and who is to be told.
-    leaving: Vec<(u64, Rank, Arc<[u32]>)>,
-    /// Meshes have numbers in the order in which they are made.
-    next_mesh: u64,
-    /// What came for meshes that are not there yet.
-    unknown: FxHashMap<u64, Vec<(Message, u32, Block)>>,
-}
-
-impl<C: Carrier> Loop<C> {
-    fn new(carrier: C) -> Self {
-        Self {
-            carrier,
-            meshes: FxHashMap::default(),
-            calls: FxHashMap::default(),
-            early: FxHashMap::default(),
-            leaving: Vec::new(),
-            next_mesh: 0,
-            unknown: FxHashMap::default(),
-        }
-    }
-
-    fn run(mut self, commands: &Receiver<Command>) {
-        let (mut looks, mut quits) = (0, false);
-        // Every process of this machine has at least a rank and an engine.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let looks_max = match 2 * self.carrier.num_processes_here() <= cores {
-            true => LOOKS_MAX,
-            false => LOOKS_MAX_CROWDED,
-        };
-        loop {
-            let mut found = false;
-            while let Ok(command) = commands.try_recv() {
-                found = true;
-                quits |= matches!(command, Command::Quit);
-                self.command(command);
-            }
-            loop {
-                match self.carrier.receive() {
-                    Ok(Some(parcel)) => {
-                        found = true;
-                        self.parcel(parcel);
-                    }
-                    Ok(None) => break,
-                    Err(reason) => {
-                        self.fail(&reason);
-                        return;
-                    }
-                }
-            }
-            let is_sending = self.carrier.is_sending();
-            if quits && !is_sending {
-                return;
-            }
-            if found {
-                self.tell_who_left();
-                looks = 0;
-                continue;
-            }
-            looks += 1;
-            let nap = match self.calls.is_empty() && !is_sending {
-                true => REST,
-                false if looks < looks_max => {
-                    std::thread::yield_now();
-                    continue;
-                }
-                false => NAP,
-            };
-            match commands.recv_timeout(nap) {
-                Ok(command) => {
-                    looks = 0;
-                    quits |= matches!(command, Command::Quit);
-                    self.command(command);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => quits = true,
-            }
-        }
-    }
-
-    /// Stops every mesh: nothing arrives any more.
-    fn fail(&mut self, reason: &str) {
-        for mesh in self.meshes.values() {
-            if let Some(hub) = mesh.hub.upgrade() {
-                hub.stopped(CommError::Stopped {
-                    process: None,
-                    reason: reason.to_string(),
-                });
-            }
-        }
-    }
-
-    fn command(&mut self, command: Command) {
-        match command {
-            Command::Call(opened) => self.open(*opened),
-            Command::Join {
-                mesh,
-                hub,
-                num_processes,
-            } => {
-                let left = FxHashSet::default();
-                self.next_mesh = mesh + 1;
-                self.meshes.retain(|_, mesh| mesh.hub.strong_count() > 0);
-                self.meshes.insert(
-                    mesh,
-                    Mesh {
-                        hub,
-                        left,
-                        num_processes,
-                        windows: Windows::default(),
-                    },
-                );
-                for (message, from, body) in self.unknown.remove(&mesh).unwrap_or_default() {
-                    self.message(message, from, body);
-                }
-            }
-            Command::Window {
-                mesh,
-                print,
-                agreement,
-                process,
-                others,
-            } => {
-                let WindowPrint {
-                    number,
-                    hash,
-                    values,
-                    digest,
-                } = print;
-                let body = to_block(digest.as_deref());
-                let head = Message::Window {
-                    mesh,
-                    number,
-                    hash,
-                    values,
-                }
-                .to_bytes();
-                for &other in others.iter() {
-                    self.carrier.send(Parcel {
-                        process: other,
-                        head: head.clone(),
-                        body: body.clone(),
-                    });
-                }
-                let run = Run {
-                    process,
-                    hash,
-                    values,
-                };
-                self.window(mesh, number, run, &body, Some(agreement));
-            }
-            Command::Leave { mesh, rank, others } => {
-                self.leaving.push((mesh, rank, others));
-                self.tell_who_left();
-            }
-            Command::Stop {
-                mesh,
-                reason,
-                others,
-            } => {
-                self.calls.retain(|key, _| key.0 != mesh);
-                self.tell(&others, &Message::Stop { mesh, reason });
-            }
-            Command::Quit => {}
-        }
-    }
-
-    /// Compares a window of a process with those of the others.
-    fn window(
-        &mut self,
-        mesh: u64,
-        number: u64,
-        run: Run,
-        digest: &Block,
-        agreement: Option<Arc<Agreement>>,
-    ) {
-        let Some(mesh) = self.meshes.get_mut(&mesh) else {
-            return;
-        };
-        let all = mesh.num_processes;
-        if let Err(reason) = mesh.windows.run(number, run, digest, agreement, all)
-            && let Some(hub) = mesh.hub.upgrade()
-        {
-            hub.abort(CommError::Stopped {
-                process: None,
-                reason,
-            });
-        }
-    }
-
-    fn tell(&mut self, processes: &[u32], message: &Message) {
-        for &process in processes {
-            self.carrier.send(Parcel {
-                process,
-                head: message.to_bytes(),
-                body: Block::empty(),
-            });
-        }
-    }
-
-    /// Tells of ranks that have left, once the calls they made are over.
-    fn tell_who_left(&mut self) {
-        let calls = &self.calls;
-        let is_over = |(mesh, rank, _): &(u64, Rank, Arc<[u32]>)| {
-            !calls
-                .values()
-                .any(|call| call.mesh == *mesh && call.group().member(*rank).is_some())
-        };
-        let (over, leaving) = std::mem::take(&mut self.leaving)
-            .into_iter()
-            .partition(is_over);
-        self.leaving = leaving;
-        for (mesh, rank, others) in over {
-            self.tell(&others, &Message::Left { mesh, rank: rank.0 });
-        }
-    }
-
-    fn open(&mut self, opened: Opened) {
-        let Some(remote) = opened.hub.remote() else {
-            return;
-        };
-        let group = &opened.channel.group;
-        let members: Vec<bool> = group
-            .ranks()
-            .iter()
-            .map(|rank| remote.is_local(*rank))
-            .collect();
-        let What::Collective(dtype, collective, folds) = &opened.info.what else {
-            return;
-        };
-        let reduction = collective
-            .reduce_op()
-            .map(|op| (*dtype, op, Arc::clone(folds)));
-        let (geometry, round) = match collective {
-            Collective::AllReduce { bytes, .. } if *bytes > ONE_ROUND_BYTES_MAX => {
-                let parts = chunks(*bytes, *dtype, group.len());
-                (Geometry::reduce_scattered(&parts), Round::Scatter)
-            }
-            _ => (Geometry::new(collective, group), Round::Only),
-        };
-        let call = Call {
-            mesh: remote.mesh,
-            channel: hash((group.ranks(), opened.info.lane, opened.is_transfer)),
-            dtype: *dtype,
-            reduction,
-            round,
-            geometry,
-            inputs: opened.inputs.clone(),
-            absent: Vec::new(),
-            fingerprint: fingerprint(&opened.info),
-            members,
-            opened,
-        };
-        self.start(call);
-    }
-
-    /// Sends what others need of the inputs of a call, and sees what is there of theirs.
-    fn start(&mut self, mut call: Call) {
-        let hub = Arc::clone(&call.opened.hub);
-        let Some(remote) = hub.remote() else {
-            return;
-        };
-        let (pool, empty) = hub.buffers();
-        let processes: Vec<u32> = call
-            .group()
-            .ranks()
-            .iter()
-            .map(|rank| remote.process_of[rank.0 as usize])
-            .collect();
-        for &process in remote
-            .others()
-            .iter()
-            .filter(|other| processes.contains(other))
-        {
-            let there: Vec<bool> = processes.iter().map(|p| *p == process).collect();
-            let wanted = wanted(&call.geometry, &there);
-            for member in 0..call.members.len() {
-                if !call.members[member] {
-                    continue;
-                }
-                let input = call.inputs[member].clone();
-                let body = input.map_or_else(Block::empty, |input| {
-                    let boxes = boxes(&call.geometry, &wanted, member, input.len());
-                    pack(&boxes, &input, pool, empty)
-                });
-                let (mesh, channel, sequence, round) = call.key();
-                let place = Place {
-                    mesh,
-                    channel,
-                    sequence,
-                    round,
-                    member: member as u32,
-                    fingerprint: call.fingerprint,
-                    call: call.opened.info.to_string(),
-                };
-                self.carrier.send(Parcel {
-                    process,
-                    head: Message::Input(place).to_bytes(),
-                    body,
-                });
-            }
-        }
-        if is_reduction(&call.geometry) {
-            let wanted = wanted(&call.geometry, &call.members);
-            for member in 0..call.members.len() {
-                if let (true, Some(input)) = (call.members[member], &call.inputs[member]) {
-                    let boxes = boxes(&call.geometry, &wanted, member, input.len());
-                    call.inputs[member] = Some(pack(&boxes, input, pool, empty));
-                }
-            }
-        }
-        call.absent = call.members.iter().map(|here| !here).collect();
-        let key = call.key();
-        let early: Vec<_> = (0..call.members.len() as u32)
-            .filter_map(|member| self.early.remove(&(key, member)))
-            .collect();
-        let left = self.meshes.get(&call.mesh).map(|mesh| &mesh.left);
-        let is_early = |rank: &Rank| {
-            early
-                .iter()
-                .any(|(place, ..)| call.group().ranks()[place.member as usize] == *rank)
-        };
-        let gone = call
-            .absent()
-            .find(|rank| left.is_some_and(|left| left.contains(rank)) && !is_early(rank));
-        if let Some(rank) = gone {
-            hub.abort(CommError::RankLeft {
-                rank,
-                call: Arc::clone(&call.opened.info),
-            });
-            return;
-        }
-        call.opened.meeting.await_ranks(call.absent().collect());
-        let waits = call.absent.contains(&true);
-        self.calls.insert(key, call);
-        for (place, from, body) in early {
-            self.input(place, from, body);
-        }
-        if !waits {
-            self.complete(key);
-        }
-    }
-
-    fn parcel(&mut self, parcel: Parcel) {
-        match Message::parse(&parcel.head) {
-            Some(message) => self.message(message, parcel.process, parcel.body),
-            None => {
-                let reason = format!(
-                    "process {} sent a message of {} bytes that is none of burn-dist's: do all processes run the same version?",
-                    parcel.process,
-                    parcel.head.len()
-                );
-                self.fail(&reason);
-            }
-        }
-    }
-
-    fn message(&mut self, message: Message, from: u32, body: Block) {
-        let number = match &message {
-            Message::Input(place) => place.mesh,
-            Message::Left { mesh, .. }
-            | Message::Stop { mesh, .. }
-            | Message::Window { mesh, .. } => *mesh,
-        };
-        let Some(mesh) = self.meshes.get_mut(&number) else {
-            if number < self.next_mesh {
-                return; // It has ended here.
-            }
-            let unknown = self.unknown.entry(number).or_default();
-            unknown.push((message, from, body));
-            return;
-        };
-        match message {
-            Message::Input(place) => self.input(place, from, body),
-            Message::Window {
-                number: at,
-                hash,
-                values,
-                ..
-            } => {
-                let process = from;
-                let run = Run {
-                    process,
-                    hash,
-                    values,
-                };
-                self.window(number, at, run, &body, None);
-            }
-            Message::Stop { reason, .. } => {
-                if let Some(hub) = mesh.hub.upgrade() {
-                    hub.stopped(CommError::Stopped {
-                        process: Some(from),
-                        reason,
-                    });
-                }
-                self.calls.retain(|key, _| key.0 != number);
-            }
-            Message::Left { rank, .. } => {
-                mesh.left.insert(Rank(rank));
-                let waits = self.calls.values().find(|call| {
-                    call.mesh == number && call.absent().any(|absent| absent == Rank(rank))
-                });
-                if let Some(call) = waits {
-                    let (hub, info) = (&call.opened.hub, &call.opened.info);
-                    hub.abort(CommError::RankLeft {
-                        rank: Rank(rank),
-                        call: Arc::clone(info),
-                    });
-                }
-            }
-        }
-    }
-
-    fn input(&mut self, place: Place, from: u32, body: Block) {
-        let key = (place.mesh, place.channel, place.sequence, place.round);
-        let Some(call) = self.calls.get_mut(&key) else {
-            self.early.insert((key, place.member), (place, from, body));
-            return;
-        };
-        let member = place.member as usize;
-        if call.fingerprint != place.fingerprint || call.absent.get(member) != Some(&true) {
-            let (hub, call) = (&call.opened.hub, Arc::clone(&call.opened.info));
-            hub.abort(CommError::Diverged {
-                call,
-                other: place.call,
-            });
-            return;
-        }
-        call.absent[member] = false;
-        call.inputs[member] = Some(body);
-        call.opened.meeting.await_ranks(call.absent().collect());
-        if !call.absent.contains(&true) {
-            self.complete(key);
-        }
-    }
-
-    fn complete(&mut self, key: CallKey) {
-        let Some(mut call) = self.calls.remove(&key) else {
-            return;
-        };
-        let hub = Arc::clone(&call.opened.hub);
-        let (pool, empty) = hub.buffers();
-        let reduction = match call.round {
-            Round::Gather => None,
-            Round::Only | Round::Scatter => call.reduction.clone(),
-        };
-        let geometry = localized(&call.geometry, &call.members);
-        let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
-        let work = Work::new(
-            geometry,
-            reduction,
-            std::mem::take(&mut call.inputs),
-            pool,
-            empty,
-        );
-        if call.round != Round::Scatter {
-            hub.conclude(&call.opened.meeting, work, is_small);
-            return;
-        }
-        while work.run_next().is_some() {}
-        let k = call.members.len();
-        let What::Collective(_, Collective::AllReduce { bytes, .. }, _) = &call.opened.info.what
-        else {
-            return;
-        };
-        let parts = chunks(*bytes, call.dtype, k);
-        call.geometry = Geometry::new(&Collective::AllGather(parts), call.group());
-        call.inputs = (0..k)
-            .map(|member| {
-                let output = call.members[member].then(|| work.output(member));
-                output
-                    .flatten()
-                    .map(|output| Block::from(Arc::clone(output)))
-            })
-            .collect();
-        call.round = Round::Gather;
-        self.start(call);
     }
 }

@@ -5,7 +5,7 @@
 pub(super) enum Message {
     /// What a process needs of the input of one member of a call.
     Input(Place),
-    /// A process runs a window; the body is its digest, if it is a new one.
+    /// A process runs a window; the body is its digest, if it is a new one, and the parts of data that others have too.
     Window {
         mesh: u64,
         number: u64,
@@ -14,8 +14,19 @@ pub(super) enum Message {
     },
     /// A rank makes no more calls.
     Left { mesh: u64, rank: u32 },
-    /// All ranks are to stop.
-    Stop { mesh: u64, reason: String },
+    /// All ranks are to stop: `process` has found out why.
+    Stop {
+        mesh: u64,
+        process: u32,
+        exit_code: u8,
+        reason: String,
+    },
+    /// Who the sender is: its first message, of the same form in every version.
+    Hello {
+        pid: u32,
+        version: String,
+        host: String,
+    },
 }
 
 /// Which input of which call.
@@ -34,6 +45,9 @@ pub(super) struct Place {
     /// The call, for people.
     pub call: String,
 }
+
+/// What a message that introduces its sender begins with.
+const HELLO: u8 = 4;
 
 /// The longest text in a head; longer ones are cut.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -111,10 +125,22 @@ impl Message {
                 head.extend(mesh.to_le_bytes());
                 head.extend(rank.to_le_bytes());
             }
-            Self::Stop { mesh, reason } => {
+            Self::Stop {
+                mesh,
+                process,
+                exit_code,
+                reason,
+            } => {
                 head.push(2);
                 head.extend(mesh.to_le_bytes());
+                head.extend(process.to_le_bytes());
+                head.push(*exit_code);
                 put_text(&mut head, reason);
+            }
+            Self::Hello { pid, version, host } => {
+                head.push(HELLO);
+                head.extend(pid.to_le_bytes());
+                put_text(&mut head, &format!("{version} {host}"));
             }
         }
         head
@@ -142,6 +168,8 @@ impl Message {
             }
             2 => Some(Self::Stop {
                 mesh: reader.u64()?,
+                process: reader.u32()?,
+                exit_code: reader.u8()?,
                 reason: reader.text()?,
             }),
             3 => {
@@ -152,6 +180,16 @@ impl Message {
                     values: reader.u64()?,
                 };
                 reader.end().map(|()| window)
+            }
+            HELLO => {
+                let pid = reader.u32()?;
+                let text = reader.text()?;
+                let (version, host) = text.split_once(' ')?;
+                Some(Self::Hello {
+                    pid,
+                    version: version.into(),
+                    host: host.into(),
+                })
             }
             _ => None,
         }
@@ -188,7 +226,16 @@ mod tests {
                 }
             }),
             any::<(u64, u32)>().prop_map(|(mesh, rank)| Message::Left { mesh, rank }),
-            (any::<u64>(), ".{0,80}").prop_map(|(mesh, reason)| Message::Stop { mesh, reason }),
+            (any::<(u64, u32, u8)>(), ".{0,80}").prop_map(
+                |((mesh, process, exit_code), reason)| Message::Stop {
+                    process,
+                    mesh,
+                    exit_code,
+                    reason
+                }
+            ),
+            (any::<u32>(), "[0-9.a-z]{0,9}", ".{0,80}")
+                .prop_map(|(pid, version, host)| { Message::Hello { pid, version, host } }),
         ]
     }
 
@@ -211,7 +258,10 @@ mod tests {
             let cut = head.len().saturating_sub(cut);
             // Texts have no length of their own: those may come out shorter.
             if let Some(found) = Message::parse(&head[..cut]) {
-                let has_text = matches!(found, Message::Input(_) | Message::Stop { .. });
+                let has_text = matches!(
+                    found,
+                    Message::Input(_) | Message::Stop { .. } | Message::Hello { .. }
+                );
                 prop_assert!(has_text);
             }
         }
@@ -220,7 +270,9 @@ mod tests {
     #[test]
     fn long_texts_are_cut_between_characters() {
         let stop = Message::Stop {
+            process: 0,
             mesh: 0,
+            exit_code: 75,
             reason: format!("a{}", "é".repeat(4000)),
         };
         let Some(Message::Stop { reason, .. }) = Message::parse(&stop.to_bytes()) else {

@@ -8,26 +8,38 @@
 //! | --- | --- |
 //! | `carrier` | what carries messages: MPI, or channels between threads for tests |
 //! | `mpi` | messages over MPI (feature `mpi`) |
+//! | `lines` | messages over TCP, for programs whose ranks communicate with NCCL |
 //! | `message` | what is said about a block on its way |
+//! | `peers` | who the other processes are |
+//! | `landing` | gathers whose parts arrive in their places |
 //! | `share` | which bytes of a collective a process needs |
 //! | `windows` | whether all processes run the same program |
 //! | `remote`, `call` | what a hub asks of the engine, and a call on its way |
-//! | `engine` | the thread that sends and receives |
+//! | `traffic` | what goes on between the processes |
+//! | `watch` | which processes have ended without a word |
+//! | `engine` | who sees to it: a thread of its own, and whoever waits |
 //! | `world` | the processes, and where ranks live |
 
-mod call;
+pub(in crate::comm) mod call;
 mod carrier;
 mod engine;
+mod landing;
+#[cfg(feature = "rendezvous")]
+mod lines;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod peers;
 mod remote;
-mod share;
+pub(in crate::comm) mod share;
 #[cfg(test)]
 mod tests;
+mod traffic;
+mod watch;
 mod windows;
 mod world;
 
+pub use peers::Peer;
 pub(crate) use remote::{Opened, Remote};
-pub(crate) use windows::{Agreement, WindowPrint};
+pub(crate) use windows::{Agreement, PartPrint, WindowPrint};
 pub use world::{Votes, World};

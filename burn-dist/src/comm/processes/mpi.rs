@@ -1,13 +1,17 @@
 //! Messages over MPI, through [rsmpi](https://docs.rs/mpi).
 //!
 //! Reductions run in rank order in the engine, which no reduction of MPI promises; so what MPI carries are the pieces, from the process that has them to those that need
-//! them. All calls are made by one thread: `MPI_THREAD_FUNNELED` is enough.
+//! them. Calls are made by one thread at a time; with `MPI_THREAD_SERIALIZED` it may be any, with `MPI_THREAD_FUNNELED` it is always the one that set MPI up.
 //!
 //! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight into the buffer that the reduction reads.
 
-use super::carrier::{Carrier, Parcel};
+mod join;
+
+use super::carrier::{Carrier, Parcel, Place, Placing};
+use super::landing::Slot;
 use crate::comm::Block;
 use crate::comm::buffer::{Buffer, Pool};
+use crate::launch::{self, meet::Meeting};
 use mpi::environment::Universe;
 use mpi::ffi;
 use mpi::topology::Communicator;
@@ -15,6 +19,9 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) use join::start;
 
 /// Bodies of at most this many bytes travel with their heads.
 const INLINE_BYTES_MAX: usize = 4 << 10;
@@ -31,30 +38,71 @@ const BODY: c_int = 2;
 /// What a head ends with: the length of the body, and whether it is in the head.
 const TRAILER_BYTES: usize = 9;
 
+/// Sets MPI up for the process at `place`; `meeting` is where the processes join, if MPI does not find the others itself, and where it is known who has vanished.
+///
+/// # Errors
 /// Why there is no MPI.
-pub(super) fn connect() -> Result<(Mpi, usize, usize), String> {
-    let (universe, threading) = mpi::initialize_with_threading(mpi::Threading::Funneled).ok_or(
+fn connect(place: &launch::Place, meeting: Option<&'static Meeting>) -> Result<Mpi, String> {
+    let joining = meeting.filter(|_| !place.launcher.has_mpi());
+    let server = match joining {
+        Some(meeting) => join::prepare(place, meeting)?,
+        None => None,
+    };
+    let (universe, threading) = mpi::initialize_with_threading(mpi::Threading::Serialized).ok_or(
         "MPI has been initialised by someone else: let burn-dist do it, before any other use",
     )?;
-    if threading < mpi::Threading::Funneled {
-        return Err(format!(
-            "this MPI gives {threading:?} where MPI_THREAD_FUNNELED is needed: use one that is built with threads"
-        ));
-    }
+    has_threads(threading)?;
     let world = universe.world();
-    let (process, size) = (world.rank() as usize, world.size() as usize);
     // SAFETY: MPI is initialised, and the handler is one of its own.
     unsafe { ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN) };
+    let found = match joining {
+        // SAFETY: MPI is initialised.
+        None => Ok((unsafe { ffi::RSMPI_COMM_WORLD }, world.rank(), world.size())),
+        Some(meeting) => join::join(place, meeting)
+            .map(|comm| (comm, place.rank as c_int, place.world_size as c_int)),
+    };
+    let (comm, rank, size) = match found {
+        Ok(found) => found,
+        Err(reason) => {
+            // Finalising would wait for processes that may not be there.
+            std::mem::forget(universe);
+            return Err(reason);
+        }
+    };
+    if (rank, size) != (place.rank as c_int, place.world_size as c_int) {
+        return Err(format!(
+            "{} says that this is process {} of {}, and MPI that it is {rank} of {size}: was the program built with the MPI that started it?{}",
+            place.launcher,
+            place.rank,
+            place.world_size,
+            join::way_out(place.launcher)
+        ));
+    }
     let carrier = Mpi {
         sending: Vec::new(),
         arriving: (0..size).map(|_| VecDeque::new()).collect(),
         next: 0,
         pool: Pool::new(POOL_BYTES_MAX),
         failed: None,
-        num_here: world.split_shared(world.rank()).size() as usize,
-        _universe: universe,
+        comm,
+        meeting,
+        process: rank as u32,
+        is_for_all_threads: threading >= mpi::Threading::Serialized,
+        has_joined: joining.is_some(),
+        universe: Some(universe),
+        _server: server,
     };
-    Ok((carrier, process, size))
+    Ok(carrier)
+}
+
+/// Whether an MPI may be used by the thread of the engine.
+fn has_threads(threading: mpi::Threading) -> Result<(), String> {
+    match threading >= mpi::Threading::Funneled {
+        true => Ok(()),
+        false => Err(format!(
+            "this MPI gives {threading:?} where MPI_THREAD_FUNNELED is needed: use one that is built with threads"
+        )),
+    }
 }
 
 /// Something MPI is sending; it stays where it is until MPI is done.
@@ -67,8 +115,34 @@ struct Sending {
 /// A message whose body is on its way.
 struct Arriving {
     head: Vec<u8>,
-    /// Its buffer and what MPI still has to write; `None` once it is whole.
-    body: Result<Block, (Buffer, Vec<ffi::MPI_Request>)>,
+    body: Body,
+}
+
+enum Body {
+    Whole(Block),
+    /// Where it goes, and what MPI still has to write.
+    Moving(Target, Vec<ffi::MPI_Request>),
+    /// So many bytes that MPI has not been asked for: since then, its call may come and have a place for them.
+    Held(usize, Instant),
+}
+
+/// How long a body waits for its call.
+const HELD_MAX: Duration = Duration::from_micros(300);
+
+/// Where a body goes.
+enum Target {
+    Buffer(Buffer),
+    /// Its place in an output.
+    Slot(Slot),
+}
+
+impl Target {
+    fn as_ptr(&self) -> *mut u8 {
+        match self {
+            Self::Buffer(buffer) => buffer.as_ptr(),
+            Self::Slot(slot) => slot.as_ptr(),
+        }
+    }
 }
 
 pub(super) struct Mpi {
@@ -79,10 +153,33 @@ pub(super) struct Mpi {
     next: usize,
     pool: Arc<Pool>,
     failed: Option<String>,
-    num_here: usize,
+    process: u32,
+    is_for_all_threads: bool,
+    /// All processes, in order.
+    comm: ffi::MPI_Comm,
+    /// Where it is known who has vanished.
+    meeting: Option<&'static Meeting>,
     /// Finalised, in this thread, when everything else is done.
-    _universe: Universe,
+    /// Whether the processes have joined, because MPI did not know the others.
+    has_joined: bool,
+    universe: Option<Universe>,
+    /// Ends after that.
+    _server: Option<join::OmpiServer>,
 }
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        // Finalising waits for all processes. One may be gone; and those that no launcher of MPI's has started have none that waits for it, but Open MPI may wait for a connection
+        // that it makes only then.
+        if self.failed.is_some() || self.has_joined {
+            std::mem::forget(self.universe.take());
+        }
+    }
+}
+
+// SAFETY: MPI's handles belong to the process, not to a thread. Which thread may call MPI is what `is_for_all_threads` says and the engine keeps to: one at a time, and if that
+// is all that MPI allows, the one that set it up, which is also the one that drops this value and so finalises MPI.
+unsafe impl Send for Mpi {}
 
 impl Mpi {
     fn check(&mut self, what: &str, code: c_int) {
@@ -103,7 +200,7 @@ impl Mpi {
                 ffi::RSMPI_UINT8_T,
                 to as c_int,
                 tag,
-                ffi::RSMPI_COMM_WORLD,
+                self.comm,
                 request.as_mut_ptr(),
             )
         };
@@ -126,7 +223,7 @@ impl Mpi {
     }
 
     /// Takes the next head, if one has arrived, and starts receiving its body.
-    fn take_head(&mut self) -> bool {
+    fn take_head(&mut self, placing: Placing) -> bool {
         let (mut flag, mut message) = (0, MaybeUninit::uninit());
         let mut status = MaybeUninit::<ffi::MPI_Status>::uninit();
         // SAFETY: all pointers are to places of the right type.
@@ -134,7 +231,7 @@ impl Mpi {
             ffi::MPI_Improbe(
                 ffi::RSMPI_ANY_SOURCE,
                 HEAD,
-                ffi::RSMPI_COMM_WORLD,
+                self.comm,
                 &mut flag,
                 message.as_mut_ptr(),
                 status.as_mut_ptr(),
@@ -163,7 +260,9 @@ impl Mpi {
         };
         self.check("MPI_Mrecv", code);
         let from = status.MPI_SOURCE as usize;
-        match self.body_of(&mut head, from) {
+        // Bodies are received in the order in which they were sent.
+        self.release(from, true, placing);
+        match self.body_of(&mut head) {
             Some(body) => self.arriving[from].push_back(Arriving { head, body }),
             None => {
                 self.failed = Some(format!(
@@ -174,72 +273,95 @@ impl Mpi {
         true
     }
 
-    /// Cuts the trailer off a head, and the body if it is there; else starts to receive it.
-    fn body_of(
-        &mut self,
-        head: &mut Vec<u8>,
-        from: usize,
-    ) -> Option<Result<Block, (Buffer, Vec<ffi::MPI_Request>)>> {
+    /// Cuts the trailer off a head, and the body if it is there.
+    fn body_of(&mut self, head: &mut Vec<u8>) -> Option<Body> {
         let at = head.len().checked_sub(TRAILER_BYTES)?;
         let trailer = head.split_off(at);
         let len = u64::from_le_bytes(trailer[..8].try_into().ok()?) as usize;
         let is_inline = trailer[8] == 1;
         if len == 0 {
-            return Some(Ok(Block::empty()));
+            return Some(Body::Whole(Block::empty()));
         }
         if is_inline {
             let at = head.len().checked_sub(len)?;
             let body = head.split_off(at);
-            return Some(Ok(Block::from(Buffer::copy_of(&self.pool, &body))));
+            return Some(Body::Whole(Block::from(Buffer::copy_of(&self.pool, &body))));
         }
-        let buffer = self.pool.take(len);
+        Some(Body::Held(len, Instant::now()))
+    }
+
+    /// Starts to receive the body that came last, if it is held and its call has come, or it has been held too long, or it `must`.
+    fn release(&mut self, from: usize, must: bool, placing: Placing) {
+        let Some(Arriving {
+            head,
+            body: Body::Held(len, since),
+        }) = self.arriving[from].back()
+        else {
+            return;
+        };
+        let len = *len;
+        let target = match placing(head, len) {
+            Place::Slot(slot) => Target::Slot(slot),
+            Place::Later if !must && since.elapsed() < HELD_MAX => return,
+            Place::Buffer | Place::Later => Target::Buffer(self.pool.take(len)),
+        };
+        let body = self.receive_into(target, len, from);
+        if let Some(last) = self.arriving[from].back_mut() {
+            last.body = body;
+        }
+    }
+
+    fn receive_into(&mut self, target: Target, len: usize, from: usize) -> Body {
         let mut requests = Vec::new();
         for start in (0..len).step_by(PIECE_BYTES_MAX) {
             let bytes = PIECE_BYTES_MAX.min(len - start);
             let mut request = MaybeUninit::uninit();
-            // SAFETY: the buffer has `len` bytes, is used by nobody else, and lives until the requests are done.
+            // SAFETY: the target has `len` bytes, is used by nobody else, and lives until the requests are done.
             let code = unsafe {
                 ffi::MPI_Irecv(
-                    buffer.as_ptr().add(start).cast::<c_void>(),
+                    target.as_ptr().add(start).cast::<c_void>(),
                     bytes as c_int,
                     ffi::RSMPI_UINT8_T,
                     from as c_int,
                     BODY,
-                    ffi::RSMPI_COMM_WORLD,
+                    self.comm,
                     request.as_mut_ptr(),
                 )
             };
             self.check("MPI_Irecv", code);
             if self.failed.is_some() {
                 // What has been started may still write.
-                std::mem::forget(buffer);
-                return Some(Ok(Block::empty()));
+                std::mem::forget(target);
+                return Body::Whole(Block::empty());
             }
             // SAFETY: MPI has set it.
             requests.push(unsafe { request.assume_init() });
         }
-        Some(Err((buffer, requests)))
+        Body::Moving(target, requests)
     }
 
     /// Returns the oldest message of a sender, if it is whole.
     fn take_whole(&mut self, from: usize) -> Option<Parcel> {
         let mut first = self.arriving[from].pop_front()?;
-        if let Err((_, requests)) = &mut first.body {
+        if let Body::Moving(_, requests) = &mut first.body {
             let mut left = std::mem::take(requests);
             left.retain_mut(|request| !self.is_done(request));
             *requests = left;
         }
         match first.body {
-            Err((buffer, requests)) if requests.is_empty() && self.failed.is_none() => {
-                // SAFETY: MPI has written all of it, and does not look at it again.
-                let bytes = unsafe { buffer.into_bytes() };
+            Body::Moving(target, requests) if requests.is_empty() && self.failed.is_none() => {
+                let body = match target {
+                    Target::Slot(_) => Block::empty(),
+                    // SAFETY: MPI has written all of it, and does not look at it again.
+                    Target::Buffer(buffer) => Block::from(unsafe { buffer.into_bytes() }),
+                };
                 Some(Parcel {
                     process: from as u32,
                     head: first.head,
-                    body: Block::from(bytes),
+                    body,
                 })
             }
-            Ok(body) => Some(Parcel {
+            Body::Whole(body) => Some(Parcel {
                 process: from as u32,
                 head: first.head,
                 body,
@@ -287,11 +409,15 @@ impl Carrier for Mpi {
         }
     }
 
-    fn receive(&mut self) -> Result<Option<Parcel>, String> {
-        while self.take_head() {}
+    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+        if let Some(trouble) = self.meeting.and_then(|meeting| meeting.client().trouble()) {
+            self.failed.get_or_insert(trouble);
+        }
+        while self.take_head(placing) {}
         let processes = self.arriving.len();
         for offset in 0..processes {
             let from = (self.next + offset) % processes;
+            self.release(from, false, placing);
             if let Some(parcel) = self.take_whole(from) {
                 self.next = (from + 1) % processes;
                 return Ok(Some(parcel));
@@ -310,7 +436,34 @@ impl Carrier for Mpi {
         !self.sending.is_empty()
     }
 
-    fn num_processes_here(&self) -> usize {
-        self.num_here
+    fn is_receiving(&self) -> bool {
+        self.arriving.iter().any(|from| !from.is_empty())
+    }
+
+    fn is_for_all_threads(&self) -> bool {
+        self.is_for_all_threads
+    }
+
+    fn process(&self) -> u32 {
+        self.process
+    }
+
+    fn num_processes(&self) -> usize {
+        self.arriving.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mpi_without_threads_is_refused() {
+        let error = has_threads(mpi::Threading::Single).expect_err("no threads");
+        assert!(
+            error.contains("Single where MPI_THREAD_FUNNELED is needed"),
+            "{error}"
+        );
+        has_threads(mpi::Threading::Funneled).expect("enough");
     }
 }

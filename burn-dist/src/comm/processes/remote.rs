@@ -1,10 +1,11 @@
 //! What the hub of a mesh knows of the other processes, and what it asks of the engine.
 
+use super::peers::Peer;
 use super::windows::{Agreement, WindowPrint};
 use super::world::World;
 use crate::comm::info::CallInfo;
 use crate::comm::local::{Channel, Meeting};
-use crate::comm::{Block, CommError, LocalHub};
+use crate::comm::{Block, CommError, LocalHub, Process};
 use crate::mesh::Rank;
 use std::sync::{Arc, Weak};
 
@@ -42,8 +43,21 @@ pub(super) enum Command {
     Stop {
         mesh: u64,
         reason: String,
+        exit_code: u8,
         others: Arc<[u32]>,
     },
+    Wake {
+        mesh: u64,
+    },
+    /// The program ends: ranks that are still there make no more calls.
+    #[cfg_attr(
+        not(feature = "rendezvous"),
+        allow(
+            dead_code,
+            reason = "simulated processes end by dropping what they have"
+        )
+    )]
+    End,
     Quit,
 }
 
@@ -55,11 +69,81 @@ pub(crate) struct Remote {
     pub(super) process: u32,
     /// Of each rank.
     pub(super) process_of: Arc<[u32]>,
+    /// Whether every rank of this machine has a core.
+    is_alone: bool,
+}
+
+impl Remote {
+    /// Returns the number of the mesh, counted alike by all processes.
+    pub fn mesh(&self) -> u64 {
+        self.mesh
+    }
+
+    /// Returns the number of this process.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Returns the process of each rank.
+    pub fn process_of(&self) -> &[u32] {
+        &self.process_of
+    }
+
+    /// Returns where every process lives.
+    pub fn peers(&self) -> &[Arc<Peer>] {
+        self.world.peers()
+    }
+
+    /// Returns a process as errors name it, with all its ranks.
+    pub fn name(&self, process: u32) -> Process {
+        let ranks = self
+            .process_of
+            .iter()
+            .zip(0..)
+            .filter(|(of, _)| **of == process);
+        let ranks = ranks.map(|(_, rank)| Rank(rank)).collect();
+        self.name_with(process, ranks)
+    }
+
+    fn name_with(&self, number: u32, ranks: Vec<Rank>) -> Process {
+        let peer = self.peers().get(number as usize);
+        Process {
+            number,
+            host: peer.map_or_else(|| "unknown".into(), |peer| peer.host.clone()),
+            pid: peer.map_or(0, |peer| peer.pid),
+            ranks,
+        }
+    }
+
+    /// Returns the other processes in which some of `ranks` live, each with those.
+    pub fn names_of(&self, ranks: &[Rank]) -> Vec<Process> {
+        let lives_in = |rank: &Rank| self.process_of.get(rank.0 as usize).copied();
+        let mut others: Vec<u32> = ranks.iter().filter_map(lives_in).collect();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|process| *process != self.process);
+        let name = |process: u32| {
+            let of_it = ranks.iter().filter(|rank| lives_in(rank) == Some(process));
+            self.name_with(process, of_it.copied().collect())
+        };
+        others.into_iter().map(name).collect()
+    }
+
+    /// Returns the process of a rank, if it is another one.
+    pub fn elsewhere(&self, rank: Rank) -> Option<Process> {
+        self.names_of(&[rank]).pop()
+    }
 }
 
 impl Remote {
     pub(super) fn new(world: &World, mesh: u64, process_of: Arc<[u32]>) -> Self {
+        let peers = world.peers();
+        let host = &peers[world.process()].host;
+        let is_here = |process: &&u32| peers[**process as usize].host == *host;
+        let num_here = process_of.iter().filter(is_here).count();
+        let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            is_alone: num_here <= num_cores,
             world: world.clone(),
             mesh,
             process: world.process() as u32,
@@ -107,25 +191,35 @@ impl Remote {
         });
     }
 
-    /// Stops the ranks of the others.
+    /// Has the ranks of the others stopped, when the engine is next seen to.
     pub fn stop(&self, error: &CommError) {
-        self.command(Command::Stop {
+        self.world.engine().queue(Command::Stop {
             mesh: self.mesh,
             reason: error.to_string(),
+            exit_code: error.exit_code(),
             others: self.others(),
         });
     }
 
+    /// Wakes the ranks here that wait for others, to see the fault.
+    pub fn wake(&self) {
+        self.command(Command::Wake { mesh: self.mesh });
+    }
+
     /// Returns the other processes.
-    pub(super) fn others(&self) -> Arc<[u32]> {
+    pub fn others(&self) -> Arc<[u32]> {
         let mut others = self.process_of.to_vec();
         others.retain(|process| *process != self.process);
         others.dedup();
         others.into()
     }
 
+    /// Looks for messages until `is_done`, for a while: a rank that waits has nothing better to do.
+    pub fn help(&self, is_done: impl Fn() -> bool) {
+        self.world.engine().help(self.is_alone, is_done);
+    }
+
     fn command(&self, command: Command) {
-        // The engine outlives its hubs, unless it has failed; then there is nobody to tell.
-        let _ = self.world.engine().commands().send(command);
+        self.world.engine().command(command);
     }
 }

@@ -10,7 +10,7 @@ use burn_std::Bytes;
 use std::sync::Arc;
 
 /// Returns for each output whether one of `members` reads it.
-pub(super) fn wanted(geometry: &Geometry, members: &[bool]) -> Vec<bool> {
+pub(in crate::comm) fn wanted(geometry: &Geometry, members: &[bool]) -> Vec<bool> {
     let mut wanted = vec![false; geometry.outputs.len()];
     for (reader, is_one) in geometry.readers.iter().zip(members) {
         if let (Some(output), true) = (reader, is_one) {
@@ -21,7 +21,7 @@ pub(super) fn wanted(geometry: &Geometry, members: &[bool]) -> Vec<bool> {
 }
 
 /// Returns the boxes of `member`'s input (of `bytes` bytes) that lead to the outputs in `wanted`.
-pub(super) fn boxes(
+pub(in crate::comm) fn boxes(
     geometry: &Geometry,
     wanted: &[bool],
     member: usize,
@@ -63,7 +63,12 @@ fn dense(step: &Move) -> [usize; 3] {
 }
 
 /// Copies boxes of `block` one after the other; a single run of bytes stays where it is.
-pub(super) fn pack(boxes: &[Move], block: &Block, pool: &Arc<Pool>, empty: &Arc<Bytes>) -> Block {
+pub(in crate::comm) fn pack(
+    boxes: &[Move],
+    block: &Block,
+    pool: &Arc<Pool>,
+    empty: &Arc<Bytes>,
+) -> Block {
     match boxes {
         [] => return Block::from(Arc::clone(empty)),
         [one] if one.bytes() == one.run => return block.part(one.src..one.src + one.run),
@@ -99,7 +104,7 @@ pub(super) fn pack(boxes: &[Move], block: &Block, pool: &Arc<Pool>, empty: &Arc<
 }
 
 /// Returns what is left to do in a process whose ranks are `members`, with inputs as they arrive there: those of other processes packed, and in a reduction all of them.
-pub(super) fn localized(geometry: &Geometry, members: &[bool]) -> Geometry {
+pub(in crate::comm) fn localized(geometry: &Geometry, members: &[bool]) -> Geometry {
     let wanted = wanted(geometry, members);
     let mut number = vec![usize::MAX; geometry.outputs.len()];
     let mut outputs = Vec::new();
@@ -144,6 +149,6 @@ pub(super) fn localized(geometry: &Geometry, members: &[bool]) -> Geometry {
 }
 
 /// Whether the moves read all inputs at the same place.
-pub(super) fn is_reduction(geometry: &Geometry) -> bool {
+pub(in crate::comm) fn is_reduction(geometry: &Geometry) -> bool {
     geometry.moves.iter().any(|step| step.source == Source::All)
 }

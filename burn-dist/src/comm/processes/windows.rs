@@ -16,51 +16,95 @@ pub(crate) struct WindowPrint {
     /// Of the mesh, counted alike by all processes.
     pub number: u64,
     pub hash: u64,
-    /// Hash of the scalars and the data that it is run with.
+    /// Hash of the scalars and the data that it is run with, but for data that processes give their own parts of.
     pub values: u64,
+    /// Of such data, the parts that other processes have too.
+    pub parts: Vec<PartPrint>,
     /// Its digest, if this process has not run such a window before: kinds of operations in the upper 16 bits, hashes below.
     pub digest: Option<Arc<[u64]>>,
 }
 
-/// How far the others have agreed, for a rank that waits.
+/// A part of data that several processes give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartPrint {
+    /// Number of the value in its window.
+    pub value: u32,
+    /// Its first row.
+    pub row: u64,
+    pub hash: u64,
+}
+
+/// How far the others have agreed, for a thread that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Agreement {
-    agreed: Mutex<bool>,
+    state: Mutex<State>,
     bell: Condvar,
 }
 
+#[derive(Debug)]
+enum State {
+    /// These processes have run the window.
+    Waiting(Vec<u32>),
+    Reached,
+    /// A process will not run it.
+    Lost(CommError),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::Waiting(Vec::new())
+    }
+}
+
 impl Agreement {
-    pub fn reach(&self) {
-        *lock(&self.agreed) = true;
+    fn change(&self, state: State) {
+        *lock(&self.state) = state;
         self.bell.notify_all();
     }
 
-    /// Waits until the others agree, at most for `timeout`; whether they did.
+    /// Whether there is nothing more to wait for.
+    pub fn is_settled(&self) -> bool {
+        !matches!(*lock(&self.state), State::Waiting(_))
+    }
+
+    pub fn reach(&self) {
+        self.change(State::Reached);
+    }
+
+    fn lose(&self, error: CommError) {
+        self.change(State::Lost(error));
+    }
+
+    /// Waits until the others agree, at most for `timeout`; else returns the processes that have run the window.
     ///
     /// # Errors
-    /// What `fault` finds meanwhile.
+    /// What `fault` finds meanwhile, or why a process does not run it.
     pub fn wait(
         &self,
         timeout: Duration,
         fault: impl Fn() -> Option<CommError>,
-    ) -> Result<bool, CommError> {
+    ) -> Result<Option<Vec<u32>>, CommError> {
         /// A fault rings no bell here.
         const LOOK: Duration = Duration::from_millis(5);
         let start = Instant::now();
-        let mut agreed = lock(&self.agreed);
-        while !*agreed {
+        let mut state = lock(&self.state);
+        loop {
+            let here = match &*state {
+                State::Reached => return Ok(None),
+                State::Lost(error) => return Err(error.clone()),
+                State::Waiting(here) => here,
+            };
             if let Some(fault) = fault() {
                 return Err(fault);
             }
             if start.elapsed() > timeout {
-                return Ok(false);
+                return Ok(Some(here.clone()));
             }
-            (agreed, _) = self
+            (state, _) = self
                 .bell
-                .wait_timeout(agreed, LOOK)
+                .wait_timeout(state, LOOK)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(true)
     }
 }
 
@@ -80,6 +124,8 @@ const OPS_MAX: usize = 4 << 20;
 #[derive(Default)]
 struct Open {
     runs: Vec<Run>,
+    /// The parts given so far, by value and first row: who was first, and the hash.
+    parts: FxHashMap<(u32, u64), (u32, u64)>,
     agreement: Option<Arc<Agreement>>,
 }
 
@@ -91,20 +137,42 @@ pub(super) struct Run {
     pub values: u64,
 }
 
-/// The bytes of a digest.
-pub(super) fn to_block(digest: Option<&[u64]>) -> Block {
-    match digest {
-        None => Block::empty(),
-        Some(digest) => Block::from(burn_std::Bytes::from_elems(digest.to_vec())),
+/// What a message says of a window besides [`Run`]: the number of parts, three words for each, then the digest.
+pub(super) fn to_block(digest: Option<&[u64]>, parts: &[PartPrint]) -> Block {
+    let digest = digest.unwrap_or_default();
+    if digest.is_empty() && parts.is_empty() {
+        return Block::empty();
     }
+    let mut words = Vec::with_capacity(1 + 3 * parts.len() + digest.len());
+    words.push(parts.len() as u64);
+    words.extend(
+        parts
+            .iter()
+            .flat_map(|part| [part.value.into(), part.row, part.hash]),
+    );
+    words.extend(digest);
+    Block::from(burn_std::Bytes::from_elems(words))
 }
 
-fn from_block(block: &Block) -> Option<Arc<[u64]>> {
+/// The reverse of [`to_block`]; of a block that is none, as much as there is.
+fn from_block(block: &Block) -> (Vec<PartPrint>, Option<Arc<[u64]>>) {
     let chunks = block.as_slice().chunks_exact(8);
-    let digest: Arc<[u64]> = chunks
+    let words: Vec<u64> = chunks
         .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("8 bytes")))
         .collect();
-    (!digest.is_empty()).then_some(digest)
+    let Some((&count, rest)) = words.split_first() else {
+        return (Vec::new(), None);
+    };
+    let end = usize::try_from(count)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(3);
+    let (parts, digest) = rest.split_at(end.min(rest.len()));
+    let parts = parts.chunks_exact(3).map(|part| PartPrint {
+        value: part[0] as u32,
+        row: part[1],
+        hash: part[2],
+    });
+    (parts.collect(), (!digest.is_empty()).then(|| digest.into()))
 }
 
 impl Windows {
@@ -120,7 +188,8 @@ impl Windows {
         agreement: Option<Arc<Agreement>>,
         num_processes: usize,
     ) -> Result<(), String> {
-        if let Some(digest) = from_block(digest) {
+        let (parts, digest) = from_block(digest);
+        if let Some(digest) = digest {
             if self.num_ops + digest.len() > OPS_MAX {
                 self.digests.clear();
                 self.num_ops = 0;
@@ -134,7 +203,22 @@ impl Windows {
         if let Some(&other) = open.runs.iter().find(differs) {
             return Err(self.difference(number, other, run));
         }
+        for part in parts {
+            let known = open.parts.entry((part.value, part.row));
+            let &mut (process, hash) = known.or_insert((run.process, part.hash));
+            if hash != part.hash {
+                let (a, b) = (process.min(run.process), process.max(run.process));
+                return Err(format!(
+                    "processes {a} and {b} were given other data for the same rows: in window {number}, from row {} of value {} on; ranks of both hold them, so both have to read the same (`DeviceMesh::local_rows`)",
+                    part.row, part.value
+                ));
+            }
+        }
         open.runs.push(run);
+        if let Some(agreement) = &open.agreement {
+            let here = open.runs.iter().map(|run| run.process);
+            agreement.change(State::Waiting(here.collect()));
+        }
         if open.runs.len() == num_processes
             && let Some(open) = self.open.remove(&number)
             && let Some(agreement) = open.agreement
@@ -142,6 +226,16 @@ impl Windows {
             agreement.reach();
         }
         Ok(())
+    }
+
+    /// Tells who waits, or will wait, for windows that `process` has not run that it does not run them: `why` gives the error for a window.
+    pub fn lost(&mut self, process: u32, why: impl Fn(u64) -> CommError) {
+        for (number, open) in &self.open {
+            let has_run = open.runs.iter().any(|run| run.process == process);
+            if let (false, Some(agreement)) = (has_run, &open.agreement) {
+                agreement.lose(why(*number));
+            }
+        }
     }
 
     fn difference(&self, number: u64, a: Run, b: Run) -> String {
@@ -201,8 +295,8 @@ mod tests {
                 .iter()
                 .fold(7, |hash: u64, op| hash.rotate_left(5) ^ op)
         };
-        windows.run(4, run(0, hash(a), 0), &to_block(Some(a)), None, 2)?;
-        windows.run(4, run(1, hash(b), 0), &to_block(Some(b)), None, 2)
+        windows.run(4, run(0, hash(a), 0), &to_block(Some(a), &[]), None, 2)?;
+        windows.run(4, run(1, hash(b), 0), &to_block(Some(b), &[]), None, 2)
     }
 
     #[test]
@@ -236,7 +330,7 @@ mod tests {
     #[test]
     fn a_window_known_by_its_hash_needs_no_digest_again() {
         let mut windows = Windows::default();
-        let digest = to_block(Some(&[1, 2]));
+        let digest = to_block(Some(&[1, 2]), &[]);
         for number in 0..3 {
             let agreement = Arc::<Agreement>::default();
             let first = match number {
@@ -255,14 +349,14 @@ mod tests {
                     2,
                 )
                 .unwrap();
-            assert!(agreement.wait(Duration::ZERO, || None).unwrap());
+            assert_eq!(agreement.wait(Duration::ZERO, || None).unwrap(), None);
         }
         assert!(windows.open.is_empty());
         windows
             .run(3, run(0, 11, 0), &Block::empty(), None, 2)
             .unwrap();
         let text = windows
-            .run(3, run(1, 12, 0), &to_block(Some(&[1, 3])), None, 2)
+            .run(3, run(1, 12, 0), &to_block(Some(&[1, 3]), &[]), None, 2)
             .unwrap_err();
         assert!(text.contains("operation 1"), "{text}");
         windows
@@ -275,6 +369,37 @@ mod tests {
     }
 
     #[test]
+    fn parts_that_two_processes_give_have_to_be_alike() {
+        let part = |row, hash| PartPrint {
+            value: 3,
+            row,
+            hash,
+        };
+        let digest = [5_u64, 6];
+        let block = to_block(Some(&digest), &[part(0, 1), part(4, 2)]);
+        let (parts, found) = from_block(&block);
+        assert_eq!(parts, [part(0, 1), part(4, 2)]);
+        assert_eq!(found.as_deref(), Some(&digest[..]));
+        assert_eq!(from_block(&to_block(None, &[])), (vec![], None));
+        // A number of parts that is not there.
+        let wrong = Block::from(burn_std::Bytes::from_elems(vec![u64::MAX, 1, 2, 3, 4]));
+        assert_eq!(from_block(&wrong).0.len(), 1);
+
+        let mut windows = Windows::default();
+        let mut give = |process, parts: &[PartPrint]| {
+            windows.run(0, run(process, 7, 7), &to_block(None, parts), None, 4)
+        };
+        give(0, &[part(0, 1)]).unwrap();
+        give(2, &[part(4, 2)]).unwrap();
+        give(1, &[part(0, 1)]).unwrap();
+        let text = give(3, &[part(4, 9)]).unwrap_err();
+        assert!(
+            text.contains("processes 2 and 3") && text.contains("row 4"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn who_waits_learns_of_a_fault() {
         let agreement = Agreement::default();
         let fault = CommError::EmptyGroup;
@@ -283,6 +408,28 @@ mod tests {
                 .wait(Duration::from_secs(9), || Some(fault.clone()))
                 .is_err()
         );
-        assert!(!agreement.wait(Duration::ZERO, || None).unwrap());
+        let nobody = agreement.wait(Duration::ZERO, || None).unwrap();
+        assert_eq!(nobody, Some(Vec::new()));
+    }
+
+    #[test]
+    fn who_waits_learns_who_has_run_the_window_and_who_never_will() {
+        let mut windows = Windows::default();
+        let agreement = Arc::<Agreement>::default();
+        let nothing = Block::empty();
+        windows
+            .run(7, run(0, 1, 1), &nothing, Some(agreement.clone()), 3)
+            .unwrap();
+        windows.run(7, run(2, 1, 1), &nothing, None, 3).unwrap();
+        let here = agreement.wait(Duration::ZERO, || None).unwrap();
+        assert_eq!(here, Some(vec![0, 2]));
+        // Process 2 has run it, and may go; process 1 may not.
+        for (process, is_lost) in [(2, false), (1, true)] {
+            windows.lost(process, |window| CommError::ProgramsDiffer {
+                window,
+                reason: "gone".into(),
+            });
+            assert_eq!(agreement.wait(Duration::ZERO, || None).is_err(), is_lost);
+        }
     }
 }

@@ -1,27 +1,33 @@
 //! The processes, and where ranks live.
 
-use super::carrier::Channels;
+use super::carrier::{Carrier, Channels};
 use super::engine::Engine;
+use super::peers::Peer;
 use super::remote::Remote;
-use crate::comm::{Block, Call, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions};
+use crate::comm::{
+    Block, Call, Chaos, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
+};
+use crate::launch::Place;
 use crate::layout::ReduceOp;
 use burn_std::{Bytes, DType};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-/// Variables in which launchers say how many processes they have started: Open MPI's, MPICH's and its relatives', Slurm's.
-const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+/// The variable that says what carries messages between processes: `mpi`, by default where it is built in, or `lines`, over TCP and for little things only, where ranks
+/// communicate with NCCL.
+#[cfg(feature = "rendezvous")]
+const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
 
-/// Returns how many processes the launcher has started, if more than one, and which variable says so.
-fn launched() -> Option<(&'static str, usize)> {
-    let size = |variable: &&'static str| {
-        let size = std::env::var(variable).ok()?.trim().parse().ok()?;
-        (size > 1).then_some((*variable, size))
-    };
-    SIZES.iter().find_map(size)
-}
+/// What to say where nothing carries messages.
+#[cfg(not(feature = "mpi"))]
+const WITHOUT_TRANSPORT: &str =
+    "this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone";
+
+/// How long a process waits for the first word of the others.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One of several processes that run the same program: each records it, and runs its own ranks.
 ///
@@ -31,8 +37,9 @@ pub struct World(Arc<Inner>);
 
 struct Inner {
     engine: Engine,
-    process: u32,
-    num_processes: u32,
+    peers: Arc<[Arc<Peer>]>,
+    /// Whether all processes are threads of this one.
+    is_simulated: bool,
     /// Meshes made so far: every process makes the same ones in the same order.
     meshes: AtomicU64,
 }
@@ -42,77 +49,129 @@ impl World {
     ///
     /// Their messages go through the same engine as those between real processes.
     pub fn simulated(num_processes: usize) -> Vec<Self> {
-        let carriers = Channels::connect(num_processes);
-        carriers
+        Self::simulated_by(Channels::connect(num_processes, None))
+    }
+
+    /// As [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to another stay in order, those of several come in any.
+    pub fn simulated_with(num_processes: usize, chaos: &Chaos) -> Vec<Self> {
+        Self::simulated_by(Channels::connect(num_processes, Some(chaos)))
+    }
+
+    /// Returns the processes of any carriers.
+    pub(super) fn simulated_by<C: Carrier + 'static>(carriers: Vec<C>) -> Vec<Self> {
+        let engines: Vec<_> = carriers
             .into_iter()
-            .enumerate()
-            .map(|(process, carrier)| {
-                let engine = Engine::start(move || Ok::<_, String>(carrier))
-                    .expect("a channel needs no setting up");
-                Self::new(engine, process, num_processes)
+            .map(|carrier| {
+                Engine::start(move || Ok::<_, String>(carrier))
+                    .expect("a channel needs no setting up")
             })
+            .collect();
+        let worlds = engines.into_iter().map(|engine| Self::new(engine, true));
+        worlds
+            .map(|world| world.expect("all engines have started"))
             .collect()
     }
 
-    /// Returns the processes that this one was started with, by `mpirun` or another launcher; `None` if it was started alone.
+    /// Returns the processes that this one was started with, by `burn-dist run`, `mpirun` or another [launcher](crate::launch::Launcher); `None` if it was started alone.
     ///
-    /// The first call sets MPI up; it is finalised when the program ends.
+    /// The first call sets MPI up; it is finalised when the program ends. Where the launcher is not one of MPI's, the processes meet at a [rendezvous](crate::launch::place) and join.
+    /// Without the feature `mpi`, or with `BURN_DIST_TRANSPORT=lines`, they have lines over TCP, which carry what processes say to each other, but no tensors of more than a MiB: for
+    /// ranks that each have a GPU of their own and communicate with NCCL.
     ///
     /// # Errors
-    /// [`CommError::World`] if there are other processes and this one cannot reach them.
+    /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::Place`] if the variables of launchers contradict each other.
     pub fn of_launcher() -> Result<Option<Self>, CommError> {
         static WORLD: OnceLock<Result<Option<World>, CommError>> = OnceLock::new();
-        WORLD
-            .get_or_init(|| match launched() {
-                None => Ok(None),
-                Some((variable, processes)) => match Self::launched_by_mpi() {
-                    Ok(world) => Ok(Some(world)),
-                    Err(reason) => Err(CommError::World {
-                        variable,
-                        processes,
-                        reason,
-                    }),
-                },
-            })
-            .clone()
+        let find = || {
+            let place = Place::of_process().map_err(CommError::Place)?;
+            let Some(place) = place.filter(|place| place.world_size > 1) else {
+                return Ok(None);
+            };
+            Self::launched(&place)
+                .map(Some)
+                .map_err(|reason| CommError::World {
+                    variable: place.launcher.variable(),
+                    processes: place.world_size,
+                    reason,
+                })
+        };
+        WORLD.get_or_init(find).clone()
     }
 
-    #[cfg(not(feature = "mpi"))]
-    fn launched_by_mpi() -> Result<Self, String> {
-        Err("this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone".into())
+    #[cfg(not(feature = "rendezvous"))]
+    fn launched(_place: &Place) -> Result<Self, String> {
+        Err(WITHOUT_TRANSPORT.into())
     }
 
-    #[cfg(feature = "mpi")]
-    fn launched_by_mpi() -> Result<Self, String> {
+    #[cfg(feature = "rendezvous")]
+    fn launched(place: &Place) -> Result<Self, String> {
         /// How long the end of the program waits for the others to take what was sent to them.
-        const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+        const PATIENCE: Duration = Duration::from_secs(10);
         static ENDING: OnceLock<World> = OnceLock::new();
         extern "C" fn end() {
             if let Some(world) = ENDING.get() {
                 world.0.engine.finish(PATIENCE);
             }
         }
-        let (place, placed) = std::sync::mpsc::channel();
-        let engine = Engine::start(move || {
-            super::mpi::connect().map(|(carrier, process, processes)| {
-                let _ = place.send((process, processes));
-                carrier
-            })
-        })?;
-        let (process, processes) = placed.recv().map_err(|error| error.to_string())?;
-        let world = ENDING.get_or_init(|| Self::new(engine, process, processes));
+        let world = Self::new(Self::connected(place)?, false)?;
+        let world = ENDING.get_or_init(|| world);
         // SAFETY: the function touches nothing that ends before it: a static, and a thread that waits for it.
         unsafe { libc::atexit(end) };
         Ok(world.clone())
     }
 
-    fn new(engine: Engine, process: usize, num_processes: usize) -> Self {
-        Self(Arc::new(Inner {
+    /// Starts the engine over what carries messages here.
+    #[cfg(feature = "rendezvous")]
+    fn connected(place: &Place) -> Result<Engine, String> {
+        match std::env::var(TRANSPORT).as_deref() {
+            // Launchers that say no address are those of MPI.
+            Err(_) if cfg!(feature = "mpi") || place.master.is_none() => {
+                Self::connected_by_mpi(place)
+            }
+            Ok("mpi") => Self::connected_by_mpi(place),
+            Err(_) | Ok("lines") => Self::connected_by_lines(place),
+            Ok(other) => Err(format!(
+                "{TRANSPORT}={other} is no way between processes: write mpi or lines"
+            )),
+        }
+    }
+
+    #[cfg(all(feature = "rendezvous", not(feature = "mpi")))]
+    fn connected_by_mpi(_place: &Place) -> Result<Engine, String> {
+        Err(WITHOUT_TRANSPORT.into())
+    }
+
+    #[cfg(feature = "mpi")]
+    fn connected_by_mpi(place: &Place) -> Result<Engine, String> {
+        let is_kept = place
+            .master
+            .as_ref()
+            .is_some_and(|master| !master.is_rank_zero);
+        let meeting = match is_kept || !place.launcher.has_mpi() {
+            true => Some(crate::launch::meeting(place).map_err(|error| error.to_string())?),
+            false => None,
+        };
+        super::mpi::start(place.clone(), meeting)
+    }
+
+    #[cfg(feature = "rendezvous")]
+    fn connected_by_lines(place: &Place) -> Result<Engine, String> {
+        let meeting = crate::launch::meeting(place).map_err(|error| error.to_string())?;
+        let (client, token) = (meeting.client(), meeting.token());
+        let lines = super::lines::Lines::connect(client, token, meeting.patience());
+        let lines = lines.inspect_err(|reason| client.fail(reason))?;
+        Engine::start(move || Ok(lines))
+    }
+
+    /// Waits for the other processes to say who they are.
+    pub(super) fn new(engine: Engine, is_simulated: bool) -> Result<Self, String> {
+        let peers = engine.peers().wait(HELLO_TIMEOUT)?;
+        Ok(Self(Arc::new(Inner {
             engine,
-            process: process as u32,
-            num_processes: num_processes as u32,
+            peers,
+            is_simulated,
             meshes: AtomicU64::new(0),
-        }))
+        })))
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -121,12 +180,22 @@ impl World {
 
     /// Returns the number of this process.
     pub fn process(&self) -> usize {
-        self.0.process as usize
+        self.0.engine.process() as usize
+    }
+
+    /// Whether the processes are threads of this one.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.0.is_simulated
     }
 
     /// Returns how many processes there are.
     pub fn num_processes(&self) -> usize {
-        self.0.num_processes as usize
+        self.0.peers.len()
+    }
+
+    /// Returns who the processes are, in order.
+    pub fn peers(&self) -> &[Arc<Peer>] {
+        &self.0.peers
     }
 
     /// Returns those of `num_ranks` ranks that live here.
@@ -142,7 +211,8 @@ impl World {
             });
         }
         let each = (num_ranks / processes) as u32;
-        Ok(self.0.process * each..(self.0.process + 1) * each)
+        let process = self.0.engine.process();
+        Ok(process * each..(process + 1) * each)
     }
 
     /// Returns what processes ask each other with; every process makes as many of them, in the same order.
@@ -168,11 +238,33 @@ impl World {
         options: LocalOptions,
     ) -> Result<Vec<LocalComm>, CommError> {
         let each = self.ranks(num_ranks)?.len();
-        let remote = Remote::new(
-            self,
-            self.0.meshes.fetch_add(1, Ordering::Relaxed),
-            (0..num_ranks).map(|rank| (rank / each) as u32).collect(),
-        );
+        self.connect_as(options, (0..num_ranks).map(|rank| rank / each))
+    }
+
+    /// As [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these none.
+    #[cfg(all(test, feature = "mpi"))]
+    pub(crate) fn connect_spread(
+        &self,
+        num_ranks: usize,
+        options: LocalOptions,
+    ) -> Result<Vec<LocalComm>, CommError> {
+        let processes = self.num_processes().min(num_ranks);
+        self.connect_as(
+            options,
+            (0..num_ranks).map(|rank| rank * processes / num_ranks),
+        )
+    }
+
+    /// Returns the endpoints of the ranks that live here; `process_of` says which that are.
+    fn connect_as(
+        &self,
+        options: LocalOptions,
+        process_of: impl Iterator<Item = usize>,
+    ) -> Result<Vec<LocalComm>, CommError> {
+        let mesh = self.0.meshes.fetch_add(1, Ordering::Relaxed);
+        let process_of: Arc<[u32]> = process_of.map(|process| process as u32).collect();
+        let num_ranks = process_of.len();
+        let remote = Remote::new(self, mesh, process_of);
         LocalHub::connect_part(num_ranks, options, Some(remote))
     }
 }
@@ -191,7 +283,7 @@ impl fmt::Debug for World {
     }
 }
 
-/// Questions that all processes answer alike, whatever each of them sees: whether to stop, say, on a signal that reaches them at different steps.
+/// What all processes decide or know alike, whatever each of them sees: whether to stop, say, on a signal that reaches them at different steps.
 ///
 /// ```
 /// use burn_dist::comm::World;
@@ -203,6 +295,8 @@ impl fmt::Debug for World {
 ///             let votes = world.votes()?;
 ///             assert!(votes.any(world.process() == 1)?);
 ///             assert!(!votes.any(false)?);
+///             let said = votes.gather(format!("process {}", world.process()).as_bytes())?;
+///             assert_eq!(said, [b"process 0", b"process 1"]);
 ///             Ok::<(), burn_dist::comm::CommError>(())
 ///         });
 ///     }
@@ -224,6 +318,39 @@ impl Votes {
         let vote = Block::from(Bytes::from_elems(vec![u8::from(here)]));
         let call = Call::all_reduce(&self.group, DType::U8, ReduceOp::Max, vote);
         Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
+    }
+
+    /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length.
+    ///
+    /// # Communication
+    /// Waits for the others; eight bytes of each, and then what they say.
+    /// # Errors
+    /// If one of them is late or has left.
+    pub fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
+        let processes = self.group.len();
+        let gather = |sizes: Vec<usize>, mine: &[u8], what: &'static str| {
+            let mine = Block::from(Bytes::from_elems(mine.to_vec()));
+            let call = Call::all_gather(&self.group, DType::U8, Strided::flat(sizes), mine);
+            self.here.run(call.labelled(what))
+        };
+        let len = (mine.len() as u64).to_le_bytes();
+        let lens = gather(
+            vec![8; processes],
+            &len,
+            "the lengths of what processes say",
+        )?;
+        let sizes: Vec<usize> = lens
+            .chunks_exact(8)
+            .map(|len| u64::from_le_bytes(len.try_into().expect("8 bytes")) as usize)
+            .collect();
+        let all = gather(sizes.clone(), mine, "what processes say")?;
+        let mut rest = &all[..];
+        let of_each = sizes.into_iter().map(|size| {
+            let (said, after) = rest.split_at(size);
+            rest = after;
+            said.to_vec()
+        });
+        Ok(of_each.collect())
     }
 }
 

@@ -34,7 +34,7 @@ impl OpReader for Ends {
     }
 }
 
-pub(super) fn ends(step: &Common) -> Ends {
+pub(in crate::plan) fn ends(step: &Common) -> Ends {
     let mut ends = Ends::default();
     match step {
         Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
@@ -46,7 +46,7 @@ pub(super) fn ends(step: &Common) -> Ends {
             ends.writes.push(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => ends.reads.push(*slot),
-        Common::Launch { .. } | Common::Finish { .. } => {
+        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {
             unreachable!("what is made again is known before collectives are scheduled")
         }
     }
@@ -225,7 +225,12 @@ pub(super) fn kind(op: &OperationIr) -> Kind {
 const MOVE_FLOPS: f64 = 100.0;
 
 /// Returns the work of a step on one rank, in floating-point operations. Only for comparing: memory traffic of an element counts as one.
-pub(super) fn work(step: &Common, ends: &Ends, program: &Program, mesh: &MeshShape) -> f64 {
+pub(in crate::plan) fn work(
+    step: &Common,
+    ends: &Ends,
+    program: &Program,
+    mesh: &MeshShape,
+) -> f64 {
     let numel = |slot: Slot| program.slots[slot as usize].layout.local_numel_max(mesh) as f64;
     let widest = |slots: &[Slot]| slots.iter().map(|slot| numel(*slot)).fold(0.0, f64::max);
     let through = widest(&ends.reads).max(widest(&ends.writes));

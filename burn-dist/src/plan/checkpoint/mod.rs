@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use super::propagate::Program;
 use crate::mesh::MeshShape;
-pub(super) use flow::Flow;
+pub(super) use flow::{Flow, ends, work};
 pub use policy::{Checkpoint, CheckpointTextError};
 
 /// What checkpointing did to a window.

@@ -242,7 +242,7 @@ fn clone(
             step.to = current(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => *slot = current(*slot),
-        Common::Launch { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {}
     }
     step
 }
@@ -290,6 +290,6 @@ fn readdress(step: &mut Common, alias: &[Slot]) {
         | Common::Store { slot, .. }
         | Common::Read { slot, .. } => *slot = alias[*slot as usize],
         Common::Load { .. } | Common::Upload { .. } | Common::Random { .. } => {}
-        Common::Launch { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {}
     }
 }

@@ -12,7 +12,7 @@ use burn_std::BoolStore;
 
 use super::*;
 use crate::layout::Layout;
-use crate::mesh::Rank;
+use crate::mesh::{Rank, Topology};
 use crate::parallel::{ParamRole, ParamSpec, Style};
 use crate::plan::propagate::{Common, propagate};
 use crate::plan::rename::rename;
@@ -185,6 +185,9 @@ impl Builder {
             precision: None,
             floats_missing: Vec::new(),
             everyone_reads: false,
+            topology: Topology::single(self.mesh.num_ranks()),
+            links: Default::default(),
+            hierarchy_bytes_min: None,
             ranks: vec![Rank(0)],
             bool_store: BoolStore::Native,
             storage: Default::default(),
@@ -270,7 +273,9 @@ fn terms(program: &Program, interned: &mut HashMap<String, u64>) -> Vec<(u32, u6
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
             Common::Move(step) => format!("{:?}", step.step),
-            Common::Launch { .. } | Common::Finish { .. } => unreachable!("scheduled later"),
+            Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {
+                unreachable!("scheduled later")
+            }
             Common::Store { value, .. } => {
                 stored.push((*value, inputs[0]));
                 continue;

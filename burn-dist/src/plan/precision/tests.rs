@@ -7,7 +7,7 @@ use burn_std::BoolStore;
 
 use super::{Float, Precision};
 use crate::layout::Layout;
-use crate::mesh::MeshShape;
+use crate::mesh::{MeshShape, Topology};
 use crate::parallel::{ParamRole, ParamSpec, Style};
 use crate::plan::window::{Input, InputState, Window};
 use crate::plan::{Checkpoint, PlanOptions, Sharding, plan};
@@ -49,6 +49,9 @@ fn a_type_that_the_backend_lacks_is_named() {
         precision,
         floats_missing: vec![Float::BF16],
         everyone_reads: false,
+        topology: Topology::single(2),
+        links: Default::default(),
+        hierarchy_bytes_min: None,
         ranks: Vec::new(),
         bool_store: BoolStore::Native,
         offload: Default::default(),

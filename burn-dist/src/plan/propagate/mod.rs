@@ -174,9 +174,9 @@ impl<'a> Propagator<'a> {
                         slot,
                     });
                 }
-                InputState::Host { preferred } => {
+                InputState::Host { preferred, fixed } => {
                     value.preferred = preferred.clone();
-                    if options.fuzz.is_some() {
+                    if options.fuzz.is_some() || *fixed {
                         let slot = this.add_version(input.value, preferred.clone());
                         this.steps.push(Common::Upload {
                             value: input.value,

@@ -36,6 +36,12 @@ pub(in crate::plan) enum Common {
         group: u32,
         moves: Vec<Move>,
     },
+    /// Waits for a stage of the members of a launch that are composed, and starts the next (made by `hierarchy`).
+    Relay {
+        group: u32,
+        /// The stage that is started, from 1.
+        stage: u32,
+    },
     /// Waits for collectives of a launch.
     Finish {
         group: u32,

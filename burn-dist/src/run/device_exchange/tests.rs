@@ -9,15 +9,15 @@ use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
-use crate::run::bridge::{self, Groups};
+use crate::run::bridge::{self, Routes};
 use crate::run::execute::{from_data, into_data};
 use crate::run::seat::Seat;
 
 /// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.
-const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
-const WORLD: usize = 4;
+pub(in crate::run) const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
+pub(in crate::run) const WORLD: usize = 4;
 
-const DTYPES: [DType; 8] = [
+pub(in crate::run) const DTYPES: [DType; 8] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -29,7 +29,7 @@ const DTYPES: [DType; 8] = [
 ];
 
 /// The size of each member's piece: equal, shorter at the end, empty at the end, empty anywhere.
-fn divisions(members: usize) -> Vec<Vec<usize>> {
+pub(in crate::run) fn divisions(members: usize) -> Vec<Vec<usize>> {
     let last = members - 1;
     vec![
         vec![2; members],
@@ -42,7 +42,7 @@ fn divisions(members: usize) -> Vec<Vec<usize>> {
 }
 
 /// Tasks of all members, in the order of the group.
-fn tasks(
+pub(in crate::run) fn tasks(
     kind: CollectiveKind,
     op: ReduceOp,
     dtype: DType,
@@ -100,7 +100,7 @@ fn tasks(
 }
 
 /// Values of a member: unlike each other, with signs, roundings in their sums, and NaN where the dtype has it.
-fn values(task: &CollectiveTask, number: usize) -> TensorData {
+pub(in crate::run) fn values(task: &CollectiveTask, number: usize) -> TensorData {
     let count: usize = task.from_shape.iter().product();
     let salt = task.index * 13 + number;
     let at = |i: usize| (i * 37 + salt * 101) % 257;
@@ -139,7 +139,7 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
             .zip(&seats)
             .map(|(comm, seat)| {
                 scope.spawn(move || {
-                    let mut groups = Groups::default();
+                    let mut routes = Routes::new(None);
                     let mine = tasks
                         .iter()
                         .flatten()
@@ -148,10 +148,19 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                     mine.map(|(number, task)| {
                         seat.work(|| {
                             let input = from_data::<Flex>(values(task, number), &FlexDevice);
-                            let started =
-                                bridge::start::<Flex>(task, input, comm, &mut groups, seat, None);
+                            let started = bridge::start::<Flex>(
+                                task,
+                                input,
+                                comm,
+                                &mut routes,
+                                seat,
+                                None,
+                                &FlexDevice,
+                            );
                             let output = started
-                                .and_then(|started| started.wait::<Flex>(task, seat, &FlexDevice))
+                                .and_then(|started| {
+                                    started.wait(task, comm, &mut routes, seat, &FlexDevice)
+                                })
                                 .map_err(|error| {
                                     error.into_fault(comm.rank(), task, None).to_string()
                                 })?;
@@ -182,7 +191,7 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
     (results, counted.to_vec())
 }
 
-fn reducible(dtype: DType, op: ReduceOp) -> bool {
+pub(in crate::run) fn reducible(dtype: DType, op: ReduceOp) -> bool {
     !matches!(dtype, DType::Bool(_)) || matches!(op, ReduceOp::Min | ReduceOp::Max)
 }
 

@@ -87,7 +87,7 @@ impl Trace {
         let mut lanes: Vec<String> = Vec::new();
         for event in &rank.events {
             if let (What::Transfer, Some(task)) = (event.what, rank.collective(event)) {
-                let axes = self.mesh.axes_text(&task.group);
+                let axes = self.topology.axes_text(&self.mesh, &task.group);
                 if !lanes.contains(&axes) {
                     lanes.push(axes);
                 }
@@ -147,7 +147,7 @@ impl Trace {
             }
             What::Launch | What::Wait | What::Transfer => {
                 if let Some(task) = rank.collective(event) {
-                    let axes = self.mesh.axes_text(&task.group);
+                    let axes = self.topology.axes_text(&self.mesh, &task.group);
                     let path = plan.paths.get(task.path as usize);
                     let verb = match event.what {
                         What::Launch => "launch ",

@@ -14,7 +14,8 @@ fn plan() -> Arc<RankPlan> {
 }
 
 fn log() -> Arc<TraceLog> {
-    Arc::new(TraceLog::new(Arc::new("fsdp=2".parse().unwrap())))
+    let mesh = Arc::new("fsdp=2".parse().unwrap());
+    Arc::new(TraceLog::new(mesh, Topology::single(2)))
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         (model, trace) = phase(&session, "finetune", model, documents, &text, steps)?;
     }
 
-    let mut report = session.report("finetune", &base, &trace);
+    let mut report = session.report("finetune", &base, &trace)?;
     report.exact_match_before = before;
     if !report.interrupted {
         let answers = ask(&model.valid(), &text, &lessons.held_out, device)?;
@@ -163,8 +163,8 @@ fn phase(
 ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
     let shape = &session.shape;
     let rng = Rng::new(session.args.model.seed, 2);
-    let (mut source, left_out) =
-        Packed::new(documents?, (shape.batch, shape.seq), text.end(), rng)?;
+    let (source, left_out) = Packed::new(documents?, (shape.batch, shape.seq), text.end(), rng)?;
+    let mut source = source.only(session.rows());
     if left_out > 0 {
         say!(
             "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",

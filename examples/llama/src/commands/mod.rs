@@ -1,4 +1,4 @@
-//! The four commands.
+//! The commands.
 
 mod explain;
 mod finetune;
@@ -7,7 +7,11 @@ mod predict;
 mod pretrain;
 mod session;
 
+use burn_dist::comm::World;
+
 use crate::cli::{Cli, Command};
+use crate::mesh::Mesh;
+use crate::say;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,5 +32,14 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Finetune(args) => finetune::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Mesh(args) => {
+            // Alone, nothing has to run: the mesh may be larger than this machine.
+            let mesh = match World::of_launcher()? {
+                Some(_) => Mesh::open(args)?,
+                None => Mesh::dry(args)?,
+            };
+            say!("{}", mesh.table().trim_end());
+            Ok(End::Done)
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Context;
+use burn_dist::layout::Rows;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
@@ -26,6 +27,7 @@ pub(super) fn step(
         seq: shape.seq,
         vocab: shape.config.vocab,
         rng: Rng::new(seed, 2),
+        held: Rows::all(shape.batch),
     };
     let mut next = || {
         let mut batch = source.next_batch();

@@ -32,6 +32,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
                 .collect::<Result<_, _>>()?;
             let (source, left_out) =
                 Packed::new(documents, (shape.batch, shape.seq), text.end(), rng)?;
+            let source = source.only(session.rows());
             say!(
                 "{} texts from {}, {left_out} longer than --seq left out",
                 texts.len(),
@@ -56,6 +57,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
                     seq,
                     vocab: shape.config.vocab,
                     rng,
+                    held: session.rows(),
                 }),
                 text,
             )
@@ -75,7 +77,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         &Progress::new("pretrain", steps),
         &session.stop,
     )?;
-    let report = session.report("pretrain", &Trace::default(), &trace);
+    let report = session.report("pretrain", &Trace::default(), &trace)?;
     if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
         let speed = count_text(report.tokens_per_second.unwrap_or(0.0) as u64);
         let median = report.step_ms_median.unwrap_or(0.0);

@@ -1,11 +1,13 @@
 //! What `pretrain` and `finetune` share: the model's shape, stopping on Ctrl-C, and what a run leaves behind.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
+use burn_dist::layout::Rows;
 
 use super::End;
 use super::predict;
@@ -15,7 +17,7 @@ use crate::hf;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
-use crate::report::{RankReport, Report, StepTimes, bytes_text, count_text, write_json};
+use crate::report::{RankReport, Report, StepTimes, Traffic, bytes_text, count_text, write_json};
 use crate::say;
 use crate::train::{Recipe, Trace};
 use crate::voice::speaks;
@@ -163,6 +165,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The rows of a step that this process has to read.
+    pub(super) fn rows(&self) -> Rows {
+        self.mesh.rows(self.shape.batch, self.shape.accumulate)
+    }
+
     /// How a step is taken.
     pub(super) fn recipe(&self) -> Recipe {
         Recipe {
@@ -238,10 +245,32 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A report of what is known after training.
-    pub(super) fn report(&self, command: &'static str, base: &Trace, trace: &Trace) -> Report {
+    /// A report of what is known after training, of the ranks of all processes.
+    ///
+    /// # Errors
+    /// If another process does not say what its ranks did.
+    pub(super) fn report(
+        &self,
+        command: &'static str,
+        base: &Trace,
+        trace: &Trace,
+    ) -> anyhow::Result<Report> {
         let measured = if trace.losses.is_empty() { base } else { trace };
-        Report {
+        let here = measured.ranks.iter().zip(&measured.times);
+        let here: Vec<_> = here
+            .map(|(memory, times)| RankReport {
+                memory: memory.clone(),
+                times: times.clone(),
+            })
+            .collect();
+        let all = self.mesh.gather((here, measured.collectives.clone()))?;
+        let mut collectives: BTreeMap<String, Traffic> = BTreeMap::new();
+        for (kind, traffic) in all.iter().flat_map(|(_, collectives)| collectives) {
+            collectives.entry(kind.clone()).or_default().add(traffic);
+        }
+        let ranks: Vec<RankReport> = all.into_iter().flat_map(|(ranks, _)| ranks).collect();
+        let times: Vec<_> = ranks.iter().map(|rank| rank.times.clone()).collect();
+        Ok(Report {
             command,
             world_size: self.mesh.world_size(),
             mesh: self.mesh.name(),
@@ -254,21 +283,13 @@ impl<'a> Session<'a> {
             losses: trace.losses.clone(),
             tokens_per_second: measured.tokens_per_second(),
             step_ms_median: measured.step_ms_median(),
-            times: StepTimes::mean(&measured.times),
-            ranks: measured
-                .ranks
-                .iter()
-                .zip(&measured.times)
-                .map(|(memory, times)| RankReport {
-                    memory: memory.clone(),
-                    times: times.clone(),
-                })
-                .collect(),
-            collectives: measured.collectives.clone(),
+            times: StepTimes::mean(&times),
+            ranks,
+            collectives,
             plan: self.mesh.plan(),
             exact_match_before: None,
             exact_match: None,
-        }
+        })
     }
 
     /// Writes what the command line asks for: the report, the plot, the model. All are tried; the first error counts.

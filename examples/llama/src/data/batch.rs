@@ -2,16 +2,21 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::layout::Rows;
+use burn_dist::parallel::DTensorError;
+use burn_dist::{MeshBackend, ProcessLocal};
 use thiserror::Error;
 
 use super::rng::Rng;
 use super::tokenizer::Encoded;
 
-/// One step's data: `batch` rows of `seq` positions, row-major.
+/// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Number of rows.
+    /// Number of rows, here and in other processes.
     pub batch: usize,
+    /// Which of them are here.
+    pub held: Rows,
     /// Positions of a row.
     pub seq: usize,
     /// The ids given to the model.
@@ -22,7 +27,55 @@ pub struct Batch {
     pub weights: Option<Vec<f32>>,
 }
 
+/// A batch on a device.
+#[derive(Debug, Clone)]
+pub struct BatchTensors<B: Backend> {
+    /// `[batch, seq]`: the ids given to the model.
+    pub tokens: Tensor<B, 2, Int>,
+    /// `[batch, seq]`: the ids to predict.
+    pub targets: Tensor<B, 2, Int>,
+    /// `[batch, seq]`: how much each position counts.
+    pub weights: Option<Tensor<B, 2>>,
+}
+
 impl Batch {
+    /// The batch on a device, all of whose rows are here.
+    pub fn tensors<B: Backend>(&self, device: &B::Device) -> BatchTensors<B> {
+        BatchTensors {
+            tokens: self.tokens(device),
+            targets: self.targets(device),
+            weights: self.weights(device),
+        }
+    }
+
+    /// The batch on a mesh; rows that are not here come from other processes.
+    ///
+    /// # Errors
+    /// If the rows here are not those that the mesh expects.
+    pub fn enter<B: MeshBackend>(
+        &self,
+        device: &B::Device,
+    ) -> Result<BatchTensors<B>, DTensorError> {
+        if self.held.is_all() {
+            return Ok(self.tensors(device));
+        }
+        let rows = self.batch;
+        let shape = [self.held.len(), self.seq];
+        let ints = |ids: &[i32]| {
+            let data = TensorData::new(ids.to_vec(), shape);
+            Tensor::from_process_local(data, rows, device)
+        };
+        let weights = self.weights.as_ref().map(|weights| {
+            let data = TensorData::new(weights.clone(), shape);
+            Tensor::from_process_local(data, rows, device)
+        });
+        Ok(BatchTensors {
+            tokens: ints(&self.tokens)?,
+            targets: ints(&self.targets)?,
+            weights: weights.transpose()?,
+        })
+    }
+
     /// `[batch, seq]`: the ids given to the model.
     pub fn tokens<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2, Int> {
         Tensor::from_data(
@@ -61,10 +114,18 @@ impl Batch {
             self.batch
         );
         let batch = self.batch / parts;
+        let mut start = 0;
         let part = |index: usize| {
-            let range = index * batch * self.seq..(index + 1) * batch * self.seq;
+            let (first, end) = (index * batch, (index + 1) * batch);
+            let within = self.held.ranges().iter().map(|rows| {
+                rows.start.clamp(first, end) - first..rows.end.clamp(first, end) - first
+            });
+            let held = Rows::new(batch, within);
+            let range = start..start + held.len() * self.seq;
+            start = range.end;
             Batch {
                 batch,
+                held,
                 seq: self.seq,
                 tokens: self.tokens[range.clone()].to_vec(),
                 targets: self.targets[range.clone()].to_vec(),
@@ -92,21 +153,27 @@ pub struct RandomTokens {
     pub vocab: usize,
     /// Where the ids come from.
     pub rng: Rng,
+    /// The rows of a batch that are kept.
+    pub held: Rows,
 }
 
 impl BatchSource for RandomTokens {
     fn next_batch(&mut self) -> Batch {
         let mut tokens = Vec::with_capacity(self.batch * self.seq);
         let mut targets = Vec::with_capacity(self.batch * self.seq);
-        for _ in 0..self.batch {
-            let row: Vec<i32> = (0..=self.seq)
+        for row in 0..self.batch {
+            // Every process draws all of them, so that they are the same on all meshes.
+            let ids: Vec<i32> = (0..=self.seq)
                 .map(|_| self.rng.below(self.vocab) as i32)
                 .collect();
-            tokens.extend(&row[..self.seq]);
-            targets.extend(&row[1..]);
+            if self.held.contains(row) {
+                tokens.extend(&ids[..self.seq]);
+                targets.extend(&ids[1..]);
+            }
         }
         Batch {
             batch: self.batch,
+            held: self.held.clone(),
             seq: self.seq,
             tokens,
             targets,
@@ -139,6 +206,7 @@ pub struct Packed {
     order: Vec<usize>,
     next: usize,
     batch: usize,
+    held: Rows,
     seq: usize,
     pad: i32,
     rng: Rng,
@@ -181,12 +249,19 @@ impl Packed {
             order,
             next,
             batch,
+            held: Rows::all(batch),
             seq,
             pad: pad as i32,
             rng,
         };
         packed.turn_over();
         Ok((packed, left_out))
+    }
+
+    /// Makes only these rows of a batch; of the others it just counts what they hold.
+    pub fn only(mut self, held: Rows) -> Self {
+        self.held = held;
+        self
     }
 
     fn turn_over(&mut self) {
@@ -196,23 +271,33 @@ impl Packed {
         }
     }
 
-    /// Fills one row: ids, and for each whether it is to be learnt.
-    fn row(&mut self) -> (Vec<i32>, Vec<bool>) {
-        let mut ids = Vec::with_capacity(self.seq + 1);
-        let mut learn = Vec::with_capacity(self.seq + 1);
+    /// Goes through the documents of one row, and returns how many positions are to be learnt. Filled if asked for: ids, and for each whether it is to be learnt.
+    fn row(&mut self, mut fill: Option<(&mut Vec<i32>, &mut Vec<bool>)>) -> usize {
+        let (mut len, mut learnt) = (0, 0);
         loop {
             let document = &self.documents[self.order[self.next]];
-            if ids.len() + document.ids.len() > self.seq + 1 {
+            let count = document.ids.len();
+            if len + count > self.seq + 1 {
                 break;
             }
-            ids.extend(document.ids.iter().map(|id| *id as i32));
-            learn.extend((0..document.ids.len()).map(|position| position >= document.answer_from));
+            let counts = |position: usize| position >= document.answer_from;
+            // The first position of a row is not predicted.
+            learnt += (usize::from(len == 0)..count)
+                .filter(|at| counts(*at))
+                .count();
+            if let Some((ids, learn)) = &mut fill {
+                ids.extend(document.ids.iter().map(|id| *id as i32));
+                learn.extend((0..count).map(counts));
+            }
+            len += count;
             self.next += 1;
             self.turn_over();
         }
-        ids.resize(self.seq + 1, self.pad);
-        learn.resize(self.seq + 1, false);
-        (ids, learn)
+        if let Some((ids, learn)) = fill {
+            ids.resize(self.seq + 1, self.pad);
+            learn.resize(self.seq + 1, false);
+        }
+        learnt
     }
 }
 
@@ -221,16 +306,23 @@ impl BatchSource for Packed {
         let mut tokens = Vec::with_capacity(self.batch * self.seq);
         let mut targets = Vec::with_capacity(self.batch * self.seq);
         let mut weights = Vec::with_capacity(self.batch * self.seq);
-        for _ in 0..self.batch {
-            let (ids, learn) = self.row();
+        let mut total = 0;
+        for row in 0..self.batch {
+            if !self.held.contains(row) {
+                total += self.row(None);
+                continue;
+            }
+            let (mut ids, mut learn) = (Vec::new(), Vec::new());
+            total += self.row(Some((&mut ids, &mut learn)));
             tokens.extend(&ids[..self.seq]);
             targets.extend(&ids[1..]);
             weights.extend(learn[1..].iter().map(|learn| f32::from(u8::from(*learn))));
         }
-        let total: f32 = weights.iter().sum();
+        let total = total as f32;
         weights.iter_mut().for_each(|weight| *weight /= total);
         Batch {
             batch: self.batch,
+            held: self.held.clone(),
             seq: self.seq,
             tokens,
             targets,
@@ -292,12 +384,52 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_process_are_those_of_the_whole_batch() {
+        let documents = || {
+            (1..40)
+                .map(|i| document(&vec![i; 1 + i as usize % 6], 1))
+                .collect()
+        };
+        let packed = || {
+            Packed::new(documents(), (6, 7), 0, Rng::new(5, 0))
+                .unwrap()
+                .0
+        };
+        let random = |held| RandomTokens {
+            batch: 6,
+            seq: 7,
+            vocab: 50,
+            rng: Rng::new(5, 0),
+            held,
+        };
+        // Of three microbatches the second row each.
+        let held = Rows::new(6, [1..2, 3..4, 5..6]);
+        let sources: [(Box<dyn BatchSource>, Box<dyn BatchSource>); 2] = [
+            (Box::new(packed()), Box::new(packed().only(held.clone()))),
+            (Box::new(random(Rows::all(6))), Box::new(random(held))),
+        ];
+        for (mut whole, mut here) in sources {
+            for _ in 0..3 {
+                let (whole, here) = (whole.next_batch().split(3), here.next_batch().split(3));
+                for (whole, here) in whole.iter().zip(&here) {
+                    assert_eq!(here.held, Rows::new(2, std::iter::once(1..2)));
+                    assert_eq!(whole.tokens[7..], here.tokens);
+                    assert_eq!(whole.targets[7..], here.targets);
+                    let rows = whole.weights.as_ref().map(|weights| weights[7..].to_vec());
+                    assert_eq!(rows, here.weights);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn random_tokens_are_shifted_by_one_and_depend_on_the_seed() {
         let source = |seed| RandomTokens {
             batch: 2,
             seq: 5,
             vocab: 50,
             rng: Rng::new(seed, 0),
+            held: Rows::all(2),
         };
         let batch = source(1).next_batch();
         assert_eq!(batch.tokens[1..5], batch.targets[..4]);

@@ -1,0 +1,144 @@
+//! Which processes of this machine have ended, as the kernel tells: messages between processes of one machine are lost without a trace.
+//!
+//! What lives on other machines is not watched: their launcher, or a time-out, tells of it.
+
+use super::peers::Peer;
+use std::time::{Duration, Instant};
+
+/// How often the kernel is asked.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long messages of a process that has ended may still arrive.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// The processes of this machine.
+pub(super) struct Watch {
+    host: String,
+    watched: Vec<(u32, kernel::Handle)>,
+    ended: Vec<(u32, Instant)>,
+    next_look: Instant,
+}
+
+impl Watch {
+    pub fn new() -> Self {
+        Self {
+            host: Peer::this().host,
+            watched: Vec::new(),
+            ended: Vec::new(),
+            next_look: Instant::now(),
+        }
+    }
+
+    /// Watches a process, if it is another one of this machine and the kernel can tell.
+    pub fn add(&mut self, process: u32, peer: &Peer) {
+        if peer.host == self.host
+            && peer.pid != std::process::id()
+            && runs_this_program(peer.pid)
+            && let Some(handle) = kernel::Handle::new(peer.pid)
+        {
+            self.watched.push((process, handle));
+        }
+    }
+
+    /// Returns a process that has ended, once, and some time after its end.
+    pub fn look(&mut self) -> Option<u32> {
+        if self.watched.is_empty() && self.ended.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        if now < self.next_look {
+            return None;
+        }
+        self.next_look = now + LOOK;
+        let ended = &mut self.ended;
+        self.watched.retain(|(process, handle)| {
+            let has_ended = handle.has_ended();
+            if has_ended {
+                ended.push((*process, now));
+            }
+            !has_ended
+        });
+        let at = ended
+            .iter()
+            .position(|(_, end)| now.duration_since(*end) >= GRACE)?;
+        Some(ended.swap_remove(at).0)
+    }
+}
+
+/// Whether a process is what it says: numbers of another container mean others here.
+fn runs_this_program(pid: u32) -> bool {
+    let program = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    program("self").is_some_and(|this| program(&pid.to_string()) == Some(this))
+}
+
+#[cfg(all(feature = "mpi", target_os = "linux"))]
+mod kernel {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    /// A process, whatever becomes of its number.
+    pub(super) struct Handle(OwnedFd);
+
+    impl Handle {
+        /// `None` if the kernel is older than Linux 5.3, or the process is in another namespace.
+        pub fn new(pid: u32) -> Option<Self> {
+            let pid = libc::pid_t::try_from(pid).ok()?;
+            // SAFETY: the call takes two numbers and makes a file descriptor.
+            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+            let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+            // SAFETY: the descriptor has just been made and belongs to nobody else.
+            Some(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+
+        pub fn has_ended(&self) -> bool {
+            let mut poll = libc::pollfd {
+                fd: self.0.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one entry, which lives longer than the call; it does not wait.
+            let num = unsafe { libc::poll(&raw mut poll, 1, 0) };
+            num == 1 && poll.revents & libc::POLLIN != 0
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::process::Command;
+
+        #[test]
+        fn the_end_of_a_process_is_seen() {
+            let mut child = Command::new("sleep")
+                .arg("60")
+                .spawn()
+                .expect("sleep is installed");
+            let handle = Handle::new(child.id()).expect("a kernel that knows process handles");
+            assert!(!handle.has_ended());
+            child.kill().expect("it runs");
+            // Also before anyone has asked how it ended.
+            let start = std::time::Instant::now();
+            while !handle.has_ended() {
+                assert!(start.elapsed().as_secs() < 10);
+                std::thread::yield_now();
+            }
+            child.wait().expect("it has ended");
+            assert!(Handle::new(child.id()).is_none());
+        }
+    }
+}
+
+#[cfg(not(all(feature = "mpi", target_os = "linux")))]
+mod kernel {
+    /// There is none: only processes under MPI are real ones, and only Linux tells.
+    pub(super) enum Handle {}
+
+    impl Handle {
+        pub fn new(_pid: u32) -> Option<Self> {
+            None
+        }
+
+        pub fn has_ended(&self) -> bool {
+            match *self {}
+        }
+    }
+}

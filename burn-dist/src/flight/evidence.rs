@@ -1,0 +1,231 @@
+//! Records side by side.
+
+use super::diagnosis::Straggler;
+use super::format::{CallPlace, CallRecord, FaultKind, FlightRecord, RankRecord};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Calls of all members that are compared for stragglers at least: fewer say nothing.
+const COMPARED_MIN: usize = 5;
+
+/// A straggler starts this much later than the first of its group, on average, ...
+const LATE_US_MIN: u64 = 1_000;
+
+/// ... and this many times as late as the median of all ranks.
+const LATE_TIMES: u64 = 3;
+
+/// What a rank was doing when its process stopped.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RankState {
+    /// Its process wrote no record; the last call that others finished with it, if there is one.
+    NoRecord(Option<CallRecord>),
+    /// It failed; its last call, if it made one.
+    Failed(Option<CallRecord>),
+    /// It had made a call that others had not.
+    Waiting(CallRecord),
+    /// It was in none: computing, or waiting for its program; its last call, if it made one.
+    Elsewhere(Option<CallRecord>),
+}
+
+/// A rank, where it lives, and what it was doing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Whereabouts {
+    /// Which.
+    pub rank: u32,
+    /// Its process.
+    pub process: u32,
+    /// The last window that it began, if that is known.
+    pub window: Option<u64>,
+    /// Calls that it had made, if that is known.
+    pub num_calls: Option<u64>,
+    /// What it was doing.
+    pub state: RankState,
+    /// How long before its process wrote the record that began, in microseconds.
+    pub since_us: u64,
+}
+
+/// Records of one run.
+pub(super) struct Evidence<'a> {
+    records: &'a [FlightRecord],
+    ranks: BTreeMap<u32, (&'a FlightRecord, &'a RankRecord)>,
+}
+
+impl<'a> Evidence<'a> {
+    pub fn new(records: &'a [FlightRecord]) -> Self {
+        let ranks = records.iter().flat_map(|record| {
+            let ranks = record.ranks.iter();
+            ranks.map(move |rank| (rank.rank, (record, rank)))
+        });
+        Self {
+            records,
+            ranks: ranks.collect(),
+        }
+    }
+
+    /// Returns all calls.
+    fn calls(&self) -> impl Iterator<Item = &'a CallRecord> {
+        self.ranks.values().flat_map(|(_, rank)| &rank.calls)
+    }
+
+    /// Returns the call that a rank made at a place, if its record still has it.
+    pub fn made(&self, rank: u32, place: &CallPlace<'_>) -> Option<&'a CallRecord> {
+        let (_, record) = self.ranks.get(&rank)?;
+        record
+            .calls
+            .iter()
+            .rev()
+            .find(|call| call.place() == *place)
+    }
+
+    /// Returns the last call that others finished with a rank.
+    fn last_seen(&self, rank: u32) -> Option<&'a CallRecord> {
+        let finished = |call: &&CallRecord| call.elapsed_us.is_some() && call.group.contains(&rank);
+        // Whoever sends is done before the other has received.
+        let is_send = |call: &&CallRecord| call.kind == "send";
+        self.calls()
+            .filter(|call| finished(call) && !is_send(call))
+            .max_by_key(|call| call.started_us.saturating_add(call.elapsed_us.unwrap_or(0)))
+    }
+
+    /// Returns where every rank was.
+    pub fn whereabouts(&self) -> Vec<Whereabouts> {
+        let process_of = &self.records[0].process_of;
+        let places = process_of.iter().zip(0..);
+        places
+            .map(|(&process, rank)| self.whereabouts_of(rank, process))
+            .collect()
+    }
+
+    fn whereabouts_of(&self, rank: u32, process: u32) -> Whereabouts {
+        let Some((record, own)) = self.ranks.get(&rank) else {
+            return Whereabouts {
+                rank,
+                process,
+                window: None,
+                num_calls: None,
+                state: RankState::NoRecord(self.last_seen(rank).cloned()),
+                since_us: 0,
+            };
+        };
+        let last = own.calls.last();
+        let is_waiting = |call: &&CallRecord| call.elapsed_us.is_none() && !call.arrived;
+        let failed = [
+            FaultKind::Operation,
+            FaultKind::Injected,
+            FaultKind::Invalid,
+        ];
+        let (state, since) = if failed.contains(&record.fault.kind)
+            && record.fault.rank == Some(rank)
+        {
+            (RankState::Failed(last.cloned()), record.written_us)
+        } else if let Some(call) = own.calls.iter().find(is_waiting) {
+            (RankState::Waiting(call.clone()), call.started_us)
+        } else {
+            let end =
+                |call: &CallRecord| call.started_us.saturating_add(call.elapsed_us.unwrap_or(0));
+            let since = last.map_or(record.written_us, end);
+            (RankState::Elsewhere(last.cloned()), since)
+        };
+        Whereabouts {
+            rank,
+            process,
+            window: own.window,
+            num_calls: Some(own.num_calls),
+            state,
+            since_us: record.written_us.saturating_sub(since),
+        }
+    }
+
+    /// Returns two calls at one place that do not match, if there are such.
+    pub fn mismatch(&self) -> Option<(&'a CallRecord, &'a CallRecord)> {
+        let mut first: FxHashMap<CallPlace<'_>, &CallRecord> = FxHashMap::default();
+        // Halves of a transfer differ.
+        let collectives = self.calls().filter(|call| !call.is_transfer);
+        for call in collectives {
+            let other = *first.entry(call.place()).or_insert(call);
+            if (&other.what, &other.module) != (&call.what, &call.module) {
+                return Some((other, call));
+            }
+        }
+        None
+    }
+
+    /// Returns ranks that each wait for the next one, the last for the first, if there are such.
+    pub fn circle(&self) -> Option<Vec<CallRecord>> {
+        let waits: BTreeMap<u32, CallRecord> = self
+            .ranks
+            .keys()
+            .filter_map(|&rank| match self.whereabouts_of(rank, 0).state {
+                RankState::Waiting(call) => Some((rank, call)),
+                _ => None,
+            })
+            .collect();
+        for &start in waits.keys() {
+            let mut path: Vec<u32> = vec![start];
+            while let Some(call) = path.last().and_then(|rank| waits.get(rank)) {
+                let Some(&next) = call.awaited.iter().find(|rank| waits.contains_key(rank)) else {
+                    break;
+                };
+                if let Some(at) = path.iter().position(|rank| *rank == next) {
+                    let circle = path[at..]
+                        .iter()
+                        .filter_map(|rank| waits.get(rank).cloned());
+                    return Some(circle.collect());
+                }
+                path.push(next);
+            }
+        }
+        None
+    }
+
+    /// Returns ranks that start calls much later than the others of their groups.
+    ///
+    /// Calls of several hosts are compared by their own clocks, which may differ.
+    pub fn stragglers(&self) -> Vec<Straggler> {
+        let mut starts: FxHashMap<CallPlace<'_>, Vec<(u32, u64)>> = FxHashMap::default();
+        for call in self
+            .calls()
+            .filter(|call| !call.is_transfer && call.group.len() > 1)
+        {
+            starts
+                .entry(call.place())
+                .or_default()
+                .push((call.rank, call.started_us));
+        }
+        let mut late: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+        for (place, starts) in starts
+            .iter()
+            .filter(|(place, starts)| starts.len() == place.group.len())
+        {
+            let first = starts.iter().map(|(_, start)| *start).min().unwrap_or(0);
+            debug_assert!(
+                !place.group.is_empty(),
+                "only groups of several are compared"
+            );
+            for (rank, start) in starts {
+                let (sum, num) = late.entry(*rank).or_default();
+                (*sum, *num) = (sum.saturating_add(start - first), *num + 1);
+            }
+        }
+        let means: BTreeMap<u32, (u64, usize)> = late
+            .into_iter()
+            .filter(|(_, (_, num))| *num >= COMPARED_MIN)
+            .map(|(rank, (sum, num))| (rank, (sum / num as u64, num)))
+            .collect();
+        let mut sorted: Vec<u64> = means.values().map(|(mean, _)| *mean).collect();
+        sorted.sort_unstable();
+        // Of two, the lower one.
+        let Some(&median) = sorted.get(sorted.len().saturating_sub(1) / 2) else {
+            return Vec::new();
+        };
+        let is_late = |mean: u64| mean >= LATE_US_MIN && mean > LATE_TIMES.saturating_mul(median);
+        let late = means.into_iter().filter(|(_, (mean, _))| is_late(*mean));
+        late.map(|(rank, (late_us, num_calls))| Straggler {
+            rank,
+            late_us,
+            num_calls,
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! What can go wrong where processes meet.
+
+use super::Lost;
+use std::time::Duration;
+
+/// Why processes could not meet, or no longer do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RendezvousError {
+    /// The server cannot listen.
+    #[error("cannot listen at {address} for the other processes: {reason}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// Why not, and the way out.
+        reason: String,
+    },
+    /// There is no server, or none that answers.
+    #[error(
+        "found no rendezvous at {address} within {:.1} s ({reason}): is the process of rank 0 (or its launcher) running there, and can this machine reach it?",
+        waited.as_secs_f64()
+    )]
+    Unreachable {
+        /// Where.
+        address: String,
+        /// What the last attempt said.
+        reason: String,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// The server does not let this process in.
+    #[error("the rendezvous at {address} refuses this process: {reason}")]
+    Refused {
+        /// Where.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// What answers is no server of ours, or one without the token.
+    #[error("what listens at {address} is not the rendezvous of this program: {reason}")]
+    Impostor {
+        /// Where.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Not all have come, or a key was not set, in time.
+    #[error("waited {:.1} s for {what}: {reason}", waited.as_secs_f64())]
+    Timeout {
+        /// A key or a barrier.
+        what: String,
+        /// Who is missing, and who was turned away.
+        reason: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// A request that the server does not grant.
+    #[error("the rendezvous cannot {what}: {reason}")]
+    Failed {
+        /// What was asked.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The processes cannot come together: one of them is wrong.
+    #[error("{0}")]
+    Broken(String),
+    /// A process has vanished.
+    #[error("{0}")]
+    Lost(Lost),
+}

@@ -1,0 +1,496 @@
+//! Collectives over several nodes, composed of some inside nodes and some between them.
+//!
+//! A group that lies on N nodes with L members on each ([`Split`]), of n = N x L, moves its bytes over the slow links as few times as possible:
+//!
+//! | collective | composition | received between nodes, per rank (flat) |
+//! | --- | --- | --- |
+//! | all_reduce | reduce_scatter inside, all_reduce between the ranks with the same chunk, all_gather inside | 2 (N-1)/n (2 (n-1)/n) of the block |
+//! | reduce_scatter | inside, in chunks that leave each rank its column (the pieces of the ranks in its place on all nodes), then between | (N-1)/n ((n-1)/n) of the block |
+//! | all_gather | between, which gives each rank its column, then inside | (N-1)/n ((n-1)/n) of the whole |
+//!
+//! Bits: reductions over axes that span nodes follow the nodes whether they are composed or not (`CollectiveTask::axes`: inside first), so composing changes no value.
+//! Whatever is decided is decided from what all ranks know alike: groups that do not lie on nodes evenly, and pieces of unequal sizes, stay flat.
+//!
+//! Stages of collectives that are launched ahead ([`super::schedule`]) are handed on ([`Common::Relay`]) where so much of the work that they hide behind is done as
+//! their time takes.
+//!
+//! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1), 2005), section 4 (times of the flat algorithms
+//! for short and long messages); BlueConnect (Cho et al., MLSys 2019) for the decomposition.
+//!
+//! Not here: all-to-all; more than two levels.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use super::checkpoint::{ends, work};
+use super::options::PlanOptions;
+use super::propagate::{Common, Move, Program};
+use super::task::{CollectiveKind, CollectiveTask, Slot};
+use crate::layout::redistribute::{Step, StepKind};
+use crate::layout::{Layout, chunk};
+use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, Split, Topology};
+
+/// Bytes of the undivided block below which a collective stays flat if nothing is known of the links: two more calls, at the 20 microseconds that one takes
+/// between processes, are the time of 50 kB at 10 gigabits per second.
+const BYTES_MIN: u64 = 64 * 1024;
+/// How much slower a byte is between nodes than inside, if nothing is known of the links.
+const SLOWER: u64 = 10;
+
+/// What becomes of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is inside nodes, or has one rank on each.
+    OneLevel,
+    /// It stays one call over several nodes, for this reason.
+    Flat(&'static str),
+    /// It is composed.
+    Composed(Split),
+}
+
+/// The nodes under a mesh.
+pub(super) struct Nodes<'a> {
+    mesh: &'a MeshShape,
+    topology: &'a Topology,
+    links: &'a Links,
+    bytes_min: Option<u64>,
+    /// How each axis lies on nodes.
+    axes: Vec<Option<Split>>,
+    groups: RefCell<HashMap<Vec<AxisIndex>, Option<Split>>>,
+}
+
+impl<'a> Nodes<'a> {
+    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+        let topology = &options.topology;
+        let single = topology.num_nodes() < 2;
+        let split = |axis| match single {
+            true => None,
+            false => topology.split(mesh, axis),
+        };
+        Self {
+            mesh,
+            topology,
+            links: &options.links,
+            bytes_min: options.hierarchy_bytes_min,
+            axes: mesh.axis_indices().map(split).collect(),
+            groups: RefCell::default(),
+        }
+    }
+
+    pub fn topology(&self) -> &'a Topology {
+        self.topology
+    }
+
+    fn is_single(&self) -> bool {
+        self.topology.num_nodes() < 2
+    }
+
+    /// Returns the sizes that a reduction over `axes` follows, the last first: nodes apart from what is inside them.
+    pub fn fold(&self, axes: &[AxisIndex]) -> Vec<usize> {
+        let sizes = axes
+            .iter()
+            .flat_map(|&axis| match self.axes[usize::from(axis.0)] {
+                Some(split) => [split.nodes, split.per_node],
+                None => [1, self.mesh.size(axis)],
+            });
+        sizes.filter(|size| *size > 1).collect()
+    }
+
+    /// Decides, from what all ranks know alike.
+    pub fn decide(&self, step: &Step, elem_bytes: usize) -> Decision {
+        if self.is_single() {
+            return Decision::OneLevel;
+        }
+        let Some((kind, axes)) = kind_and_axes(step, self.mesh) else {
+            return match &step.kind {
+                StepKind::AllToAll { axis, .. }
+                    if self.axes[usize::from(axis.0)].is_none_or(|split| split.nodes > 1) =>
+                {
+                    Decision::Flat("all-to-all")
+                }
+                _ => Decision::OneLevel,
+            };
+        };
+        let split = *self
+            .groups
+            .borrow_mut()
+            .entry(axes.clone())
+            .or_insert_with(|| self.topology.split_over(self.mesh, &axes));
+        let Some(split) = split else {
+            return Decision::Flat("its groups lie on nodes unevenly");
+        };
+        if !split.is_hierarchical() {
+            return Decision::OneLevel;
+        }
+        if kind != CollectiveKind::AllGather && inner(&self.fold(&axes), split).is_none() {
+            return Decision::Flat("its axes do not follow the nodes");
+        }
+        let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
+        if kind != CollectiveKind::AllReduce && !even {
+            return Decision::Flat("its pieces are of unequal sizes");
+        }
+        let largest = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
+        let bytes = (largest(&step.from).max(largest(&step.to)) * elem_bytes) as u64;
+        match self.pays(kind, split, bytes, &axes) {
+            true => Decision::Composed(split),
+            false => Decision::Flat("so small that more calls take longer"),
+        }
+    }
+
+    /// Returns the links inside and between nodes of a group along `axes`, if they are known.
+    fn pair(&self, axes: &[AxisIndex]) -> Option<(Link, Link)> {
+        let names = || axes.iter().map(|&axis| self.mesh.name(axis));
+        let inside = self.links.on(names(), false)?;
+        Some((inside, self.links.on(names(), true)?))
+    }
+
+    /// Whether composing a collective whose undivided block has so many bytes saves time.
+    fn pays(&self, kind: CollectiveKind, split: Split, bytes: u64, axes: &[AxisIndex]) -> bool {
+        if let Some(least) = self.bytes_min {
+            return bytes >= least;
+        }
+        let Some((inside, between)) = self.pair(axes) else {
+            return bytes >= BYTES_MIN;
+        };
+        // A flat collective of a few bytes takes log n rounds, whatever the algorithm.
+        let members = (split.nodes * split.per_node) as u64;
+        let rounds = u64::from(members.next_power_of_two().ilog2());
+        let ring = bytes / members * (members - 1);
+        let flat = match kind {
+            CollectiveKind::AllReduce => {
+                let doubling = between.transfer_ns(rounds, rounds * bytes);
+                doubling.min(between.transfer_ns(2 * rounds, 2 * ring))
+            }
+            _ => between.transfer_ns(rounds, ring),
+        };
+        let composed: u64 = levels(kind)
+            .iter()
+            .map(|level| {
+                let (link, k) = match level.between {
+                    true => (between, split.nodes as u64),
+                    false => (inside, split.per_node as u64),
+                };
+                let block = bytes
+                    / if level.between {
+                        split.per_node as u64
+                    } else {
+                        1
+                    };
+                let received = block / k * (k - 1);
+                let twice = 1 + u64::from(level.kind == CollectiveKind::AllReduce);
+                link.transfer_ns(level.kind.rounds(k as usize), twice * received)
+            })
+            .sum();
+        composed < flat
+    }
+
+    /// Hands the stages of launched collectives on, between their launch and their end.
+    pub fn relay(&self, program: &mut Program) {
+        if self.is_single() {
+            return;
+        }
+        let mut works = vec![0.0];
+        for step in &program.steps {
+            let here = match step {
+                Common::Local(_) => work(step, &ends(step), program, self.mesh),
+                _ => 0.0,
+            };
+            works.push(works[works.len() - 1] + here);
+        }
+        // Before which step, which launch, which stage.
+        let mut relays: Vec<(usize, u32, u32)> = Vec::new();
+        for (start, step) in program.steps.iter().enumerate() {
+            let Common::Launch { group, moves } = step else {
+                continue;
+            };
+            let times = self.stage_times(program, moves);
+            if times.len() < 2 {
+                continue;
+            }
+            let ended =
+                |step: &Common| matches!(step, Common::Finish { group: g, .. } if g == group);
+            let end = (start + 1..program.steps.len()).find(|i| ended(&program.steps[*i]));
+            let end = end.unwrap_or(program.steps.len());
+            let (all, total) = (works[end] - works[start + 1], times.iter().sum::<u64>());
+            let mut before = 0;
+            for (stage, time) in (1..).zip(&times[..times.len() - 1]) {
+                before += time;
+                let wanted = works[start + 1] + all * (before as f64 / total.max(1) as f64);
+                let at = (start + 1..end).find(|i| works[*i] >= wanted && all > 0.0);
+                relays.push((at.unwrap_or(end), *group, stage));
+            }
+        }
+        relays.sort_unstable();
+        let mut relays = relays.into_iter().peekable();
+        let old = std::mem::take(&mut program.steps);
+        let num_steps = old.len();
+        for (index, step) in old.into_iter().map(Some).chain([None]).enumerate() {
+            while let Some((_, group, stage)) = relays.next_if(|(at, ..)| *at == index) {
+                program.steps.push(Common::Relay { group, stage });
+            }
+            debug_assert!(step.is_some() || index == num_steps);
+            program.steps.extend(step);
+        }
+    }
+
+    /// Returns how long each stage of the composed members of a launch takes, in nanoseconds or in bytes inside a node.
+    fn stage_times(&self, program: &Program, moves: &[Move]) -> Vec<u64> {
+        let mut times: Vec<u64> = Vec::new();
+        for moved in moves {
+            let elem = program.slots[moved.to as usize].dtype.size();
+            let Decision::Composed(split) = self.decide(&moved.step, elem) else {
+                continue;
+            };
+            let Some((kind, axes)) = kind_and_axes(&moved.step, self.mesh) else {
+                continue;
+            };
+            let numel = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
+            let bytes = (numel(&moved.step.from).max(numel(&moved.step.to)) * elem) as u64;
+            let levels = levels(kind);
+            times.resize(levels.len().max(times.len()), 0);
+            for (time, level) in times.iter_mut().zip(levels) {
+                let k = if level.between {
+                    split.nodes
+                } else {
+                    split.per_node
+                } as u64;
+                let block = bytes
+                    / if level.between {
+                        split.per_node as u64
+                    } else {
+                        1
+                    };
+                let received = block / k * (k - 1);
+                *time += match (self.pair(&axes), level.between) {
+                    (Some((_, between)), true) => between.transfer_ns(k - 1, received),
+                    (Some((inside, _)), false) => inside.transfer_ns(k - 1, received),
+                    (None, true) => SLOWER * received,
+                    (None, false) => received,
+                };
+            }
+        }
+        times
+    }
+}
+
+/// One stage of a composition.
+struct Level {
+    kind: CollectiveKind,
+    between: bool,
+}
+
+fn levels(kind: CollectiveKind) -> &'static [Level] {
+    use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
+    const fn level(kind: CollectiveKind, between: bool) -> Level {
+        Level { kind, between }
+    }
+    match kind {
+        AllReduce => {
+            const {
+                &[
+                    level(ReduceScatter, false),
+                    level(AllReduce, true),
+                    level(AllGather, false),
+                ]
+            }
+        }
+        ReduceScatter => const { &[level(ReduceScatter, false), level(ReduceScatter, true)] },
+        AllGather => const { &[level(AllGather, true), level(AllGather, false)] },
+        CollectiveKind::AllToAll => &[],
+    }
+}
+
+/// Returns what can be composed, with its axes in the order of its group.
+fn kind_and_axes(step: &Step, mesh: &MeshShape) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
+    match &step.kind {
+        StepKind::AllGather { axes, .. } => Some((CollectiveKind::AllGather, axes.clone())),
+        StepKind::ReduceScatter { axes, .. } => Some((CollectiveKind::ReduceScatter, axes.clone())),
+        StepKind::AllReduce { axes, .. } => {
+            Some((CollectiveKind::AllReduce, reduce_order(axes, mesh)))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the axes of an all-reduce in the order of its group: shard axes last, and so first to be reduced over, as where they scatter and the others reduce
+/// what is left (HSDP): the order of terms is the same.
+pub(super) fn reduce_order(axes: &[AxisIndex], mesh: &MeshShape) -> Vec<AxisIndex> {
+    let mut axes = axes.to_vec();
+    axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
+    axes
+}
+
+/// Whether every rank has a part of the same shape.
+fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
+    let factors = layout.dims.iter().flat_map(|dim| &dim.factors);
+    factors
+        .map(|factor| (factor.size, mesh.group_size(&factor.axes)))
+        .all(|(size, parts)| size % parts == 0)
+}
+
+/// Returns how many of the sizes that a reduction follows are between nodes, if the cut falls between two of them.
+fn inner(fold: &[usize], split: Split) -> Option<usize> {
+    (0..=fold.len()).find(|&at| fold[at..].iter().product::<usize>() == split.per_node)
+}
+
+/// Cuts a flat collective into its stages, in order. Intermediate results take new slots, from `num_slots` on.
+pub(super) fn stages(
+    flat: CollectiveTask,
+    split: Split,
+    num_slots: &mut u64,
+) -> Vec<CollectiveTask> {
+    let Split { nodes, per_node } = split;
+    let (node, place) = (flat.index / per_node, flat.index % per_node);
+    let inside = &flat.group[node * per_node..(node + 1) * per_node];
+    let between = (0..nodes).map(|node| flat.group[node * per_node + place]);
+    let between: Vec<Rank> = between.collect();
+    let cut = inner(&flat.axes, split).unwrap_or(0);
+    let elem = flat.dtype.size();
+    let outer: usize = flat.from_view.iter().take(flat.dim).product();
+    let rest: usize = flat.from_view.iter().skip(flat.dim + 1).product();
+    let mut slot = || {
+        *num_slots += 1;
+        (*num_slots - 1) as Slot
+    };
+    let stage = |level: &Level, from: Part, to: Part, dim: usize, sizes: Vec<usize>| {
+        let (group, index) = match level.between {
+            true => (between.as_slice(), node),
+            false => (inside, place),
+        };
+        let (k, before, after) = (group.len(), from.numel(), to.numel());
+        let received = match level.kind {
+            CollectiveKind::AllGather => after - before,
+            CollectiveKind::ReduceScatter => (k - 1) * after,
+            CollectiveKind::AllReduce | CollectiveKind::AllToAll => {
+                let own = chunk(0..before, k, index).len();
+                (k - 1) * own + (before - own)
+            }
+        };
+        let axes = match level.between {
+            true => &flat.axes[..cut],
+            false => &flat.axes[cut..],
+        };
+        CollectiveTask {
+            kind: level.kind,
+            group: group.into(),
+            index,
+            axes: axes.into(),
+            from: from.slot,
+            to: to.slot,
+            from_shape: from.shape,
+            to_shape: to.shape,
+            from_view: from.view,
+            to_view: to.view,
+            dim,
+            to_dim: dim,
+            sizes: sizes.clone().into(),
+            to_sizes: sizes.into(),
+            bytes: (received * elem) as u64,
+            ..flat.clone()
+        }
+    };
+    let start = |view: Vec<usize>| Part {
+        slot: flat.from,
+        shape: flat.from_shape.clone(),
+        view,
+    };
+    let end = |view: Vec<usize>| Part {
+        slot: flat.to,
+        shape: flat.to_shape.clone(),
+        view,
+    };
+    let levels = levels(flat.kind);
+    match flat.kind {
+        CollectiveKind::AllReduce => {
+            let numel: usize = flat.from_shape.iter().product();
+            let chunks: Vec<usize> = (0..per_node)
+                .map(|index| chunk(0..numel, per_node, index).len())
+                .collect();
+            let mine = chunks[place];
+            let (terms, sums) = (slot(), slot());
+            let piece = |slot| Part::new(slot, vec![mine]);
+            vec![
+                stage(
+                    &levels[0],
+                    start(vec![numel]),
+                    piece(terms),
+                    0,
+                    chunks.clone(),
+                ),
+                stage(&levels[1], piece(terms), piece(sums), 0, Vec::new()),
+                stage(&levels[2], piece(sums), end(vec![numel]), 0, chunks),
+            ]
+        }
+        CollectiveKind::ReduceScatter => {
+            let piece = flat.sizes[0];
+            let column = slot();
+            let seen = |part: usize| vec![outer, nodes, part, piece, rest];
+            let flat_column = vec![outer, nodes * piece, rest];
+            let mut left = Part::new(column, flat_column.clone());
+            left.view = seen(1);
+            vec![
+                stage(
+                    &levels[0],
+                    start(seen(per_node)),
+                    left,
+                    2,
+                    vec![1; per_node],
+                ),
+                stage(
+                    &levels[1],
+                    Part::new(column, flat_column),
+                    end(vec![outer, piece, rest]),
+                    1,
+                    vec![piece; nodes],
+                ),
+            ]
+        }
+        CollectiveKind::AllGather => {
+            let piece = flat.sizes[0];
+            let column = slot();
+            let seen = |part: usize| vec![outer, nodes, part, piece, rest];
+            let flat_column = vec![outer, nodes * piece, rest];
+            let mut gathered = Part::new(column, flat_column.clone());
+            let first = stage(
+                &levels[0],
+                start(vec![outer, piece, rest]),
+                gathered.clone(),
+                1,
+                vec![piece; nodes],
+            );
+            gathered.view = seen(1);
+            vec![
+                first,
+                stage(
+                    &levels[1],
+                    gathered,
+                    end(seen(per_node)),
+                    2,
+                    vec![1; per_node],
+                ),
+            ]
+        }
+        CollectiveKind::AllToAll => vec![flat.clone()],
+    }
+}
+
+/// One end of a stage.
+#[derive(Clone)]
+struct Part {
+    slot: Slot,
+    shape: Vec<usize>,
+    view: Vec<usize>,
+}
+
+impl Part {
+    fn new(slot: Slot, shape: Vec<usize>) -> Self {
+        Self {
+            slot,
+            view: shape.clone(),
+            shape,
+        }
+    }
+
+    fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+}

@@ -1,0 +1,541 @@
+//! Collectives between ranks that each have a GPU of their own: NCCL moves device memory, the inner backend packs, joins and folds it.
+//!
+//! ```text
+//! input ─ cut and joined piece by piece ─> packed ─┐
+//!                                                  ├─ host waits for the device ─ NCCL ─ host waits for NCCL ─> pieces ─ joined, or folded in order ─> result
+//! result's buffers, of the backend's own memory ───┘
+//! ```
+//!
+//! | collective | NCCL | afterwards |
+//! | --- | --- | --- |
+//! | all-gather | all-gather, of uneven parts a broadcast each | parts joined along their dim |
+//! | all-to-all | sends and receives, grouped | pieces joined along their dim |
+//! | reduce-scatter | the same, of the pieces | terms folded in the order of the group |
+//! | all-reduce | the same, of chunks; then an all-gather of what was folded | |
+//! | reductions that NCCL may do ([`Reduction`](crate::comm::Reduction)) | reduce-scatter, of uneven parts a reduction each; all-reduce | |
+//!
+//! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first), nothing is packed; where they arrive in place, nothing is joined.
+
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(not(feature = "cuda"))]
+mod none;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use burn_backend::{DType, Shape, Slice};
+use burn_ir::BackendIr;
+
+use super::bridge::CollectiveError;
+use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, swapped};
+use super::seat::Seat;
+use crate::comm::nccl::api::{Address, Element, Gpu, Nccl, Op};
+use crate::comm::nccl::groups::{Channels, Launched};
+use crate::comm::nccl::{collectives, native_fold};
+use crate::comm::{
+    CallInfo, Collective, CommError, Communicator, Group, Lane, Reduction, chunk_sizes,
+};
+use crate::plan::task::{CollectiveKind, CollectiveTask};
+
+#[cfg(feature = "cuda")]
+pub(super) use cuda::{connect, identity};
+#[cfg(not(feature = "cuda"))]
+pub(super) use none::{connect, identity};
+
+pub(super) use places::alone;
+
+/// What tells GPUs apart, on all machines: their UUID.
+pub(super) type Identity = [u8; 16];
+
+/// Tensors of an inner backend as device memory.
+pub(super) trait Memory<B: BackendIr>: Send {
+    /// Returns a tensor in row-major order, and where it is.
+    fn pinned(
+        &self,
+        handle: B::Handle,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<(B::Handle, Address), CollectiveError>;
+
+    /// Returns a flat tensor that nothing has written yet, and where it is.
+    fn fresh(
+        &self,
+        elements: usize,
+        dtype: DType,
+        device: &B::Device,
+    ) -> Result<(B::Handle, Address), CollectiveError>;
+}
+
+type Open = dyn FnOnce() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send;
+
+/// What a rank communicates with other GPUs through; the libraries are opened when it first does.
+pub(super) struct Gpus<B: BackendIr> {
+    memory: Box<dyn Memory<B>>,
+    open: Option<Box<Open>>,
+    channels: Option<Shared>,
+    reduction: Reduction,
+    timeout: Duration,
+}
+
+impl<B: BackendIr> Gpus<B> {
+    pub fn new(
+        memory: impl Memory<B> + 'static,
+        open: impl FnOnce() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send + 'static,
+        reduction: Reduction,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            memory: Box::new(memory),
+            open: Some(Box::new(open)),
+            channels: None,
+            reduction,
+            timeout,
+        }
+    }
+
+    fn channels(&mut self) -> Result<Shared, CommError> {
+        if let Some(open) = self.open.take() {
+            let (nccl, gpu) = open()?;
+            let channels = Channels::new(nccl, gpu, self.timeout);
+            self.channels = Some(Shared(Arc::new(Mutex::new(channels))));
+        }
+        // An error above has stopped the rank, so that it does not come here again.
+        self.channels.clone().ok_or(CommError::EmptyGroup)
+    }
+
+    /// Stops what is on the device.
+    pub fn abort(&mut self) {
+        if let Some(channels) = &self.channels {
+            channels.get().abort();
+        }
+    }
+
+    /// Leaves the groups.
+    pub fn close(&mut self, comm: &dyn Communicator) {
+        if let Some(channels) = &self.channels {
+            channels.get().close(comm);
+        }
+    }
+}
+
+/// The channels of a rank, shared with its calls on the device.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Channels>>);
+
+impl Shared {
+    fn get(&self) -> MutexGuard<'_, Channels> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call on the device: dropping it without having waited aborts it, because the memory that it uses is dropped next.
+struct Airborne {
+    launched: Option<Launched>,
+    info: Arc<CallInfo>,
+    channels: Shared,
+}
+
+impl Airborne {
+    /// Waits for NCCL; where that fails, stops it.
+    fn land(mut self, comm: &dyn Communicator, seat: &Seat) -> Result<(), CommError> {
+        let Some(launched) = self.launched.take() else {
+            return Ok(());
+        };
+        let mut channels = self.channels.get();
+        let outcome = seat.give_way(|| channels.finish(comm, launched));
+        if outcome.is_err() {
+            channels.abort();
+        }
+        outcome
+    }
+}
+
+impl Drop for Airborne {
+    fn drop(&mut self) {
+        if self.launched.is_some() {
+            self.channels.get().abort();
+        }
+    }
+}
+
+/// A collective between GPUs that has been started.
+pub(super) struct Flight<B: BackendIr> {
+    /// Stands first, so that it is dropped before the memory that it uses.
+    call: Airborne,
+    element: Element,
+    next: Next,
+    /// What is sent.
+    sent: B::Handle,
+    /// What arrives.
+    received: B::Handle,
+}
+
+/// What is to be done with what has arrived.
+enum Next {
+    /// Parts of these many elements, to be joined.
+    Join { parts: Vec<usize> },
+    /// Nothing: it is the result.
+    Done,
+    /// Pieces of an all-to-all.
+    Swap,
+    /// Terms of this rank's piece, which is the result once they are folded.
+    Fold,
+    /// Terms of this rank's chunk; the chunks, of these many elements, are gathered.
+    FoldAndGather { chunks: Vec<usize> },
+}
+
+impl<B: BackendIr> Flight<B> {
+    pub fn info(&self) -> &Arc<CallInfo> {
+        &self.call.info
+    }
+}
+
+/// Starts a collective between GPUs.
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the worker's state, field by field"
+)]
+pub(super) fn start<B: BackendIr>(
+    task: &CollectiveTask,
+    collective: Collective,
+    input: B::Handle,
+    gpus: &mut Gpus<B>,
+    comm: &dyn Communicator,
+    group: &Group,
+    label: Option<&Arc<str>>,
+    device: &B::Device,
+) -> Result<Flight<B>, CollectiveError> {
+    let call = (task.dtype, collective, task.axes.clone());
+    let place = (group, Lane::default());
+    let (info, element) = gpus.channels()?.get().record(comm, place, label, call)?;
+    let start = match task.dtype {
+        DType::Bool(_) => start_as::<B, BoolOps>,
+        dtype if dtype.is_float() => start_as::<B, FloatOps>,
+        _ => start_as::<B, IntOps>,
+    };
+    start(task, input, gpus, comm, &info, element, device)
+}
+
+/// Waits for a collective and returns this rank's result.
+pub(super) fn finish<B: BackendIr>(
+    task: &CollectiveTask,
+    flight: Flight<B>,
+    gpus: &mut Gpus<B>,
+    comm: &dyn Communicator,
+    seat: &Seat,
+    device: &B::Device,
+) -> Result<B::Handle, CollectiveError> {
+    let info = flight.info().clone();
+    let finish = match task.dtype {
+        DType::Bool(_) => finish_as::<B, BoolOps>,
+        dtype if dtype.is_float() => finish_as::<B, FloatOps>,
+        _ => finish_as::<B, IntOps>,
+    };
+    let result = finish(task, flight, gpus, comm, seat, device)?;
+    Channels::over(&info);
+    Ok(result)
+}
+
+/// Waits until the device has done what it was given, so that NCCL, on a stream of its own, may use memory that CubeCL has handed out.
+fn settle<B: BackendIr>(device: &B::Device) -> Result<(), CollectiveError> {
+    B::sync(device).map_err(|error| CollectiveError::Backend(error.to_string()))
+}
+
+fn start_as<B: BackendIr, K: KindOps<B>>(
+    task: &CollectiveTask,
+    input: B::Handle,
+    gpus: &mut Gpus<B>,
+    comm: &dyn Communicator,
+    info: &Arc<CallInfo>,
+    element: Element,
+    device: &B::Device,
+) -> Result<Flight<B>, CollectiveError> {
+    let (me, dtype) = (task.index, task.dtype);
+    let view = Blocks::of(task);
+    let native = native_fold(task.op, dtype, gpus.reduction);
+    // What is sent, as one flat tensor: pieces one after the other.
+    let packed = match task.kind {
+        CollectiveKind::AllGather | CollectiveKind::AllReduce => input,
+        CollectiveKind::ReduceScatter => {
+            let whole: usize = task.sizes.iter().sum();
+            view.packed::<B, K>(task, input, [view.outer, whole, view.inner].into(), 1)
+        }
+        CollectiveKind::AllToAll => {
+            let (block, at_cut, _) = swapped(task, task.to_sizes[me]);
+            view.packed::<B, K>(task, input, block.into(), at_cut)
+        }
+    };
+    let elements: usize = task.from_shape.iter().product();
+    let (sent, from) = gpus.memory.pinned(packed, &[elements], dtype)?;
+    let arrive = |elements| gpus.memory.fresh(elements, dtype, device);
+    let sum = |sizes: &[usize]| sizes.iter().sum::<usize>();
+    let (ops, (received, _), next) = match task.kind {
+        CollectiveKind::AllGather => {
+            let parts = view.pieces(&task.sizes);
+            let into = arrive(sum(&parts))?;
+            let ops = collectives::gather(from, into.1, &parts, me, element);
+            let next = match view.outer {
+                1 => Next::Done,
+                _ => Next::Join { parts },
+            };
+            (ops, into, next)
+        }
+        CollectiveKind::ReduceScatter => {
+            let pieces = view.pieces(&task.sizes);
+            match native {
+                Some(fold) => {
+                    let into = arrive(pieces[me])?;
+                    let ops = collectives::reduce_scatter(from, into.1, &pieces, fold, element);
+                    (ops, into, Next::Done)
+                }
+                None => {
+                    let terms = vec![pieces[me]; pieces.len()];
+                    let into = arrive(sum(&terms) - pieces[me])?;
+                    let ops = collectives::exchange(from, &pieces, into.1, &terms, me, element);
+                    (ops, into, Next::Fold)
+                }
+            }
+        }
+        CollectiveKind::AllReduce => match native {
+            Some(fold) => {
+                let into = arrive(elements)?;
+                let ops = collectives::all_reduce(from, into.1, elements, fold);
+                (ops, into, Next::Done)
+            }
+            None => {
+                let chunks = chunk_sizes(elements, task.group.len());
+                let terms = vec![chunks[me]; chunks.len()];
+                let into = arrive(sum(&terms) - chunks[me])?;
+                let ops = collectives::exchange(from, &chunks, into.1, &terms, me, element);
+                (ops, into, Next::FoldAndGather { chunks })
+            }
+        },
+        CollectiveKind::AllToAll => {
+            let (sends, recvs) = swaps(task);
+            let into = arrive(sum(&recvs) - recvs[me])?;
+            let ops = collectives::exchange(from, &sends, into.1, &recvs, me, element);
+            (ops, into, Next::Swap)
+        }
+    };
+    let call = launch::<B>(gpus, comm, info, element, &ops, device)?;
+    Ok(Flight {
+        call,
+        element,
+        next,
+        sent,
+        received,
+    })
+}
+
+/// Puts calls on the device behind what is queued there.
+fn launch<B: BackendIr>(
+    gpus: &mut Gpus<B>,
+    comm: &dyn Communicator,
+    info: &Arc<CallInfo>,
+    element: Element,
+    ops: &[Op],
+    device: &B::Device,
+) -> Result<Airborne, CollectiveError> {
+    settle::<B>(device)?;
+    let channels = gpus.channels()?;
+    let mut mine = channels.get();
+    // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked their sizes. The caller keeps them until the call has
+    // landed; `Airborne` is dropped first, and aborts a call that has not. Nothing that the backend has queued still uses their memory.
+    let launched = unsafe { mine.launch(comm, info, element, ops) };
+    if launched.is_err() {
+        mine.abort();
+    }
+    drop(mine);
+    Ok(Airborne {
+        launched: Some(launched?),
+        info: Arc::clone(info),
+        channels,
+    })
+}
+
+fn finish_as<B: BackendIr, K: KindOps<B>>(
+    task: &CollectiveTask,
+    flight: Flight<B>,
+    gpus: &mut Gpus<B>,
+    comm: &dyn Communicator,
+    seat: &Seat,
+    device: &B::Device,
+) -> Result<B::Handle, CollectiveError> {
+    let (me, dtype) = (task.index, task.dtype);
+    let Flight {
+        sent,
+        received,
+        call,
+        element,
+        next,
+    } = flight;
+    let info = call.info.clone();
+    call.land(comm, seat)?;
+    let result = |tensor| Ok(K::handle(K::reshape(tensor, task.to_shape.clone().into())));
+    if task.to_shape.contains(&0) {
+        let empty = K::empty(task.to_shape.clone().into(), device, dtype);
+        return Ok(K::handle(empty));
+    }
+    let view = Blocks::of(task);
+    let cx = Context::<B> { task, device };
+    let flat = |handle, elements: usize| flat::<B, K>(handle, elements);
+    let sent_elements: usize = task.from_shape.iter().product();
+    match next {
+        Next::Done => result(flat(received, task.to_shape.iter().product())),
+        Next::Join { parts } => {
+            let whole: usize = parts.iter().sum();
+            let pieces = pieces::<B, K>(flat(received, whole), &parts);
+            let pieces = pieces.into_iter().zip(task.sizes.iter());
+            let pieces = pieces
+                .filter(|(_, size)| **size > 0)
+                .map(|(part, &size)| K::reshape(part, [view.outer, size, view.inner].into()));
+            result(K::cat(pieces.collect(), 1))
+        }
+        Next::Swap => {
+            let (sends, recvs) = swaps(task);
+            let (_, _, at_join) = swapped(task, 0);
+            let own = piece::<B, K>(flat(sent, sent_elements), &sends, me);
+            let parts = with_own::<B, K>(received, own, &recvs, me);
+            let parts = parts.into_iter().zip(task.to_sizes.iter());
+            let parts = parts.filter(|(_, size)| **size > 0).map(|(part, &size)| {
+                let (mut block, at_cut, _) = swapped(task, size);
+                block[at_cut] = task.sizes[me];
+                K::reshape(part, block.into())
+            });
+            result(K::cat(parts.collect(), at_join))
+        }
+        Next::Fold => {
+            let sizes = view.pieces(&task.sizes);
+            let own = piece::<B, K>(flat(sent, sent_elements), &sizes, me);
+            let terms = vec![sizes[me]; sizes.len()];
+            let terms = with_own::<B, K>(received, own, &terms, me);
+            result(cx.reduced::<K>(terms)?)
+        }
+        Next::FoldAndGather { chunks } => {
+            let folded = match chunks[me] {
+                0 => K::empty([0].into(), device, dtype),
+                _ => {
+                    let own = piece::<B, K>(flat(sent, sent_elements), &chunks, me);
+                    let terms = vec![chunks[me]; chunks.len()];
+                    let terms = with_own::<B, K>(received, own, &terms, me);
+                    cx.reduced::<K>(terms)?
+                }
+            };
+            let (mine, from) = gpus
+                .memory
+                .pinned(K::handle(folded), &[chunks[me]], dtype)?;
+            let (whole, into) = gpus.memory.fresh(sent_elements, dtype, device)?;
+            let ops = collectives::gather(from, into, &chunks, me, element);
+            launch::<B>(gpus, comm, &info, element, &ops, device)?.land(comm, seat)?;
+            drop(mine);
+            result(flat(whole, sent_elements))
+        }
+    }
+}
+
+/// The local block as `[outer, mid, inner]` around the dim that is gathered or scattered.
+struct Blocks {
+    outer: usize,
+    inner: usize,
+}
+
+impl Blocks {
+    fn of(task: &CollectiveTask) -> Self {
+        Self {
+            outer: task.from_view.iter().take(task.dim).product(),
+            inner: task.from_view.iter().skip(task.dim + 1).product(),
+        }
+    }
+
+    /// Elements of each member's piece.
+    fn pieces(&self, sizes: &[usize]) -> Vec<usize> {
+        sizes
+            .iter()
+            .map(|size| self.outer * size * self.inner)
+            .collect()
+    }
+
+    /// Returns `input`, seen as `block`, with the pieces of dim `dim` one after the other.
+    fn packed<B: BackendIr, K: KindOps<B>>(
+        &self,
+        task: &CollectiveTask,
+        input: B::Handle,
+        block: Vec<usize>,
+        dim: usize,
+    ) -> B::Handle {
+        let elements: usize = block.iter().product();
+        if block[..dim].iter().product::<usize>() == 1 || elements == 0 {
+            return input;
+        }
+        let whole = K::reshape(
+            K::tensor(input.clone(), task.from_shape.clone().into()),
+            block.clone().into(),
+        );
+        let pieces = (0..task.sizes.len()).filter(|index| task.sizes[*index] > 0);
+        let pieces = pieces.map(|index| {
+            let mut mine: Vec<Slice> = block.iter().map(|&size| Slice::from(0..size)).collect();
+            mine[dim] = cut(&task.sizes, index);
+            let size = elements / block[dim] * task.sizes[index];
+            K::reshape(K::slice(whole.clone(), &mine), [size].into())
+        });
+        K::handle(K::cat(pieces.collect(), 0))
+    }
+}
+
+/// Elements that an all-to-all sends to and receives from each member.
+fn swaps(task: &CollectiveTask) -> (Vec<usize>, Vec<usize>) {
+    let me = task.index;
+    let (block, at_cut, at_join) = swapped(task, 0);
+    let rest: usize = [0, 2, 4].iter().map(|&dim| block[dim]).product();
+    debug_assert_eq!(at_cut + at_join, 4);
+    let sends = task.sizes.iter();
+    let recvs = task.to_sizes.iter();
+    (
+        sends.map(|size| rest * size * task.to_sizes[me]).collect(),
+        recvs.map(|size| rest * size * task.sizes[me]).collect(),
+    )
+}
+
+fn flat<B: BackendIr, K: KindOps<B>>(handle: B::Handle, elements: usize) -> K::Tensor {
+    let shape = Shape::from([elements]);
+    K::reshape(K::tensor(handle, shape.clone()), shape)
+}
+
+/// One of the pieces of a flat tensor.
+fn piece<B: BackendIr, K: KindOps<B>>(
+    whole: K::Tensor,
+    sizes: &[usize],
+    index: usize,
+) -> K::Tensor {
+    match sizes.len() {
+        1 => whole,
+        _ => K::slice(whole, &[cut(sizes, index)]),
+    }
+}
+
+fn pieces<B: BackendIr, K: KindOps<B>>(whole: K::Tensor, sizes: &[usize]) -> Vec<K::Tensor> {
+    (0..sizes.len())
+        .map(|index| piece::<B, K>(whole.clone(), sizes, index))
+        .collect()
+}
+
+/// The pieces of all members, of which this rank's own was not sent.
+fn with_own<B: BackendIr, K: KindOps<B>>(
+    received: B::Handle,
+    own: K::Tensor,
+    sizes: &[usize],
+    me: usize,
+) -> Vec<K::Tensor> {
+    let mut others = sizes.to_vec();
+    others.remove(me);
+    let mut parts = match others.iter().sum() {
+        0 => others.iter().map(|_| own.clone()).collect(),
+        elements => pieces::<B, K>(flat::<B, K>(received, elements), &others),
+    };
+    parts.insert(me, own);
+    parts
+}

@@ -1,0 +1,25 @@
+//! Without the feature `cuda`, no backend shows device memory.
+
+use std::time::Duration;
+
+use burn_ir::BackendIr;
+
+use super::{Gpus, Identity};
+use crate::comm::Reduction;
+
+/// Asks a device who it is.
+///
+/// # Errors
+/// Always: nothing here is a GPU.
+pub(crate) fn identity<B: BackendIr>(_: &B::Device) -> Result<Identity, String> {
+    Err("this program was built without burn-dist's feature `cuda`".into())
+}
+
+/// Returns `None`: nothing here is a GPU.
+pub(crate) fn connect<B: BackendIr>(
+    _: &[B::Device],
+    _: Reduction,
+    _: Duration,
+) -> Option<Vec<Gpus<B>>> {
+    None
+}

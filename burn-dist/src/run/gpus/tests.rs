@@ -1,0 +1,309 @@
+//! Collectives between GPUs give the bits of those through the host: on simulated ones, whose memory is Flex's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn_backend::{DType, Shape};
+use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
+use burn_std::Bytes;
+use burn_std::future::block_on;
+
+use super::{Gpus, Memory};
+use crate::comm::nccl::api::{Address, Gpu, Nccl};
+use crate::comm::nccl::fake::{Fake, FakeNccl};
+use crate::comm::nccl::library;
+use crate::comm::{Communicator, Kind, LocalHub, LocalOptions, Reduction, Stats};
+use crate::layout::ReduceOp;
+use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
+use crate::run::device_exchange::tests::{
+    DTYPES, GROUPS, WORLD, divisions, reducible, tasks, values,
+};
+use crate::run::execute::{from_data, into_data};
+use crate::run::seat::Seat;
+
+type Handle = <Flex as burn_ir::BackendIr>::Handle;
+
+/// Flex's buffers, as device memory.
+struct FlexMemory;
+
+impl Memory<Flex> for FlexMemory {
+    fn pinned(
+        &self,
+        handle: Handle,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<(Handle, Address), CollectiveError> {
+        let tensor = to_flex::<Flex>(handle, shape, dtype)
+            .unwrap_or_else(|_| panic!("Flex has Flex's tensors"));
+        let tensor = tensor.to_contiguous();
+        let elements: usize = shape.iter().product();
+        assert_eq!(tensor.layout().shape().num_elements(), elements);
+        let start = tensor.layout().start_offset() * dtype.size();
+        let address = Address(tensor.bytes().as_ptr().addr() as u64).plus(start);
+        let handle = from_flex::<Flex>(tensor, dtype).expect("it came from Flex");
+        Ok((handle, address))
+    }
+
+    fn fresh(
+        &self,
+        elements: usize,
+        dtype: DType,
+        _: &FlexDevice,
+    ) -> Result<(Handle, Address), CollectiveError> {
+        let words = vec![u128::MAX; (elements * dtype.size()).div_ceil(16)];
+        let mut bytes = Bytes::from_elems(words);
+        let address = Address(bytes.as_mut_ptr().addr() as u64);
+        let layout = Layout::contiguous(Shape::from([elements]));
+        let tensor = FlexTensor::from_arc(Arc::new(bytes), layout, dtype);
+        let handle = from_flex::<Flex>(tensor, dtype).expect("it came from Flex");
+        Ok((handle, address))
+    }
+}
+
+fn gpus(fake: &Arc<Fake>, reduction: Reduction, timeout: Duration) -> Gpus<Flex> {
+    let fake = fake.clone();
+    let open = move || {
+        let gpu = Arc::new(FakeNccl(fake));
+        Ok((gpu.clone() as Arc<dyn Nccl>, gpu as Arc<dyn Gpu>))
+    };
+    Gpus::new(FlexMemory, open, reduction, timeout)
+}
+
+/// The bytes of each result of a rank.
+type Results = Vec<Result<Vec<u8>, String>>;
+
+/// What ranks run on.
+#[derive(Clone, Copy)]
+enum Way<'a> {
+    Host,
+    Gpus(&'a Arc<Fake>, Reduction),
+}
+
+/// Runs every task of every rank; of two tasks of a group, all ranks start both before they wait for the first.
+fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Results>, Vec<Stats>) {
+    let seats = Seat::assign_part::<Flex>(
+        &[FlexDevice; WORLD],
+        true,
+        0,
+        WORLD,
+        Some(vec![true; WORLD]),
+    );
+    let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
+    let results = std::thread::scope(|scope| {
+        let ranks: Vec<_> = comms
+            .iter()
+            .zip(&seats)
+            .map(|(comm, seat)| {
+                let gpus = match way {
+                    Way::Host => None,
+                    Way::Gpus(fake, reduction) => Some(gpus(fake, reduction, timeout)),
+                };
+                scope.spawn(move || {
+                    let mut routes = Routes::new(gpus);
+                    let mut results = Results::new();
+                    let mut number = 0;
+                    for pair in tasks.chunks(2) {
+                        let mut started = Vec::new();
+                        for task in pair.iter().flatten() {
+                            number += 1;
+                            if task.group[task.index] != comm.rank() {
+                                continue;
+                            }
+                            let input = from_data::<Flex>(values(task, number), &FlexDevice);
+                            let call = bridge::start::<Flex>(
+                                task,
+                                input,
+                                comm,
+                                &mut routes,
+                                seat,
+                                None,
+                                &FlexDevice,
+                            );
+                            started.push((task, call));
+                        }
+                        for (task, started) in started {
+                            let output = started.and_then(|started| {
+                                started.wait(task, comm, &mut routes, seat, &FlexDevice)
+                            });
+                            results.push(read(output, task, comm));
+                        }
+                    }
+                    routes.close(comm);
+                    results
+                })
+            })
+            .collect();
+        ranks
+            .into_iter()
+            .map(|rank| rank.join().expect("no panic"))
+            .collect()
+    });
+    (results, comms.iter().map(|comm| comm.stats()).collect())
+}
+
+fn read(
+    output: Result<Handle, CollectiveError>,
+    task: &CollectiveTask,
+    comm: &dyn Communicator,
+) -> Result<Vec<u8>, String> {
+    let output = output.map_err(|error| {
+        let fault = error.into_fault(comm.rank(), task, None);
+        comm.abort(crate::run::worker::stop(comm.rank(), &fault));
+        fault.to_string()
+    })?;
+    let shape = task.to_shape.clone().into();
+    let data = block_on(into_data::<Flex>(output, shape, task.dtype))
+        .map_err(|error| error.to_string())?;
+    assert_eq!(data.shape.to_vec(), task.to_shape);
+    assert_eq!(data.dtype, task.dtype);
+    Ok(data.bytes.to_vec())
+}
+
+const PATIENT: Duration = Duration::from_secs(20);
+
+fn all() -> Vec<Vec<CollectiveTask>> {
+    let mut all = Vec::new();
+    for group in GROUPS {
+        for sizes in divisions(group.len()) {
+            for dtype in DTYPES {
+                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
+                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
+                }
+                for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
+                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
+                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
+                        if group.len() == 4 {
+                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Tasks whose dim is the first, so that nothing is packed and nothing joined.
+fn flat(task: &mut CollectiveTask) {
+    if task.kind != CollectiveKind::AllReduce && task.dim == 1 && task.from_view[0] == 2 {
+        for shape in [&mut task.from_view, &mut task.to_view, &mut task.to_shape] {
+            shape[0] = 1;
+        }
+        task.from_shape = vec![task.from_view.iter().product()];
+    }
+}
+
+#[test]
+fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
+    let mut all = all();
+    all.iter_mut().flatten().step_by(2).for_each(flat);
+    // A task and its partners are changed alike: members come in pairs of variants.
+    let all: Vec<Vec<CollectiveTask>> = all
+        .into_iter()
+        .flat_map(|tasks| {
+            let (flat, whole): (Vec<_>, Vec<_>) =
+                tasks.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
+            [flat, whole].map(|tasks| tasks.into_iter().map(|(_, task)| task).collect())
+        })
+        .collect();
+    let fake = Fake::new();
+    let (host, counted) = run(&all, Way::Host, PATIENT);
+    let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder), PATIENT);
+    let mut compared = 0;
+    for (rank, (host, gpus)) in host.iter().zip(&gpus).enumerate() {
+        let mine = all
+            .iter()
+            .flatten()
+            .filter(|task| task.group[task.index].0 as usize == rank);
+        for ((task, expected), found) in mine.zip(host).zip(gpus) {
+            assert_eq!(found, expected, "{task:#?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 5000, "{compared}");
+    for (here, there) in counted_here.iter().zip(&counted) {
+        for kind in Kind::ALL {
+            assert_eq!(here.get(kind), there.get(kind), "{}", kind.name());
+        }
+    }
+    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+}
+
+#[test]
+fn fast_leaves_sums_of_floats_to_nccl() {
+    use CollectiveKind::{AllReduce, ReduceScatter};
+    let group = [0, 1, 2];
+    let mut all = Vec::new();
+    for op in [ReduceOp::Sum, ReduceOp::Max] {
+        for (kind, sizes) in [
+            (AllReduce, [2, 2, 2]),
+            (ReduceScatter, [2, 2, 2]),
+            (ReduceScatter, [3, 1, 2]),
+        ] {
+            all.push(tasks(kind, op, DType::F32, &group, &sizes, &[]));
+        }
+    }
+    let called = |reduction| {
+        let fake = Fake::new();
+        let (results, _) = run(&all, Way::Gpus(&fake, reduction), PATIENT);
+        assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
+        let calls = fake.calls_of(0);
+        let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
+        [
+            "ncclAllReduce F32",
+            "ncclReduceScatter F32",
+            "ncclReduce F32",
+        ]
+        .map(count)
+    };
+    // Each task comes twice; uneven pieces are a reduction to each of three members. Extremes are folded in order either way.
+    assert_eq!(called(Reduction::Fast), [2, 2, 6]);
+    assert_eq!(called(Reduction::InOrder), [0, 0, 0]);
+}
+
+#[test]
+fn a_missing_library_is_the_ranks_error() {
+    let seats = Seat::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let all = tasks(
+        CollectiveKind::AllReduce,
+        ReduceOp::Sum,
+        DType::F32,
+        &[0, 1],
+        &[1, 1],
+        &[],
+    );
+    let task = &all[0];
+    let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
+    let open =
+        move || missing().map(|(_, nothing): (String, std::convert::Infallible)| match nothing {});
+    let mut routes = Routes::new(Some(Gpus::new(
+        FlexMemory,
+        open,
+        Reduction::InOrder,
+        PATIENT,
+    )));
+    let input = from_data::<Flex>(values(task, 0), &FlexDevice);
+    let started = bridge::start::<Flex>(
+        task,
+        input,
+        &comms[0],
+        &mut routes,
+        &seats[0],
+        None,
+        &FlexDevice,
+    );
+    let output = started.and_then(|_| Err(CollectiveError::Backend("it started".into())));
+    let error = read(output, task, &comms[0]).expect_err("nothing to load");
+    for part in [
+        "rank 0 failed",
+        "libnccl.so.2 (no such file)",
+        "BURN_DIST_NCCL",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    // And everyone else's.
+    let fault = comms[1].fault().expect("a fault").to_string();
+    assert!(fault.contains("libnccl.so.2"), "{fault}");
+}

@@ -1,0 +1,752 @@
+//! Starting processes: `burn-dist run`, and by hand with torchrun's variables. The tests start themselves again as the programs marked *ignored* below.
+//!
+//! ```text
+//! cargo test -p burn-dist --features cli,mpi --test launch
+//! ```
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use burn_dist::comm::World;
+use burn_dist::launch::restarts;
+use burn_dist::{DeviceMesh, Dist};
+
+/// A program below, as arguments of this test.
+fn program(name: &str) -> Vec<String> {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let test = test.to_str().expect("its path is text");
+    [test, name, "--exact", "--ignored", "--nocapture", "--quiet"]
+        .map(String::from)
+        .into()
+}
+
+/// `burn-dist run` with options and a program.
+fn burn_dist(options: &str, program: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_burn-dist"));
+    command
+        .arg("run")
+        .args(options.split_whitespace())
+        .arg("--")
+        .args(program);
+    alone(&mut command);
+    command
+}
+
+/// Without what the surroundings of the tests may say.
+fn alone(command: &mut Command) {
+    for variable in [
+        "RANK",
+        "WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "BURN_DIST_TOKEN",
+        "BURN_DIST_RENDEZVOUS",
+        "BURN_DIST_RESTART",
+    ] {
+        command.env_remove(variable);
+    }
+}
+
+fn run(options: &str, program: &[String]) -> Output {
+    burn_dist(options, program)
+        .output()
+        .expect("it was built with the tests")
+}
+
+/// A shell program; `$R` is its rank, however it was started.
+fn shell(script: &str) -> Vec<String> {
+    let script = format!("R=$OMPI_COMM_WORLD_RANK$RANK; {script}");
+    ["sh", "-c", &script].map(String::from).into()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+/// This test's program as rank `rank` of `size`, with torchrun's variables.
+fn by_hand(name: &str, rank: usize, size: usize, port: u16) -> Command {
+    let program = program(name);
+    let mut command = Command::new(&program[0]);
+    command
+        .args(&program[1..])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    alone(&mut command);
+    command
+        .env("RANK", rank.to_string())
+        .env("WORLD_SIZE", size.to_string());
+    command
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string());
+    command
+}
+
+fn results(text: &str) -> Vec<String> {
+    let results = text.lines().filter_map(|line| line.split("RESULT ").nth(1));
+    let mut results: Vec<String> = results.map(String::from).collect();
+    results.sort();
+    results
+}
+
+/// A folder for one test.
+fn folder(name: &str) -> PathBuf {
+    let folder =
+        std::env::temp_dir().join(format!("burn-dist-launch-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn token_file(folder: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let file = folder.join("token");
+    std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("own file");
+    file
+}
+
+fn is_running(pid: &str) -> bool {
+    // A zombie has ended, whoever should have waited for it.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !matches!(
+        stat.rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next()),
+        None | Some('Z' | 'X')
+    )
+}
+
+/// Waits until something is so.
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const SUM: &str = "program_sums";
+
+/// One collective over all processes.
+fn sum() -> f32 {
+    let mesh = DeviceMesh::parse("dp=4").expect("a mesh");
+    let x = Tensor::<Dist<Flex>, 1>::from_floats([1.0, 2.0, 3.0, 4.0], &mesh.device());
+    x.sum().into_scalar()
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_sums() {
+    let sum = sum();
+    let world = World::of_launcher()
+        .expect("a world")
+        .expect("several processes");
+    println!("RESULT {}/{} {sum}", world.process(), world.num_processes());
+}
+
+#[test]
+fn a_program_finds_the_others_under_both_transports() {
+    for transport in ["mpi", "direct"] {
+        let start = Instant::now();
+        let output = run(&format!("--nproc 4 --transport {transport}"), &program(SUM));
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(
+            results(&said),
+            ["0/4 10", "1/4 10", "2/4 10", "3/4 10"],
+            "{said}"
+        );
+        println!("{transport}: {:?} from start to end", start.elapsed());
+    }
+}
+
+#[test]
+fn processes_need_no_mpi_for_little_things() {
+    let mut command = burn_dist("--nproc 4 --transport direct", &program(SUM));
+    let output = command.env("BURN_DIST_TRANSPORT", "lines").output();
+    let output = output.expect("it was built with the tests");
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(results(&said).len(), 4, "{said}");
+    let output = command.env("BURN_DIST_TRANSPORT", "pigeons").output();
+    let said = text(&output.expect("it was built with the tests").stderr);
+    assert!(
+        said.contains("BURN_DIST_TRANSPORT=pigeons") && said.contains("mpi or lines"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_finds_the_others_by_torchruns_variables() {
+    let port = free_port();
+    // The first to come is the last.
+    let children: Vec<Child> = [1, 0]
+        .map(|rank| by_hand(SUM, rank, 2, port).spawn().expect("it starts"))
+        .into();
+    let mut all = String::new();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", said(&output));
+        all.push_str(&text(&output.stdout));
+    }
+    assert_eq!(results(&all), ["0/2 10", "1/2 10"]);
+}
+
+#[test]
+fn two_machines_meet_at_the_rendezvous() {
+    let folder = folder("machines");
+    let token = token_file(&folder);
+    let port = free_port();
+    let node = |rank: usize| {
+        let options = format!(
+            "--nproc 2 --nnodes 2 --node-rank {rank} --rendezvous 127.0.0.1:{port} --token-file {}",
+            token.display()
+        );
+        let mut command = burn_dist(&options, &program(SUM));
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    };
+    let nodes = [node(1), node(0)];
+    let mut all = String::new();
+    for node in nodes {
+        let output = node.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", said(&output));
+        all.push_str(&text(&output.stdout));
+    }
+    assert_eq!(results(&all), ["0/4 10", "1/4 10", "2/4 10", "3/4 10"]);
+    assert!(all.lines().any(|line| line.starts_with("[3] ")), "{all}");
+    std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
+#[test]
+fn lines_have_the_rank_of_their_process() {
+    for transport in ["mpi", "direct"] {
+        let program = shell("echo \"out $R\"; echo \"err $R\" >&2; cat");
+        let output = run(&format!("--nproc 2 --transport {transport}"), &program);
+        assert!(output.status.success(), "{}", said(&output));
+        let mut lines: Vec<String> = text(&output.stdout).lines().map(String::from).collect();
+        lines.sort();
+        assert_eq!(lines, ["[0] out 0", "[1] out 1"]);
+        let mut lines: Vec<String> = text(&output.stderr).lines().map(String::from).collect();
+        lines.sort();
+        assert_eq!(lines, ["[0] err 0", "[1] err 1"]);
+        // Of process 0 as it is.
+        let output = run(
+            &format!("--nproc 2 --transport {transport} --quiet-prefix"),
+            &program,
+        );
+        let lines = text(&output.stdout);
+        assert!(
+            lines.contains("[1] out 1\n") && lines.contains("out 0\n") && !lines.contains("[0]"),
+            "{lines}"
+        );
+    }
+}
+
+#[test]
+fn the_first_error_comes_last_and_its_code_is_that_of_the_run() {
+    for transport in ["mpi", "direct"] {
+        let start = Instant::now();
+        let output = run(
+            &format!("--nproc 3 --transport {transport} --grace 1"),
+            &shell(
+                "echo up; [ $R = 1 ] || { sleep 0.5; echo 'a consequence' >&2; exec sleep 60; }; echo 'the cause' >&2; exit 7",
+            ),
+        );
+        assert_eq!(output.status.code(), Some(7));
+        let stderr = text(&output.stderr);
+        let last: Vec<&str> = stderr.lines().rev().take(2).collect();
+        assert_eq!(last[0], "  the cause", "{stderr}");
+        assert!(
+            last[1].starts_with("burn-dist: rank 1 of 3 (")
+                && last[1].ends_with("failed first, with exit code 7; its last words on stderr:"),
+            "{stderr}"
+        );
+        // The others were given the time to say what they know.
+        assert_eq!(stderr.matches("a consequence").count(), 2, "{stderr}");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+}
+
+#[test]
+fn exit_codes_are_those_of_a_shell() {
+    for transport in ["mpi", "direct"] {
+        for (script, code, expected) in [
+            ("exit 0", 0, ""),
+            (
+                "kill -9 $$",
+                137,
+                "killed by signal 9 (SIGKILL); it wrote nothing to stderr",
+            ),
+            ("kill -SEGV $$", 139, "killed by signal 11 (SIGSEGV)"),
+            ("exit 130", 130, "with exit code 130"),
+        ] {
+            let output = run(
+                &format!("--nproc 2 --transport {transport}"),
+                &shell(script),
+            );
+            assert_eq!(
+                output.status.code(),
+                Some(code),
+                "{script}: {}",
+                said(&output)
+            );
+            assert!(
+                said(&output).contains(expected),
+                "{script}: {}",
+                said(&output)
+            );
+        }
+        let output = run(
+            &format!("--nproc 2 --transport {transport}"),
+            &["no-such-program".into()],
+        );
+        assert_eq!(output.status.code(), Some(127));
+        assert!(
+            said(&output).contains("cannot run no-such-program: No such file"),
+            "{}",
+            said(&output)
+        );
+        let output = run(
+            &format!("--nproc 1 --transport {transport}"),
+            &["/dev/null".into()],
+        );
+        assert_eq!(output.status.code(), Some(126));
+    }
+}
+
+#[test]
+fn options_that_cannot_be_are_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let taken = taken.local_addr().expect("bound");
+    let program = shell("exit 0");
+    for (options, code, expected) in [
+        (
+            "--nproc 0".to_string(),
+            2,
+            "--nproc 0 starts nothing: give at least 1",
+        ),
+        (
+            "--nproc 2 --nnodes 2".into(),
+            2,
+            "--nnodes 2 needs --rendezvous HOST:PORT",
+        ),
+        (
+            "--nproc 2 --nnodes 2 --rendezvous 127.0.0.1:4000".into(),
+            2,
+            "--nnodes 2 needs a secret by which the machines know each other",
+        ),
+        (
+            "--nproc 1 --token-file /nonexistent".into(),
+            2,
+            "cannot read the token from /nonexistent",
+        ),
+        (
+            format!("--nproc 1 --rendezvous {taken}"),
+            125,
+            "another program listens at this port",
+        ),
+        (
+            "--nproc 1 --rendezvous 192.0.2.1:4000".into(),
+            125,
+            "this is not an address of this machine",
+        ),
+    ] {
+        let output = run(&options, &program);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{options}: {}",
+            said(&output)
+        );
+        assert!(
+            said(&output).contains(expected),
+            "{options}: {}",
+            said(&output)
+        );
+    }
+    let output = run("--nproc 1", &[]);
+    assert!(
+        said(&output).contains("there is no program to start: write it after --"),
+        "{}",
+        said(&output)
+    );
+    let mut command = burn_dist("--nproc 1", &program);
+    let output = command
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(
+        said(&output).contains("cannot start mpirun")
+            && said(&output).contains("--transport direct"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn restarts_are_counted_and_end() {
+    let folder = folder("restarts");
+    for transport in ["mpi", "direct"] {
+        let script = "echo \"start $BURN_DIST_RESTART of $R\"; [ $R = 0 ] || [ $BURN_DIST_RESTART -ge 2 ] || exit 5";
+        let options = format!("--nproc 2 --transport {transport} --max-restarts");
+        let output = run(&format!("{options} 2"), &shell(script));
+        assert!(output.status.success(), "{}", said(&output));
+        let stdout = text(&output.stdout);
+        for restart in 0..3 {
+            assert!(
+                stdout.contains(&format!("[1] start {restart} of 1")),
+                "{stdout}"
+            );
+        }
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.contains("with exit code 5\nburn-dist: starting all processes anew (1 of 2)\n"),
+            "{stderr}"
+        );
+        let output = run(&format!("{options} 1"), &shell(script));
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    }
+    // A program that resumes: it fails in the middle of its first run, after the first collective.
+    let mut command = burn_dist(
+        "--nproc 2 --transport direct --max-restarts 1",
+        &program("program_resumes"),
+    );
+    let output = command
+        .env("STATE", folder.join("state"))
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(
+        results(&said(&output)),
+        ["resumed at 10", "resumed at 10"],
+        "{}",
+        said(&output)
+    );
+    std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_resumes() {
+    let state = PathBuf::from(std::env::var("STATE").expect("the test says where"));
+    let sum = sum();
+    if restarts() > 0 {
+        println!(
+            "RESULT resumed at {}",
+            std::fs::read_to_string(&state).expect("a state")
+        );
+        return;
+    }
+    let world = World::of_launcher()
+        .expect("a world")
+        .expect("several processes");
+    if world.process() == 0 {
+        std::fs::write(&state, format!("{sum}")).expect("a state");
+        std::process::exit(1);
+    }
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// Starts a program and waits until it has said so many lines, which it returns.
+fn start(
+    options: &str,
+    program: &[String],
+    lines: usize,
+) -> (Child, Vec<String>, BufReader<std::process::ChildStdout>) {
+    let mut command = burn_dist(options, program);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut said = Vec::new();
+    while said.len() < lines {
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line).expect("text");
+        assert!(read > 0, "it ended after {said:?}");
+        said.push(line.trim().to_string());
+    }
+    (child, said, stdout)
+}
+
+fn kill(signal: &str, pid: &str) {
+    let sent = Command::new("kill").args([signal, pid]).status();
+    assert!(sent.expect("kill is installed").success());
+}
+
+#[test]
+fn signals_are_passed_on_and_a_second_one_kills() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 2 --transport {transport}");
+        // A program that ends well on a signal, a while after it.
+        let script = "trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; echo up; while :; do sleep 0.05; done";
+        for (signal, code, expected) in [("-INT", 0, "got"), ("-TERM", 9, "term")] {
+            let (child, _, mut stdout) = start(&options, &shell(script), 2);
+            kill(signal, &child.id().to_string());
+            let output = child.wait_with_output().expect("it ends");
+            let mut rest = String::new();
+            stdout.read_to_string(&mut rest).expect("text");
+            assert_eq!(output.status.code(), Some(code), "{rest}{}", said(&output));
+            assert!(
+                rest.contains(&format!("[0] {expected} 0"))
+                    && rest.contains(&format!("[1] {expected} 1")),
+                "{rest}"
+            );
+        }
+        // One that does not want to.
+        let (mut child, _, _stdout) = start(
+            &options,
+            &shell("trap '' INT; echo up; while :; do sleep 0.05; done"),
+            2,
+        );
+        let launcher = child.id().to_string();
+        kill("-INT", &launcher);
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(
+            child.try_wait().expect("own child").is_none(),
+            "it waits for them"
+        );
+        kill("-INT", &launcher);
+        assert_eq!(child.wait().expect("own child").code(), Some(137));
+    }
+}
+
+#[test]
+fn nothing_outlives_a_launcher_that_is_killed() {
+    for transport in ["mpi", "direct"] {
+        // Each process has a child of its own.
+        let script = "sleep 300 & echo $$; echo $!; wait";
+        let (mut child, lines, _stdout) = start(
+            &format!("--nproc 2 --transport {transport}"),
+            &shell(script),
+            4,
+        );
+        let pids: Vec<&str> = lines
+            .iter()
+            .filter_map(|line| line.split(' ').nth(1))
+            .collect();
+        assert_eq!(pids.len(), 4, "{lines:?}");
+        assert!(pids.iter().all(|pid| is_running(pid)), "{lines:?}");
+        child.kill().expect("own child");
+        child.wait().expect("own child");
+        for pid in pids {
+            eventually("a process outlives its launcher", || !is_running(pid));
+        }
+    }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_goes_on() {
+    let mesh = DeviceMesh::builder()
+        .axis("dp", 2)
+        .timeout(Duration::from_secs(60))
+        .build()
+        .expect("a mesh");
+    let process = World::of_launcher()
+        .expect("a world")
+        .map_or(0, |world| world.process());
+    println!("READY {process} {}", std::process::id());
+    let mut x = Tensor::<Dist<Flex>, 1>::ones([4], &mesh.device());
+    loop {
+        x = x.clone() + x.clone().sum() * 1e-3;
+        if let Err(error) = x.clone().try_into_data() {
+            println!("RESULT {process} {}", error.to_string().replace('\n', " "));
+            std::process::exit(1);
+        }
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_is_named_by_the_survivor() {
+    for transport in ["mpi", "direct"] {
+        let (child, lines, mut stdout) = start(
+            &format!("--nproc 2 --transport {transport}"),
+            &program("program_goes_on"),
+            3,
+        );
+        let mut lines = lines;
+        while lines.iter().filter(|line| line.contains("READY ")).count() < 2 {
+            let mut line = String::new();
+            assert!(stdout.read_line(&mut line).expect("text") > 0, "{lines:?}");
+            lines.push(line);
+        }
+        let second = lines
+            .iter()
+            .find_map(|line| line.split("READY 1 ").nth(1))
+            .expect("process 1 is ready")
+            .trim()
+            .to_string();
+        std::thread::sleep(Duration::from_millis(300));
+        let sent = Instant::now();
+        kill("-KILL", &second);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).expect("text");
+        let elapsed = sent.elapsed();
+        let output = child.wait_with_output().expect("it ends");
+        let named = format!("rank 1 ({}, pid {second}) has vanished", gethostname());
+        assert!(
+            rest.contains("RESULT 0 ") && rest.contains(&named),
+            "{transport}: {rest}{}",
+            said(&output)
+        );
+        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+        assert_eq!(output.status.code(), Some(137), "{}", said(&output));
+        let stderr = text(&output.stderr);
+        assert!(
+            stderr.contains("burn-dist: rank 1 of 2 (") && stderr.contains("killed by signal 9"),
+            "{stderr}"
+        );
+        println!("{transport}: {elapsed:?} from kill -9 to the end of the survivor");
+    }
+}
+
+fn gethostname() -> String {
+    burn_dist::comm::Peer::this().host
+}
+
+/// What the only process of two says that is started, or the second one.
+fn fails(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    assert!(!output.status.success(), "{}", said(&output));
+    said(&output)
+}
+
+#[test]
+fn processes_that_do_not_come_are_named() {
+    let said = fails(by_hand(SUM, 0, 2, free_port()).env("BURN_DIST_JOIN_SECONDS", "0.5"));
+    assert!(said.contains("rank 1 has not said hello"), "{said}");
+    let port = free_port();
+    let said = fails(by_hand(SUM, 1, 2, port).env("BURN_DIST_JOIN_SECONDS", "0.5"));
+    assert!(
+        said.contains(&format!(
+            "found no rendezvous at 127.0.0.1:{port} within 0.5 s"
+        )),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_together_is_named_by_both() {
+    // (what the first process is given, the second, what the first says, what the second says)
+    let token = |text: &str| vec![("BURN_DIST_TOKEN", format!("{text}-0123456789abcdef"))];
+    let cases = [
+        (
+            token("one"),
+            token("two"),
+            "with another token",
+            "has another token: give all processes the same BURN_DIST_TOKEN",
+        ),
+        (
+            vec![],
+            vec![("WORLD_SIZE", "3".to_string())],
+            "was started as one of 3 processes, and the rendezvous is for 2",
+            "was started as one of 3 processes",
+        ),
+        (
+            vec![],
+            vec![("RANK", "0".to_string())],
+            "",
+            "another program listens at this port",
+        ),
+    ];
+    for (first, second, first_says, second_says) in cases {
+        let port = free_port();
+        let mut zero = by_hand(SUM, 0, 2, port);
+        zero.envs(first).env("BURN_DIST_JOIN_SECONDS", "3");
+        let mut zero = zero.spawn().expect("it starts");
+        eventually("process 0 listens", || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        let said = fails(by_hand(SUM, 1, 2, port).envs(second));
+        assert!(said.contains(second_says), "{said}");
+        if first_says.is_empty() {
+            zero.kill().expect("own child");
+            zero.wait().expect("own child");
+            continue;
+        }
+        let output = zero.wait_with_output().expect("it ends");
+        assert!(!output.status.success());
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(said.contains(first_says), "{said}");
+    }
+    // Two that both say they are rank 1, at a rendezvous for three.
+    let port = free_port();
+    let children: Vec<Child> = [0, 1, 1]
+        .map(|rank| by_hand(SUM, rank, 3, port).spawn().expect("it starts"))
+        .into();
+    for child in children {
+        let output = child.wait_with_output().expect("it ends");
+        assert!(
+            said(&output).contains("two processes are rank 1: "),
+            "{}",
+            said(&output)
+        );
+    }
+}
+
+#[test]
+fn contradicting_variables_are_named() {
+    for (variable, value, expected) in [
+        ("RANK", "2", "RANK=2 is outside WORLD_SIZE=2"),
+        ("WORLD_SIZE", "two", "WORLD_SIZE=two is not a number"),
+        (
+            "MASTER_PORT",
+            "",
+            "MASTER_ADDR=127.0.0.1, but MASTER_PORT is not set",
+        ),
+        (
+            "MASTER_ADDR",
+            "192.0.2.1",
+            "set BURN_DIST_TOKEN to the same in all of them",
+        ),
+        (
+            "BURN_DIST_TOKEN",
+            "short",
+            "BURN_DIST_TOKEN has a token of 5 bytes",
+        ),
+        ("PATH", "/nonexistent", "cannot start ompi-server"),
+    ] {
+        let mut command = by_hand(SUM, 1, 2, free_port());
+        if variable == "PATH" {
+            let port = free_port();
+            let other = by_hand(SUM, 1, 2, port)
+                .env("BURN_DIST_JOIN_SECONDS", "5")
+                .spawn()
+                .expect("it starts");
+            let said = fails(by_hand(SUM, 0, 2, port).env(variable, value));
+            assert!(said.contains(expected), "{said}");
+            // The other one ends too.
+            let output = other.wait_with_output().expect("it ends");
+            assert!(!output.status.success());
+            continue;
+        }
+        let said = fails(command.env(variable, value));
+        assert!(said.contains(expected), "{variable}={value}: {said}");
+    }
+}
