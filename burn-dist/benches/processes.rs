@@ -27,7 +27,7 @@ const ROUNDS: usize = 3;
 
 /// Repetitions of one size within a round.
 fn repetitions(bytes: usize) -> usize {
-    ((64 << 20) / bytes).clamp(3, 100)
+    ((64 << 20) / bytes).clamp(5, 1000)
 }
 
 /// Times calls back to back, after one that does not count: each needs all processes, so that none runs ahead.

@@ -102,6 +102,7 @@ impl LocalHub {
             format: FlightRecord::FORMAT.into(),
             version: FlightRecord::VERSION,
             crate_version: env!("CARGO_PKG_VERSION").into(),
+            run: flight::run(),
             mesh: options.mesh.clone(),
             mesh_number: remote.map_or(options.mesh_number, |remote| remote.mesh()),
             process: remote.map_or(0, |remote| remote.process()),

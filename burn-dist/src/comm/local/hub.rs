@@ -56,9 +56,12 @@ impl Agreed {
         let hub = &self.hub;
         let start = Instant::now();
         if let Some(remote) = &hub.remote {
-            remote.help(|| self.agreement.is_settled() || hub.fault.get().is_some());
+            remote.help(hub.options.timeout, || {
+                self.agreement.is_settled() || hub.fault.get().is_some()
+            });
         }
-        let here = match self.agreement.wait(hub.options.timeout, || hub.fault()) {
+        let left = hub.options.timeout.saturating_sub(start.elapsed());
+        let here = match self.agreement.wait(left, || hub.fault()) {
             Ok(None) => return Ok(()),
             Ok(Some(here)) => here,
             Err(error) => return Err(hub.abort(error)),
@@ -117,7 +120,10 @@ impl LocalHub {
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
         let is_here = |rank: &Rank| remote.as_ref().is_none_or(|remote| remote.is_local(*rank));
         let here: Vec<Rank> = (0..num_ranks as u32).map(Rank).filter(is_here).collect();
-        let spins = if num_ranks <= num_cores { 100 } else { 0 };
+        let is_alone = remote
+            .as_ref()
+            .map_or(num_ranks <= num_cores, Remote::is_alone);
+        let spins = if is_alone { 100 } else { 0 };
         let ranks = (0..num_ranks).map(|_| RankState {
             left: AtomicBool::new(false),
             num_calls: AtomicU64::new(0),
@@ -373,6 +379,8 @@ impl LocalHub {
                 inputs[member] = block;
             }
         }
+        let members = channel.group.ranks().iter().copied();
+        meeting.await_ranks(members.filter(|rank| !remote.is_local(*rank)).collect());
         remote.call(Opened {
             hub: Arc::clone(self),
             channel: Arc::clone(channel),

@@ -232,7 +232,8 @@ impl Channel {
         let sequence = deposit.info.sequence;
         let mut calls = lock(&self.calls);
         let ahead = sequence - calls.first;
-        if ahead >= open_calls_max as u64 {
+        calls.forget_finished();
+        if ahead as usize + calls.elsewhere.len() >= open_calls_max {
             return Err(CommError::TooManyOpen {
                 call: deposit.info,
                 limit: open_calls_max,
@@ -261,14 +262,6 @@ impl Channel {
             calls.first += 1;
         }
         if self.num_here < self.group.len() {
-            let is_over = |(_, meeting): &(u64, Weak<Meeting>)| {
-                meeting
-                    .upgrade()
-                    .is_none_or(|meeting| meeting.outcome().is_some())
-            };
-            while calls.elsewhere.front().is_some_and(is_over) {
-                calls.elsewhere.pop_front();
-            }
             calls
                 .elsewhere
                 .push_back((sequence, Arc::downgrade(&open.meeting)));
@@ -339,6 +332,18 @@ impl Channel {
 }
 
 impl Calls {
+    /// Forgets the oldest calls that wait for other processes, as far as they are over.
+    fn forget_finished(&mut self) {
+        let is_over = |(_, meeting): &(u64, Weak<Meeting>)| {
+            meeting
+                .upgrade()
+                .is_none_or(|meeting| meeting.outcome().is_some())
+        };
+        while self.elsewhere.front().is_some_and(is_over) {
+            self.elsewhere.pop_front();
+        }
+    }
+
     fn entry(&mut self, sequence: u64, num_members: usize) -> &mut Open {
         let index = (sequence - self.first) as usize;
         while self.open.len() <= index {

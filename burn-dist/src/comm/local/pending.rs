@@ -36,27 +36,31 @@ impl LocalCall {
             return Err(fault.clone());
         }
         hub.release_held_back(self.info.rank)?;
+        let began = Instant::now();
         if let Some(remote) = hub.remote()
             && self.channel.has_members_elsewhere()
         {
-            remote.help(|| self.meeting.outcome().is_some() || hub.fault.get().is_some());
+            let is_done = || self.meeting.outcome().is_some() || hub.fault.get().is_some();
+            remote.help(hub.options.timeout, is_done);
         }
-        self.wait_until(Meeting::outcome)
+        self.wait_until(began, Meeting::outcome)
     }
 
+    /// Waits since `began`.
     fn wait_until<'a, T>(
         &'a self,
+        began: Instant,
         ready: impl Fn(&'a Meeting) -> Option<T>,
     ) -> Result<T, CommError> {
         let hub = &self.hub;
-        let stop =
-            match self
-                .meeting
-                .wait_until(ready, &hub.fault, hub.patience, hub.options.timeout)
-            {
-                Ok(result) => return Ok(result),
-                Err(stop) => stop,
-            };
+        let left = hub.options.timeout.saturating_sub(began.elapsed());
+        let stop = match self
+            .meeting
+            .wait_until(ready, &hub.fault, hub.patience, left)
+        {
+            Ok(result) => return Ok(result),
+            Err(stop) => stop,
+        };
         Err(match stop {
             Stop::Fault(fault) => fault,
             Stop::Late => {
@@ -157,7 +161,7 @@ impl PendingCall<Arc<Bytes>> for PendingBytes {
         }
         let output = match work.output(call.member) {
             Some(output) => output,
-            None => call.wait_until(|_| work.output(call.member))?,
+            None => call.wait_until(began, |_| work.output(call.member))?,
         };
         let output = Arc::clone(output);
         call.arrive(began)?;

@@ -67,40 +67,94 @@ pub(super) struct Channels {
     delays: Option<Delays>,
 }
 
-/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders do not.
+/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders do not. A body comes some time after its head.
 struct Delays {
     chaos: Chaos,
-    /// By sender, with the time from which on they are handed over.
-    held: Vec<VecDeque<(Instant, Parcel)>>,
+    /// By sender.
+    held: Vec<VecDeque<Held>>,
     /// Messages so far.
     num: u64,
 }
 
-impl Delays {
-    fn hold(&mut self, receiver: u32, parcel: Parcel) {
-        let drawn = self
-            .chaos
-            .draw(Rank(receiver), self.num, u64::from(parcel.process) + 16);
-        self.num += 1;
-        let max_ns = self.chaos.delay_max.as_nanos() as u64;
-        let delay = match drawn % 3 {
-            0 if max_ns > 0 => Duration::from_nanos((drawn >> 8) % max_ns),
-            _ => Duration::ZERO,
-        };
-        self.held[parcel.process as usize].push_back((Instant::now() + delay, parcel));
+struct Held {
+    parcel: Parcel,
+    /// From when on the head is there.
+    due: Instant,
+    /// How long the body takes.
+    moves_for: Duration,
+    /// Once the body moves: until when, and where to.
+    moving: Option<(Instant, Option<Slot>)>,
+}
+
+/// How long a body waits for its call.
+const LATER_MAX: Duration = Duration::from_micros(300);
+
+impl Held {
+    /// Whether all of it is there.
+    fn has_arrived(&mut self, now: Instant, placing: Placing) -> bool {
+        if now < self.due {
+            return false;
+        }
+        if self.moving.is_none() {
+            let slot = match placing(&self.parcel.head, self.parcel.body.len()) {
+                Place::Slot(slot) => Some(slot),
+                Place::Later if now < self.due + LATER_MAX => return false,
+                Place::Buffer | Place::Later => None,
+            };
+            self.moving = Some((now + self.moves_for, slot));
+        }
+        self.moving.as_ref().is_some_and(|(until, _)| *until <= now)
     }
 
-    fn take(&mut self, receiver: u32) -> Option<Parcel> {
+    fn into_parcel(self) -> Parcel {
+        let mut parcel = self.parcel;
+        if let Some((_, Some(mut slot))) = self.moving {
+            slot.fill(parcel.body.as_slice());
+            parcel.body = Block::empty();
+        }
+        parcel
+    }
+}
+
+impl Delays {
+    fn hold(&mut self, receiver: u32, parcel: Parcel) {
+        let max_ns = self.chaos.delay_max.as_nanos() as u64;
+        let delay = |of: u64| {
+            let event = u64::from(parcel.process) + of;
+            let drawn = self.chaos.draw(Rank(receiver), self.num, event);
+            match drawn % 3 {
+                0 if max_ns > 0 => Duration::from_nanos((drawn >> 8) % max_ns),
+                _ => Duration::ZERO,
+            }
+        };
+        let (due, moves_for) = (Instant::now() + delay(16), delay(1 << 32));
+        self.num += 1;
+        self.held[parcel.process as usize].push_back(Held {
+            parcel,
+            due,
+            moves_for,
+            moving: None,
+        });
+    }
+
+    fn take(&mut self, receiver: u32, placing: Placing) -> Option<Parcel> {
         let (now, num) = (Instant::now(), self.held.len() as u64);
         let first = self.chaos.draw(Rank(receiver), self.num, 15) % num;
-        let mut senders = (0..num).map(|offset| ((first + offset) % num) as usize);
-        let is_due = |sender: &usize| {
-            self.held[*sender]
-                .front()
-                .is_some_and(|(due, _)| *due <= now)
-        };
-        let sender = senders.find(is_due)?;
-        self.held[sender].pop_front().map(|(_, parcel)| parcel)
+        for offset in 0..num {
+            let of_sender = &mut self.held[((first + offset) % num) as usize];
+            if let Some(held) = of_sender.front_mut()
+                && held.has_arrived(now, placing)
+            {
+                return of_sender.pop_front().map(Held::into_parcel);
+            }
+        }
+        None
+    }
+
+    /// Whether a body is on its way.
+    fn is_moving(&self) -> bool {
+        let mut fronts = self.held.iter().filter_map(VecDeque::front);
+        fronts.any(|held| held.moving.is_some())
     }
 }
 
@@ -138,16 +192,13 @@ impl Carrier for Channels {
     }
 
     fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
-        let arrived = match &mut self.delays {
-            None => self.arrived.try_recv().ok(),
-            Some(delays) => {
-                while let Ok(parcel) = self.arrived.try_recv() {
-                    delays.hold(self.process, parcel);
-                }
-                delays.take(self.process)
+        if let Some(delays) = &mut self.delays {
+            while let Ok(parcel) = self.arrived.try_recv() {
+                delays.hold(self.process, parcel);
             }
-        };
-        Ok(arrived.map(|mut parcel| {
+            return Ok(delays.take(self.process, placing));
+        }
+        Ok(self.arrived.try_recv().ok().map(|mut parcel| {
             if let Place::Slot(mut slot) = placing(&parcel.head, parcel.body.len()) {
                 slot.fill(parcel.body.as_slice());
                 parcel.body = Block::empty();
@@ -161,7 +212,7 @@ impl Carrier for Channels {
     }
 
     fn is_receiving(&self) -> bool {
-        false
+        self.delays.as_ref().is_some_and(Delays::is_moving)
     }
 
     fn is_for_all_threads(&self) -> bool {

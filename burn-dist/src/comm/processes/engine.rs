@@ -82,8 +82,10 @@ impl Shared {
         loop {
             let helped = self.num_helped.load(Ordering::Relaxed);
             let (mut nap_max, mut found) = (BUSY_NAP_MAX, false);
-            if std::mem::replace(&mut seen, helped) == helped
-                && let Some(mut place) = self.traffic()
+            if std::mem::replace(&mut seen, helped) != helped {
+                // Whoever stops helping while there is something to do wakes this thread.
+                (nap, nap_max) = (IDLE_NAP_MAX, IDLE_NAP_MAX);
+            } else if let Some(mut place) = self.traffic()
                 && let Some(traffic) = place.as_mut()
             {
                 found = traffic.turn(&self.commands);
@@ -101,6 +103,10 @@ impl Shared {
                     }
                     return;
                 }
+            }
+            // What came while this had the traffic.
+            if self.is_open {
+                self.pass_on();
             }
             nap = if found { NAP } else { (nap * 2).min(nap_max) };
             std::thread::park_timeout(nap);
@@ -177,26 +183,32 @@ impl Engine {
         }
     }
 
-    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once if somebody else does.
+    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once if somebody else does, and after `patience` also if bytes are
+    /// still on their way.
     ///
     /// Where it `is_alone` on its core, it keeps the core meanwhile.
-    pub fn help(&self, is_alone: bool, is_done: impl Fn() -> bool) {
+    pub fn help(&self, is_alone: bool, patience: Duration, is_done: impl Fn() -> bool) {
         if !self.shared.is_open {
             return;
         }
         let Some(mut place) = self.shared.traffic() else {
             return;
         };
-        let mut start = Instant::now();
+        let start = Instant::now();
+        // When something last moved.
+        let mut moved = start;
         while let Some(traffic) = place.as_mut()
             && !is_done()
-            && start.elapsed() < HELP_MAX
         {
+            let now = Instant::now();
+            if now - moved >= HELP_MAX || now - start >= patience {
+                break;
+            }
             self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
             // What is on its way would not move if nobody looked.
             let found = traffic.turn(&self.shared.commands);
             if found || traffic.is_moving() {
-                start = Instant::now();
+                moved = now;
             }
             match is_alone {
                 _ if found => {}

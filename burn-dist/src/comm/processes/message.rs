@@ -46,6 +46,9 @@ pub(super) struct Place {
     pub call: String,
 }
 
+/// What a message that brings an input begins with.
+const INPUT: u8 = 0;
+
 /// What a message that introduces its sender begins with.
 const HELLO: u8 = 4;
 
@@ -82,6 +85,19 @@ impl<'a> Reader<'a> {
         self.take().map(|[byte]| byte)
     }
 
+    /// A place, without its text.
+    fn place(&mut self) -> Option<Place> {
+        Some(Place {
+            mesh: self.u64()?,
+            channel: self.u64()?,
+            sequence: self.u64()?,
+            round: self.u8()?,
+            member: self.u32()?,
+            fingerprint: self.u64()?,
+            call: String::new(),
+        })
+    }
+
     fn text(self) -> Option<String> {
         match self.0.len() > TEXT_BYTES_MAX {
             true => None,
@@ -94,12 +110,20 @@ impl<'a> Reader<'a> {
     }
 }
 
+impl Place {
+    /// Returns the place that a message brings an input for, without its text; `None` if it is another message.
+    pub fn peek(head: &[u8]) -> Option<Self> {
+        let mut reader = Reader(head);
+        (reader.u8()? == INPUT).then(|| reader.place())?
+    }
+}
+
 impl Message {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut head = Vec::with_capacity(192);
         match self {
             Self::Input(place) => {
-                head.push(0);
+                head.push(INPUT);
                 head.extend(place.mesh.to_le_bytes());
                 head.extend(place.channel.to_le_bytes());
                 head.extend(place.sequence.to_le_bytes());
@@ -150,15 +174,11 @@ impl Message {
     pub fn parse(head: &[u8]) -> Option<Self> {
         let mut reader = Reader(head);
         match reader.u8()? {
-            0 => Some(Self::Input(Place {
-                mesh: reader.u64()?,
-                channel: reader.u64()?,
-                sequence: reader.u64()?,
-                round: reader.u8()?,
-                member: reader.u32()?,
-                fingerprint: reader.u64()?,
-                call: reader.text()?,
-            })),
+            INPUT => {
+                let place = reader.place()?;
+                let call = reader.text()?;
+                Some(Self::Input(Place { call, ..place }))
+            }
             1 => {
                 let left = Self::Left {
                     mesh: reader.u64()?,

@@ -126,8 +126,11 @@ enum Body {
     Held(usize, Instant),
 }
 
-/// How long a body waits for its call.
-const HELD_MAX: Duration = Duration::from_micros(300);
+/// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for large ones as long as the copy that it saves.
+fn held_max(bytes: usize) -> Duration {
+    const BYTES_PER_NS: u64 = 4;
+    Duration::from_micros(300) + Duration::from_nanos(bytes as u64 / BYTES_PER_NS)
+}
 
 /// Where a body goes.
 enum Target {
@@ -159,9 +162,9 @@ pub(super) struct Mpi {
     comm: ffi::MPI_Comm,
     /// Where it is known who has vanished.
     meeting: Option<&'static Meeting>,
-    /// Finalised, in this thread, when everything else is done.
     /// Whether the processes have joined, because MPI did not know the others.
     has_joined: bool,
+    /// Finalised, in the thread that set it up, when everything else is done.
     universe: Option<Universe>,
     /// Ends after that.
     _server: Option<join::OmpiServer>,
@@ -169,6 +172,9 @@ pub(super) struct Mpi {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
+        // MPI may go on reading and writing what it was given until it is finalised.
+        std::mem::forget(std::mem::take(&mut self.sending));
+        std::mem::forget(std::mem::take(&mut self.arriving));
         // Finalising waits for all processes. One may be gone; and those that no launcher of MPI's has started have none that waits for it, but Open MPI may wait for a connection
         // that it makes only then.
         if self.failed.is_some() || self.has_joined {
@@ -219,7 +225,7 @@ impl Mpi {
         // SAFETY: the request is one that MPI has given, or the null request, which is done.
         let code = unsafe { ffi::MPI_Test(request, &mut flag, ffi::RSMPI_STATUS_IGNORE) };
         self.check("MPI_Test", code);
-        flag != 0 || self.failed.is_some()
+        flag != 0
     }
 
     /// Takes the next head, if one has arrived, and starts receiving its body.
@@ -260,10 +266,14 @@ impl Mpi {
         };
         self.check("MPI_Mrecv", code);
         let from = status.MPI_SOURCE as usize;
-        // Bodies are received in the order in which they were sent.
-        self.release(from, true, placing);
         match self.body_of(&mut head) {
-            Some(body) => self.arriving[from].push_back(Arriving { head, body }),
+            Some(body) => {
+                if let Body::Held(..) = body {
+                    // Bodies are received in the order in which they were sent.
+                    self.release(from, true, placing);
+                }
+                self.arriving[from].push_back(Arriving { head, body });
+            }
             None => {
                 self.failed = Some(format!(
                     "process {from} sent {count} bytes that are no message of burn-dist's: do all processes run the same version?"
@@ -290,25 +300,22 @@ impl Mpi {
         Some(Body::Held(len, Instant::now()))
     }
 
-    /// Starts to receive the body that came last, if it is held and its call has come, or it has been held too long, or it `must`.
+    /// Starts to receive the body that is held, if there is one and its call has come, or it has been held too long, or it `must`.
     fn release(&mut self, from: usize, must: bool, placing: Placing) {
-        let Some(Arriving {
-            head,
-            body: Body::Held(len, since),
-        }) = self.arriving[from].back()
-        else {
+        let mut arriving = self.arriving[from].iter().enumerate().rev();
+        let held = arriving.find_map(|(at, Arriving { head, body })| match body {
+            Body::Held(len, since) => Some((at, head, *len, since)),
+            _ => None,
+        });
+        let Some((at, head, len, since)) = held else {
             return;
         };
-        let len = *len;
         let target = match placing(head, len) {
             Place::Slot(slot) => Target::Slot(slot),
-            Place::Later if !must && since.elapsed() < HELD_MAX => return,
+            Place::Later if !must && since.elapsed() < held_max(len) => return,
             Place::Buffer | Place::Later => Target::Buffer(self.pool.take(len)),
         };
-        let body = self.receive_into(target, len, from);
-        if let Some(last) = self.arriving[from].back_mut() {
-            last.body = body;
-        }
+        self.arriving[from][at].body = self.receive_into(target, len, from);
     }
 
     fn receive_into(&mut self, target: Target, len: usize, from: usize) -> Body {
@@ -430,6 +437,9 @@ impl Carrier for Mpi {
     }
 
     fn is_sending(&mut self) -> bool {
+        if self.failed.is_some() {
+            return false; // Nothing is known of what was given to MPI: it stays where it is.
+        }
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain_mut(|sending| !self.is_done(&mut sending.request));
         self.sending = sending;

@@ -8,6 +8,7 @@ use crate::comm::local::{Channel, Meeting};
 use crate::comm::{Block, CommError, LocalHub, Process};
 use crate::mesh::Rank;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// A call that all ranks of this process have made.
 pub(crate) struct Opened {
@@ -19,6 +20,13 @@ pub(crate) struct Opened {
     pub info: Arc<CallInfo>,
     /// Whether the channel is of transfers, which are not collectives.
     pub is_transfer: bool,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Whoever waits looks for the outcome, or for the fault because of which there is none.
+        self.meeting.ring();
+    }
 }
 
 pub(super) enum Command {
@@ -69,6 +77,7 @@ pub(crate) struct Remote {
     pub(super) process: u32,
     /// Of each rank.
     pub(super) process_of: Arc<[u32]>,
+    others: Arc<[u32]>,
     /// Whether every rank of this machine has a core.
     is_alone: bool,
 }
@@ -142,12 +151,17 @@ impl Remote {
         let is_here = |process: &&u32| peers[**process as usize].host == *host;
         let num_here = process_of.iter().filter(is_here).count();
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let process = world.process() as u32;
+        let mut others = process_of.to_vec();
+        others.retain(|other| *other != process);
+        others.dedup();
         Self {
             is_alone: num_here <= num_cores,
             world: world.clone(),
             mesh,
-            process: world.process() as u32,
+            process,
             process_of,
+            others: others.into(),
         }
     }
 
@@ -208,15 +222,17 @@ impl Remote {
 
     /// Returns the other processes.
     pub fn others(&self) -> Arc<[u32]> {
-        let mut others = self.process_of.to_vec();
-        others.retain(|process| *process != self.process);
-        others.dedup();
-        others.into()
+        Arc::clone(&self.others)
     }
 
-    /// Looks for messages until `is_done`, for a while: a rank that waits has nothing better to do.
-    pub fn help(&self, is_done: impl Fn() -> bool) {
-        self.world.engine().help(self.is_alone, is_done);
+    /// Whether every rank of this machine has a core.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
+    /// Looks for messages until `is_done`, for a while and at most for `patience`: a rank that waits has nothing better to do.
+    pub fn help(&self, patience: Duration, is_done: impl Fn() -> bool) {
+        self.world.engine().help(self.is_alone, patience, is_done);
     }
 
     fn command(&self, command: Command) {

@@ -62,6 +62,12 @@ fn dense(step: &Move) -> [usize; 3] {
     [step.loops[1].count * middle, middle, inner]
 }
 
+/// Whether the bytes of a box lie one after the other where they come from.
+fn is_run(step: &Move) -> bool {
+    let mut loops = step.loops.iter().zip(dense(step));
+    loops.all(|(l, stride)| l.count == 1 || l.src_stride == stride)
+}
+
 /// Copies boxes of `block` one after the other; a single run of bytes stays where it is.
 pub(in crate::comm) fn pack(
     boxes: &[Move],
@@ -71,7 +77,7 @@ pub(in crate::comm) fn pack(
 ) -> Block {
     match boxes {
         [] => return Block::from(Arc::clone(empty)),
-        [one] if one.bytes() == one.run => return block.part(one.src..one.src + one.run),
+        [one] if is_run(one) => return block.part(one.src..one.src + one.bytes()),
         _ => {}
     }
     let mut at = 0;

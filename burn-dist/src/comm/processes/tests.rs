@@ -9,6 +9,7 @@ use crate::layout::ReduceOp;
 use crate::mesh::Rank;
 use burn_std::{Bytes, DType};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -128,11 +129,21 @@ fn a_rank_that_leaves_is_named_to_all_processes() {
 
 #[test]
 fn a_block_travels_to_another_process_once() {
-    // Ranks 0, 1 | 2, 3: what is counted is what the algorithm needs, and every rank of a process reads the same output.
+    // Ranks 0, 1 | 2, 3: what is sent is what the algorithm needs, and every rank of a process reads the same output.
+    let sent = Arc::<AtomicUsize>::default();
+    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+        sent: Arc::clone(&sent),
+        ..Odd::new(channels)
+    });
+    let worlds = World::simulated_by(carriers.collect());
+    let connect = |world: &World| world.connect(4, LocalOptions::default()).unwrap();
     let world = Group::world(4).unwrap();
-    let outputs = on_ranks(connect(2, 4, PATIENT), |comm| {
+    let outputs = on_ranks(worlds.iter().flat_map(connect).collect(), |comm| {
         comm.run(sum(&world, 100_000)).unwrap()
     });
+    // Of the inputs of two ranks the half that the others reduce; then the half that they reduced.
+    let of_each = 2 * 200_000 + 200_000;
+    assert_eq!(sent.load(Ordering::Relaxed), 2 * of_each);
     assert!(Arc::ptr_eq(&outputs[0], &outputs[1]) && Arc::ptr_eq(&outputs[2], &outputs[3]));
     assert!(outputs[0][..] == outputs[2][..]);
 }
@@ -219,43 +230,73 @@ fn who_waits_for_another_process_learns_of_its_fault_at_once() {
     }
 }
 
-/// A carrier that only the thread which set it up may use.
-struct OneThread(Channels, ThreadId);
+/// Channels with a fault of their own.
+struct Odd {
+    channels: Channels,
+    /// The only thread that may use them.
+    thread: Option<ThreadId>,
+    /// How many messages arrive before the line breaks.
+    messages_left: usize,
+    /// Whether what is being sent stays on its way.
+    is_stuck: Arc<AtomicBool>,
+    /// Bytes of bodies.
+    sent: Arc<AtomicUsize>,
+}
 
-impl OneThread {
-    fn channels(&mut self) -> &mut Channels {
-        assert_eq!(std::thread::current().id(), self.1, "another thread");
-        &mut self.0
+impl Odd {
+    fn new(channels: Channels) -> Self {
+        Self {
+            channels,
+            thread: None,
+            messages_left: usize::MAX,
+            is_stuck: Arc::default(),
+            sent: Arc::default(),
+        }
+    }
+
+    fn check_thread(&self) {
+        if let Some(thread) = self.thread {
+            assert_eq!(std::thread::current().id(), thread, "another thread");
+        }
     }
 }
 
-impl Carrier for OneThread {
+impl Carrier for Odd {
     fn is_for_all_threads(&self) -> bool {
-        false
+        self.thread.is_none()
     }
 
     fn process(&self) -> u32 {
-        self.0.process()
+        self.channels.process()
     }
 
     fn num_processes(&self) -> usize {
-        self.0.num_processes()
+        self.channels.num_processes()
     }
 
     fn send(&mut self, parcel: Parcel) {
-        self.channels().send(parcel);
+        self.check_thread();
+        self.sent.fetch_add(parcel.body.len(), Ordering::Relaxed);
+        self.channels.send(parcel);
     }
 
     fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
-        self.channels().receive(placing)
+        self.check_thread();
+        if self.messages_left == 0 {
+            return Err("the cable was pulled".into());
+        }
+        let parcel = self.channels.receive(placing)?;
+        self.messages_left -= usize::from(parcel.is_some());
+        Ok(parcel)
     }
 
     fn is_sending(&mut self) -> bool {
-        self.channels().is_sending()
+        self.check_thread();
+        self.is_stuck.load(Ordering::Relaxed)
     }
 
     fn is_receiving(&self) -> bool {
-        self.0.is_receiving()
+        self.channels.is_receiving()
     }
 }
 
@@ -264,7 +305,11 @@ fn a_carrier_for_one_thread_is_left_to_it() {
     let engines: Vec<_> = Channels::connect(2, None)
         .into_iter()
         .map(|channels| {
-            let carrier = || Ok::<_, String>(OneThread(channels, std::thread::current().id()));
+            let carrier = || {
+                let mut odd = Odd::new(channels);
+                odd.thread = Some(std::thread::current().id());
+                Ok::<_, String>(odd)
+            };
             Engine::start(carrier).unwrap()
         })
         .collect();
@@ -341,75 +386,100 @@ fn a_window_that_a_process_does_not_run_names_it() {
 
 #[test]
 fn a_mesh_of_processes_that_cannot_talk_ends_at_once() {
-    /// A line that breaks after some messages.
-    struct Breaks(Channels, u32);
-
-    impl Carrier for Breaks {
-        fn is_for_all_threads(&self) -> bool {
-            true
+    // The line of one process breaks; the others hear of it.
+    let carriers = Channels::connect(3, None).into_iter().map(|channels| {
+        let mut odd = Odd::new(channels);
+        if odd.process() == 0 {
+            odd.messages_left = 20;
         }
-
-        fn send(&mut self, parcel: Parcel) {
-            self.0.send(parcel);
-        }
-
-        fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
-            if self.1 == 0 {
-                return Err("the cable was pulled".into());
-            }
-            let parcel = self.0.receive(placing)?;
-            self.1 -= u32::from(parcel.is_some());
-            Ok(parcel)
-        }
-
-        fn is_sending(&mut self) -> bool {
-            self.0.is_sending()
-        }
-
-        fn is_receiving(&self) -> bool {
-            self.0.is_receiving()
-        }
-
-        fn process(&self) -> u32 {
-            self.0.process()
-        }
-
-        fn num_processes(&self) -> usize {
-            self.0.num_processes()
-        }
-    }
-
-    let carriers = Channels::connect(2, None);
-    let worlds = World::simulated_by(
-        carriers
-            .into_iter()
-            .map(|channels| Breaks(channels, 20))
-            .collect(),
-    );
-    let ranks: Vec<LocalComm> = worlds
-        .iter()
-        .flat_map(|world| world.connect(2, LocalOptions::default()).unwrap())
-        .collect();
-    let group = Group::world(2).unwrap();
+        odd
+    });
+    let worlds = World::simulated_by(carriers.collect());
+    let connect = |world: &World| world.connect(3, LocalOptions::default()).unwrap().remove(0);
+    let group = Group::world(3).unwrap();
     let start = Instant::now();
-    on_ranks(ranks, |comm| {
+    on_ranks(worlds.iter().map(connect).collect(), |comm| {
         let error = loop {
             if let Err(error) = comm.run(Call::barrier(&group)) {
                 break error;
             }
         };
         assert_eq!(error.exit_code(), 75);
-        assert!(
-            error.to_string().contains("the cable was pulled"),
-            "{error}"
-        );
+        let error = error.to_string();
+        assert!(error.contains("the cable was pulled"), "{error}");
     });
     // A mesh that is made later ends as soon.
-    let late = worlds[0]
-        .connect(2, LocalOptions::default())
-        .unwrap()
-        .remove(0);
+    let late = connect(&worlds[0]);
     let error = late.run(Call::barrier(&group)).unwrap_err().to_string();
     assert!(error.contains("the cable was pulled"), "{error}");
     assert!(start.elapsed() < PATIENT / 2);
+}
+
+#[test]
+fn bytes_that_never_arrive_end_with_the_time_out() {
+    let is_stuck = Arc::new(AtomicBool::new(true));
+    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+        is_stuck: Arc::clone(&is_stuck),
+        ..Odd::new(channels)
+    });
+    let options = LocalOptions {
+        timeout: Duration::from_millis(100),
+        ..LocalOptions::default()
+    };
+    let worlds = World::simulated_by(carriers.collect());
+    let ranks: Vec<LocalComm> = worlds
+        .iter()
+        .map(|world| world.connect(2, options.clone()).unwrap().remove(0))
+        .collect();
+    let start = Instant::now();
+    let error = ranks[0].run(sum(&Group::world(2).unwrap(), 100_000));
+    // The engines end when all is sent.
+    is_stuck.store(false, Ordering::Relaxed);
+    let late = matches!(&error, Err(CommError::Timeout { missing, .. }) if *missing == [Rank(1)]);
+    assert!(late, "{error:?}");
+    assert!(start.elapsed() < PATIENT / 2);
+}
+
+#[test]
+fn all_who_wait_for_a_rank_that_has_left_are_woken() {
+    let mut ranks = connect(2, 4, PATIENT);
+    ranks.truncate(2); // Process 1 has left.
+    let world = Group::world(4).unwrap();
+    let start = Instant::now();
+    on_ranks(ranks, |comm| {
+        // The other one sleeps when this one calls.
+        std::thread::sleep(Duration::from_millis(50 * u64::from(comm.rank().0)));
+        let error = comm.run(sum(&world, 4)).unwrap_err();
+        assert!(matches!(error, CommError::RankLeft { .. }), "{error}");
+    });
+    assert!(start.elapsed() < PATIENT / 2, "slept through it");
+}
+
+#[test]
+fn calls_that_another_process_does_not_answer_are_bounded() {
+    let options = LocalOptions {
+        open_calls_max: 4,
+        ..LocalOptions::default()
+    };
+    let worlds = World::simulated(2);
+    let ranks: Vec<LocalComm> = worlds
+        .iter()
+        .map(|world| world.connect(2, options.clone()).unwrap().remove(0))
+        .collect();
+    let group = Group::world(2).unwrap();
+    let calls: Vec<_> = (0..4)
+        .map(|_| ranks[0].start(sum(&group, 4)).unwrap())
+        .collect();
+    for _ in 0..4 {
+        ranks[1].run(sum(&group, 4)).unwrap();
+    }
+    for call in calls {
+        call.wait().unwrap();
+    }
+    let calls: Vec<_> = (0..5).map(|_| ranks[0].start(sum(&group, 4))).collect();
+    let error = calls.into_iter().find_map(Result::err).expect("a limit");
+    assert!(
+        matches!(error, CommError::TooManyOpen { limit: 4, .. }),
+        "{error}"
+    );
 }

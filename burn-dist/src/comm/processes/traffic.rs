@@ -21,8 +21,14 @@ use crate::mesh::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
-/// All-reduces of at most this many bytes take one round, in which everyone sends everything: waiting for a second one would take longer.
-const ONE_ROUND_BYTES_MAX: usize = 16 << 10;
+/// All-reduces of at most so many bytes take one round, in which everyone sends everything: waiting for a second one would take longer. Two members send as much in one round as in
+/// two, but each adds up all of it.
+fn one_round_bytes_max(num_members: usize) -> usize {
+    match num_members {
+        ..=2 => 2 << 20,
+        _ => 16 << 10,
+    }
+}
 
 struct Mesh {
     hub: Weak<LocalHub>,
@@ -63,7 +69,7 @@ pub(super) struct Traffic {
 
 /// Returns where the input that a message brings is to go.
 fn place_of(calls: &mut FxHashMap<CallKey, Call>, head: &[u8], bytes: usize) -> carrier::Place {
-    let Some(Message::Input(place)) = Message::parse(head) else {
+    let Some(place) = Place::peek(head) else {
         return carrier::Place::Buffer;
     };
     let key = (place.mesh, place.channel, place.sequence, place.round);
@@ -188,16 +194,34 @@ impl Traffic {
         self.is_moving() || !self.calls.is_empty()
     }
 
-    /// Stops every mesh, also those to come: nothing arrives any more.
+    /// Stops every mesh, also those to come: nothing arrives any more. Perhaps something can still be sent: then the others know why.
     fn fail(&mut self, reason: &str) {
         self.peers.fail(reason);
         self.failed = Some(reason.to_string());
-        for mesh in self.meshes.values() {
+        let mut untold = Vec::new();
+        for (&number, mesh) in &mut self.meshes {
             stop(&mesh.hub, reason);
+            let hub = mesh.hub.upgrade();
+            if let Some(others) = hub.and_then(|hub| Some(hub.remote()?.others()))
+                && !std::mem::replace(&mut mesh.is_told, true)
+            {
+                untold.push((number, others));
+            }
         }
-        for call in self.calls.values() {
-            call.opened.meeting.ring();
+        let error = CommError::Connection {
+            reason: reason.to_string(),
+        };
+        for (mesh, others) in untold {
+            let stop = Message::Stop {
+                mesh,
+                process: self.carrier.process(),
+                exit_code: error.exit_code(),
+                reason: error.to_string(),
+            };
+            self.tell(&others, &stop);
         }
+        self.calls.clear();
+        self.early.clear();
     }
 
     /// Stops what waits for a process that has ended without a word.
@@ -252,15 +276,10 @@ impl Traffic {
         }
     }
 
-    /// Gives up the calls of a mesh that has a fault, and wakes who waits for them.
+    /// Gives up the calls of a mesh that has a fault, and what has come for later ones; wakes who waits for them.
     fn drop_calls(&mut self, mesh: u64) {
-        self.calls.retain(|key, call| {
-            let stays = key.0 != mesh;
-            if !stays {
-                call.opened.meeting.ring();
-            }
-            stays
-        });
+        self.calls.retain(|key, _| key.0 != mesh);
+        self.early.retain(|(key, _), _| key.0 != mesh);
     }
 
     fn command(&mut self, command: Command) {
@@ -276,6 +295,8 @@ impl Traffic {
                 }
                 self.next_mesh = mesh + 1;
                 self.meshes.retain(|_, mesh| mesh.hub.strong_count() > 0);
+                self.early
+                    .retain(|(key, _), _| self.meshes.contains_key(&key.0));
                 self.meshes.insert(
                     mesh,
                     Mesh {
@@ -438,7 +459,6 @@ impl Traffic {
             return;
         };
         if opened.hub.fault().is_some() {
-            opened.meeting.ring();
             return;
         }
         let group = &opened.channel.group;
@@ -454,7 +474,7 @@ impl Traffic {
             .reduce_op()
             .map(|op| (*dtype, op, Arc::clone(folds)));
         let (geometry, round) = match collective {
-            Collective::AllReduce { bytes, .. } if *bytes > ONE_ROUND_BYTES_MAX => {
+            Collective::AllReduce { bytes, .. } if *bytes > one_round_bytes_max(group.len()) => {
                 let parts = chunks(*bytes, *dtype, group.len());
                 (Geometry::reduce_scattered(&parts), Round::Scatter)
             }
@@ -490,6 +510,7 @@ impl Traffic {
             .iter()
             .map(|rank| remote.process_of[rank.0 as usize])
             .collect();
+        let text = call.opened.info.to_string();
         for &process in remote
             .others()
             .iter()
@@ -514,7 +535,7 @@ impl Traffic {
                     round,
                     member: member as u32,
                     fingerprint: call.fingerprint,
-                    call: call.opened.info.to_string(),
+                    call: text.clone(),
                 };
                 self.carrier.send(Parcel {
                     process,
@@ -608,7 +629,12 @@ impl Traffic {
             return;
         };
         match message {
-            Message::Input(place) => self.input(place, from, body),
+            Message::Input(place) => {
+                let hub = mesh.hub.upgrade();
+                if hub.is_some_and(|hub| hub.fault().is_none()) {
+                    self.input(place, from, body);
+                }
+            }
             Message::Window {
                 number: at,
                 hash,
