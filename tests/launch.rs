@@ -6,8 +6,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use burn::backend::Flex;
@@ -27,13 +29,29 @@ fn program(name: &str) -> Vec<String> {
 
 /// `burn-dist run` with options and a program.
 fn burn_dist(options: &str, program: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_burn-dist"));
+    burn_dist_by(Command::new(LAUNCHER), options, program)
+}
+
+const LAUNCHER: &str = env!("CARGO_BIN_EXE_burn-dist");
+
+/// The same, started by something else.
+fn burn_dist_by(mut command: Command, options: &str, program: &[String]) -> Command {
     command
         .arg("run")
         .args(options.split_whitespace())
         .arg("--")
         .args(program);
     alone(&mut command);
+    // Whoever runs the tests may ignore signals, and the launcher would too.
+    // SAFETY: only functions that may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        })
+    };
     command
 }
 
@@ -112,7 +130,6 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn token_file(folder: &Path) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
     let file = folder.join("token");
     std::fs::write(&file, "0123456789abcdef0123456789abcdef").expect("a file");
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("own file");
@@ -128,6 +145,25 @@ fn is_running(pid: &str) -> bool {
             .and_then(|rest| rest.chars().next()),
         None | Some('Z' | 'X')
     )
+}
+
+/// The processes that a process has started.
+fn children(pid: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("Linux");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let pids = names.filter_map(|name| name.into_string().ok());
+    let is_child = |child: &String| {
+        // PID (NAME) STATE PARENT
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let parent = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.split(' ').nth(1));
+        parent == Some(pid)
+    };
+    pids.filter(|pid| pid.parse::<u32>().is_ok())
+        .filter(is_child)
+        .collect()
 }
 
 /// Waits until something is so.
@@ -348,6 +384,16 @@ fn options_that_cannot_be_are_named() {
             "--nproc 0 starts nothing: give at least 1",
         ),
         (
+            "--nproc 300 --nnodes 300".into(),
+            2,
+            "--nproc 300 on each of --nnodes 300 machines is more than 65536 processes",
+        ),
+        (
+            "--nproc 1 --grace 18446744073709551615".into(),
+            2,
+            "is more than a day: give at most 86400 seconds",
+        ),
+        (
             "--nproc 2 --nnodes 2".into(),
             2,
             "--nnodes 2 needs --rendezvous HOST:PORT",
@@ -423,7 +469,9 @@ fn restarts_are_counted_and_end() {
         }
         let stderr = text(&output.stderr);
         assert!(
-            stderr.contains("with exit code 5\nburn-dist: starting all processes anew (1 of 2)\n"),
+            stderr.contains(
+                "with exit code 5\nburn-dist: starting all processes anew in 1 s (1 of 2)\n"
+            ) && stderr.contains("burn-dist: starting all processes anew in 2 s (2 of 2)\n"),
             "{stderr}"
         );
         let output = run(&format!("{options} 1"), &shell(script));
@@ -449,11 +497,37 @@ fn restarts_are_counted_and_end() {
 }
 
 #[test]
+fn restarts_that_cannot_help_are_left_out() {
+    let options = "--nproc 1 --transport direct --max-restarts 9";
+    let output = run(options, &shell("echo start; exit 2"));
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert_eq!(text(&output.stdout), "[0] start\n");
+    // A signal between two starts.
+    let mut command = burn_dist(options, &shell("exit 5"));
+    let mut child = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("anew in") {
+        line.clear();
+        assert!(stderr.read_line(&mut line).expect("text") > 0, "it ended");
+    }
+    kill("-INT", &child.id().to_string());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).expect("text");
+    assert_eq!(child.wait().expect("own child").code(), Some(5), "{rest}");
+    assert_eq!(rest, "burn-dist: not started anew: stopped by SIGINT\n");
+}
+
+#[test]
 #[ignore = "a program that the tests start"]
 fn program_resumes() {
     let state = PathBuf::from(std::env::var("STATE").expect("the test says where"));
     let sum = sum();
-    if restarts() > 0 {
+    if restarts().expect("a number") > 0 {
         println!(
             "RESULT resumed at {}",
             std::fs::read_to_string(&state).expect("a state")
@@ -475,8 +549,14 @@ fn start(
     options: &str,
     program: &[String],
     lines: usize,
-) -> (Child, Vec<String>, BufReader<std::process::ChildStdout>) {
-    let mut command = burn_dist(options, program);
+) -> (Child, Vec<String>, BufReader<ChildStdout>) {
+    start_command(burn_dist(options, program), lines)
+}
+
+fn start_command(
+    mut command: Command,
+    lines: usize,
+) -> (Child, Vec<String>, BufReader<ChildStdout>) {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -494,6 +574,14 @@ fn start(
     (child, said, stdout)
 }
 
+/// Waits for the end of a program that was started so; returns its exit code, what else it said on stdout, and its stderr.
+fn finish(child: Child, mut stdout: BufReader<ChildStdout>) -> (Option<i32>, String, String) {
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("text");
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), rest, text(&output.stderr))
+}
+
 fn kill(signal: &str, pid: &str) {
     let sent = Command::new("kill").args([signal, pid]).status();
     assert!(sent.expect("kill is installed").success());
@@ -504,14 +592,16 @@ fn signals_are_passed_on_and_a_second_one_kills() {
     for transport in ["mpi", "direct"] {
         let options = format!("--nproc 2 --transport {transport}");
         // A program that ends well on a signal, a while after it.
-        let script = "trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; echo up; while :; do sleep 0.05; done";
-        for (signal, code, expected) in [("-INT", 0, "got"), ("-TERM", 9, "term")] {
-            let (child, _, mut stdout) = start(&options, &shell(script), 2);
+        let script = "ulimit -c 0; trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; trap 'echo quit $R; exit 0' QUIT; echo up; while :; do sleep 0.05; done";
+        for (signal, code, expected) in [
+            ("-INT", 0, "got"),
+            ("-TERM", 9, "term"),
+            ("-QUIT", 0, "quit"),
+        ] {
+            let (child, _, stdout) = start(&options, &shell(script), 2);
             kill(signal, &child.id().to_string());
-            let output = child.wait_with_output().expect("it ends");
-            let mut rest = String::new();
-            stdout.read_to_string(&mut rest).expect("text");
-            assert_eq!(output.status.code(), Some(code), "{rest}{}", said(&output));
+            let (ended, rest, stderr) = finish(child, stdout);
+            assert_eq!(ended, Some(code), "{rest}{stderr}");
             assert!(
                 rest.contains(&format!("[0] {expected} 0"))
                     && rest.contains(&format!("[1] {expected} 1")),
@@ -525,14 +615,264 @@ fn signals_are_passed_on_and_a_second_one_kills() {
             2,
         );
         let launcher = child.id().to_string();
-        kill("-INT", &launcher);
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(
-            child.try_wait().expect("own child").is_none(),
-            "it waits for them"
-        );
+        // The second of these is too early to be another one.
+        for pause in [100, 1100] {
+            kill("-INT", &launcher);
+            std::thread::sleep(Duration::from_millis(pause));
+            assert!(
+                child.try_wait().expect("own child").is_none(),
+                "it waits for them"
+            );
+        }
         kill("-INT", &launcher);
         assert_eq!(child.wait().expect("own child").code(), Some(137));
+    }
+}
+
+#[test]
+fn after_a_signal_nobody_is_hurried() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 2 --transport {transport} --grace 1");
+        // Process 1 fails while process 0 saves.
+        let script = "trap '[ $R = 1 ] && exit 3; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 0.05; done";
+        let (child, _, stdout) = start(&options, &shell(script), 2);
+        kill("-INT", &child.id().to_string());
+        let (code, rest, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(3), "{rest}{stderr}");
+        assert!(rest.contains("[0] saved\n"), "{rest}{stderr}");
+        assert!(
+            stderr.contains("burn-dist: stopped by SIGINT; after that rank 1 of 2 (")
+                && stderr.contains(" ended, with exit code 3;"),
+            "{stderr}"
+        );
+        // `timeout` sends its signal twice.
+        let script =
+            "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done";
+        let (child, _, stdout) = start(&options, &shell(script), 2);
+        kill("-TERM", &child.id().to_string());
+        kill("-TERM", &child.id().to_string());
+        let (code, rest, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(0), "{rest}{stderr}");
+        assert_eq!(rest.matches("saved").count(), 2, "{rest}{stderr}");
+    }
+}
+
+#[test]
+fn a_signal_is_no_failure_and_a_failure_before_it_is() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 2 --transport {transport}");
+        let (child, _, stdout) = start(&options, &shell("echo up; exec sleep 60"), 2);
+        kill("-INT", &child.id().to_string());
+        let (code, _, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(130), "{stderr}");
+        assert!(
+            stderr.ends_with("burn-dist: stopped by SIGINT\n") && !stderr.contains("failed"),
+            "{stderr}"
+        );
+        let script =
+            "[ $R = 1 ] && exit 5; trap 'exit 0' INT; echo up; while :; do sleep 0.05; done";
+        let (child, _, stdout) = start(&options, &shell(script), 1);
+        std::thread::sleep(Duration::from_millis(700));
+        kill("-INT", &child.id().to_string());
+        let (code, _, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(5), "{stderr}");
+        assert!(
+            stderr.contains("burn-dist: rank 1 of 2 (")
+                && stderr.contains("failed first, with exit code 5"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_consequence_does_not_hide_the_first_failure() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 2 --transport {transport}");
+        for (signal, code, failed) in [("ABRT", 7, 1), ("SEGV", 139, 0)] {
+            let script = format!("ulimit -c 0; [ $R = 1 ] && exit 7; sleep 0.5; kill -{signal} $$");
+            let output = run(&options, &shell(&script));
+            assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+            let expected = format!("burn-dist: rank {failed} of 2 (");
+            assert!(said(&output).contains(&expected), "{}", said(&output));
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_what_is_still_starting() {
+    let folder = folder("starting");
+    // An mpirun that starts nothing.
+    let mpirun = folder.join("mpirun");
+    let script = "#!/bin/sh\necho $$ > \"$0.pid\"\nexec sleep 60\n";
+    std::fs::write(&mpirun, script).expect("a file");
+    std::fs::set_permissions(&mpirun, PermissionsExt::from_mode(0o700)).expect("own file");
+    let path = std::env::var("PATH").expect("programs are somewhere");
+    let mut command = burn_dist("--nproc 2", &shell("exit 0"));
+    let child = command
+        .env("PATH", format!("{}:{path}", folder.display()))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let pid = || {
+        let pid = std::fs::read_to_string(folder.join("mpirun.pid")).unwrap_or_default();
+        pid.trim().to_string()
+    };
+    eventually("mpirun is started", || !pid().is_empty());
+    let start = Instant::now();
+    kill("-INT", &child.id().to_string());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert_eq!(text(&output.stderr), "burn-dist: stopped by SIGINT\n");
+    let elapsed = start.elapsed();
+    assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+    assert!(!is_running(&pid()), "mpirun outlives its launcher");
+    std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
+#[test]
+fn what_the_launcher_ignores_all_ignore() {
+    for transport in ["mpi", "direct"] {
+        let mut nohup = Command::new("nohup");
+        nohup.arg(LAUNCHER);
+        let options = format!("--nproc 1 --transport {transport}");
+        // mpirun has handlers of its own, which its processes do not inherit.
+        let script = "echo up; [ -z \"$RANK\" ] || kill -HUP $$; sleep 1; echo survived";
+        let (child, _, stdout) = start_command(burn_dist_by(nohup, &options, &shell(script)), 1);
+        kill("-HUP", &child.id().to_string());
+        let (code, rest, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(0), "{transport}: {rest}{stderr}");
+        assert!(rest.contains("[0] survived\n"), "{rest}{stderr}");
+    }
+}
+
+#[test]
+fn signals_of_others_do_not_end_seats() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 1 --transport {transport}");
+        let script = "echo $PPID; sleep 1; echo done";
+        let (child, lines, stdout) = start(&options, &shell(script), 1);
+        let seat = lines[0].strip_prefix("[0] ").expect("its rank");
+        for signal in ["-USR1", "-USR2", "-QUIT", "-HUP", "-WINCH"] {
+            kill(signal, seat);
+        }
+        let (code, rest, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(0), "{rest}{stderr}");
+        assert_eq!(rest, "[0] done\n");
+    }
+}
+
+#[test]
+fn output_is_whole_however_slowly_it_is_read() {
+    for transport in ["mpi", "direct"] {
+        let options = format!("--nproc 1 --transport {transport}");
+        let (child, _, stdout) = start(&options, &shell("seq 1 20000"), 1);
+        std::thread::sleep(Duration::from_millis(2500));
+        let (code, rest, stderr) = finish(child, stdout);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert_eq!(rest.lines().count(), 19_999);
+        assert!(rest.ends_with("[0] 20000\n"), "the last line is whole");
+        // Something that has left the process group holds the pipe open, and says nothing.
+        let start = Instant::now();
+        let script = "setsid sleep 10 & sleep 0.5; echo done";
+        let output = run(&options, &shell(script));
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(text(&output.stdout), "[0] done\n");
+        let elapsed = start.elapsed();
+        assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
+    }
+}
+
+#[test]
+fn a_signal_ends_a_launcher_whose_output_nobody_reads() {
+    let options = "--nproc 1 --transport direct";
+    let (mut child, _, stdout) = start(options, &shell("seq 1 1000000"), 1);
+    let launcher = child.id().to_string();
+    // Long enough for all pipes to be full.
+    std::thread::sleep(Duration::from_millis(500));
+    kill("-INT", &launcher);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(is_running(&launcher), "what was written is not read yet");
+    kill("-INT", &launcher);
+    eventually("it waits for a reader", || !is_running(&launcher));
+    assert_eq!(child.wait().expect("own child").code(), Some(130));
+    drop(stdout);
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_for_the_launcher_only() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -S -n 64; exec \"$0\" \"$@\"", LAUNCHER]);
+    let options = "--nproc 16 --transport direct";
+    let output = burn_dist_by(limited, options, &shell("ulimit -S -n"))
+        .output()
+        .expect("sh is installed");
+    assert!(output.status.success(), "{}", said(&output));
+    let limits = text(&output.stdout);
+    assert_eq!(limits.lines().count(), 16, "{limits}");
+    assert!(
+        limits.lines().all(|line| line.ends_with("] 64")),
+        "{limits}"
+    );
+}
+
+#[test]
+fn terminals_are_for_process_0_alone() {
+    use nix::fcntl::OFlag;
+    use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let mut screen = posix_openpt(flags).expect("a terminal");
+    grantpt(&screen).expect("own terminal");
+    unlockpt(&screen).expect("own terminal");
+    let name = ptsname_r(&screen).expect("it has a name");
+    let end = || {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NOCTTY);
+        options.open(&name).expect("the other end")
+    };
+    let script = "[ -t 1 ] && echo terminal $R; for f in /proc/$$/fd/*; do case $(readlink $f) in /dev/pts/*|/dev/ptmx|*ptmx) echo file ${f##*/} of $R;; esac; done";
+    let mut command = burn_dist("--nproc 2 --transport direct", &shell(script));
+    let mut child = command
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(end())
+        .stderr(end())
+        .spawn()
+        .expect("it starts");
+    // It holds them too.
+    drop(command);
+    let (mut shown, mut bytes) = (Vec::new(), [0; 1024]);
+    // A terminal ends with an error.
+    while let Ok(read @ 1..) = screen.read(&mut bytes) {
+        shown.extend(&bytes[..read]);
+    }
+    assert!(child.wait().expect("own child").success());
+    let shown = text(&shown).replace('\r', "");
+    let mut lines: Vec<&str> = shown.lines().collect();
+    lines.sort();
+    assert_eq!(lines, ["file 1 of 0", "file 2 of 0", "terminal 0"]);
+}
+
+#[test]
+fn processes_do_not_outlive_their_mpirun() {
+    let script = "sleep 300 & echo $$; echo $!; wait";
+    let (child, lines, stdout) = start("--nproc 2 --transport mpi", &shell(script), 4);
+    let pids: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.split(' ').nth(1))
+        .collect();
+    assert_eq!(pids.len(), 4, "{lines:?}");
+    let mpirun = children(&child.id().to_string());
+    assert_eq!(mpirun.len(), 1, "{mpirun:?}");
+    kill("-KILL", &mpirun[0]);
+    let (code, rest, stderr) = finish(child, stdout);
+    assert_eq!(code, Some(125), "{rest}{stderr}");
+    assert!(
+        stderr.contains("mpirun ended with signal 9 while it ran"),
+        "{stderr}"
+    );
+    for pid in pids {
+        eventually("a process outlives its mpirun", || !is_running(pid));
     }
 }
 

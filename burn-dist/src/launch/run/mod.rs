@@ -5,16 +5,19 @@
 //! started, process group and all, and a program whose seat is gone is killed by the system.
 //!
 //! When a process fails, the others have [`Options::linger`] to end by themselves, which lets them say what they know and write their records; then they get SIGTERM, and after
-//! [`Options::grace`] SIGKILL. The first failure is what is reported, last and alone, with the last lines of its stderr; a process killed by a signal that nobody here has sent
-//! goes before those that failed because of it.
+//! [`Options::grace`] SIGKILL. The first failure is what is reported, last and alone, with the last lines of its stderr; a process that SIGKILL or a fault (SIGSEGV, SIGBUS, SIGILL,
+//! SIGFPE) has ended goes before those that failed because of it.
+//!
+//! SIGINT, SIGTERM and SIGHUP are passed on, and nobody is hurried after that: processes may save what they have. A second one, at least a second later, is a SIGKILL for all, and with a
+//! third the launcher leaves. SIGUSR1, SIGUSR2 and SIGQUIT are passed on, and mean nothing here. What the launcher was started to ignore (`nohup`), all ignore.
 //!
 //! | exit code | meaning |
 //! | --- | --- |
 //! | 0 | every process has ended with 0 |
-//! | N | that of the process that failed first |
-//! | 128 + S | it was killed by signal S (137: SIGKILL, by the kernel for want of memory, say) |
+//! | N | that of the process that failed first, or ended first not with 0 after a signal |
+//! | 128 + S | it was killed by signal S (137: SIGKILL, by the kernel for want of memory, say), or S came before all had started |
 //! | 2 | options that cannot be |
-//! | 125 | the launcher itself failed: no `mpirun`, a port in use |
+//! | 125 | the launcher itself failed: no `mpirun`, a port in use; or `mpirun` ended before the processes |
 //! | 126, 127 | the program cannot be run, is not there |
 //!
 //! | file | idea |
@@ -23,11 +26,24 @@
 //! | `seat` | one process, and the launcher's word to it |
 //! | `output` | lines with the number of their process |
 //! | `terminal` | a terminal of its own for process 0, so that its progress bar works |
-//! | `supervise` | from start to end, once |
+//! | `signals`, `limits` | what the launcher was started with: ignored signals, open files |
+//! | `starters` | `mpirun`, or what has started the seats |
+//! | `events` | what happens, one after the other |
+//! | `policy` | what the launcher does about it |
+//! | `outcome` | how it went, in words |
+//! | `start` | one start of all processes, to its end |
+//! | `supervise` | starts until one goes well |
 
+mod events;
+mod limits;
 mod options;
+mod outcome;
 mod output;
+mod policy;
 mod seat;
+mod signals;
+mod start;
+mod starters;
 mod supervise;
 mod terminal;
 

@@ -1,10 +1,14 @@
 //! What is asked of the launcher.
 
 use crate::launch::rendezvous::{RendezvousError, Token, TokenError};
+use crate::launch::seconds::DAY;
 use crate::launch::{RESTART, place, rendezvous};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Processes on all machines, at most.
+const WORLD_SIZE_MAX: usize = 1 << 16;
 
 /// How processes are started, and thereby which way their messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +38,9 @@ pub struct Options {
     pub token_file: Option<PathBuf>,
     /// Whether the output of process 0 passes as it is, also into files and pipes.
     pub quiet_prefix: bool,
-    /// How long the others have to end by themselves once a process has failed.
+    /// How long the others have to end by themselves once a process has failed: a day at most.
     pub linger: Duration,
-    /// How long they have after SIGTERM.
+    /// How long they have after SIGTERM: a day at most.
     pub grace: Duration,
     /// The program and its arguments.
     pub program: Vec<OsString>,
@@ -51,6 +55,29 @@ pub enum RunError {
     Nothing {
         /// The option.
         option: &'static str,
+    },
+    /// More processes than there may be.
+    #[error(
+        "--nproc {nproc} on each of --nnodes {nnodes} machines is more than {} processes: give fewer",
+        WORLD_SIZE_MAX
+    )]
+    TooMany {
+        /// Processes on each machine.
+        nproc: usize,
+        /// Machines.
+        nnodes: usize,
+    },
+    /// A wait that nobody wants.
+    #[error(
+        "--{option} {} is more than a day: give at most {} seconds",
+        asked.as_secs(),
+        DAY.as_secs()
+    )]
+    Patience {
+        /// The option.
+        option: &'static str,
+        /// What it asks for.
+        asked: Duration,
     },
     /// No program to start.
     #[error(
@@ -141,6 +168,8 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Nothing { .. }
+            | Self::TooMany { .. }
+            | Self::Patience { .. }
             | Self::NoProgram
             | Self::Node { .. }
             | Self::NoRendezvous(_)
@@ -179,6 +208,20 @@ impl Options {
         for (option, number) in [("nproc", self.nproc), ("nnodes", self.nnodes)] {
             if number == 0 {
                 return Err(RunError::Nothing { option });
+            }
+        }
+        match self.nproc.checked_mul(self.nnodes) {
+            Some(..=WORLD_SIZE_MAX) => {}
+            _ => {
+                return Err(RunError::TooMany {
+                    nproc: self.nproc,
+                    nnodes: self.nnodes,
+                });
+            }
+        }
+        for (option, asked) in [("linger", self.linger), ("grace", self.grace)] {
+            if asked > DAY {
+                return Err(RunError::Patience { option, asked });
             }
         }
         if self.program.is_empty() {
@@ -274,15 +317,22 @@ impl Options {
         ]
     }
 
-    /// Returns what makes `mpirun` start processes on a machine with fewer cores than they are, for root too.
+    /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than they are, and for root too.
     pub fn mpirun_environment(&self) -> Vec<(&'static str, String)> {
-        let mut variables = vec![
-            ("OMPI_MCA_rmaps_base_oversubscribe", "1".into()),
-            (
-                "PRTE_MCA_rmaps_default_mapping_policy",
-                ":oversubscribe".into(),
-            ),
-        ];
+        let mut variables: Vec<(&'static str, String)> = [
+            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+            ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+            // In an allocation of several machines it would use them all. Open MPI 4 has a component that starts nothing elsewhere; 5 (PRRTE) does not, and does not read its name.
+            ("OMPI_MCA_plm", "isolated"),
+            // Names that a build does not have may be left out all the same: PRRTE has renamed tm to pbs.
+            ("OMPI_MCA_ras", "^slurm,tm,lsf,gridengine"),
+            ("PRTE_MCA_ras", "^slurm,tm,pbs,lsf,gridengine,flux"),
+            // MPICH.
+            ("HYDRA_LAUNCHER", "fork"),
+            ("HYDRA_RMK", "user"),
+        ]
+        .map(|(name, value)| (name, String::from(value)))
+        .into();
         // Whoever is root here has decided to be.
         for name in [
             "OMPI_ALLOW_RUN_AS_ROOT",
@@ -349,6 +399,22 @@ mod tests {
             (options(|o| o.nproc = 0), "--nproc 0 starts nothing"),
             (options(|o| o.nnodes = 0), "--nnodes 0 starts nothing"),
             (
+                options(|o| (o.nproc, o.nnodes) = (300, 300)),
+                "--nproc 300 on each of --nnodes 300 machines is more than 65536 processes",
+            ),
+            (
+                options(|o| (o.nproc, o.nnodes) = (usize::MAX, usize::MAX)),
+                "is more than 65536 processes",
+            ),
+            (
+                options(|o| o.grace = Duration::from_secs(86_401)),
+                "--grace 86401 is more than a day: give at most 86400 seconds",
+            ),
+            (
+                options(|o| o.linger = Duration::MAX),
+                "is more than a day: give at most 86400 seconds",
+            ),
+            (
                 options(|o| o.program.clear()),
                 "there is no program to start: write it after --",
             ),
@@ -378,6 +444,9 @@ mod tests {
             assert_eq!(error.exit_code(), 2);
         }
         options(|_| ()).check().expect("these can be");
+        options(|o| (o.nproc, o.grace) = (WORLD_SIZE_MAX, DAY))
+            .check()
+            .expect("these can be");
         options(|o| (o.nnodes, o.node_rank, o.rendezvous) = (2, 1, at("[::1]:29500")))
             .check()
             .expect("these can be");

@@ -1,25 +1,28 @@
 //! What processes write, line by line.
 
+use crate::comm::sync::lock;
+use nix::libc::{POLLIN, nfds_t, poll, pollfd};
 use std::collections::VecDeque;
-use std::io::{IsTerminal, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::{self, IsTerminal, PipeReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Lines that are kept of what a process has written last.
-const TAIL_LINES: usize = 40;
+/// Lines that are kept of what a process has written last: a backtrace below a message is long.
+const TAIL_LINES: usize = 400;
 /// Longer lines are passed on in pieces.
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Of a line that is kept, so much.
 const TAIL_LINE_BYTES: usize = 2 << 10;
+/// How long a pipe may be silent once all processes have ended: something that has left their process groups may hold it open.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Where a process writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Stdout,
     Stderr,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is shown to the person who started the launcher. Whole lines: nobody writes into another's.
@@ -49,14 +52,11 @@ enum Partial {
 impl Screen {
     /// Returns that of this process.
     pub fn of_process() -> Self {
-        let is_terminal = [
-            std::io::stdout().is_terminal(),
-            std::io::stderr().is_terminal(),
-        ];
+        let is_terminal = [io::stdout().is_terminal(), io::stderr().is_terminal()];
         let has_colour = std::env::var_os("NO_COLOR").is_none();
         Self::new(
-            Box::new(std::io::stdout()),
-            Box::new(std::io::stderr()),
+            Box::new(io::stdout()),
+            Box::new(io::stderr()),
             is_terminal,
             has_colour,
         )
@@ -153,6 +153,7 @@ pub(super) struct Tail(Mutex<VecDeque<String>>);
 
 impl Tail {
     pub fn push(&self, line: &[u8]) {
+        let line = plain(line);
         let line = String::from_utf8_lossy(&line[..line.len().min(TAIL_LINE_BYTES)]).into_owned();
         let mut lines = lock(&self.0);
         if lines.len() == TAIL_LINES {
@@ -168,6 +169,71 @@ impl Tail {
             .filter(|line| !line.trim().is_empty())
             .cloned()
             .collect()
+    }
+}
+
+/// Returns a line without colours and moves of the cursor: ESC [, parameters, and what ends them.
+fn plain(line: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.windows(2).position(|pair| pair == b"\x1b[") {
+        plain.extend(&rest[..at]);
+        rest = &rest[at + 2..];
+        let end = rest.iter().position(|byte| (0x40..=0x7e).contains(byte));
+        rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
+    }
+    plain.extend(rest);
+    plain
+}
+
+/// What a process writes: all of it, until its end is closed, or until all processes have ended and nothing has come for a while.
+pub(super) struct Source {
+    from: File,
+    /// Its other end is closed when all processes have ended.
+    running: Arc<PipeReader>,
+    all_have_ended: bool,
+}
+
+impl Source {
+    pub fn new(from: File, running: Arc<PipeReader>) -> Self {
+        Self {
+            from,
+            running,
+            all_have_ended: false,
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        while !self.all_have_ended {
+            match readable([self.from.as_fd(), self.running.as_fd()], None)? {
+                [true, _] => return self.from.read(to),
+                [false, all_have_ended] => self.all_have_ended = all_have_ended,
+            }
+        }
+        match readable([self.from.as_fd()], Some(SILENCE))? {
+            [true] => self.from.read(to),
+            [false] => Ok(0),
+        }
+    }
+}
+
+/// Waits until one of `files` has something to read or its other end is closed, and says which.
+fn readable<const N: usize>(
+    files: [BorrowedFd<'_>; N],
+    patience: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled = files.map(|file| pollfd {
+        fd: file.as_raw_fd(),
+        events: POLLIN,
+        revents: 0,
+    });
+    let millis = patience.map_or(-1, |patience| patience.as_millis() as i32);
+    // SAFETY: the descriptors are open, and the list lives through the call.
+    match unsafe { poll(polled.as_mut_ptr(), N as nfds_t, millis) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(polled.map(|file| file.revents != 0)),
     }
 }
 
@@ -193,7 +259,7 @@ pub(super) fn forward(
     loop {
         let read = match from.read(&mut bytes) {
             Ok(read) => read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // How a terminal ends.
             Err(_) => 0,
         };
@@ -240,18 +306,20 @@ fn shown(line: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
+    use std::time::Instant;
 
     /// Something to write to that can be looked at.
     #[derive(Clone, Default)]
     struct Paper(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             lock(&self.0).extend(bytes);
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -277,7 +345,7 @@ mod tests {
     struct Pieces(Vec<&'static [u8]>);
 
     impl Read for Pieces {
-        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
             if self.0.is_empty() {
                 return Ok(0);
             }
@@ -318,7 +386,7 @@ mod tests {
     #[test]
     fn a_line_without_end_is_passed_on_in_pieces() {
         let (screen, out, _) = screen(false);
-        let endless = std::io::repeat(b'x').take(1 << 20);
+        let endless = io::repeat(b'x').take(1 << 20);
         forward(endless, &screen, Stream::Stdout, 0, false, None);
         let text = out.text();
         assert!(text.lines().all(|line| line.len() < 2 * LINE_BYTES_MAX));
@@ -334,8 +402,42 @@ mod tests {
         let lines = tail.lines();
         assert_eq!(lines.len(), TAIL_LINES);
         assert!(
-            lines[0].starts_with("960") && lines.iter().all(|line| line.len() <= TAIL_LINE_BYTES)
+            lines[0].starts_with("600") && lines.iter().all(|line| line.len() <= TAIL_LINE_BYTES)
         );
+    }
+
+    #[test]
+    fn kept_lines_have_no_colours() {
+        for (line, kept) in [
+            ("plain", "plain"),
+            ("\x1b[1m\x1b[31merror\x1b[0m: why", "error: why"),
+            ("\x1b[2K\x1b[38;5;12mblue\x1b[m", "blue"),
+            ("an array[1] of \x1b alone", "an array[1] of \x1b alone"),
+            ("cut \x1b[31", "cut "),
+        ] {
+            let tail = Tail::default();
+            tail.push(line.as_bytes());
+            assert_eq!(tail.lines(), [kept]);
+        }
+    }
+
+    #[test]
+    fn all_that_is_in_a_pipe_is_read_however_late() {
+        let (running, end) = io::pipe().expect("a pipe");
+        let (from, mut to) = io::pipe().expect("a pipe");
+        let mut source = Source::new(File::from(OwnedFd::from(from)), Arc::new(running));
+        to.write_all(b"first").expect("an open pipe");
+        let mut bytes = [0; 16];
+        assert_eq!(source.read(&mut bytes).expect("it is there"), 5);
+        // The process has ended, and something else holds its pipe open.
+        to.write_all(b"last").expect("an open pipe");
+        drop(end);
+        std::thread::sleep(2 * SILENCE);
+        assert_eq!(source.read(&mut bytes).expect("it is there"), 4);
+        let start = Instant::now();
+        assert_eq!(source.read(&mut bytes).expect("silence"), 0);
+        assert!(start.elapsed() >= SILENCE, "{:?}", start.elapsed());
+        drop(to);
     }
 
     #[test]

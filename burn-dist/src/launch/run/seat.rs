@@ -2,23 +2,32 @@
 //!
 //! A seat connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank. The launcher sends two files, for the output of the program; the
 //! seat starts it in a process group of its own. From then on the seat sends one line for what happens, and takes one byte per signal. The end of the connection is the end of the
-//! program: the launcher has gone.
+//! program: the launcher has gone. A seat that gets no files starts nothing.
 
+use super::signals::not_ignored;
+use super::starters::status_text;
+use crate::comm::sync::lock;
 use crate::launch::Place;
 use nix::cmsg_space;
 use nix::errno::Errno;
+use nix::libc::{
+    SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGWINCH,
+};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 /// How a program has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +38,8 @@ pub(super) enum End {
     NotStarted(i32, String),
     /// Its seat is gone without a word.
     Vanished,
+    /// Nothing watches over its seat any more, so it was killed.
+    MpirunGone(ExitStatus),
 }
 
 impl End {
@@ -36,12 +47,21 @@ impl End {
         *self == Self::Exited(0)
     }
 
+    /// Whether nobody else's failure leads to it, unlike an error, an abort, or a seat that `mpirun` has killed.
+    pub fn is_cause(&self) -> bool {
+        match self {
+            Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
+            Self::MpirunGone(status) => status.signal().is_some(),
+            Self::Exited(_) | Self::NotStarted(..) | Self::Vanished => false,
+        }
+    }
+
     /// Returns the exit code that says the same.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Exited(code) | Self::NotStarted(code, _) => *code,
             Self::Signalled(signal) => 128 + signal,
-            Self::Vanished => 125,
+            Self::Vanished | Self::MpirunGone(_) => 125,
         };
         u8::try_from(code).unwrap_or(1)
     }
@@ -57,6 +77,10 @@ impl fmt::Display for End {
             },
             Self::NotStarted(_, reason) => write!(f, "before it started: {reason}"),
             Self::Vanished => f.write_str("without a word: its seat was killed"),
+            Self::MpirunGone(status) => {
+                let status = status_text(*status);
+                write!(f, "killed since mpirun ended with {status} while it ran")
+            }
         }
     }
 }
@@ -79,11 +103,12 @@ impl Word {
             Self::Ended(End::NotStarted(code, reason)) => {
                 format!("not-started {code} {}\n", reason.replace('\n', " "))
             }
-            Self::Ended(End::Vanished) => "vanished\n".into(),
+            // What the launcher finds by itself, when a seat says no more.
+            Self::Ended(End::Vanished | End::MpirunGone(_)) => "vanished\n".into(),
         }
     }
 
-    fn read(line: &str) -> Option<Self> {
+    pub fn read(line: &str) -> Option<Self> {
         let (kind, rest) = line.trim_end().split_once(' ')?;
         Some(match kind {
             "here" => Self::Here {
@@ -128,7 +153,8 @@ pub(super) fn give(seat: &UnixStream, stdout: &OwnedFd, stderr: &OwnedFd) -> io:
     Ok(())
 }
 
-fn take(launcher: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
+/// Takes the files that the launcher gives; `None` if it wants no program.
+fn take(launcher: &UnixStream) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
     let mut space = cmsg_space!([RawFd; 2]);
     let mut byte = [0];
     let mut parts = [IoSliceMut::new(&mut byte)];
@@ -149,10 +175,11 @@ fn take(launcher: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
             );
         }
     }
-    match <[OwnedFd; 2]>::try_from(files) {
-        Ok([stdout, stderr]) => Ok((stdout, stderr)),
-        Err(_) => Err(io::Error::other("the launcher sent no files")),
+    if message.bytes == 0 {
+        return Err(io::Error::other("the launcher is gone"));
     }
+    let files = <[OwnedFd; 2]>::try_from(files).ok();
+    Ok(files.map(|[stdout, stderr]| (stdout, stderr)))
 }
 
 /// Tells a seat to send a signal to its program.
@@ -161,14 +188,25 @@ pub(super) fn signal(mut seat: &UnixStream, signal: i32) {
     let _ = seat.write_all(&[signal as u8]);
 }
 
-/// What stands for no signal: every program has ended.
+/// What stands for no signal: the program has ended, or will not be started.
 const MAY_GO: u8 = 0;
+/// The program has to end at once.
+const END_NOW: u8 = u8::MAX;
 
-/// Lets a seat go; its program has ended.
+/// Lets a seat go that has no program, or not any more.
 pub(super) fn dismiss(seat: &UnixStream) {
-    signal(seat, i32::from(MAY_GO));
-    // Others hold it too: dropping it would not close it.
-    let _ = seat.shutdown(std::net::Shutdown::Both);
+    say_last(seat, MAY_GO);
+}
+
+/// Ends the program of a seat, and all in its process group; the seat says how it ended, and goes.
+pub(super) fn end(seat: &UnixStream) {
+    say_last(seat, END_NOW);
+}
+
+fn say_last(mut seat: &UnixStream, word: u8) {
+    let _ = seat.write_all(&[word]);
+    // Others hold the connection too: dropping it would not close it. What the seat says is still heard.
+    let _ = seat.shutdown(Shutdown::Write);
 }
 
 /// The program of a seat, while it runs.
@@ -184,10 +222,9 @@ struct Running {
 /// # Errors
 /// If there is no launcher, or the variables of no launcher.
 pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
-    // `mpirun` sends these to what it has started when it ends; what becomes of the program is up to our launcher. Handlers, unlike SIG_IGN, are not inherited.
-    for caught in [nix::libc::SIGTERM, nix::libc::SIGINT, nix::libc::SIGHUP] {
-        let caught_flag = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        signal_hook::flag::register(caught, caught_flag)?;
+    // `mpirun` sends these to what it has started; what becomes of the program is up to our launcher. Handlers, unlike SIG_IGN, are not inherited.
+    for caught in not_ignored([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH]) {
+        signal_hook::flag::register(caught, Arc::new(AtomicBool::new(false)))?;
     }
     let place = Place::of_process().map_err(io::Error::other)?;
     let place = place
@@ -195,7 +232,9 @@ pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
     let launcher = UnixStream::connect(socket)?;
     let mut say = launcher.try_clone()?;
     say.write_all(Word::Here { rank: place.rank }.to_line().as_bytes())?;
-    let (stdout, stderr) = take(&launcher)?;
+    let Some((stdout, stderr)) = take(&launcher)? else {
+        return Ok(());
+    };
     let mut command = Command::new(&program[0]);
     command
         .args(&program[1..])
@@ -204,7 +243,7 @@ pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
         .process_group(0);
     let parent = nix::unistd::getpid();
     // SAFETY: only functions that may be called between fork and exec.
-    unsafe { command.pre_exec(move || end_with_parent(parent, nix::libc::SIGKILL)) };
+    unsafe { command.pre_exec(move || end_with_parent(parent, SIGKILL)) };
     let started = command.spawn();
     // Its files are the program's only.
     drop(command);
@@ -223,7 +262,8 @@ pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
         }
     };
     let pid = Pid::from_raw(child.id() as i32);
-    say.write_all(Word::Started { pid: child.id() }.to_line().as_bytes())?;
+    // A launcher that is gone is no reason to leave: what follows ends the program.
+    let _ = say.write_all(Word::Started { pid: child.id() }.to_line().as_bytes());
     let running = Arc::new(Mutex::new(Running {
         pid,
         is_over: false,
@@ -231,7 +271,14 @@ pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
     let (heard, socket) = (Arc::clone(&running), socket.to_path_buf());
     let obeying = std::thread::Builder::new()
         .name("launcher".into())
-        .spawn(move || obey(launcher, &heard, &socket))?;
+        .spawn(move || obey(launcher, &heard, &socket));
+    let obeying = match obeying {
+        Ok(obeying) => obeying,
+        Err(error) => {
+            send(&running, SIGKILL);
+            return Err(error);
+        }
+    };
     let end = wait(pid, &running);
     let _ = say.write_all(Word::Ended(end).to_line().as_bytes());
     let _ = obeying.join();
@@ -242,24 +289,27 @@ fn wait_for_end(mut launcher: UnixStream) -> io::Result<()> {
     io::copy(&mut launcher, &mut io::sink()).map(drop)
 }
 
+/// Sends a signal to the process group of the program.
+fn send(running: &Mutex<Running>, signal: i32) {
+    let running = lock(running);
+    // Once it has been waited for, its number may be someone else's.
+    if !running.is_over {
+        // SAFETY: a system call; the group is that of our child, which has not been waited for.
+        unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
+    }
+}
+
 /// Passes signals on; without a launcher, ends everything.
 fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
-    let send = |signal: i32| {
-        let running = running.lock().unwrap_or_else(PoisonError::into_inner);
-        // Once it has been waited for, its number may be someone else's.
-        if !running.is_over {
-            // SAFETY: a system call; the group is that of our child, which has not been waited for.
-            unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
-        }
-    };
     let mut byte = [0];
     while launcher.read_exact(&mut byte).is_ok() {
         match byte[0] {
             MAY_GO => return,
-            signal => send(i32::from(signal)),
+            END_NOW => return send(running, SIGKILL),
+            signal => send(running, i32::from(signal)),
         }
     }
-    send(nix::libc::SIGKILL);
+    send(running, SIGKILL);
     // What the launcher has left: its socket, and the folder, once nothing else is in it.
     let _ = std::fs::remove_file(socket);
     let _ = socket.parent().map(std::fs::remove_dir);
@@ -275,10 +325,10 @@ fn wait(pid: Pid, running: &Mutex<Running>) -> End {
             Err(_) => return End::Vanished,
         }
     }
-    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut running = lock(running);
     running.is_over = true;
     // SAFETY: a system call; the group still has its number, which is that of the zombie.
-    unsafe { nix::libc::kill(-pid.as_raw(), nix::libc::SIGKILL) };
+    unsafe { nix::libc::kill(-pid.as_raw(), SIGKILL) };
     match waitpid(pid, None) {
         Ok(WaitStatus::Exited(_, code)) => End::Exited(code),
         Ok(WaitStatus::Signaled(_, signal, _)) => End::Signalled(signal as i32),
@@ -332,6 +382,28 @@ mod tests {
     }
 
     #[test]
+    fn a_seat_takes_files_or_no_for_an_answer() {
+        let (launcher, seat) = UnixStream::pair().expect("a pair");
+        let (mut stdout, its_stdout) = std::io::pipe().expect("a pipe");
+        let (_stderr, its_stderr) = std::io::pipe().expect("a pipe");
+        let (its_stdout, its_stderr) = (OwnedFd::from(its_stdout), OwnedFd::from(its_stderr));
+        give(&launcher, &its_stdout, &its_stderr).expect("it is given");
+        drop((its_stdout, its_stderr));
+        let (taken, _) = take(&seat).expect("it is there").expect("two files");
+        let mut taken = std::fs::File::from(taken);
+        taken.write_all(b"through").expect("an open pipe");
+        drop(taken);
+        let mut read = String::new();
+        stdout.read_to_string(&mut read).expect("text");
+        assert_eq!(read, "through");
+
+        dismiss(&launcher);
+        assert!(take(&seat).expect("a word").is_none());
+        let gone = take(&seat).expect_err("no launcher");
+        assert_eq!(gone.to_string(), "the launcher is gone");
+    }
+
+    #[test]
     fn ends_have_the_codes_of_a_shell() {
         let codes = [
             End::Exited(0),
@@ -339,11 +411,16 @@ mod tests {
             End::Signalled(9),
             End::NotStarted(127, String::new()),
             End::Vanished,
+            End::MpirunGone(ExitStatus::from_raw(9)),
         ];
-        assert_eq!(codes.map(|end| end.exit_code()), [0, 3, 137, 127, 125]);
+        assert_eq!(codes.map(|end| end.exit_code()), [0, 3, 137, 127, 125, 125]);
         assert_eq!(
             End::Signalled(9).to_string(),
             "killed by signal 9 (SIGKILL)"
+        );
+        assert_eq!(
+            End::MpirunGone(ExitStatus::from_raw(9)).to_string(),
+            "killed since mpirun ended with signal 9 while it ran"
         );
     }
 }

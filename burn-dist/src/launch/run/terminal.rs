@@ -1,5 +1,6 @@
 //! A terminal of its own for process 0: what it draws reaches the person's terminal unchanged, and can be kept on the way.
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;
 use nix::sys::termios::{OutputFlags, SetArg, tcgetattr, tcsetattr};
 use std::fs::File;
@@ -19,6 +20,10 @@ impl Terminal {
     /// If the system has no more.
     pub fn open(like: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
         let pair = openpty(size_of(like).as_ref(), None)?;
+        // Whatever else is started would hold it open.
+        for end in [&pair.master, &pair.slave] {
+            fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
         // Line ends are made into what a terminal needs once: by the terminal of the person.
         let mut settings = tcgetattr(&pair.slave)?;
         settings.output_flags.remove(OutputFlags::OPOST);

@@ -1,0 +1,472 @@
+//! What the launcher does about what happens to the processes of one start. Nothing here waits, and the time is what the caller says.
+//!
+//! | what happens | what is done |
+//! | --- | --- |
+//! | a process fails | after `linger` SIGTERM for the others, after `grace` SIGKILL |
+//! | a signal asks for the end | it is passed on; nobody is killed, however long they take |
+//! | the same at least [`INTERRUPT_GAP`] later | SIGKILL |
+//! | a third time | the launcher leaves |
+//! | `mpirun` ends under running programs | their seats end them |
+//! | a seat comes after any of these | its program is not started |
+
+use super::outcome::Outcome;
+use super::seat::End;
+use nix::libc::{SIGKILL, SIGTERM};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Signals that come closer together are one: `timeout` sends its twice.
+const INTERRUPT_GAP: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Its seat has not come.
+    Awaited,
+    Running,
+    /// It has ended, or will not be started.
+    Over,
+}
+
+/// A signal that asked for the end before anything had failed.
+struct Asked {
+    signal: i32,
+    all_were_there: bool,
+}
+
+/// What to do about a signal that asks for the end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Interrupt {
+    /// Nothing: it belongs to the one before.
+    Ignore,
+    /// Send this one to all that run.
+    Send(i32),
+    /// Leave, whatever still runs.
+    Leave,
+}
+
+/// What is known of the processes of this machine, by their local ranks.
+pub(super) struct Policy {
+    linger: Duration,
+    grace: Duration,
+    states: Vec<State>,
+    /// Those that failed, first to last, but for those that may have been ended by the launcher.
+    failures: Vec<(usize, End)>,
+    asked: Option<Asked>,
+    num_interrupts: u32,
+    interrupted_at: Option<Instant>,
+    /// Whether the launcher has asked processes to end after a failure.
+    has_signalled: bool,
+    /// When the next signal is due for those that still run, and which.
+    due: Option<(Instant, i32)>,
+}
+
+impl Policy {
+    pub fn new(num_processes: usize, linger: Duration, grace: Duration) -> Self {
+        Self {
+            linger,
+            grace,
+            states: vec![State::Awaited; num_processes],
+            failures: Vec::new(),
+            asked: None,
+            num_interrupts: 0,
+            interrupted_at: None,
+            has_signalled: false,
+            due: None,
+        }
+    }
+
+    /// Notes that the seat of a process has come; returns whether to start its program.
+    pub fn seated(&mut self, local: usize) -> bool {
+        if self.states[local] != State::Awaited {
+            return false;
+        }
+        let may_start = !self.is_stopping();
+        self.states[local] = match may_start {
+            true => State::Running,
+            false => State::Over,
+        };
+        may_start
+    }
+
+    /// Notes how a process has ended; only the first word counts.
+    pub fn ended(&mut self, local: usize, end: End, now: Instant) {
+        if self.states[local] != State::Running {
+            return;
+        }
+        self.states[local] = State::Over;
+        if end.is_good() || self.has_signalled && self.asked.is_none() {
+            return;
+        }
+        self.failures.push((local, end));
+        // Who was asked to end by a person may take the time it needs.
+        if self.num_interrupts == 0 {
+            self.due.get_or_insert((now + self.linger, SIGTERM));
+        }
+    }
+
+    /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over their seats any more.
+    pub fn starter_ended(&mut self, locals: Range<usize>, end: &End, now: Instant) -> Vec<usize> {
+        let mut to_end = Vec::new();
+        for local in locals {
+            match self.states[local] {
+                State::Awaited => self.states[local] = State::Over,
+                State::Running => {
+                    self.ended(local, end.clone(), now);
+                    to_end.push(local);
+                }
+                State::Over => {}
+            }
+        }
+        to_end
+    }
+
+    /// Notes a signal that asks for the end.
+    pub fn interrupt(&mut self, signal: i32, now: Instant) -> Interrupt {
+        if let Some(before) = self.interrupted_at
+            && now < before + INTERRUPT_GAP
+        {
+            return Interrupt::Ignore;
+        }
+        self.interrupted_at = Some(now);
+        self.num_interrupts += 1;
+        match self.num_interrupts {
+            1 => {
+                if self.failures.is_empty() {
+                    self.asked = Some(Asked {
+                        signal,
+                        all_were_there: !self.states.contains(&State::Awaited),
+                    });
+                } else {
+                    self.has_signalled = true;
+                }
+                Interrupt::Send(signal)
+            }
+            2 if !self.is_over() => {
+                self.has_signalled = true;
+                Interrupt::Send(SIGKILL)
+            }
+            _ => Interrupt::Leave,
+        }
+    }
+
+    /// Returns the signal that is due for all that run.
+    pub fn take_due(&mut self, now: Instant) -> Option<i32> {
+        let (_, signal) = self.due.take_if(|(at, _)| now >= *at)?;
+        self.has_signalled = true;
+        self.due = (signal == SIGTERM).then(|| (now + self.grace, SIGKILL));
+        Some(signal)
+    }
+
+    /// Returns when the next signal is due.
+    pub fn due_at(&self) -> Option<Instant> {
+        self.due.map(|(at, _)| at)
+    }
+
+    pub fn is_running(&self, local: usize) -> bool {
+        self.states[local] == State::Running
+    }
+
+    pub fn num_awaited(&self) -> usize {
+        let awaited = self.states.iter().filter(|state| **state == State::Awaited);
+        awaited.count()
+    }
+
+    /// Whether all is well, but some of these processes are not there yet.
+    pub fn awaits(&self, locals: Range<usize>) -> bool {
+        self.failures.is_empty()
+            && !self.is_stopping()
+            && self.states[locals].contains(&State::Awaited)
+    }
+
+    /// Whether nothing runs, and nothing will.
+    pub fn is_over(&self) -> bool {
+        self.states.iter().all(|state| match state {
+            State::Awaited => self.is_stopping(),
+            State::Running => false,
+            State::Over => true,
+        })
+    }
+
+    pub fn is_interrupted(&self) -> bool {
+        self.num_interrupts > 0
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.asked.is_some() || self.has_signalled
+    }
+
+    /// Returns how it went, and which process it was.
+    pub fn outcome(&self) -> Outcome<(usize, End)> {
+        let first = self.failures.first();
+        let Some(Asked {
+            signal,
+            all_were_there,
+        }) = self.asked
+        else {
+            let cause = self.failures.iter().find(|(_, end)| end.is_cause());
+            return cause
+                .or(first)
+                .map_or(Outcome::Good, |cause| Outcome::Failed(cause.clone()));
+        };
+        let code = match first {
+            Some((_, end)) if all_were_there => end.exit_code(),
+            None if all_were_there && self.is_over() => 0,
+            _ => End::Signalled(signal).exit_code(),
+        };
+        let obeyed = [
+            End::Signalled(signal),
+            End::Signalled(SIGKILL),
+            End::Exited(128 + signal),
+        ];
+        let after = self.failures.iter().find(|(_, end)| !obeyed.contains(end));
+        Outcome::Stopped {
+            signal,
+            code,
+            after: after.cloned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::libc::{SIGABRT, SIGINT, SIGSEGV};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    enum Step {
+        /// The seat of a process comes.
+        Seat(usize),
+        Ends(usize, End),
+        Signal(i32),
+        /// `mpirun` is killed.
+        MpirunKilled,
+        /// Nothing but time passes.
+        Nothing,
+    }
+    use Step::{Ends, MpirunKilled, Nothing, Seat, Signal};
+
+    fn mpirun_gone() -> End {
+        End::MpirunGone(ExitStatus::from_raw(SIGKILL))
+    }
+
+    /// Plays steps, each at its millisecond, with 3 s of linger and 5 s of grace; returns what is done, and how it went.
+    fn play(num_processes: usize, steps: Vec<(u64, Step)>) -> (String, Policy) {
+        let start = Instant::now();
+        let (linger, grace) = (Duration::from_secs(3), Duration::from_secs(5));
+        let mut policy = Policy::new(num_processes, linger, grace);
+        let mut done: Vec<String> = Vec::new();
+        for (millis, step) in steps {
+            let now = start + Duration::from_millis(millis);
+            done.extend(policy.take_due(now).map(|signal| format!("send {signal}")));
+            match step {
+                Seat(local) => {
+                    let verb = match policy.seated(local) {
+                        true => "start",
+                        false => "turn away",
+                    };
+                    done.push(format!("{verb} {local}"));
+                }
+                Ends(local, end) => policy.ended(local, end, now),
+                Signal(signal) => match policy.interrupt(signal, now) {
+                    Interrupt::Ignore => {}
+                    Interrupt::Send(signal) => done.push(format!("send {signal}")),
+                    Interrupt::Leave => done.push("leave".into()),
+                },
+                MpirunKilled => {
+                    let to_end = policy.starter_ended(0..num_processes, &mpirun_gone(), now);
+                    done.extend(to_end.into_iter().map(|local| format!("end {local}")));
+                }
+                Nothing => {}
+            }
+        }
+        (done.join(", "), policy)
+    }
+
+    /// Two processes that run, and what happens then.
+    fn two(steps: Vec<(u64, Step)>) -> (String, Policy) {
+        let mut all = vec![(0, Seat(0)), (0, Seat(1))];
+        all.extend(steps);
+        let (done, policy) = play(2, all);
+        let done = done.strip_prefix("start 0, start 1").expect("both start");
+        (done.trim_start_matches(", ").into(), policy)
+    }
+
+    fn stopped(code: u8, after: Option<(usize, End)>) -> Outcome<(usize, End)> {
+        Outcome::Stopped {
+            signal: SIGINT,
+            code,
+            after,
+        }
+    }
+
+    #[test]
+    fn those_that_do_not_end_after_a_failure_are_ended() {
+        let (done, policy) = two(vec![
+            (1000, Ends(1, End::Exited(7))),
+            (3999, Nothing),
+            (4000, Nothing),
+            (8999, Nothing),
+            (9000, Nothing),
+            (9100, Ends(0, End::Signalled(SIGKILL))),
+            (60_000, Nothing),
+        ]);
+        assert_eq!(done, "send 15, send 9");
+        assert!(policy.is_over());
+        assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(7))));
+    }
+
+    #[test]
+    fn mpirun_may_not_go_before_its_processes() {
+        let (done, policy) = two(vec![(0, MpirunKilled)]);
+        assert_eq!(done, "end 0, end 1");
+        assert!(policy.is_over());
+        assert_eq!(policy.outcome(), Outcome::Failed((0, mpirun_gone())));
+        assert_eq!(mpirun_gone().exit_code(), 125);
+
+        // The program heard of it first.
+        let (done, policy) = two(vec![(0, Ends(1, End::Exited(1))), (10, MpirunKilled)]);
+        assert_eq!(done, "end 0");
+        assert_eq!(policy.outcome(), Outcome::Failed((0, mpirun_gone())));
+
+        // Its end may be of our making.
+        let (_, policy) = two(vec![
+            (0, Ends(1, End::Exited(7))),
+            (3000, Nothing),
+            (3001, MpirunKilled),
+        ]);
+        assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(7))));
+
+        // Its end comes late: theirs is known.
+        let (done, policy) = two(vec![
+            (0, Ends(0, End::Exited(0))),
+            (0, Ends(1, End::Exited(0))),
+            (1, MpirunKilled),
+        ]);
+        assert_eq!((done.as_str(), policy.outcome()), ("", Outcome::Good));
+    }
+
+    #[test]
+    fn after_an_interrupt_nobody_is_hurried() {
+        let (done, policy) = two(vec![
+            (0, Signal(SIGINT)),
+            (10, Ends(1, End::Exited(3))),
+            (3_600_000, Nothing),
+            (3_600_001, Ends(0, End::Exited(0))),
+        ]);
+        assert_eq!(done, "send 2");
+        assert!(policy.is_over() && policy.is_interrupted());
+        assert_eq!(policy.outcome(), stopped(3, Some((1, End::Exited(3)))));
+    }
+
+    #[test]
+    fn whoever_obeys_a_signal_has_not_failed() {
+        let signalled = |signal| End::Signalled(signal);
+        // (the ends of both, the exit code, who did something else)
+        for (ends, code, after) in [
+            ([End::Exited(0), End::Exited(0)], 0, None),
+            ([signalled(SIGINT), End::Exited(0)], 130, None),
+            ([End::Exited(130), signalled(SIGINT)], 130, None),
+            ([End::Exited(0), signalled(SIGKILL)], 137, None),
+            (
+                [signalled(SIGINT), signalled(SIGSEGV)],
+                130,
+                Some((1, signalled(SIGSEGV))),
+            ),
+        ] {
+            let [first, second] = ends;
+            let (_, policy) = two(vec![
+                (0, Signal(SIGINT)),
+                (1, Ends(0, first)),
+                (2, Ends(1, second)),
+            ]);
+            assert_eq!(policy.outcome(), stopped(code, after));
+        }
+    }
+
+    #[test]
+    fn a_second_signal_kills_and_a_third_leaves() {
+        let (done, policy) = two(vec![
+            (0, Signal(SIGTERM)),
+            (999, Signal(SIGTERM)),
+            (1000, Signal(SIGINT)),
+            (1500, Signal(SIGINT)),
+            (2000, Signal(SIGINT)),
+        ]);
+        assert_eq!(done, "send 15, send 9, leave");
+        let Outcome::Stopped { signal, code, .. } = policy.outcome() else {
+            panic!("it was a signal");
+        };
+        assert_eq!((signal, code), (SIGTERM, 143));
+    }
+
+    #[test]
+    fn a_failure_before_the_signal_stays_the_failure() {
+        let (done, policy) = two(vec![
+            (0, Ends(1, End::Exited(5))),
+            (100, Signal(SIGINT)),
+            (200, Ends(0, End::Signalled(SIGINT))),
+        ]);
+        assert_eq!(done, "send 2");
+        assert!(policy.is_interrupted());
+        assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(5))));
+    }
+
+    #[test]
+    fn the_first_failure_counts_unless_one_is_surely_nobodys_consequence() {
+        let failed = |end: End| Outcome::Failed((1, end));
+        for (second, is_cause) in [
+            (End::Exited(1), false),
+            (End::Signalled(SIGABRT), false),
+            (End::Signalled(SIGTERM), false),
+            (End::Vanished, false),
+            (End::Signalled(SIGKILL), true),
+            (End::Signalled(SIGSEGV), true),
+        ] {
+            let (_, policy) = two(vec![
+                (0, Ends(0, End::Exited(7))),
+                (100, Ends(1, second.clone())),
+            ]);
+            let expected = match is_cause {
+                true => failed(second),
+                false => Outcome::Failed((0, End::Exited(7))),
+            };
+            assert_eq!(policy.outcome(), expected);
+        }
+    }
+
+    #[test]
+    fn who_comes_after_the_end_has_begun_is_turned_away() {
+        // A signal while they are started: what has started is told, and what has not is not waited for.
+        let (done, policy) = play(
+            2,
+            vec![
+                (0, Seat(0)),
+                (1, Signal(SIGINT)),
+                (2, Seat(1)),
+                (3, Ends(0, End::Exited(0))),
+            ],
+        );
+        assert_eq!(done, "start 0, send 2, turn away 1");
+        assert!(policy.is_over());
+        assert_eq!(policy.outcome(), stopped(130, None));
+        let (done, policy) = play(2, vec![(0, Signal(SIGINT))]);
+        assert!(policy.is_over() && policy.num_awaited() == 2, "{done}");
+        assert_eq!(policy.outcome(), stopped(130, None));
+
+        // A failure: until the others are told to end, it may come.
+        let (done, policy) = play(
+            3,
+            vec![
+                (0, Seat(0)),
+                (1, Ends(0, End::Exited(7))),
+                (2, Seat(1)),
+                (3001, Seat(2)),
+                (3002, Ends(1, End::Signalled(SIGTERM))),
+            ],
+        );
+        assert_eq!(done, "start 0, start 1, send 15, turn away 2");
+        assert!(policy.is_over() && !policy.awaits(0..3));
+        assert_eq!(policy.outcome(), Outcome::Failed((0, End::Exited(7))));
+    }
+}
