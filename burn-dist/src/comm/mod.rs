@@ -50,7 +50,7 @@ pub(crate) mod nccl;
 mod process;
 pub(crate) mod processes;
 mod record;
-mod sync;
+pub(crate) mod sync;
 
 pub use block::Block;
 pub use call::{Call, Exchange};

@@ -97,6 +97,17 @@ pub struct Straggler {
     pub num_calls: usize,
 }
 
+/// A host whose ranks all start their calls later than those of others: it is slow, or its clock is ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateHost {
+    /// Its name.
+    pub host: String,
+    /// How much later than the middle one of the hosts its first rank starts a call, in microseconds; the median of all calls.
+    pub late_us: u64,
+    /// Calls that this was taken from.
+    pub num_calls: usize,
+}
+
 /// What went wrong; its text says it in words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
@@ -118,8 +129,10 @@ pub struct Diagnosis {
     pub others: Vec<(u32, String)>,
     /// Where every rank was.
     pub ranks: Vec<Whereabouts>,
-    /// Ranks that keep others waiting.
+    /// Ranks that keep others waiting, whatever the clocks of their hosts say.
     pub stragglers: Vec<Straggler>,
+    /// Hosts that do, or whose clocks are ahead.
+    pub late_hosts: Vec<LateHost>,
 }
 
 /// How near to the beginning of the trouble a kind of fault is.
@@ -139,8 +152,13 @@ fn order(kind: FaultKind) -> u8 {
 }
 
 fn run_of(record: &FlightRecord) -> String {
+    let run = match record.run.is_empty() {
+        true => "a run without a number".to_string(),
+        false => format!("run {}", record.run),
+    };
     format!(
-        "mesh {} (number {}) in {} processes, the first with pid {} on {}",
+        "{run} (as process {} says), mesh {} (number {}) in {} processes, the first with pid {} on {}",
+        record.process,
         record.mesh,
         record.mesh_number,
         record.processes.len(),
@@ -161,11 +179,13 @@ pub fn diagnose(records: &[FlightRecord]) -> Result<Diagnosis, DiagnosisError> {
     };
     let belongs = |record: &&FlightRecord| {
         (
+            &record.run,
             &record.mesh,
             record.mesh_number,
             &record.processes,
             &record.process_of,
         ) == (
+            &first.run,
             &first.mesh,
             first.mesh_number,
             &first.processes,
@@ -186,6 +206,7 @@ pub fn diagnose(records: &[FlightRecord]) -> Result<Diagnosis, DiagnosisError> {
     }
     let evidence = Evidence::new(records);
     let absent = has_record.iter().zip(0..).filter(|(has, _)| !**has);
+    let (stragglers, late_hosts) = evidence.late();
     Ok(Diagnosis {
         mesh: first.mesh.clone(),
         stopped_us: first.written_us,
@@ -202,7 +223,8 @@ pub fn diagnose(records: &[FlightRecord]) -> Result<Diagnosis, DiagnosisError> {
             .map(|record| (record.process, record.fault.text.clone()))
             .collect(),
         ranks: evidence.whereabouts(),
-        stragglers: evidence.stragglers(),
+        stragglers,
+        late_hosts,
     })
 }
 

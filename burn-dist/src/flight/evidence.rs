@@ -1,6 +1,7 @@
 //! Records side by side.
 
-use super::diagnosis::Straggler;
+use super::clocks::{clocks, median};
+use super::diagnosis::{LateHost, Straggler};
 use super::format::{CallPlace, CallRecord, FaultKind, FlightRecord, RankRecord};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 /// Calls of all members that are compared for stragglers at least: fewer say nothing.
 const COMPARED_MIN: usize = 5;
 
-/// A straggler starts this much later than the first of its group, on average, ...
+/// A straggler starts this much later than the first of its group, on average, and a late host than the others, ...
 const LATE_US_MIN: u64 = 1_000;
 
 /// ... and this many times as late as the median of all ranks.
@@ -179,33 +180,37 @@ impl<'a> Evidence<'a> {
         None
     }
 
-    /// Returns ranks that start calls much later than the others of their groups.
+    /// Returns ranks that start calls much later than the others of their groups, and hosts that do with all of their ranks.
     ///
-    /// Calls of several hosts are compared by their own clocks, which may differ.
-    pub fn stragglers(&self) -> Vec<Straggler> {
-        let mut starts: FxHashMap<CallPlace<'_>, Vec<(u32, u64)>> = FxHashMap::default();
+    /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not the ranks'.
+    pub fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
+        let mut calls: FxHashMap<CallPlace<'_>, Vec<(u32, u64)>> = FxHashMap::default();
         for call in self
             .calls()
             .filter(|call| !call.is_transfer && call.group.len() > 1)
         {
-            starts
+            calls
                 .entry(call.place())
                 .or_default()
                 .push((call.rank, call.started_us));
         }
+        calls.retain(|place, starts| starts.len() == place.group.len());
+        let of_hosts = calls.values().map(|starts| {
+            let starts = starts.iter();
+            starts.map(move |(rank, start)| (self.host(*rank), *start))
+        });
+        let clocks = clocks(of_hosts);
         let mut late: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
-        for (place, starts) in starts
-            .iter()
-            .filter(|(place, starts)| starts.len() == place.group.len())
-        {
-            let first = starts.iter().map(|(_, start)| *start).min().unwrap_or(0);
-            debug_assert!(
-                !place.group.is_empty(),
-                "only groups of several are compared"
-            );
-            for (rank, start) in starts {
-                let (sum, num) = late.entry(*rank).or_default();
-                (*sum, *num) = (sum.saturating_add(start - first), *num + 1);
+        for starts in calls.values() {
+            let start = |(rank, start): &(u32, u64)| {
+                let clock = clocks.get(self.host(*rank));
+                i128::from(*start) - clock.map_or(0, |clock| clock.late_us)
+            };
+            let first = starts.iter().map(start).min().unwrap_or(0);
+            for member in starts {
+                let after = u64::try_from(start(member) - first).unwrap_or(u64::MAX);
+                let (sum, num) = late.entry(member.0).or_default();
+                (*sum, *num) = (sum.saturating_add(after), *num + 1);
             }
         }
         let means: BTreeMap<u32, (u64, usize)> = late
@@ -213,19 +218,31 @@ impl<'a> Evidence<'a> {
             .filter(|(_, (_, num))| *num >= COMPARED_MIN)
             .map(|(rank, (sum, num))| (rank, (sum / num as u64, num)))
             .collect();
-        let mut sorted: Vec<u64> = means.values().map(|(mean, _)| *mean).collect();
-        sorted.sort_unstable();
-        // Of two, the lower one.
-        let Some(&median) = sorted.get(sorted.len().saturating_sub(1) / 2) else {
-            return Vec::new();
-        };
+        let median = median(means.values().map(|(mean, _)| *mean)).unwrap_or(0);
         let is_late = |mean: u64| mean >= LATE_US_MIN && mean > LATE_TIMES.saturating_mul(median);
-        let late = means.into_iter().filter(|(_, (mean, _))| is_late(*mean));
-        late.map(|(rank, (late_us, num_calls))| Straggler {
+        let stragglers = means.into_iter().filter(|(_, (mean, _))| is_late(*mean));
+        let stragglers = stragglers.map(|(rank, (late_us, num_calls))| Straggler {
             rank,
             late_us,
             num_calls,
-        })
-        .collect()
+        });
+        let hosts = clocks.into_iter().filter_map(|(host, clock)| {
+            let late_us = u64::try_from(clock.late_us).ok()?;
+            let is_late = clock.num_calls >= COMPARED_MIN && late_us >= LATE_US_MIN;
+            is_late.then(|| LateHost {
+                host: host.to_string(),
+                late_us,
+                num_calls: clock.num_calls,
+            })
+        });
+        (stragglers.collect(), hosts.collect())
+    }
+
+    /// Returns the host of a rank.
+    fn host(&self, rank: u32) -> &'a str {
+        let record = &self.records[0];
+        let process = record.process_of.get(rank as usize);
+        let peer = process.and_then(|process| record.processes.get(*process as usize));
+        peer.map_or("", |peer| &peer.host)
     }
 }

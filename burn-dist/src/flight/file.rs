@@ -4,8 +4,10 @@ use super::format::FlightRecord;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// The largest file that is read, in bytes: far more than a thousand calls of each of a thousand ranks take.
+/// The largest file that is read, in bytes. A call takes about 400, and 5 more for each member of its group: a thousand calls of each of 64 ranks of a process, all of them in groups
+/// of a thousand ranks, are 350 MB.
 pub const RECORD_BYTES_MAX: u64 = 512 << 20;
 
 /// Ranks, processes and members that a record may speak of.
@@ -172,6 +174,21 @@ pub(crate) fn default_folder(several_processes: bool) -> Option<PathBuf> {
         Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
         _ => several_processes.then(std::env::temp_dir),
     }
+}
+
+/// The number of this run.
+static RUN: OnceLock<u64> = OnceLock::new();
+
+/// Gives all records of this process the number of the run; the first one counts.
+#[cfg(feature = "rendezvous")]
+pub(crate) fn name_run(run: u64) {
+    let _ = RUN.set(run);
+}
+
+/// Returns the number of this run, as records have it.
+pub(crate) fn run() -> String {
+    RUN.get()
+        .map_or_else(String::new, |run| format!("{run:016x}"))
 }
 
 /// Writes a record; whoever reads the file finds all of it or nothing.

@@ -12,6 +12,9 @@ pub struct FlightRecord {
     pub version: u32,
     /// Version of burn-dist that wrote it.
     pub crate_version: String,
+    /// A random number of the run, in hexadecimal digits, which all processes have from their rendezvous; empty if they have none.
+    #[serde(default)]
+    pub run: String,
     /// Text form of the mesh.
     pub mesh: String,
     /// Which of the meshes of the program, counted alike by all processes.

@@ -8,6 +8,7 @@
 //! | `format` | what a record holds |
 //! | `file` | reading and writing, with bounds |
 //! | `evidence` | records side by side: who made which call, and who did not |
+//! | `clocks` | how much later each host starts its calls, by its own clock |
 //! | `diagnosis` | what went wrong, as data |
 //! | `report` | the same in words |
 //!
@@ -22,6 +23,7 @@
 //! # What is not here
 //! Collecting the files of several hosts: each error names its file.
 
+mod clocks;
 mod diagnosis;
 mod evidence;
 mod file;
@@ -30,8 +32,10 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use diagnosis::{Cause, Diagnosis, DiagnosisError, Straggler, diagnose};
+pub use diagnosis::{Cause, Diagnosis, DiagnosisError, LateHost, Straggler, diagnose};
 pub use evidence::{RankState, Whereabouts};
+#[cfg(feature = "rendezvous")]
+pub(crate) use file::name_run;
 pub use file::{RECORD_BYTES_MAX, RecordError};
-pub(crate) use file::{default_folder, write};
+pub(crate) use file::{default_folder, run, write};
 pub use format::{CallRecord, FaultKind, FaultRecord, FlightRecord, PeerRecord, RankRecord};

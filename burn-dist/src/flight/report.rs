@@ -95,6 +95,15 @@ impl fmt::Display for Diagnosis {
                 straggler.num_calls
             )?;
         }
+        for late in &self.late_hosts {
+            writeln!(
+                f,
+                "  All ranks of host {} start their calls {} later than those of others, over {} calls: it is slow, or its clock is ahead.",
+                late.host,
+                time(late.late_us),
+                late.num_calls
+            )?;
+        }
         writeln!(f, "\nWhat to do")?;
         self.advice(f)
     }

@@ -1,6 +1,6 @@
 //! Records of real faults on simulated processes, what the doctor says of them, and files that are no records.
 
-use super::{Cause, DiagnosisError, FaultKind, FlightRecord, RankState, diagnose};
+use super::{Cause, DiagnosisError, FaultKind, FlightRecord, LateHost, RankState, diagnose};
 use crate::comm::{
     Block, Call, CommError, Communicator, FlightOptions, Group, LocalComm, LocalHub, LocalOptions,
     World,
@@ -310,18 +310,21 @@ fn a_rank_that_leaves_is_told() {
     );
 }
 
+/// Rank 0 leaves after eight calls that all make.
+fn eight_calls(comm: &LocalComm, world: &Group) -> Result<(), CommError> {
+    for _ in 0..8 {
+        comm.run(sum(world, 8, "layers.0.wo"))?;
+    }
+    if comm.rank() == Rank(0) {
+        return Ok(());
+    }
+    comm.run(sum(world, 8, "layers.1.wo")).map(|_| ())
+}
+
 #[test]
 fn stragglers_are_found() {
     let world = Group::world(4).unwrap();
-    let mut records = fault(1, PATIENT, |comm| {
-        for _ in 0..8 {
-            comm.run(sum(&world, 8, "layers.0.wo"))?;
-        }
-        if comm.rank() == Rank(0) {
-            return Ok(());
-        }
-        comm.run(sum(&world, 8, "layers.1.wo")).map(|_| ())
-    });
+    let mut records = fault(1, PATIENT, |comm| eight_calls(&comm, &world));
     // As if rank 2 had been late: the machine that runs this may be busy.
     for rank in &mut records[0].ranks {
         for call in &mut rank.calls {
@@ -339,6 +342,49 @@ fn stragglers_are_found() {
     );
     let told = told(&records);
     assert!(told.contains("Straggler: rank 2 (process 0"), "{told}");
+}
+
+/// Records of ranks 0 and 1 on host a, 2 and 3 on host b, each rank late in all its calls by so many microseconds.
+fn on_two_hosts(late_us: [u64; 4]) -> Vec<FlightRecord> {
+    let world = Group::world(4).unwrap();
+    let mut records = fault(2, PATIENT, |comm| eight_calls(&comm, &world));
+    for record in &mut records {
+        record.processes[0].host = "a".into();
+        record.processes[1].host = "b".into();
+        for call in record.ranks.iter_mut().flat_map(|rank| &mut rank.calls) {
+            call.started_us = 1_000_000 * (call.sequence + 1) + late_us[call.rank as usize];
+        }
+    }
+    records
+}
+
+#[test]
+fn a_clock_that_is_ahead_makes_nobody_a_straggler() {
+    for (late_us, host) in [([0, 10, 5000, 5010], "b"), ([5000, 5010, 0, 10], "a")] {
+        let records = on_two_hosts(late_us);
+        let diagnosis = diagnose(&records).unwrap();
+        assert!(diagnosis.stragglers.is_empty(), "{late_us:?}");
+        let expected = LateHost {
+            host: host.into(),
+            late_us: 5000,
+            num_calls: 8,
+        };
+        assert_eq!(diagnosis.late_hosts, [expected], "{late_us:?}");
+        let told = diagnosis.to_string();
+        let expected = format!(
+            "All ranks of host {host} start their calls 5.0 ms later than those of others, over 8 calls: it is slow, or its clock is ahead."
+        );
+        assert!(told.contains(&expected), "{told}");
+    }
+    // One that is late is found, whatever the clocks say.
+    let diagnosis = diagnose(&on_two_hosts([0, 10, 5000, 13_000])).unwrap();
+    let [straggler] = diagnosis.stragglers[..] else {
+        panic!("{:?}", diagnosis.stragglers);
+    };
+    assert_eq!((straggler.rank, straggler.late_us), (3, 8000));
+    // Clocks of one network differ by less than that.
+    let diagnosis = diagnose(&on_two_hosts([0, 10, 900, 910])).unwrap();
+    assert!(diagnosis.stragglers.is_empty() && diagnosis.late_hosts.is_empty());
 }
 
 #[test]
@@ -380,6 +426,15 @@ fn records_of_different_runs_are_refused() {
         error.to_string().contains("mesh fsdp=4") && error.to_string().contains("mesh tp=4"),
         "{error}"
     );
+    // Hosts and process ids may be those of the run before: in a container they start alike.
+    let mut stale = records[1].clone();
+    stale.run = "0123456789abcdef".into();
+    let error = diagnose(&[records[0].clone(), stale]).unwrap_err();
+    let expected = format!(
+        "run 0123456789abcdef (as process {} says)",
+        records[1].process
+    );
+    assert!(error.to_string().contains(&expected), "{error}");
     let twice = diagnose(&[records[0].clone(), records[0].clone()]).unwrap_err();
     assert_eq!(twice, DiagnosisError::Twice { process: 0 });
 }

@@ -1,13 +1,16 @@
 //! The rendezvous of this process's launch.
 
-use super::rendezvous::{Client, Member, Options, RendezvousError, Server, Token, TokenError};
+use super::rendezvous::{
+    Client, Member, Options, RendezvousError, Server, Token, TokenError, silence,
+};
+use super::seconds::seconds;
 use super::{Place, PlaceError, restarts};
-use crate::comm::Peer;
-use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use crate::comm::sync::lock;
+use std::net::ToSocketAddrs;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-/// The variable that says for how many seconds processes wait for each other at the start.
+/// The variable that says for how many seconds processes wait for each other at the start, at most a day.
 pub const JOIN_SECONDS: &str = "BURN_DIST_JOIN_SECONDS";
 
 /// How long processes wait for each other at the start, unless [`JOIN_SECONDS`] says otherwise: schedulers do not start all machines at once.
@@ -88,17 +91,13 @@ pub fn meeting(place: &Place) -> Result<&'static Meeting, MeetError> {
     extern "C" fn end() {
         if let Some(Ok(meeting)) = MEETING.get() {
             meeting.client.goodbye();
-            meeting
-                .server
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            lock(&meeting.server).take();
         }
     }
     let mut is_first = false;
     let met = MEETING.get_or_init(|| {
         is_first = true;
-        meet(place, restarts())
+        meet(place)
     });
     if is_first && met.is_ok() {
         // SAFETY: the function touches a static that is never dropped, and sockets.
@@ -107,7 +106,8 @@ pub fn meeting(place: &Place) -> Result<&'static Meeting, MeetError> {
     met.as_ref().map_err(MeetError::clone)
 }
 
-fn meet(place: &Place, restarts: u32) -> Result<Meeting, MeetError> {
+fn meet(place: &Place) -> Result<Meeting, MeetError> {
+    let restarts = restarts()?;
     let nowhere = || MeetError::Nowhere {
         launcher: place.launcher.to_string(),
     };
@@ -119,30 +119,28 @@ fn meet(place: &Place, restarts: u32) -> Result<Meeting, MeetError> {
         None if is_loopback(&address) => Token::none(),
         None => return Err(MeetError::NoToken { master: address }),
     };
-    let patience = match std::env::var(JOIN_SECONDS) {
-        Err(_) => PATIENCE,
-        Ok(text) => match text.trim().parse().map(Duration::try_from_secs_f64) {
-            Ok(Ok(patience)) => patience,
-            _ => return Err(MeetError::Seconds(text)),
-        },
+    let patience = match std::env::var_os(JOIN_SECONDS) {
+        None => PATIENCE,
+        Some(text) => {
+            let text = text.to_string_lossy();
+            seconds(&text).ok_or_else(|| MeetError::Seconds(text.into_owned()))?
+        }
     };
-    let me = Member {
-        rank: place.rank as u32,
-        world_size: place.world_size as u32,
-        host: Peer::this().host,
-        pid: std::process::id(),
-        restarts,
-    };
+    // A place has at most 65,536 of them.
+    let me = Member::process(place.rank as u32, place.world_size as u32, restarts);
     let server = match master.is_rank_zero && place.rank == 0 {
         true => {
-            let options = Options::new(me.world_size)
+            let mut options = Options::new(me.world_size)
                 .restarts(restarts)
+                .several_machines(place.local_size.is_some_and(|here| here < place.world_size))
                 .keeper(me.clone());
+            options.silence = silence()?.unwrap_or(options.silence);
             Some(Server::listen(&address, token.clone(), options)?)
         }
         false => None,
     };
     let client = Client::connect(&address, &token, me, patience)?;
+    crate::flight::name_run(client.run());
     Ok(Meeting {
         client,
         server: Mutex::new(server),
@@ -154,10 +152,5 @@ fn meet(place: &Place, restarts: u32) -> Result<Meeting, MeetError> {
 /// Whether only this machine reaches an address.
 fn is_loopback(address: &str) -> bool {
     let found = address.to_socket_addrs();
-    found.is_ok_and(|mut found| {
-        found.all(|address| match address.ip() {
-            IpAddr::V4(ip) => ip.is_loopback(),
-            IpAddr::V6(ip) => ip.is_loopback(),
-        })
-    })
+    found.is_ok_and(|mut found| found.all(|address| address.ip().is_loopback()))
 }

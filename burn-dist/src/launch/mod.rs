@@ -8,6 +8,12 @@
 //!
 //! A program needs none of this by name: [`World::of_launcher`](crate::comm::World::of_launcher) does it. One that can resume asks [`restarts`].
 
+#[cfg(all(unix, any(feature = "mpi", feature = "cli")))]
+#[cfg_attr(
+    not(any(test, feature = "mpi")),
+    allow(dead_code, reason = "only processes that join over MPI need one")
+)]
+pub(crate) mod folder;
 #[cfg(feature = "rendezvous")]
 pub mod meet;
 pub mod place;
@@ -15,6 +21,8 @@ pub mod place;
 pub mod rendezvous;
 #[cfg(all(feature = "cli", unix))]
 pub mod run;
+#[cfg(feature = "rendezvous")]
+mod seconds;
 
 #[cfg(feature = "rendezvous")]
 pub use meet::meeting;
@@ -28,12 +36,45 @@ pub const RESTART: &str = "BURN_DIST_RESTART";
 /// What a program that saves its state does with it:
 ///
 /// ```
-/// let resume = burn_dist::launch::restarts() > 0;
+/// let resume = burn_dist::launch::restarts()? > 0;
 /// assert!(!resume, "nothing has failed yet");
+/// # Ok::<(), burn_dist::launch::PlaceError>(())
 /// ```
-pub fn restarts() -> u32 {
-    let counted = std::env::var(RESTART).ok();
-    counted
-        .and_then(|count| count.trim().parse().ok())
-        .unwrap_or(0)
+///
+/// # Errors
+/// [`PlaceError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has saved.
+pub fn restarts() -> Result<u32, PlaceError> {
+    let counted = std::env::var_os(RESTART);
+    counted.map_or(Ok(0), |counted| {
+        number_of_restarts(&counted.to_string_lossy())
+    })
+}
+
+fn number_of_restarts(counted: &str) -> Result<u32, PlaceError> {
+    match counted.trim() {
+        "" => Ok(0),
+        counted => counted.parse().map_err(|_| PlaceError::NotANumber {
+            variable: RESTART,
+            value: counted.to_string(),
+            what: "a number of restarts",
+            way_out: "`burn-dist run --max-restarts` sets it; unset it under another launcher",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_are_a_number() {
+        for (counted, expected) in [("", 0), (" 3 ", 3), ("0", 0)] {
+            assert_eq!(number_of_restarts(counted), Ok(expected), "{counted}");
+        }
+        for counted in ["one", "-1", "4294967296", "1.0"] {
+            let error = number_of_restarts(counted).expect_err(counted).to_string();
+            let expected = format!("BURN_DIST_RESTART={counted} is not a number of restarts");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
 }

@@ -133,6 +133,16 @@ pub enum PlaceError {
         /// What it says.
         size: usize,
     },
+    /// A world that cannot be.
+    #[error(
+        "{variable}={size} is more than {WORLD_SIZE_MAX} processes, which are the most: {UNSET}"
+    )]
+    TooMany {
+        /// The variable of the size.
+        variable: &'static str,
+        /// What it says.
+        size: usize,
+    },
     /// A variable without one that it needs.
     #[error("{variable}={value}, but {missing} is not set: {way_out}")]
     Missing {
@@ -161,6 +171,9 @@ pub enum PlaceError {
         second_place: (usize, usize),
     },
 }
+
+/// The most processes of one program.
+pub const WORLD_SIZE_MAX: usize = 1 << 16;
 
 /// What to do about a number of a launcher that is none.
 const UNSET: &str = "set it as the launcher does, or unset it to start this program alone";
@@ -206,6 +219,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             (None, None) => Ok(None),
             (Some(rank), None) => Err(missing(variable, rank, size_variable)),
             (None, Some(size)) => Err(missing(size_variable, size, variable)),
+            (Some(_), Some(size)) if size > WORLD_SIZE_MAX => Err(PlaceError::TooMany {
+                variable: size_variable,
+                size,
+            }),
             (Some(rank), Some(size)) if rank >= size => Err(PlaceError::Outside {
                 variable,
                 rank,
@@ -449,6 +466,10 @@ mod tests {
                 "RANK=2 WORLD_SIZE=4 MASTER_ADDR=::1 MASTER_PORT=7",
                 "Torchrun 2/4 -/- - [::1]:7",
             ),
+            (
+                "RANK=65535 WORLD_SIZE=65536 MASTER_ADDR=n0 MASTER_PORT=7",
+                "Torchrun 65535/65536 -/- - n0:7",
+            ),
             // A world of one needs nowhere to meet.
             ("RANK=0 WORLD_SIZE=1", "Torchrun 0/1 -/- - -"),
             // The agent of torchrun listens at the port it names.
@@ -550,6 +571,15 @@ mod tests {
             (
                 "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
                 "LOCAL_RANK=2 is outside LOCAL_WORLD_SIZE=2",
+            ),
+            // Cut to 32 bits, this would be a world of 2.
+            (
+                "RANK=1 WORLD_SIZE=4294967298 MASTER_ADDR=n0 MASTER_PORT=1",
+                "WORLD_SIZE=4294967298 is more than 65536 processes, which are the most",
+            ),
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=65537",
+                "SLURM_STEP_NUM_TASKS=65537 is more than 65536 processes",
             ),
             (
                 "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=2",

@@ -7,11 +7,14 @@
 use super::carrier::{Carrier, Parcel, Placing};
 use crate::comm::Block;
 use crate::comm::buffer::{Buffer, Pool};
-use crate::launch::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, random};
+use crate::launch::rendezvous::{
+    Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random,
+};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
@@ -23,8 +26,11 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// The longest head; the engine's are shorter.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// How long a stranger may take to prove that it is none.
+/// How long a stranger may take to prove that it is none, all in all.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Callers that are answered at the same time, at most; the others wait.
+const CALLERS_MAX: usize = 64;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -36,6 +42,8 @@ pub(super) struct Lines<C> {
     lines: Vec<Option<Line>>,
     /// The process whose line is looked at first.
     next: usize,
+    /// Where what comes is read into first, from whichever line.
+    scratch: Box<[u8]>,
     pool: Arc<Pool>,
     failed: Option<String>,
 }
@@ -86,17 +94,16 @@ impl Line {
     }
 
     /// Returns the next message, if all of it has come.
-    fn receive(&mut self) -> Result<Option<Message>, Broken> {
+    fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<Message>, Broken> {
         if let Some(message) = take_message(&mut self.into)? {
             return Ok(Some(message));
         }
-        let at = self.into.len();
-        self.into.resize(at + READ_BYTES, 0);
-        let read = self.stream.read(&mut self.into[at..]);
-        self.into.truncate(at + *read.as_ref().unwrap_or(&0));
-        match read {
+        match self.stream.read(scratch) {
             Ok(0) => Err(Broken::HungUp),
-            Ok(_) => take_message(&mut self.into),
+            Ok(bytes) => {
+                self.into.extend_from_slice(&scratch[..bytes]);
+                take_message(&mut self.into)
+            }
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
             {
@@ -137,7 +144,6 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
     /// Who is missing, or why the system gives no line.
     pub fn connect(client: C, token: &Token, patience: Duration) -> Result<Self, String> {
         let (rank, size) = (client.me().rank, client.me().world_size);
-        let start = Instant::now();
         let said = |error: RendezvousError| error.to_string();
         let failed = |error: std::io::Error| format!("cannot listen for other processes: {error}");
         // The address by which the rendezvous is reached is one by which the others reach this machine.
@@ -162,33 +168,19 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
             })?;
             lines[other as usize] = Some(line);
         }
-        listener.set_nonblocking(true).map_err(failed)?;
-        while let Some(missing) = (rank + 1..size).find(|other| lines[*other as usize].is_none()) {
-            if let Some(trouble) = client.trouble() {
-                return Err(trouble);
-            }
-            if start.elapsed() > patience {
-                return Err(format!(
-                    "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the machines apart?",
-                    patience.as_secs_f64()
-                ));
-            }
-            let Ok((stream, _)) = listener.accept() else {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            // A stranger is nobody, and ends nothing.
-            if let Ok((caller, line)) = answer(stream, token)
-                && caller > rank
-                && let Some(place @ None) = lines.get_mut(caller as usize)
-            {
-                *place = Some(line);
-            }
-        }
+        let door = Door {
+            listener,
+            token,
+            rank,
+            patience,
+            stranger_patience: STRANGER_PATIENCE,
+        };
+        door.answer_all(&mut lines, || client.trouble())?;
         Ok(Self {
             client,
             lines,
             next: 0,
+            scratch: vec![0; READ_BYTES].into_boxed_slice(),
             pool: Pool::new(BODY_BYTES_MAX),
             failed: None,
         })
@@ -209,6 +201,75 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
     }
 }
 
+/// Where a process is called.
+struct Door<'a> {
+    listener: TcpListener,
+    token: &'a Token,
+    /// The process.
+    rank: u32,
+    /// How long all callers may take.
+    patience: Duration,
+    /// How long one of them may take to say who it is.
+    stranger_patience: Duration,
+}
+
+impl Door<'_> {
+    /// Waits for the calls of all processes after this one, and puts their lines into their places. Each caller is answered by a thread of its own: one that says nothing keeps no
+    /// other one waiting.
+    ///
+    /// # Errors
+    /// Who is missing, the `trouble` that the others have, or why the system answers nobody.
+    fn answer_all(
+        &self,
+        lines: &mut [Option<Line>],
+        trouble: impl Fn() -> Option<String>,
+    ) -> Result<(), String> {
+        /// Between looks at who calls.
+        const LOOK: Duration = Duration::from_millis(1);
+        let failed = |error: std::io::Error| format!("cannot answer other processes: {error}");
+        let (start, first) = (Instant::now(), self.rank as usize + 1);
+        self.listener.set_nonblocking(true).map_err(failed)?;
+        let (sender, answered) = channel();
+        let mut num_callers = 0;
+        while let Some(missing) = (first..lines.len()).find(|other| lines[*other].is_none()) {
+            if let Some(trouble) = trouble() {
+                return Err(trouble);
+            }
+            if start.elapsed() > self.patience {
+                let here = self.listener.local_addr().map_err(failed)?;
+                return Err(format!(
+                    "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the machines apart?",
+                    self.patience.as_secs_f64()
+                ));
+            }
+            while num_callers < CALLERS_MAX
+                && let Ok((stream, _)) = self.listener.accept()
+            {
+                let (sender, token, patience) =
+                    (sender.clone(), self.token.clone(), self.stranger_patience);
+                let thread = std::thread::Builder::new().name("answering a call".into());
+                let run = move || {
+                    let _ = sender.send(answer(stream, &token, patience));
+                };
+                thread.spawn(run).map_err(failed)?;
+                num_callers += 1;
+            }
+            let Ok(caller) = answered.recv_timeout(LOOK) else {
+                continue;
+            };
+            num_callers -= 1;
+            // A stranger is nobody, and ends nothing.
+            if let Ok((caller, line)) = caller
+                && caller > self.rank
+                && let Some(place @ None) = lines.get_mut(caller as usize)
+            {
+                *place = Some(line);
+            }
+        }
+        Ok(())
+    }
+}
+
 fn key(rank: u32) -> String {
     format!("lines: address of {rank}")
 }
@@ -220,32 +281,37 @@ fn call(
     rank: u32,
     patience: Duration,
 ) -> std::io::Result<Line> {
+    let until = Instant::now() + patience;
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    stream.set_read_timeout(Some(patience))?;
     let (mut theirs, mine) = ([0; NONCE_BYTES], random()?);
-    stream.read_exact(&mut theirs)?;
+    Until(&stream, until).read_exact(&mut theirs)?;
     let rank = rank.to_le_bytes();
     stream.write_all(&rank)?;
     stream.write_all(&mine)?;
     stream.write_all(&token.prove("line, who calls", &[&theirs, &rank, &mine]))?;
     let mut proof = [0; PROOF_BYTES];
-    stream.read_exact(&mut proof)?;
+    Until(&stream, until).read_exact(&mut proof)?;
     match token.verify("line, who is called", &[&theirs, &mine], &proof) {
         true => Line::new(stream),
         false => Err(std::io::Error::other("who answers there has another token")),
     }
 }
 
-/// Answers a call; returns who calls.
-fn answer(mut stream: TcpStream, token: &Token) -> std::io::Result<(u32, Line)> {
+/// Answers a call, and takes no longer for it than `patience`, however slowly the caller speaks; returns who calls.
+fn answer(
+    mut stream: TcpStream,
+    token: &Token,
+    patience: Duration,
+) -> std::io::Result<(u32, Line)> {
+    let until = Instant::now() + patience;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(STRANGER_PATIENCE))?;
     let mine = random()?;
     stream.write_all(&mine)?;
     let (mut rank, mut theirs, mut proof) = ([0; 4], [0; NONCE_BYTES], [0; PROOF_BYTES]);
-    stream.read_exact(&mut rank)?;
-    stream.read_exact(&mut theirs)?;
-    stream.read_exact(&mut proof)?;
+    let mut caller = Until(&stream, until);
+    caller.read_exact(&mut rank)?;
+    caller.read_exact(&mut theirs)?;
+    caller.read_exact(&mut proof)?;
     if !token.verify("line, who calls", &[&mine, &rank, &theirs], &proof) {
         return Err(std::io::Error::other("another token"));
     }
@@ -294,8 +360,8 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
     }
 
     fn receive(&mut self, _: Placing) -> Result<Option<Parcel>, String> {
-        if let Some(lost) = self.client.lost() {
-            self.fail(lost.to_string());
+        if let Some(trouble) = self.client.trouble() {
+            self.fail(trouble);
         }
         let processes = self.lines.len();
         for offset in 0..processes {
@@ -303,7 +369,7 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
             let Some(line) = &mut self.lines[from] else {
                 continue;
             };
-            match line.receive() {
+            match line.receive(&mut self.scratch) {
                 Ok(Some((head, body))) => {
                     self.next = (from + 1) % processes;
                     return Ok(Some(Parcel {

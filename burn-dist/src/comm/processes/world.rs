@@ -29,6 +29,9 @@ const WITHOUT_TRANSPORT: &str =
 /// How long a process waits for the first word of the others.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The most that a process says at once: `lines` carry bodies of at most a MiB.
+const SAID_BYTES_MAX: usize = 512 << 10;
+
 /// One of several processes that run the same program: each records it, and runs its own ranks.
 ///
 /// Ranks are divided in order: with 2 processes, a mesh of 4 ranks has ranks 0 and 1 in process 0.
@@ -320,14 +323,13 @@ impl Votes {
         Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
     }
 
-    /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length.
+    /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length, and be of any.
     ///
     /// # Communication
-    /// Waits for the others; eight bytes of each, and then what they say.
+    /// Waits for the others; eight bytes of each, and then what they say, at most 512 KiB of each at a time.
     /// # Errors
     /// If one of them is late or has left.
     pub fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CommError> {
-        let processes = self.group.len();
         let gather = |sizes: Vec<usize>, mine: &[u8], what: &'static str| {
             let mine = Block::from(Bytes::from_elems(mine.to_vec()));
             let call = Call::all_gather(&self.group, DType::U8, Strided::flat(sizes), mine);
@@ -335,27 +337,107 @@ impl Votes {
         };
         let len = (mine.len() as u64).to_le_bytes();
         let lens = gather(
-            vec![8; processes],
+            vec![8; self.group.len()],
             &len,
             "the lengths of what processes say",
         )?;
-        let sizes: Vec<usize> = lens
+        let lens: Vec<usize> = lens
             .chunks_exact(8)
             .map(|len| u64::from_le_bytes(len.try_into().expect("8 bytes")) as usize)
             .collect();
-        let all = gather(sizes.clone(), mine, "what processes say")?;
-        let mut rest = &all[..];
-        let of_each = sizes.into_iter().map(|size| {
-            let (said, after) = rest.split_at(size);
-            rest = after;
-            said.to_vec()
-        });
-        Ok(of_each.collect())
+        let longest = lens.iter().copied().max().unwrap_or(0);
+        let mut said: Vec<_> = lens.iter().map(|len| Vec::with_capacity(*len)).collect();
+        for start in (0..longest).step_by(SAID_BYTES_MAX) {
+            let part = |len: usize| start.min(len)..len.min(start + SAID_BYTES_MAX);
+            let sizes: Vec<usize> = lens.iter().map(|len| part(*len).len()).collect();
+            let all = gather(sizes.clone(), &mine[part(mine.len())], "what processes say")?;
+            let mut rest = &all[..];
+            for (said, size) in said.iter_mut().zip(sizes) {
+                let (part, after) = rest.split_at(size);
+                said.extend_from_slice(part);
+                rest = after;
+            }
+        }
+        Ok(said)
     }
 }
 
 impl fmt::Debug for Votes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "votes of {} processes", self.group.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::processes::carrier::{Parcel, Placing};
+    use std::sync::atomic::AtomicUsize;
+
+    /// Channels that note the longest body.
+    struct Measured {
+        channels: Channels,
+        longest: Arc<AtomicUsize>,
+    }
+
+    impl Carrier for Measured {
+        fn is_for_all_threads(&self) -> bool {
+            self.channels.is_for_all_threads()
+        }
+
+        fn send(&mut self, parcel: Parcel) {
+            self.longest.fetch_max(parcel.body.len(), Ordering::Relaxed);
+            self.channels.send(parcel);
+        }
+
+        fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+            self.channels.receive(placing)
+        }
+
+        fn is_sending(&mut self) -> bool {
+            self.channels.is_sending()
+        }
+
+        fn is_receiving(&self) -> bool {
+            self.channels.is_receiving()
+        }
+
+        fn process(&self) -> u32 {
+            self.channels.process()
+        }
+
+        fn num_processes(&self) -> usize {
+            self.channels.num_processes()
+        }
+    }
+
+    #[test]
+    fn texts_of_any_length_are_said_in_parts() {
+        let longest = Arc::<AtomicUsize>::default();
+        let carriers = Channels::connect(3, None).into_iter().map(|channels| {
+            let longest = Arc::clone(&longest);
+            Measured { channels, longest }
+        });
+        let worlds = World::simulated_by(carriers.collect());
+        let lens = [3 * SAID_BYTES_MAX + 5, 0, SAID_BYTES_MAX];
+        let text = |process: usize| -> Vec<u8> {
+            let byte = |at: usize| (at * 7 + (at >> 16) + process) as u8;
+            (0..lens[process]).map(byte).collect()
+        };
+        let expected: Vec<Vec<u8>> = (0..3).map(text).collect();
+        std::thread::scope(|scope| {
+            for world in &worlds {
+                let expected = &expected;
+                scope.spawn(move || {
+                    let votes = world.votes().unwrap();
+                    let said = votes.gather(&expected[world.process()]).unwrap();
+                    assert!(said == *expected, "process {}", world.process());
+                    let nothing = votes.gather(&[]).unwrap();
+                    assert!(nothing.len() == 3 && nothing.iter().all(Vec::is_empty));
+                });
+            }
+        });
+        let longest = longest.load(Ordering::Relaxed);
+        assert!((1..=SAID_BYTES_MAX).contains(&longest), "{longest} bytes");
     }
 }

@@ -5,13 +5,17 @@ use super::message::{
     Answer, FRAME_BYTES_MAX, Greeting, Hello, Member, Reply, Request, STRANGER_BYTES_MAX,
     read_frame, truncated, write_frame,
 };
+use super::silence::silence;
 use super::token::{Token, random};
+use super::until::Until;
+use crate::comm::EXIT_CONFIG;
+use crate::comm::sync::lock;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a client says that it is alive.
@@ -26,11 +30,11 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// Between attempts to reach a server that is not there yet.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// A process that has vanished without a goodbye.
+/// A process or a launcher that has vanished without a goodbye.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
-    /// Which; `None` for the launcher, which keeps the rendezvous.
+    /// Which; `None` for the launcher that keeps the rendezvous.
     pub member: Option<Member>,
     /// How that was seen.
     pub reason: String,
@@ -49,7 +53,20 @@ impl fmt::Display for Lost {
     }
 }
 
-/// One process at a rendezvous; dropping it says goodbye.
+/// Why the processes cannot go on together, as one of them or a launcher has said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Who failed of what.
+    pub reason: String,
+    /// The exit code of what failed, for whoever ends because of it.
+    pub exit_code: u8,
+}
+
+/// One process, or one launcher, at a rendezvous; dropping it says goodbye.
+///
+/// A launcher that comes as [`Member::launcher`] hears what the processes hear, and of the failures that other launchers have seen ([`Client::wait_for_trouble`],
+/// [`Client::failure`]); it can set and get keys, and has no part in barriers.
 ///
 /// ```
 /// use burn_dist::launch::rendezvous::{Client, Member, Options, Server, Token};
@@ -57,7 +74,7 @@ impl fmt::Display for Lost {
 ///
 /// let (token, patience) = (Token::random()?, Duration::from_secs(10));
 /// let server = Server::listen("127.0.0.1:0", token.clone(), Options::new(1))?;
-/// let me = Member { rank: 0, world_size: 1, host: "here".into(), pid: std::process::id(), restarts: 0 };
+/// let me = Member::process(0, 1, 0);
 /// let client = Client::connect(&server.address().to_string(), &token, me, patience)?;
 /// client.set("id", b"abc")?;
 /// assert_eq!(client.get("id", patience)?, b"abc");
@@ -70,6 +87,7 @@ impl fmt::Display for Lost {
 pub struct Client {
     address: String,
     me: Member,
+    run: u64,
     next: AtomicU64,
     shared: Arc<Shared>,
 }
@@ -79,7 +97,7 @@ struct Shared {
     writer: Mutex<TcpStream>,
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    /// Whether `inbox` knows of someone who is lost, or of a failure: what is looked at often.
+    /// Whether `inbox` knows of trouble: what is looked at often.
     is_troubled: AtomicBool,
     has_left: AtomicBool,
 }
@@ -90,13 +108,24 @@ struct Inbox {
     answers: HashMap<u64, Result<Vec<u8>, String>>,
     /// Requests that still wait for one.
     open: Vec<u64>,
-    lost: Option<Lost>,
-    broken: Option<String>,
+    /// The first loss and the first failure, as they came.
+    troubles: Vec<Trouble>,
     is_closed: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Clone, Debug)]
+enum Trouble {
+    Lost(Lost),
+    Failed(Failure),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(lost) => write!(f, "{lost}"),
+            Self::Failed(failure) => f.write_str(&failure.reason),
+        }
+    }
 }
 
 /// Why an attempt to come in failed, and whether another one may not.
@@ -109,16 +138,16 @@ impl Client {
     /// Comes in, as `me`; tries for so long if there is nobody yet.
     ///
     /// # Errors
-    /// If nobody listens there, or someone else does, or the server refuses this process.
+    /// If nobody listens there, or someone else does, or the server refuses this process; [`RendezvousError::Silence`].
     pub fn connect(
         address: &str,
         token: &Token,
         me: Member,
         patience: Duration,
     ) -> Result<Self, RendezvousError> {
-        let start = Instant::now();
+        let (start, silence) = (Instant::now(), silence()?);
         loop {
-            let attempt = match Self::attempt(address, token, &me) {
+            let attempt = match Self::attempt(address, token, &me, silence) {
                 Ok(client) => return Ok(client),
                 Err(attempt) => attempt,
             };
@@ -138,7 +167,12 @@ impl Client {
         }
     }
 
-    fn attempt(address: &str, token: &Token, me: &Member) -> Result<Self, Attempt> {
+    fn attempt(
+        address: &str,
+        token: &Token,
+        me: &Member,
+        silence: Option<Duration>,
+    ) -> Result<Self, Attempt> {
         let unreachable = |reason: String| Attempt {
             error: RendezvousError::Unreachable {
                 address: address.to_string(),
@@ -174,11 +208,11 @@ impl Client {
         let mut stream = connected?;
         let set = |stream: &TcpStream| {
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
             stream.set_write_timeout(Some(ANSWER_PATIENCE))
         };
         set(&stream).map_err(broke)?;
-        let greeting = read_frame(&mut stream, STRANGER_BYTES_MAX).map_err(broke)?;
+        let until = Instant::now() + ANSWER_PATIENCE;
+        let greeting = read_frame(&mut Until(&stream, until), STRANGER_BYTES_MAX).map_err(broke)?;
         let greeting =
             Greeting::read(&greeting).map_err(|malformed| impostor(malformed.to_string()))?;
         let nonce = random().map_err(broke)?;
@@ -186,11 +220,12 @@ impl Client {
             version: env!("CARGO_PKG_VERSION").to_string(),
             nonce,
             member: me.clone(),
+            silence,
         }
         .to_bytes();
         let proof = token.prove("client", &[&greeting.nonce, &said]);
         write_frame(&mut stream, &[&said[..], &proof].concat()).map_err(broke)?;
-        let answer = read_frame(&mut stream, FRAME_BYTES_MAX).map_err(broke)?;
+        let answer = read_frame(&mut Until(&stream, until), FRAME_BYTES_MAX).map_err(broke)?;
         let answer = Answer::read(&answer).map_err(|malformed| {
             match greeting.version == env!("CARGO_PKG_VERSION") {
                 true => impostor(malformed.to_string()),
@@ -201,7 +236,7 @@ impl Client {
                 )),
             }
         })?;
-        let keeper = match answer {
+        let (run, keeper) = match answer {
             Answer::Refused { reason, again } => {
                 return Err(Attempt {
                     error: RendezvousError::Refused {
@@ -216,7 +251,7 @@ impl Client {
             {
                 return Err(impostor("it does not know the token".into()));
             }
-            Answer::Welcome { keeper, .. } => keeper,
+            Answer::Welcome { run, keeper, .. } => (run, keeper),
         };
         stream.set_read_timeout(None).map_err(broke)?;
         let writer = stream.try_clone().map_err(broke)?;
@@ -255,6 +290,7 @@ impl Client {
         Ok(Self {
             address: address.to_string(),
             me: me.clone(),
+            run,
             next: AtomicU64::new(0),
             shared,
         })
@@ -263,6 +299,11 @@ impl Client {
     /// Returns who this process said it is.
     pub fn me(&self) -> &Member {
         &self.me
+    }
+
+    /// Returns a random number that the server has drawn, the same for all who are in.
+    pub fn run(&self) -> u64 {
+        self.run
     }
 
     /// Returns where the server is.
@@ -325,28 +366,59 @@ impl Client {
         .map(drop)
     }
 
-    /// Returns the first process that has vanished without a goodbye, if any has. Costs a load.
+    /// Returns the first process or launcher that has vanished without a goodbye, if any has. Costs a load.
     pub fn lost(&self) -> Option<Lost> {
+        self.first(|trouble| match trouble {
+            Trouble::Lost(lost) => Some(lost.clone()),
+            Trouble::Failed(_) => None,
+        })
+    }
+
+    /// Returns the first failure that another process or launcher has told of, if any has. Costs a load.
+    pub fn failure(&self) -> Option<Failure> {
+        self.first(|trouble| match trouble {
+            Trouble::Lost(_) => None,
+            Trouble::Failed(failure) => Some(failure.clone()),
+        })
+    }
+
+    /// Returns why the processes cannot go on together, if they cannot: one has vanished, or failed, or does not fit; what was heard first. Costs a load.
+    pub fn trouble(&self) -> Option<String> {
+        self.first(|trouble| Some(trouble.to_string()))
+    }
+
+    fn first<T>(&self, wanted: impl FnMut(&Trouble) -> Option<T>) -> Option<T> {
         match self.shared.is_troubled.load(Ordering::Acquire) {
-            true => lock(&self.shared.inbox).lost.clone(),
+            true => lock(&self.shared.inbox).troubles.iter().find_map(wanted),
             false => None,
         }
     }
 
-    /// Tells all processes, those still to come too, that this one cannot go on: whatever they wait for here ends with the reason.
-    pub fn fail(&self, reason: &str) {
-        let reason = truncated(reason, 8 << 10).to_string();
-        let _ = self.shared.send(&Request::Fail { reason });
+    /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has said goodbye, without any.
+    pub fn wait_for_trouble(&self) -> Option<String> {
+        let mut inbox = lock(&self.shared.inbox);
+        loop {
+            if let Some(trouble) = inbox.troubles.first() {
+                return Some(trouble.to_string());
+            }
+            if inbox.is_closed || self.shared.has_left.load(Ordering::Acquire) {
+                return None;
+            }
+            let woken = self.shared.arrived.wait(inbox);
+            inbox = woken.unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
-    /// Returns why the processes cannot go on together, if they cannot: one has vanished, or failed, or does not fit. Costs a load.
-    pub fn trouble(&self) -> Option<String> {
-        if !self.shared.is_troubled.load(Ordering::Acquire) {
-            return None;
-        }
-        let inbox = lock(&self.shared.inbox);
-        let lost = inbox.lost.as_ref().map(Lost::to_string);
-        inbox.broken.clone().or(lost)
+    /// Tells all processes, those still to come too, and all launchers that this process cannot go on: whatever they wait for here ends with the reason, and the exit code of what
+    /// cannot be set up.
+    pub fn fail(&self, reason: &str) {
+        self.fail_with(reason, EXIT_CONFIG);
+    }
+
+    /// As [`Client::fail`], with the exit code of what failed. What a launcher says is passed on word for word: it names the process that it speaks of.
+    pub fn fail_with(&self, reason: &str, exit_code: u8) {
+        let reason = truncated(reason, 8 << 10).to_string();
+        let _ = self.shared.send(&Request::Fail { reason, exit_code });
     }
 
     /// Says goodbye: that this process ends is no loss. Nothing can be asked afterwards.
@@ -354,6 +426,9 @@ impl Client {
         if !self.shared.has_left.swap(true, Ordering::AcqRel) {
             let _ = self.shared.send(&Request::Goodbye);
             let _ = lock(&self.shared.writer).shutdown(Shutdown::Write);
+            // Whoever has just seen that it had not left waits by now, and is woken.
+            drop(lock(&self.shared.inbox));
+            self.shared.arrived.notify_all();
         }
     }
 
@@ -410,14 +485,16 @@ impl Client {
             if let Some(answer) = inbox.answers.remove(&id) {
                 return Ok(Some(answer));
             }
-            let end = match (&inbox.broken, &inbox.lost) {
-                (Some(reason), _) => Some(RendezvousError::Broken(reason.clone())),
-                (None, Some(lost)) => Some(RendezvousError::Lost(lost.clone())),
-                (None, None) if inbox.is_closed => Some(RendezvousError::Broken(format!(
+            let end = match inbox.troubles.first() {
+                Some(Trouble::Failed(failure)) => {
+                    Some(RendezvousError::Broken(failure.reason.clone()))
+                }
+                Some(Trouble::Lost(lost)) => Some(RendezvousError::Lost(lost.clone())),
+                None if inbox.is_closed => Some(RendezvousError::Broken(format!(
                     "the rendezvous at {} is over: its process has ended",
                     self.address
                 ))),
-                (None, None) => None,
+                None => None,
             };
             let left = patience.checked_sub(start.elapsed());
             if end.is_some() || left.is_none() {
@@ -465,18 +542,13 @@ impl Shared {
                 Ok(Reply::Done { id, value }) => inbox.answer(id, Ok(value)),
                 Ok(Reply::Failed { id, reason }) => inbox.answer(id, Err(reason)),
                 Ok(Reply::Lost { member, reason }) => {
-                    self.lose(
-                        &mut inbox,
-                        Lost {
-                            member: Some(member),
-                            reason,
-                        },
-                    );
+                    let member = Some(member);
+                    self.trouble(&mut inbox, Trouble::Lost(Lost { member, reason }));
                     false
                 }
-                Ok(Reply::Broken { reason }) => {
-                    inbox.broken.get_or_insert(reason);
-                    self.is_troubled.store(true, Ordering::Release);
+                Ok(Reply::Broken { reason, exit_code }) => {
+                    let failure = Failure { reason, exit_code };
+                    self.trouble(&mut inbox, Trouble::Failed(failure));
                     false
                 }
                 Ok(Reply::Closing) => {
@@ -487,7 +559,7 @@ impl Shared {
                     inbox.is_closed = true;
                     if !self.has_left.load(Ordering::Acquire) {
                         let member = keeper.clone();
-                        self.lose(&mut inbox, Lost { member, reason });
+                        self.trouble(&mut inbox, Trouble::Lost(Lost { member, reason }));
                     }
                     true
                 }
@@ -500,8 +572,13 @@ impl Shared {
         }
     }
 
-    fn lose(&self, inbox: &mut Inbox, lost: Lost) {
-        inbox.lost.get_or_insert(lost);
+    /// Keeps trouble that is the first of its kind.
+    fn trouble(&self, inbox: &mut Inbox, trouble: Trouble) {
+        let kind = std::mem::discriminant(&trouble);
+        let mut kinds = inbox.troubles.iter().map(std::mem::discriminant);
+        if kinds.all(|other| other != kind) {
+            inbox.troubles.push(trouble);
+        }
         self.is_troubled.store(true, Ordering::Release);
     }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong where processes meet.
 
-use super::Lost;
+use super::{Lost, SILENCE_SECONDS};
 use std::time::Duration;
 
 /// Why processes could not meet, or no longer do.
@@ -68,4 +68,9 @@ pub enum RendezvousError {
     /// A process has vanished.
     #[error("{0}")]
     Lost(Lost),
+    /// A [silence](super::SILENCE_SECONDS) that is none.
+    #[error(
+        "{SILENCE_SECONDS}={0} is not a number of seconds from 3 on: a process says that it is alive every second, so that less would lose those that run"
+    )]
+    Silence(String),
 }

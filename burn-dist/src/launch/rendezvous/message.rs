@@ -1,11 +1,13 @@
 //! Messages as bytes.
 //!
-//! A frame is its length (`u32`, little-endian) and so many bytes: a tag and fields. Numbers are little-endian; texts and values have their length (`u32`) before them. Reading never
-//! allocates more than the frame that has arrived.
+//! A frame is its length (`u32`, little-endian) and so many bytes: a tag and fields. Numbers are little-endian; texts and values have their length (`u32`) before them. A reader
+//! allocates what the length of a frame says before so much has come, at most [`FRAME_BYTES_MAX`] or, for a stranger, 1 KiB; its fields allocate no more than it holds.
 
 use super::token::{NONCE_BYTES, PROOF_BYTES};
+use crate::comm::Peer;
 use std::fmt;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 /// No frame is longer, its length aside.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -19,12 +21,23 @@ const MAGIC: &[u8; 16] = b"burn-dist meets\n";
 /// Host names are cut to this many bytes.
 const HOST_BYTES_MAX: usize = 255;
 
-/// Who a process says it is.
+/// What comes to a rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// A process of the program.
+    Process,
+    /// What has started those of one machine. It has no part in barriers.
+    Launcher,
+}
+
+/// Who a process or a launcher says it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// Which of both.
+    pub role: Role,
+    /// Its number; that of a launcher is that of its machine.
     pub rank: u32,
-    /// How many processes it believes there are.
+    /// How many processes, or launchers, it believes there are.
     pub world_size: u32,
     /// Its machine.
     pub host: String,
@@ -34,9 +47,44 @@ pub struct Member {
     pub restarts: u32,
 }
 
+/// One of those at a rendezvous.
+pub(super) type Id = (Role, u32);
+
+impl Member {
+    /// Returns this process, as number `rank` of `world_size`.
+    pub fn process(rank: u32, world_size: u32, restarts: u32) -> Self {
+        Self::this(Role::Process, rank, world_size, restarts)
+    }
+
+    /// Returns this process, as the launcher of machine number `machine` of `num_machines`.
+    pub fn launcher(machine: u32, num_machines: u32, restarts: u32) -> Self {
+        Self::this(Role::Launcher, machine, num_machines, restarts)
+    }
+
+    fn this(role: Role, rank: u32, world_size: u32, restarts: u32) -> Self {
+        let Peer { host, pid } = Peer::this();
+        Self {
+            role,
+            rank,
+            world_size,
+            host,
+            pid,
+            restarts,
+        }
+    }
+
+    pub(super) fn id(&self) -> Id {
+        (self.role, self.rank)
+    }
+}
+
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {} ({}, pid {})", self.rank, self.host, self.pid)
+        f.write_str(match self.role {
+            Role::Process => "rank",
+            Role::Launcher => "the launcher of machine",
+        })?;
+        write!(f, " {} ({}, pid {})", self.rank, self.host, self.pid)
     }
 }
 
@@ -53,6 +101,8 @@ pub(super) struct Hello {
     pub version: String,
     pub nonce: [u8; NONCE_BYTES],
     pub member: Member,
+    /// How long it may be silent, in whole milliseconds; `None` if that is for the server to say.
+    pub silence: Option<Duration>,
 }
 
 /// What the server says to that.
@@ -60,6 +110,8 @@ pub(super) struct Hello {
 pub(super) enum Answer {
     Welcome {
         proof: [u8; PROOF_BYTES],
+        /// A random number of the rendezvous.
+        run: u64,
         /// The process that keeps the rendezvous; `None` if that is the launcher.
         keeper: Option<Member>,
     },
@@ -93,9 +145,10 @@ pub(super) enum Request {
     },
     Alive,
     Goodbye,
-    /// The sender cannot go on.
+    /// The sender, or a process that it has started, cannot go on.
     Fail {
         reason: String,
+        exit_code: u8,
     },
 }
 
@@ -105,7 +158,7 @@ pub(super) enum Reply {
     Done { id: u64, value: Vec<u8> },
     Failed { id: u64, reason: String },
     Lost { member: Member, reason: String },
-    Broken { reason: String },
+    Broken { reason: String, exit_code: u8 },
     Closing,
 }
 
@@ -170,10 +223,16 @@ impl<'a> Fields<'a> {
     }
 
     fn member(&mut self) -> Result<Member, Malformed> {
+        let role = match self.u8()? {
+            0 => Role::Process,
+            1 => Role::Launcher,
+            role => return malformed(format!("a member of kind {role}")),
+        };
         let (rank, world_size, pid, restarts) =
             (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
         let host = self.text()?;
         Ok(Member {
+            role,
             rank,
             world_size,
             host,
@@ -235,7 +294,12 @@ impl Frame {
 
     fn member(self, member: &Member) -> Self {
         let host = truncated(&member.host, HOST_BYTES_MAX);
-        self.u32(member.rank)
+        let role = match member.role {
+            Role::Process => 0,
+            Role::Launcher => 1,
+        };
+        self.u8(role)
+            .u32(member.rank)
             .u32(member.world_size)
             .u32(member.pid)
             .u32(member.restarts)
@@ -272,7 +336,9 @@ impl Greeting {
 impl Hello {
     pub fn to_bytes(&self) -> Vec<u8> {
         let frame = Frame(Vec::new()).text(&self.version).raw(&self.nonce);
-        frame.member(&self.member).0
+        let silence = self.silence.unwrap_or_default().as_millis();
+        let silence = u64::try_from(silence).unwrap_or(u64::MAX);
+        frame.member(&self.member).u64(silence).0
     }
 
     /// Returns the version, which every version starts with, and the rest if it is of this version.
@@ -280,11 +346,12 @@ impl Hello {
         let mut fields = Fields(bytes);
         let version = fields.text()?;
         let mut rest = move || {
-            let (nonce, member) = (fields.array()?, fields.member()?);
+            let (nonce, member, silence) = (fields.array()?, fields.member()?, fields.u64()?);
             let hello = Self {
                 version: String::new(),
                 nonce,
                 member,
+                silence: (silence > 0).then(|| Duration::from_millis(silence)),
             };
             Fields(fields.0).end(hello)
         };
@@ -299,14 +366,13 @@ impl Hello {
 impl Answer {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Welcome {
-                proof,
-                keeper: None,
-            } => Frame::new(1).raw(proof).u8(0).0,
-            Self::Welcome {
-                proof,
-                keeper: Some(keeper),
-            } => Frame::new(1).raw(proof).u8(1).member(keeper).0,
+            Self::Welcome { proof, run, keeper } => {
+                let frame = Frame::new(1).raw(proof).u64(*run);
+                match keeper {
+                    None => frame.u8(0).0,
+                    Some(keeper) => frame.u8(1).member(keeper).0,
+                }
+            }
             Self::Refused { reason, again } => Frame::new(2).text(reason).u8((*again).into()).0,
         }
     }
@@ -316,6 +382,7 @@ impl Answer {
         let answer = match fields.u8()? {
             1 => Self::Welcome {
                 proof: fields.array()?,
+                run: fields.u64()?,
                 keeper: match fields.u8()? {
                     0 => None,
                     _ => Some(fields.member()?),
@@ -340,7 +407,7 @@ impl Request {
             Self::GiveUp { id, waiting } => Frame::new(4).u64(*id).u64(*waiting),
             Self::Alive => Frame::new(5),
             Self::Goodbye => Frame::new(6),
-            Self::Fail { reason } => Frame::new(7).text(reason),
+            Self::Fail { reason, exit_code } => Frame::new(7).text(reason).u8(*exit_code),
         };
         frame.0
     }
@@ -369,6 +436,7 @@ impl Request {
             6 => Self::Goodbye,
             7 => Self::Fail {
                 reason: fields.text()?,
+                exit_code: fields.u8()?,
             },
             tag => return malformed(format!("a request of kind {tag}")),
         };
@@ -382,7 +450,7 @@ impl Reply {
             Self::Done { id, value } => Frame::new(1).u64(*id).bytes(value),
             Self::Failed { id, reason } => Frame::new(2).u64(*id).text(reason),
             Self::Lost { member, reason } => Frame::new(3).member(member).text(reason),
-            Self::Broken { reason } => Frame::new(4).text(reason),
+            Self::Broken { reason, exit_code } => Frame::new(4).text(reason).u8(*exit_code),
             Self::Closing => Frame::new(5),
         };
         frame.0
@@ -405,6 +473,7 @@ impl Reply {
             },
             4 => Self::Broken {
                 reason: fields.text()?,
+                exit_code: fields.u8()?,
             },
             5 => Self::Closing,
             tag => return malformed(format!("a reply of kind {tag}")),

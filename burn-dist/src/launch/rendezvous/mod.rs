@@ -1,17 +1,18 @@
 //! Where processes meet before they have a transport: a small key-value store over TCP, with barriers, that notices who vanishes.
 //!
-//! A [`Server`] runs in one process (that of rank 0, or the launcher) and every process, rank 0 included, connects a [`Client`]. Keys are set once, and waited for.
+//! A [`Server`] runs in one process (that of rank 0, or the launcher) and every process, rank 0 included, connects a [`Client`]. Keys are set once, and waited for. Launchers may
+//! come too ([`Member::launcher`]): a failure that one of them sees reaches all others, with its text and exit code.
 //!
 //! **Who may come in.** Both sides hold a [`Token`]. The server greets with a nonce, the client answers with who it is, a nonce of its own and an HMAC-SHA256 over all of it, and
 //! the server with an HMAC over both nonces: the token never travels, neither side can be replayed, and a client does not take its keys from an impostor. HMACs are compared in
 //! constant time (`hmac`'s `verify_slice`). After that messages are plain: this keeps strangers out, and is no protection against one who can write into the connection.
 //!
-//! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and [`STRANGERS_MAX`] that have not said who they are, for five seconds
-//! each), keys, bytes of all values, open requests.
+//! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and [`STRANGERS_MAX`] that have not said who they are, for
+//! [`Options::stranger_patience`] each, five seconds in all), keys, bytes of all values, open requests.
 //!
 //! **Who is missing.** A rank that is there twice, or that believes in another size of the world or runs another version of this crate, is refused with the reason, and while the
 //! processes are still gathering everyone else ends with the same reason. A stranger without the token ends nobody; whoever waits in vain is told of it. A connection that ends
-//! without a goodbye, or that is silent for [`Options::silence`], is a loss: every other process learns who it was ([`Client::lost`]).
+//! without a goodbye, or that is silent for [`SILENCE_SECONDS`] or else [`Options::silence`], is a loss: every other process learns who it was ([`Client::lost`]).
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -19,22 +20,28 @@
 //! | `token` | the secret, and proofs of knowing it |
 //! | `state` | who is there, keys and barriers: what each message changes, without sockets |
 //! | `server` | connections |
-//! | `client` | one process |
+//! | `client` | one process, or one launcher |
+//! | `silence` | how long each may be silent |
+//! | `until` | a time for all of a conversation |
 //! | `error` | what can go wrong |
 
 mod client;
 mod error;
 mod message;
 mod server;
+mod silence;
 mod state;
 #[cfg(test)]
 mod tests;
 mod token;
+mod until;
 
-pub use client::{Client, Lost};
+pub use client::{Client, Failure, Lost};
 pub use error::RendezvousError;
-pub use message::{FRAME_BYTES_MAX, Member};
+pub use message::{FRAME_BYTES_MAX, Member, Role};
 pub use server::{Options, STRANGERS_MAX, Server};
+pub use silence::{SILENCE_SECONDS, silence};
 pub use state::{KEY_BYTES_MAX, KEYS_MAX, STORED_BYTES_MAX};
 pub(crate) use token::{NONCE_BYTES, PROOF_BYTES, random};
 pub use token::{TOKEN, Token, TokenError};
+pub(crate) use until::Until;

@@ -2,24 +2,25 @@
 
 use super::RendezvousError;
 use super::message::{
-    Answer, FRAME_BYTES_MAX, Greeting, Hello, Member, Reply, Request, STRANGER_BYTES_MAX,
+    Answer, FRAME_BYTES_MAX, Greeting, Hello, Id, Member, Reply, Request, Role, STRANGER_BYTES_MAX,
     read_frame, truncated, write_frame,
 };
+use super::silence::SILENCE;
 use super::state::{Out, State};
 use super::token::{PROOF_BYTES, Token, random};
+use super::until::Until;
+use crate::comm::sync::lock;
+use crate::launch::seconds::DAY;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Connections of those who have not yet said who they are, at most.
 pub const STRANGERS_MAX: usize = 64;
-
-/// How long a stranger may take to say who it is.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a message to a process may take: they are small, so that one that takes nothing is not running.
 const WRITE_PATIENCE: Duration = Duration::from_secs(2);
@@ -32,10 +33,17 @@ const STACK_BYTES: usize = 256 << 10;
 pub struct Options {
     /// How many processes there are.
     pub world_size: u32,
+    /// How many launchers come too, each as a [`Member::launcher`].
+    pub launchers: u32,
+    /// Whether some of them are on other machines, which have to reach the server.
+    pub several_machines: bool,
     /// How often the program has been started anew.
     pub restarts: u32,
-    /// How long a process may be silent before it counts as lost; clients say that they are alive every second.
+    /// How long a process may be silent before it counts as lost, unless its own environment says ([`SILENCE_SECONDS`](super::SILENCE_SECONDS)); clients say that they are alive
+    /// every second.
     pub silence: Duration,
+    /// How long a stranger may take to say who it is, all in all.
+    pub stranger_patience: Duration,
     /// The process that keeps the rendezvous; `None` if that is the launcher.
     pub keeper: Option<Member>,
     /// The version of this crate that all have to run.
@@ -47,11 +55,27 @@ impl Options {
     pub fn new(world_size: u32) -> Self {
         Self {
             world_size,
+            launchers: 0,
+            several_machines: false,
             restarts: 0,
-            silence: Duration::from_secs(30),
+            silence: SILENCE,
+            stranger_patience: Duration::from_secs(5),
             keeper: None,
             version: env!("CARGO_PKG_VERSION").to_string(),
         }
+    }
+
+    /// Sets how many launchers come too, one per machine.
+    pub fn launchers(mut self, launchers: u32) -> Self {
+        self.launchers = launchers;
+        self.several_machines |= launchers > 1;
+        self
+    }
+
+    /// Sets whether other machines have to reach the server.
+    pub fn several_machines(mut self, several_machines: bool) -> Self {
+        self.several_machines = several_machines;
+        self
     }
 
     /// Sets how often the program has been started anew.
@@ -63,6 +87,12 @@ impl Options {
     /// Sets how long a process may be silent.
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
+        self
+    }
+
+    /// Sets how long a stranger may take to say who it is.
+    pub fn stranger_patience(mut self, patience: Duration) -> Self {
+        self.stranger_patience = patience;
         self
     }
 
@@ -94,20 +124,32 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// How to reach those who are in.
-    writers: Mutex<HashMap<u32, Arc<Mutex<TcpStream>>>>,
+    writers: Mutex<HashMap<Id, Arc<Mutex<TcpStream>>>>,
+    /// A random number, the same for all who are in.
+    run: u64,
     strangers: AtomicUsize,
     is_closing: AtomicBool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns what is wrong with the address of a server for several machines, as it was `written`, if it is `bound` where only this one gets.
+fn wrong_for_others(written: &str, bound: SocketAddr) -> Option<String> {
+    let (host, port) = written.rsplit_once(':')?;
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    let is_meant = host.eq_ignore_ascii_case("localhost")
+        || literal.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    (bound.ip().is_loopback() && !is_meant).then(|| {
+        format!(
+            "{host} is {} on this machine (/etc/hosts), which no other machine reaches: write its address, as in 10.0.0.7:{port}, or take that line out of /etc/hosts",
+            bound.ip()
+        )
+    })
 }
 
 impl Server {
     /// Listens at an address, which has to be one of this machine: at `127.0.0.1:0`, only processes of this machine reach it, at a port that is free.
     ///
     /// # Errors
-    /// [`RendezvousError::Listen`] if the name is unknown, the address is another machine's, or the port is taken.
+    /// [`RendezvousError::Listen`] if the name is unknown, the address is another machine's, or one that others cannot reach where they have to, or the port is taken.
     pub fn listen(address: &str, token: Token, options: Options) -> Result<Self, RendezvousError> {
         let failed = |reason: String| RendezvousError::Listen {
             address: address.to_string(),
@@ -129,16 +171,26 @@ impl Server {
                 _ => error.to_string(),
             })
         })?;
+        let written = address;
         let address = listener
             .local_addr()
             .map_err(|error| failed(error.to_string()))?;
+        if options.several_machines
+            && let Some(reason) = wrong_for_others(written, address)
+        {
+            return Err(failed(reason));
+        }
+        let random = random().map_err(|error| failed(error.to_string()))?;
+        let run = random.first_chunk().copied().map(u64::from_le_bytes);
         let shared = Arc::new(Shared {
             token,
             state: Mutex::new(State::new(
                 options.world_size,
+                options.launchers,
                 options.restarts,
                 &options.version,
             )),
+            run: run.expect("a nonce has more than 8 bytes"),
             options,
             changed: Condvar::new(),
             writers: Mutex::new(HashMap::new()),
@@ -161,11 +213,17 @@ impl Server {
     }
 
     /// Waits until every process has come and gone, for at most so long; says whether they have.
-    pub fn wait(&self, patience: Duration) -> bool {
-        self.wait_until(patience, State::is_over)
+    #[cfg(test)]
+    pub(crate) fn wait(&self, patience: Duration) -> bool {
+        self.wait_until(patience, |state| state.have_gone(Role::Process))
     }
 
-    /// Waits until nobody is there, for at most so long; says whether that is so.
+    /// Waits until every launcher has come and gone, for at most so long; says whether they have. One that keeps the server says goodbye itself before.
+    pub fn wait_for_launchers(&self, patience: Duration) -> bool {
+        self.wait_until(patience, |state| state.have_gone(Role::Launcher))
+    }
+
+    /// Waits until nobody is there, neither process nor launcher, for at most so long; says whether that is so.
     pub fn wait_empty(&self, patience: Duration) -> bool {
         self.wait_until(patience, State::is_empty)
     }
@@ -243,34 +301,34 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream, from: SocketAddr) {
         let come_in = self.let_in(&mut stream, from);
         self.strangers.fetch_sub(1, Ordering::AcqRel);
-        let Some(rank) = come_in else {
+        let Some((who, silence)) = come_in else {
             return;
         };
-        let reason = self.requests(rank, &mut stream);
-        lock(&self.writers).remove(&rank);
+        let reason = self.requests(who, silence, &mut stream);
+        lock(&self.writers).remove(&who);
         if let Some(reason) = reason
             && !self.is_closing.load(Ordering::Acquire)
         {
-            let out = lock(&self.state).lost(rank, &reason);
+            let out = lock(&self.state).lost(who, &reason);
             self.send(out);
         }
         self.changed.notify_all();
         let _ = stream.shutdown(Shutdown::Both);
     }
 
-    /// Finds out who connects; returns its rank if it may stay.
-    fn let_in(&self, stream: &mut TcpStream, from: SocketAddr) -> Option<u32> {
+    /// Finds out who connects; returns that, and how long it may be silent, if it may stay.
+    fn let_in(&self, stream: &mut TcpStream, from: SocketAddr) -> Option<(Id, Duration)> {
+        let until = Instant::now() + self.options.stranger_patience;
         let turn_away = |reason: String| {
             tracing::warn!("the rendezvous turned {from} away: {reason}");
             lock(&self.state).turn_away(format!("{from}, {reason}"));
         };
         let _ = stream.set_nodelay(true);
-        stream.set_read_timeout(Some(STRANGER_PATIENCE)).ok()?;
         stream.set_write_timeout(Some(WRITE_PATIENCE)).ok()?;
         let nonce = random().ok()?;
         let version = self.options.version.clone();
         write_frame(stream, &Greeting { version, nonce }.to_bytes()).ok()?;
-        let frame = match read_frame(stream, STRANGER_BYTES_MAX) {
+        let frame = match read_frame(&mut Until(stream, until), STRANGER_BYTES_MAX) {
             Ok(frame) => frame,
             Err(error) => {
                 // Whoever only knocks, to see whether the port is open, is nobody.
@@ -324,16 +382,21 @@ impl Shared {
         );
         match (entered, hello) {
             (Ok(()), Some(hello)) => {
-                let rank = hello.member.rank;
-                lock(&self.writers).insert(rank, Arc::clone(&writer));
+                let who = hello.member.id();
+                let silence = hello.silence.unwrap_or(self.options.silence);
+                lock(&self.writers).insert(who, Arc::clone(&writer));
                 drop(state);
                 self.changed.notify_all();
                 let proof = self.token.prove("server", &[&hello.nonce, &nonce]);
-                let keeper = self.options.keeper.clone();
+                let welcome = Answer::Welcome {
+                    proof,
+                    run: self.run,
+                    keeper: self.options.keeper.clone(),
+                };
                 // If that fails, reading does too, and the process is lost.
-                let _ = write_frame(stream, &Answer::Welcome { proof, keeper }.to_bytes());
+                let _ = write_frame(stream, &welcome.to_bytes());
                 drop(held);
-                Some(rank)
+                Some((who, silence.min(DAY)))
             }
             (Ok(()), None) => None,
             (Err(refusal), _) => {
@@ -351,8 +414,8 @@ impl Shared {
     }
 
     /// Serves a process until it goes; returns why, unless it has said goodbye.
-    fn requests(&self, rank: u32, stream: &mut TcpStream) -> Option<String> {
-        if let Err(error) = stream.set_read_timeout(Some(self.options.silence)) {
+    fn requests(&self, who: Id, silence: Duration, stream: &mut TcpStream) -> Option<String> {
+        if let Err(error) = stream.set_read_timeout(Some(silence)) {
             return Some(error.to_string());
         }
         loop {
@@ -361,10 +424,7 @@ impl Shared {
                 Err(error) => {
                     return Some(match error.kind() {
                         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                            format!(
-                                "nothing was heard of it for {:.1} s",
-                                self.options.silence.as_secs_f64()
-                            )
+                            format!("nothing was heard of it for {:.1} s", silence.as_secs_f64())
                         }
                         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
                             "its connection ended without a goodbye".into()
@@ -378,7 +438,7 @@ impl Shared {
                 Err(malformed) => return Some(format!("it sent what is no request: {malformed}")),
             };
             let is_goodbye = request == Request::Goodbye;
-            let out = lock(&self.state).request(rank, request);
+            let out = lock(&self.state).request(who, request);
             self.send(out);
             if is_goodbye {
                 return None;
@@ -388,8 +448,8 @@ impl Shared {
 
     /// Sends; a process that does not take it will be found lost by the thread that reads from it.
     fn send(&self, out: Vec<Out>) {
-        for (rank, reply) in out {
-            let writer = lock(&self.writers).get(&rank).cloned();
+        for (who, reply) in out {
+            let writer = lock(&self.writers).get(&who).cloned();
             let Some(writer) = writer else {
                 continue;
             };

@@ -1,6 +1,7 @@
 //! Who is there, keys and barriers: what each message changes. Knows no socket and no clock.
 
-use super::message::{Member, Reply, Request, truncated};
+use super::message::{Id, Member, Reply, Request, Role, truncated};
+use crate::comm::EXIT_CONFIG;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
@@ -10,8 +11,8 @@ pub const KEYS_MAX: usize = 16 << 10;
 pub const KEY_BYTES_MAX: usize = 256;
 /// Bytes of all values together, at most.
 pub const STORED_BYTES_MAX: usize = 16 << 20;
-/// Requests of one process that wait, at most.
-const WAITING_MAX: usize = 64;
+/// Requests of one process or launcher that wait, at most.
+pub(super) const WAITING_MAX: usize = 64;
 /// Who was turned away: the last ones.
 const TURNED_AWAY_MAX: usize = 8;
 /// Ranks that a text names one by one.
@@ -27,7 +28,7 @@ enum Status {
 }
 
 /// What is sent to whom.
-pub(super) type Out = (u32, Reply);
+pub(super) type Out = (Id, Reply);
 
 /// Why someone is not let in.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,23 +43,26 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 pub(super) struct State {
     world_size: u32,
+    num_launchers: u32,
     restarts: u32,
     version: String,
-    members: BTreeMap<u32, (Member, Status)>,
+    /// All processes, then all launchers.
+    members: BTreeMap<Id, (Member, Status)>,
     values: HashMap<String, Vec<u8>>,
     stored_bytes: usize,
-    /// Who waits for a key: rank, request, key.
-    getting: Vec<(u32, u64, String)>,
-    /// Who is at a barrier, with their requests.
-    barriers: BTreeMap<String, BTreeMap<u32, u64>>,
+    /// Who waits for a key: the request, and the key.
+    getting: Vec<(Id, u64, String)>,
+    /// Which processes are at a barrier, with their requests.
+    barriers: BTreeMap<String, BTreeMap<Id, u64>>,
     turned_away: VecDeque<String>,
     broken: Option<String>,
 }
 
 impl State {
-    pub fn new(world_size: u32, restarts: u32, version: &str) -> Self {
+    pub fn new(world_size: u32, num_launchers: u32, restarts: u32, version: &str) -> Self {
         Self {
             world_size,
+            num_launchers,
             restarts,
             version: version.to_string(),
             members: BTreeMap::new(),
@@ -71,10 +75,10 @@ impl State {
         }
     }
 
-    /// Whether every process has been here and none is any more.
-    pub fn is_over(&self) -> bool {
-        let is_away = |(_, status): &(Member, Status)| *status != Status::Here;
-        self.is_complete() && self.members.values().all(is_away)
+    /// Whether every process, or launcher, has been here and none is any more.
+    pub fn have_gone(&self, role: Role) -> bool {
+        let is_away = |(_, (_, status)): (&Id, &(Member, Status))| *status != Status::Here;
+        self.have_come(role) && self.those(role).all(is_away)
     }
 
     /// Whether everyone who has come has gone again.
@@ -84,16 +88,34 @@ impl State {
             .all(|(_, status)| *status != Status::Here)
     }
 
-    fn is_complete(&self) -> bool {
-        self.members.len() == self.world_size as usize
+    /// How many processes, or launchers, there are to be.
+    fn num(&self, role: Role) -> u32 {
+        match role {
+            Role::Process => self.world_size,
+            Role::Launcher => self.num_launchers,
+        }
     }
 
-    fn here(&self) -> impl Iterator<Item = u32> {
+    /// All processes, or launchers, that have come.
+    fn those(&self, role: Role) -> impl Iterator<Item = (&Id, &(Member, Status))> {
+        self.members.range((role, 0)..=(role, u32::MAX))
+    }
+
+    fn have_come(&self, role: Role) -> bool {
+        self.those(role).count() == self.num(role) as usize
+    }
+
+    /// Whether all processes have come.
+    fn is_complete(&self) -> bool {
+        self.have_come(Role::Process)
+    }
+
+    fn here(&self) -> impl Iterator<Item = Id> {
         let here = self
             .members
             .iter()
             .filter(|(_, (_, status))| *status == Status::Here);
-        here.map(|(rank, _)| *rank)
+        here.map(|(who, _)| *who)
     }
 
     /// Notes a stranger.
@@ -104,7 +126,7 @@ impl State {
         self.turned_away.push_back(who);
     }
 
-    /// Lets a process in that has proved to hold the token.
+    /// Lets a process or a launcher in that has proved to hold the token.
     pub fn hello(&mut self, version: &str, member: Option<Member>) -> Result<(), Refusal> {
         if let Some(reason) = &self.broken {
             return Err(Refusal {
@@ -138,32 +160,34 @@ impl State {
                 out: Vec::new(),
             });
         }
-        if member.world_size != self.world_size {
+        let (those, number, way_out) = match member.role {
+            Role::Process => ("processes", "rank", "the same world size"),
+            Role::Launcher => ("launchers", "the launcher of machine", "the same --nnodes"),
+        };
+        let num = self.num(member.role);
+        if member.world_size != num {
             return Err(self.wrong(format!(
-                "{who} was started as one of {} processes, and the rendezvous is for {}: start all of them with the same world size",
-                member.world_size, self.world_size
+                "{who} was started as one of {} {those}, and the rendezvous is for {num}: start all of them with {way_out}",
+                member.world_size
             )));
         }
-        if member.rank >= self.world_size {
-            return Err(self.wrong(format!(
-                "{who} is outside the world of {} processes",
-                self.world_size
-            )));
+        if member.rank >= num {
+            return Err(self.wrong(format!("{who} is outside the world of {num} {those}")));
         }
-        if let Some((first, status)) = self.members.get(&member.rank) {
+        if let Some((first, status)) = self.members.get(&member.id()) {
             let reason = match status {
                 Status::Here => format!(
-                    "two processes are rank {}: {} (pid {}) and {} (pid {}); give each its own rank, and end what an earlier run has left",
+                    "two {those} are {number} {}: {} (pid {}) and {} (pid {}); give each its own number, and end what an earlier run has left",
                     member.rank, first.host, first.pid, member.host, member.pid
                 ),
                 Status::Left | Status::Lost => format!(
-                    "rank {} has been here already ({}, pid {}), and does not come twice: start all processes anew",
+                    "{number} {} has been here already ({}, pid {}), and does not come twice: start all processes anew",
                     member.rank, first.host, first.pid
                 ),
             };
             return Err(self.wrong(reason));
         }
-        self.members.insert(member.rank, (member, Status::Here));
+        self.members.insert(member.id(), (member, Status::Here));
         Ok(())
     }
 
@@ -174,8 +198,9 @@ impl State {
             self.broken = Some(reason.clone());
             let broken = Reply::Broken {
                 reason: reason.clone(),
+                exit_code: EXIT_CONFIG,
             };
-            out.extend(self.here().map(|rank| (rank, broken.clone())));
+            out.extend(self.here().map(|who| (who, broken.clone())));
         }
         Refusal {
             reason,
@@ -185,52 +210,52 @@ impl State {
     }
 
     /// A process cannot go on, so nobody can.
-    fn fail(&mut self, rank: u32, reason: &str) -> Vec<Out> {
-        let who = self
-            .members
-            .get(&rank)
-            .map(|(member, _)| member.to_string());
-        let reason = format!(
-            "{} cannot go on: {}",
-            who.unwrap_or_default(),
-            truncated(reason, 16 << 10)
-        );
+    fn fail(&mut self, who: Id, reason: &str, exit_code: u8) -> Vec<Out> {
+        let reason = truncated(reason, 16 << 10);
+        let reason = match self.members.get(&who) {
+            Some((member, _)) if member.role == Role::Process => {
+                format!("{member} cannot go on: {reason}")
+            }
+            // A launcher speaks of a process, and names it.
+            _ => reason.to_string(),
+        };
         let broken = Reply::Broken {
             reason: reason.clone(),
+            exit_code,
         };
-        let others = self.here().filter(|other| *other != rank);
+        let others = self.here().filter(|other| *other != who);
         let out = others.map(|other| (other, broken.clone())).collect();
         self.broken.get_or_insert(reason);
         out
     }
 
-    /// What a request of a process leads to.
-    pub fn request(&mut self, rank: u32, request: Request) -> Vec<Out> {
+    /// What a request of a process or a launcher leads to.
+    pub fn request(&mut self, who: Id, request: Request) -> Vec<Out> {
         match request {
-            Request::Set { id, key, value } => self.set(rank, id, key, value),
+            Request::Set { id, key, value } => self.set(who, id, key, value),
             Request::Get { id, key } => match self.values.get(&key) {
                 Some(value) => {
                     let value = value.clone();
-                    vec![(rank, Reply::Done { id, value })]
+                    vec![(who, Reply::Done { id, value })]
                 }
-                None => match self.may_wait(rank, &key) {
-                    Err(reason) => vec![(rank, Reply::Failed { id, reason })],
+                None => match self.may_wait(who, &key) {
+                    Err(reason) => vec![(who, Reply::Failed { id, reason })],
                     Ok(()) => {
-                        self.getting.push((rank, id, key));
+                        self.getting.push((who, id, key));
                         Vec::new()
                     }
                 },
             },
-            Request::Barrier { id, name } => self.barrier(rank, id, name),
-            Request::GiveUp { id, waiting } => self.give_up(rank, id, waiting),
+            Request::Barrier { id, name } => self.barrier(who, id, name),
+            Request::GiveUp { id, waiting } => self.give_up(who, id, waiting),
             Request::Alive => Vec::new(),
-            Request::Goodbye => self.leave(rank, Status::Left),
-            Request::Fail { reason } => self.fail(rank, &reason),
+            Request::Goodbye => self.leave(who, Status::Left),
+            Request::Fail { reason, exit_code } => self.fail(who, &reason, exit_code),
         }
     }
 
-    fn set(&mut self, rank: u32, id: u64, key: String, value: Vec<u8>) -> Vec<Out> {
-        let failed = |reason: String| vec![(rank, Reply::Failed { id, reason })];
+    fn set(&mut self, who: Id, id: u64, key: String, value: Vec<u8>) -> Vec<Out> {
+        let failed = |reason: String| vec![(who, Reply::Failed { id, reason })];
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return failed(format!(
                 "a key has 1 to {KEY_BYTES_MAX} bytes, this one {}",
@@ -256,7 +281,7 @@ impl State {
             }
         }
         let mut out = vec![(
-            rank,
+            who,
             Reply::Done {
                 id,
                 value: Vec::new(),
@@ -272,24 +297,14 @@ impl State {
         out
     }
 
-    fn may_wait(&self, rank: u32, name: &str) -> Result<(), String> {
+    fn may_wait(&self, who: Id, name: &str) -> Result<(), String> {
         if name.is_empty() || name.len() > KEY_BYTES_MAX {
             return Err(format!(
                 "a name has 1 to {KEY_BYTES_MAX} bytes, this one {}",
                 name.len()
             ));
         }
-        let gets = self
-            .getting
-            .iter()
-            .filter(|(waiter, ..)| *waiter == rank)
-            .count();
-        let barriers = self
-            .barriers
-            .values()
-            .filter(|at| at.contains_key(&rank))
-            .count();
-        match gets + barriers < WAITING_MAX {
+        match self.num_waiting(who) < WAITING_MAX {
             true => Ok(()),
             false => Err(format!(
                 "this process waits for {WAITING_MAX} other things already, which are the most"
@@ -297,23 +312,39 @@ impl State {
         }
     }
 
-    fn barrier(&mut self, rank: u32, id: u64, name: String) -> Vec<Out> {
-        let failed = |reason: String| vec![(rank, Reply::Failed { id, reason })];
-        if let Err(reason) = self.may_wait(rank, &name) {
+    /// How many requests of a process or a launcher wait.
+    pub fn num_waiting(&self, who: Id) -> usize {
+        let gets = self.getting.iter().filter(|(waiter, ..)| *waiter == who);
+        let barriers = self.barriers.values().filter(|at| at.contains_key(&who));
+        gets.count() + barriers.count()
+    }
+
+    #[cfg(test)]
+    pub fn num_waiting_in_all(&self) -> usize {
+        let at_barriers: usize = self.barriers.values().map(BTreeMap::len).sum();
+        self.getting.len() + at_barriers
+    }
+
+    fn barrier(&mut self, who: Id, id: u64, name: String) -> Vec<Out> {
+        let failed = |reason: String| vec![(who, Reply::Failed { id, reason })];
+        if who.0 != Role::Process {
+            return failed("only processes wait for each other there".into());
+        }
+        if let Err(reason) = self.may_wait(who, &name) {
             return failed(reason);
         }
         let at = self.barriers.entry(name.clone()).or_default();
-        if at.contains_key(&rank) {
+        if at.contains_key(&who) {
             return failed("this process waits there already".into());
         }
-        at.insert(rank, id);
+        at.insert(who, id);
         if at.len() < self.world_size as usize {
             return self.fail_barriers();
         }
         let at = self.barriers.remove(&name).unwrap_or_default();
-        let done = |(rank, id)| {
+        let done = |(who, id)| {
             (
-                rank,
+                who,
                 Reply::Done {
                     id,
                     value: Vec::new(),
@@ -328,9 +359,9 @@ impl State {
         let mut out = Vec::new();
         let members = &self.members;
         self.barriers.retain(|_, at| {
-            let away = members
-                .iter()
-                .find(|(rank, (_, status))| *status != Status::Here && !at.contains_key(rank));
+            let away = members.iter().find(|(who, (_, status))| {
+                who.0 == Role::Process && *status != Status::Here && !at.contains_key(*who)
+            });
             let Some((_, (member, status))) = away else {
                 return true;
             };
@@ -338,9 +369,9 @@ impl State {
                 Status::Lost => "vanished",
                 Status::Here | Status::Left => "ended",
             };
-            for (rank, id) in at {
+            for (who, id) in at {
                 let reason = format!("{member} has {how} before it came there");
-                out.push((*rank, Reply::Failed { id: *id, reason }));
+                out.push((*who, Reply::Failed { id: *id, reason }));
             }
             false
         });
@@ -348,16 +379,16 @@ impl State {
     }
 
     /// Gives a request up, and says what it still waited for.
-    fn give_up(&mut self, rank: u32, id: u64, waiting: u64) -> Vec<Out> {
+    fn give_up(&mut self, who: Id, id: u64, waiting: u64) -> Vec<Out> {
         let mut text = String::new();
         let barrier = self
             .barriers
             .iter_mut()
-            .find(|(_, at)| at.get(&rank) == Some(&waiting));
+            .find(|(_, at)| at.get(&who) == Some(&waiting));
         if let Some((name, at)) = barrier {
             let name = name.clone();
-            let there: Vec<u32> = at.keys().copied().collect();
-            at.remove(&rank);
+            let there: Vec<u32> = at.keys().map(|(_, rank)| *rank).collect();
+            at.remove(&who);
             if at.is_empty() {
                 self.barriers.remove(&name);
             }
@@ -365,34 +396,33 @@ impl State {
         } else if self
             .getting
             .iter()
-            .any(|(waiter, id, _)| (*waiter, *id) == (rank, waiting))
+            .any(|(waiter, id, _)| (*waiter, *id) == (who, waiting))
         {
             self.getting
-                .retain(|(waiter, id, _)| (*waiter, *id) != (rank, waiting));
+                .retain(|(waiter, id, _)| (*waiter, *id) != (who, waiting));
             text.push_str("nobody has set it");
-            let there: Vec<u32> = self.members.keys().copied().collect();
             if !self.is_complete() {
+                let processes = self.those(Role::Process);
+                let there: Vec<u32> = processes.map(|((_, rank), _)| *rank).collect();
                 text = format!("{text}; {}", self.missing(&there));
             }
         } else {
             text.push_str("it came at the last moment");
         }
-        for who in &self.turned_away {
-            let _ = write!(text, "; turned away: {who}");
+        for stranger in &self.turned_away {
+            let _ = write!(text, "; turned away: {stranger}");
         }
         let reason = truncated(&text, 8 << 10).to_string();
-        vec![(rank, Reply::Failed { id, reason })]
+        vec![(who, Reply::Failed { id, reason })]
     }
 
-    /// Says of the ranks that are not at a barrier where they are.
+    /// Says of the ranks that are not `there`, which are in order, where they are.
     fn missing(&self, there: &[u32]) -> String {
         let mut text = String::new();
-        let missing: Vec<u32> = (0..self.world_size)
-            .filter(|rank| !there.contains(rank))
-            .collect();
-        for rank in missing.iter().take(NAMED_MAX) {
+        let missing = (0..self.world_size).filter(|rank| there.binary_search(rank).is_err());
+        for rank in missing.take(NAMED_MAX) {
             let separator = if text.is_empty() { "" } else { ", " };
-            let _ = match self.members.get(rank) {
+            let _ = match self.members.get(&(Role::Process, rank)) {
                 None => write!(text, "{separator}rank {rank} has not said hello"),
                 Some((member, Status::Here)) => write!(
                     text,
@@ -402,15 +432,16 @@ impl State {
                 Some((member, Status::Lost)) => write!(text, "{separator}{member} has vanished"),
             };
         }
-        if missing.len() > NAMED_MAX {
-            let _ = write!(text, ", and {} more", missing.len() - NAMED_MAX);
+        let more = (self.world_size as usize).saturating_sub(there.len() + NAMED_MAX);
+        if more > 0 {
+            let _ = write!(text, ", and {more} more");
         }
         text
     }
 
-    /// A process whose connection has ended without a goodbye.
-    pub fn lost(&mut self, rank: u32, reason: &str) -> Vec<Out> {
-        match self.members.get(&rank) {
+    /// A process or a launcher whose connection has ended without a goodbye.
+    pub fn lost(&mut self, who: Id, reason: &str) -> Vec<Out> {
+        match self.members.get(&who) {
             Some((member, Status::Here)) => {
                 let lost = Reply::Lost {
                     member: member.clone(),
@@ -418,23 +449,23 @@ impl State {
                 };
                 let mut out: Vec<Out> = self
                     .here()
-                    .filter(|other| *other != rank)
+                    .filter(|other| *other != who)
                     .map(|other| (other, lost.clone()))
                     .collect();
-                out.extend(self.leave(rank, Status::Lost));
+                out.extend(self.leave(who, Status::Lost));
                 out
             }
             _ => Vec::new(),
         }
     }
 
-    fn leave(&mut self, rank: u32, status: Status) -> Vec<Out> {
-        if let Some((_, old)) = self.members.get_mut(&rank) {
+    fn leave(&mut self, who: Id, status: Status) -> Vec<Out> {
+        if let Some((_, old)) = self.members.get_mut(&who) {
             *old = status;
         }
-        self.getting.retain(|(waiter, ..)| *waiter != rank);
+        self.getting.retain(|(waiter, ..)| *waiter != who);
         for at in self.barriers.values_mut() {
-            at.remove(&rank);
+            at.remove(&who);
         }
         self.barriers.retain(|_, at| !at.is_empty());
         self.fail_barriers()

@@ -1,10 +1,12 @@
 //! Real sockets, awkward guests.
 
 use super::message::{Answer, Greeting, Hello, Reply, Request, read_frame, write_frame};
+use super::state::{State, WAITING_MAX};
 use super::*;
 use proptest::prelude::*;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -12,11 +14,19 @@ const NOW: Duration = Duration::from_millis(100);
 
 fn member(rank: u32, world_size: u32) -> Member {
     Member {
+        role: Role::Process,
         rank,
         world_size,
         host: format!("host{rank}"),
         pid: 100 + rank,
         restarts: 0,
+    }
+}
+
+fn launcher(machine: u32, machines: u32) -> Member {
+    Member {
+        role: Role::Launcher,
+        ..member(machine, machines)
     }
 }
 
@@ -43,16 +53,21 @@ fn text<T: std::fmt::Debug>(result: Result<T, RendezvousError>) -> String {
     result.expect_err("it should fail").to_string()
 }
 
-/// Waits until a client has seen a loss.
-fn lost(client: &Client) -> Lost {
+/// Waits for something that comes soon.
+fn soon<T>(what: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();
     while start.elapsed() < SOON {
-        if let Some(lost) = client.lost() {
-            return lost;
+        if let Some(here) = what() {
+            return here;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("nobody was lost");
+    panic!("it has not come");
+}
+
+/// Waits until a client has seen a loss.
+fn lost(client: &Client) -> Lost {
+    soon(|| client.lost())
 }
 
 #[test]
@@ -201,12 +216,16 @@ fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
             .1
             .expect("of this version");
         let proof = token("right").prove("server", &[&hello.nonce, &nonce]);
-        let keeper = Some(member(0, 2));
-        write_frame(&mut stream, &Answer::Welcome { proof, keeper }.to_bytes())
-            .expect("it listens");
+        let welcome = Answer::Welcome {
+            proof,
+            run: 7,
+            keeper: Some(member(0, 2)),
+        };
+        write_frame(&mut stream, &welcome.to_bytes()).expect("it listens");
     });
     let client = Client::connect(&address, &token("right"), member(1, 2), SOON).expect("in");
     killed.join().expect("no panic");
+    assert_eq!(client.run(), 7);
     assert_eq!(
         lost(&client).to_string(),
         "rank 0 (host0, pid 100) has vanished: its connection ended without a goodbye"
@@ -215,6 +234,16 @@ fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
 
 /// Someone who says hello and then does as the test likes.
 fn stranger(server: &Server, token: &Token, member: &Member) -> TcpStream {
+    stranger_who(server, token, member, None)
+}
+
+/// The same, by whose environment it may be silent for so long.
+fn stranger_who(
+    server: &Server,
+    token: &Token,
+    member: &Member,
+    silence: Option<Duration>,
+) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
     stream.set_read_timeout(Some(SOON)).expect("a time");
     let greeting =
@@ -223,6 +252,7 @@ fn stranger(server: &Server, token: &Token, member: &Member) -> TcpStream {
         version: env!("CARGO_PKG_VERSION").to_string(),
         nonce: [0; 32],
         member: member.clone(),
+        silence,
     }
     .to_bytes();
     let proof = token.prove("client", &[&greeting.nonce, &said]);
@@ -290,6 +320,7 @@ fn a_server_without_the_token_is_an_impostor() {
         read_frame(&mut stream, 1024).expect("a hello");
         let welcome = Answer::Welcome {
             proof: [2; 32],
+            run: 0,
             keeper: None,
         };
         write_frame(&mut stream, &welcome.to_bytes()).expect("it listens");
@@ -363,6 +394,8 @@ fn a_process_that_cannot_go_on_ends_the_wait_of_all() {
         assert_eq!(text(waiting.join().expect("no panic")), expected);
     });
     assert_eq!(second.trouble().as_deref(), Some(expected));
+    let failure = second.failure().expect("it was told");
+    assert_eq!((failure.reason.as_str(), failure.exit_code), (expected, 78));
     assert!(second.lost().is_none() && first.trouble().is_none());
     let late = text(connect(&server, member(2, 3)));
     assert!(late.contains(expected), "{late}");
@@ -376,6 +409,106 @@ fn a_late_double_ends_nobody_else() {
     assert!(error.contains("two processes are rank 1"), "{error}");
     clients[0].set("still", b"there").expect("the others go on");
     assert_eq!(clients[1].get("still", SOON).expect("set"), b"there");
+}
+
+#[test]
+fn launchers_hear_of_each_others_failures() {
+    let options = Options::new(2).launchers(2);
+    let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+    let processes = all(&server, 2);
+    let zero = connect(&server, launcher(0, 2)).expect("in");
+    let one = connect(&server, launcher(1, 2)).expect("in");
+    // The number of the run is the same for all.
+    assert!(one.run() == zero.run() && one.run() == processes[0].run());
+    // Keys are for them too, and barriers are not: these do not wait for launchers.
+    zero.set("machine", b"0").expect("a new key");
+    assert_eq!(one.get("machine", SOON).expect("set"), b"0");
+    let error = text(one.barrier("start", SOON));
+    assert!(
+        error.contains("only processes wait for each other there"),
+        "{error}"
+    );
+    std::thread::scope(|scope| {
+        for process in &processes {
+            scope.spawn(|| process.barrier("start", SOON).expect("both come"));
+        }
+    });
+    let expected = "rank 1 of 2 (host1, pid 101) failed first, with exit code 3";
+    std::thread::scope(|scope| {
+        let hearing = scope.spawn(|| zero.wait_for_trouble());
+        one.fail_with(expected, 3);
+        let heard = hearing.join().expect("no panic");
+        assert_eq!(heard.as_deref(), Some(expected));
+    });
+    for client in [&zero, &processes[0], &processes[1]] {
+        assert_eq!(client.wait_for_trouble().as_deref(), Some(expected));
+        let failure = client.failure().expect("it was told");
+        assert_eq!((failure.reason.as_str(), failure.exit_code), (expected, 3));
+        assert!(client.lost().is_none());
+    }
+    assert_eq!(one.trouble(), None);
+    // The server stays until both have gone, whatever the processes do.
+    zero.goodbye();
+    assert!(!server.wait_for_launchers(NOW));
+    one.goodbye();
+    assert!(server.wait_for_launchers(SOON) && !server.wait(NOW));
+    assert_eq!(one.wait_for_trouble(), None);
+    drop(processes);
+    assert!(server.wait_empty(SOON));
+}
+
+#[test]
+fn launchers_are_counted_apart() {
+    let options = Options::new(2).launchers(2);
+    let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+    let zero = connect(&server, launcher(0, 2)).expect("in");
+    // Two launchers are no two processes.
+    let process = connect(&server, member(1, 2)).expect("in");
+    let error = text(process.barrier("start", NOW));
+    assert!(error.contains("rank 0 has not said hello"), "{error}");
+    let mut vanishing = stranger(&server, &token("right"), &launcher(1, 2));
+    assert!(matches!(answer(&mut vanishing), Answer::Welcome { .. }));
+    drop(vanishing);
+    assert_eq!(
+        zero.wait_for_trouble().as_deref(),
+        Some(
+            "the launcher of machine 1 (host1, pid 101) has vanished: its connection ended without a goodbye"
+        )
+    );
+    assert_eq!(lost(&process).member, Some(launcher(1, 2)));
+    // Those who hear of a loss first name that, whatever fails because of it.
+    process.fail("the launcher is gone");
+    let failure = soon(|| zero.failure()).reason;
+    assert_eq!(
+        failure,
+        "rank 1 (host1, pid 101) cannot go on: the launcher is gone"
+    );
+    assert!(zero.trouble().expect("both").contains("has vanished"));
+    drop(zero);
+    assert!(server.wait_for_launchers(SOON));
+    // Wrong ones are named as such.
+    for (guest, expected) in [
+        (
+            launcher(0, 3),
+            "the launcher of machine 0 (host0, pid 100) was started as one of 3 launchers, and the rendezvous is for 2: start all of them with the same --nnodes",
+        ),
+        (
+            launcher(2, 2),
+            "the launcher of machine 2 (host2, pid 102) is outside the world of 2 launchers",
+        ),
+        (
+            launcher(0, 2),
+            "two launchers are the launcher of machine 0: host0 (pid 100) and host0 (pid 100)",
+        ),
+    ] {
+        let options = Options::new(2).launchers(2);
+        let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+        let first = connect(&server, launcher(0, 2)).expect("in");
+        let theirs = text(connect(&server, guest));
+        assert!(theirs.contains(expected), "{theirs}");
+        let ours = first.wait_for_trouble().expect("they cannot come together");
+        assert!(ours.contains(expected), "{ours}");
+    }
 }
 
 #[test]
@@ -499,6 +632,90 @@ fn what_is_open_is_bounded() {
 }
 
 #[test]
+fn slow_strangers_hold_the_door_no_longer_than_silent_ones() {
+    let options = Options::new(2).stranger_patience(Duration::from_millis(300));
+    let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+    let first = connect(&server, member(0, 2)).expect("in");
+    let strangers = (0..STRANGERS_MAX + 8).map(|_| TcpStream::connect(server.address()));
+    let mut slow: Vec<TcpStream> = strangers
+        .map(|stream| stream.expect("it listens"))
+        .collect();
+    // The length of a message that may be as long, and then one byte after the other: that would go on for 50 s.
+    for stream in &mut slow {
+        let _ = stream.write_all(&1000_u32.to_le_bytes());
+    }
+    let is_over = AtomicBool::new(false);
+    let second = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                for stream in &mut slow {
+                    let _ = stream.write_all(&[1]);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let second = connect(&server, member(1, 2));
+        is_over.store(true, Ordering::Relaxed);
+        second
+    });
+    let second = second.expect("in, as the slow ones are out");
+    let error = text(first.barrier("start", NOW));
+    assert!(error.contains("which did not say who it is"), "{error}");
+    drop(second);
+}
+
+#[test]
+fn a_process_is_silent_for_as_long_as_its_environment_allows() {
+    let options = Options::new(2).silence(Duration::from_millis(300));
+    let server = Server::listen("127.0.0.1:0", token("right"), options).expect("a free port");
+    let minute = Some(Duration::from_secs(60));
+    let mut patient = stranger_who(&server, &token("right"), &member(0, 2), minute);
+    assert!(matches!(answer(&mut patient), Answer::Welcome { .. }));
+    let mut other = stranger(&server, &token("right"), &member(1, 2));
+    assert!(matches!(answer(&mut other), Answer::Welcome { .. }));
+    let reply = |stream: &mut TcpStream| {
+        Reply::read(&read_frame(stream, FRAME_BYTES_MAX).expect("a reply")).expect("a reply")
+    };
+    assert_eq!(
+        reply(&mut patient),
+        Reply::Lost {
+            member: member(1, 2),
+            reason: "nothing was heard of it for 0.3 s".into()
+        }
+    );
+    // It has said nothing for longer than that, and is still in.
+    let set = Request::Set {
+        id: 5,
+        key: "key".into(),
+        value: Vec::new(),
+    };
+    write_frame(&mut patient, &set.to_bytes()).expect("it listens");
+    let value = Vec::new();
+    assert_eq!(reply(&mut patient), Reply::Done { id: 5, value });
+}
+
+#[test]
+fn a_name_that_only_this_machine_knows_is_no_place_to_meet() {
+    let listen = |address: &str, several_machines| {
+        let options = Options::new(2).several_machines(several_machines);
+        Server::listen(address, token("right"), options)
+    };
+    // What a line of /etc/hosts does to a name, an old way to write an address does everywhere: it has to be looked up.
+    let error = text(listen("127.1:0", true));
+    assert!(
+        error.contains("127.1 is 127.0.0.1 on this machine (/etc/hosts), which no other machine reaches: write its address"),
+        "{error}"
+    );
+    listen("127.1:0", false).expect("one machine");
+    for meant in ["127.0.0.1:0", "localhost:0"] {
+        listen(meant, true).expect("whoever writes this means it");
+    }
+    let options = Options::new(2).launchers(2);
+    let error = text(Server::listen("127.1:0", token("right"), options));
+    assert!(error.contains("no other machine reaches"), "{error}");
+}
+
+#[test]
 fn noise_is_turned_away_and_the_rest_goes_on() {
     let server = server(2);
     let clients = all(&server, 2);
@@ -546,8 +763,20 @@ fn requests() -> impl Strategy<Value = Request> {
         (0..4u64, 0..4u64).prop_map(|(id, waiting)| Request::GiveUp { id, waiting }),
         Just(Request::Alive),
         Just(Request::Goodbye),
-        ".{0,3}".prop_map(|reason| Request::Fail { reason }),
+        (".{0,3}", any::<u8>()).prop_map(|(reason, exit_code)| Request::Fail { reason, exit_code }),
     ]
+}
+
+/// Who asks what: most wait for something.
+fn asked() -> impl Strategy<Value = (Role, u32, Request)> {
+    let waiting = ("[a-z]{1,2}", any::<u64>(), any::<bool>());
+    let waiting = waiting.prop_map(|(name, id, is_key)| match is_key {
+        true => Request::Get { id, key: name },
+        false => Request::Barrier { id, name },
+    });
+    let request = prop_oneof![12 => waiting, 1 => requests()];
+    let role = prop_oneof![6 => Just(Role::Process), 1 => Just(Role::Launcher)];
+    (role, 0..3_u32, request)
 }
 
 proptest! {
@@ -574,26 +803,30 @@ proptest! {
     fn messages_come_back(
         value in proptest::collection::vec(any::<u8>(), 0..64),
         text in "[ -~]{0,40}",
-        numbers in any::<(u64, u32, u32, bool)>(),
+        numbers in any::<(u64, u32, u32, bool, u8)>(),
     ) {
-        let (id, rank, pid, flag) = numbers;
-        let member = Member { rank, world_size: pid, host: text.clone(), pid, restarts: rank };
+        let (id, rank, pid, flag, exit_code) = numbers;
+        let role = if flag { Role::Launcher } else { Role::Process };
+        let member = Member { role, rank, world_size: pid, host: text.clone(), pid, restarts: rank };
+        let fail = Request::Fail { reason: text.clone(), exit_code };
+        prop_assert_eq!(Request::read(&fail.to_bytes()), Ok(fail));
         for reply in [
             Reply::Done { id, value },
             Reply::Failed { id, reason: text.clone() },
             Reply::Lost { member: member.clone(), reason: text.clone() },
-            Reply::Broken { reason: text.clone() },
+            Reply::Broken { reason: text.clone(), exit_code },
             Reply::Closing,
         ] {
             prop_assert_eq!(Reply::read(&reply.to_bytes()), Ok(reply));
         }
         for answer in [
             Answer::Refused { reason: text.clone(), again: flag },
-            Answer::Welcome { proof: [3; 32], keeper: flag.then(|| member.clone()) },
+            Answer::Welcome { proof: [3; 32], run: id, keeper: flag.then(|| member.clone()) },
         ] {
             prop_assert_eq!(Answer::read(&answer.to_bytes()), Ok(answer));
         }
-        let hello = Hello { version: text.clone(), nonce: [5; 32], member };
+        let silence = flag.then(|| Duration::from_millis(id.max(1)));
+        let hello = Hello { version: text.clone(), nonce: [5; 32], member, silence };
         prop_assert_eq!(Hello::read(&hello.to_bytes()), Ok((text, Ok(hello))));
     }
 }
@@ -602,18 +835,77 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_requests_leave_a_bounded_state(asked in proptest::collection::vec((0..3u32, requests()), 0..200)) {
-        let mut state = super::state::State::new(3, 0, "1");
-        for rank in 0..3 {
-            state.hello("1", Some(member(rank, 3))).expect("in");
-        }
+    fn any_requests_leave_a_bounded_state(asked in proptest::collection::vec(asked(), 0..800)) {
+        let mut state = three_of_each();
         let mut answered = 0;
         let num = asked.len();
-        for (rank, request) in asked {
-            let out = state.request(rank, request);
+        for (role, rank, request) in asked {
+            let out = state.request((role, rank), request);
             answered += out.iter().filter(|(_, reply)| !matches!(reply, Reply::Broken { .. })).count();
+            prop_assert!(state.num_waiting((role, rank)) <= WAITING_MAX);
         }
         // No request is answered twice.
         prop_assert!(answered <= num);
+        prop_assert!(state.num_waiting_in_all() <= 6 * WAITING_MAX);
     }
+}
+
+/// Three processes and three launchers that have come.
+fn three_of_each() -> State {
+    let mut state = State::new(3, 3, 0, "1");
+    for number in 0..3 {
+        state.hello("1", Some(member(number, 3))).expect("in");
+        state.hello("1", Some(launcher(number, 3))).expect("in");
+    }
+    state
+}
+
+#[test]
+fn requests_that_wait_are_as_many_as_they_may_be_and_no_more() {
+    let mut state = three_of_each();
+    let mut num_refused = 0;
+    for id in 0..100 {
+        for rank in 0..3 {
+            let name = format!("{rank}, {id}");
+            let request = match id % 2 {
+                0 => Request::Get { id, key: name },
+                _ => Request::Barrier { id, name },
+            };
+            num_refused += state.request((Role::Process, rank), request).len();
+        }
+    }
+    assert_eq!(state.num_waiting_in_all(), 3 * WAITING_MAX);
+    assert_eq!(num_refused, 3 * (100 - WAITING_MAX));
+    // Whoever goes takes along what it waits for.
+    for rank in 0..3 {
+        state.request((Role::Process, rank), Request::Goodbye);
+    }
+    assert_eq!(state.num_waiting_in_all(), 0);
+}
+
+#[test]
+fn whoever_is_missing_of_very_many_is_counted() {
+    let mut state = State::new(4_000_000_000, 0, 0, "1");
+    for rank in [1, 3] {
+        let member = Member {
+            world_size: 4_000_000_000,
+            ..member(rank, 0)
+        };
+        state.hello("1", Some(member)).expect("in");
+    }
+    let (who, name) = ((Role::Process, 3), "start".to_string());
+    let out = state.request(who, Request::Barrier { id: 7, name });
+    assert!(out.is_empty(), "{out:?}");
+    let out = state.request(who, Request::GiveUp { id: 8, waiting: 7 });
+    let [(_, Reply::Failed { id: 8, reason })] = &out[..] else {
+        panic!("{out:?}");
+    };
+    assert!(
+        reason.starts_with("rank 0 has not said hello, rank 1 (host1, pid 101) is there, but has not come so far, rank 2 has not"),
+        "{reason}"
+    );
+    assert!(
+        reason.ends_with("rank 8 has not said hello, and 3999999991 more"),
+        "{reason}"
+    );
 }

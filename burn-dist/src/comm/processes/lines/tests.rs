@@ -20,13 +20,7 @@ fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec
             .map(|rank| {
                 let (token, address, body) = (&token, &address, &body);
                 scope.spawn(move || {
-                    let me = Member {
-                        rank,
-                        world_size: size,
-                        host: "here".into(),
-                        pid: std::process::id(),
-                        restarts: 0,
-                    };
+                    let me = Member::process(rank, size, 0);
                     let client = Client::connect(address, token, me, PATIENCE).unwrap();
                     let lines = Lines::connect(Box::new(client), token, PATIENCE).unwrap();
                     let engine = Engine::start(move || Ok::<_, String>(lines)).unwrap();
@@ -80,11 +74,64 @@ fn only_who_knows_the_token_has_a_line() {
     for (theirs, is_let_in) in [(&token, true), (&other, false)] {
         std::thread::scope(|scope| {
             let caller = scope.spawn(|| call(address, theirs, 5, PATIENCE).is_ok());
-            let answered = answer(listener.accept().unwrap().0, &token);
+            let answered = answer(listener.accept().unwrap().0, &token, PATIENCE);
             assert_eq!(answered.ok().map(|(rank, _)| rank), is_let_in.then_some(5));
             assert_eq!(caller.join().unwrap(), is_let_in);
         });
     }
+}
+
+/// Says one byte after the other, slowly, until it is not listened to any more.
+fn drip(mut stream: TcpStream) {
+    while stream.write_all(&[0]).is_ok() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_slow_stranger_has_no_more_time_than_a_silent_one() {
+    let token = Token::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drip(TcpStream::connect(address).unwrap()));
+        // All that it has to say would take it more than a second.
+        let patience = Duration::from_millis(300);
+        let error = answer(listener.accept().unwrap().0, &token, patience).err();
+        let kind = error.expect("it knows no token").kind();
+        let is_late = matches!(kind, ErrorKind::TimedOut | ErrorKind::WouldBlock);
+        assert!(is_late, "{kind}");
+    });
+}
+
+#[test]
+fn a_stranger_keeps_nobody_waiting() {
+    let token = Token::random().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // They come first, and stay silent for longer than the others wait.
+    let strangers = [(); 8].map(|()| TcpStream::connect(address).unwrap());
+    let door = Door {
+        listener,
+        token: &token,
+        rank: 0,
+        patience: PATIENCE,
+        stranger_patience: 3 * PATIENCE,
+    };
+    std::thread::scope(|scope| {
+        for rank in [1, 2] {
+            let token = &token;
+            scope.spawn(move || call(address, token, rank, PATIENCE).unwrap());
+        }
+        let mut lines = [None, None, None];
+        door.answer_all(&mut lines, || None).unwrap();
+        assert!(lines[0].is_none() && lines[1].is_some() && lines[2].is_some());
+        // Whoever waits for someone who does not come hears of trouble.
+        let mut lines = [None, None];
+        let trouble = door.answer_all(&mut lines, || Some("the end".into()));
+        assert_eq!(trouble.unwrap_err(), "the end");
+    });
+    drop(strangers);
 }
 
 proptest! {

@@ -5,17 +5,15 @@
 //! more: a server, in which processes of different launches find each other. Process 0 starts it (`ompi-server`, which comes with Open MPI's `mpirun`), and it ends with process 0.
 
 use crate::comm::processes::engine::Engine;
+use crate::launch::folder::Folder;
 use crate::launch::meet::Meeting;
-use crate::launch::rendezvous::{RendezvousError, Token};
+use crate::launch::rendezvous::{RendezvousError, TOKEN};
 use crate::launch::{Launcher, Place};
 use mpi::ffi;
 use std::ffi::CStr;
-use std::fs::DirBuilder;
 use std::mem::MaybeUninit;
 use std::os::raw::{c_char, c_int};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -75,8 +73,6 @@ pub(in super::super) fn start(
 /// Open MPI's server, while it is needed; ended when dropped.
 pub(super) struct OmpiServer {
     child: Child,
-    /// Where it says where it is: it does not say so to a pipe before it ends.
-    folder: PathBuf,
 }
 
 impl Drop for OmpiServer {
@@ -92,7 +88,6 @@ impl Drop for OmpiServer {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -137,26 +132,22 @@ pub(super) fn way_out(launcher: Launcher) -> &'static str {
 }
 
 fn start_server() -> Result<(OmpiServer, String), String> {
-    let name = Token::random().map_err(|error| error.to_string())?;
-    let name = format!(
-        "burn-dist-ompi-{}-{}",
-        std::process::id(),
-        &name.secret()[..8]
-    );
-    let folder = std::env::temp_dir().join(name);
-    let cannot_write =
-        |error: std::io::Error| format!("cannot make the folder {}: {error}", folder.display());
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .map_err(cannot_write)?;
-    let file = folder.join("uri");
+    // Where it says where it is: it does not say so to a pipe before it ends.
+    let folder = Folder::new("burn-dist-ompi").map_err(|error| {
+        format!(
+            "cannot make a folder in {}: {error}",
+            std::env::temp_dir().display()
+        )
+    })?;
+    let file = folder.path().join("uri");
     let mut command = Command::new("ompi-server");
     command.args(["--no-daemonize", "--report-uri"]).arg(&file);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
+    // The token is none of its business.
+    command.env_remove(TOKEN);
     // Signals from a terminal are for the program.
     command.process_group(0);
     #[cfg(target_os = "linux")]
@@ -170,12 +161,11 @@ fn start_server() -> Result<(OmpiServer, String), String> {
         );
     }
     let child = command.spawn().map_err(|error| {
-        let _ = std::fs::remove_dir_all(&folder);
         format!(
             "cannot start ompi-server ({error}), through which Open MPI joins processes that its mpirun has not started: install it (Debian: openmpi-bin), or start the program with mpirun"
         )
     })?;
-    let mut server = OmpiServer { child, folder };
+    let mut server = OmpiServer { child };
     let began = Instant::now();
     loop {
         let said = std::fs::read_to_string(&file).unwrap_or_default();
@@ -183,7 +173,6 @@ fn start_server() -> Result<(OmpiServer, String), String> {
         if let Some((uri, _)) = said.split_once('\n')
             && !uri.trim().is_empty()
         {
-            let _ = std::fs::remove_dir_all(&server.folder);
             return Ok((server, uri.trim().to_string()));
         }
         if let Ok(Some(status)) = server.child.try_wait() {
