@@ -3,6 +3,7 @@
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::comm::{GpuTransport, Reduction};
 use burn_dist::layout::ReduceOp;
 use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith};
 use burn_ir::BackendIr;
@@ -47,31 +48,35 @@ const MOVES: [(&str, &str, &str); 5] = [
 /// Moving data keeps every bit.
 pub fn moves<B: BackendIr>(meshes: &[&str]) {
     for text in meshes {
-        let mesh = mesh(text);
-        let device = mesh.device();
-        for shape in SHAPES {
-            for (from, to, kind) in MOVES {
-                let floats = TensorData::new(whole_numbers(shape, 1), shape);
-                let x = Tensor::<Dist<B>, 2>::from_data(floats.clone(), &device);
-                let x = x.redistribute(from).expect("a layout");
-                let y = runs::<B, _>(kind, &device, || {
-                    let y = x.redistribute(to).expect("a layout");
-                    y.layout().expect("a layout");
-                    y
-                });
-                let what = format!("{shape:?} on {text}: {from} -> {to}");
-                assert_eq!(y.into_data(), floats, "{what}");
+        moves_on::<B>(&mesh(text), text);
+    }
+}
 
-                let ints = TensorData::new(floats.iter::<i32>().collect::<Vec<_>>(), shape);
-                let x = Tensor::<Dist<B>, 2, Int>::from_data(ints.clone(), &device);
-                let x = x.redistribute(from).expect("a layout");
-                let y = runs::<B, _>(kind, &device, || {
-                    let y = x.redistribute(to).expect("a layout");
-                    y.layout().expect("a layout");
-                    y
-                });
-                y.into_data().assert_eq(&ints, false);
-            }
+/// As [`moves`], on one mesh with an axis `tp`.
+fn moves_on<B: BackendIr>(mesh: &DeviceMesh, name: &str) {
+    let device = mesh.device();
+    for shape in SHAPES {
+        for (from, to, kind) in MOVES {
+            let floats = TensorData::new(whole_numbers(shape, 1), shape);
+            let x = Tensor::<Dist<B>, 2>::from_data(floats.clone(), &device);
+            let x = x.redistribute(from).expect("a layout");
+            let y = runs::<B, _>(kind, &device, || {
+                let y = x.redistribute(to).expect("a layout");
+                y.layout().expect("a layout");
+                y
+            });
+            let what = format!("{shape:?} on {name}: {from} -> {to}");
+            assert_eq!(y.into_data(), floats, "{what}");
+
+            let ints = TensorData::new(floats.iter::<i32>().collect::<Vec<_>>(), shape);
+            let x = Tensor::<Dist<B>, 2, Int>::from_data(ints.clone(), &device);
+            let x = x.redistribute(from).expect("a layout");
+            let y = runs::<B, _>(kind, &device, || {
+                let y = x.redistribute(to).expect("a layout");
+                y.layout().expect("a layout");
+                y
+            });
+            y.into_data().assert_eq(&ints, false);
         }
     }
 }
@@ -94,6 +99,15 @@ fn reduced(op: ReduceOp, terms: &[Vec<f32>]) -> Vec<f32> {
 
 /// Every reduction of what the ranks hold, everywhere or in parts, on a mesh with one axis, `tp`.
 pub fn reductions<B: BackendIr>(meshes: &[&str], local: &B::Device) {
+    for text in meshes {
+        let mesh = mesh(text);
+        let devices = vec![local.clone(); mesh.shape().num_ranks()];
+        reductions_on::<B>(&mesh, &devices);
+    }
+}
+
+/// As [`reductions`], on one mesh whose ranks live on `devices`.
+fn reductions_on<B: BackendIr>(mesh: &DeviceMesh, devices: &[B::Device]) {
     const OPS: [(&str, ReduceOp); 5] = [
         ("sum", ReduceOp::Sum),
         ("mean", ReduceOp::Mean),
@@ -101,42 +115,41 @@ pub fn reductions<B: BackendIr>(meshes: &[&str], local: &B::Device) {
         ("max", ReduceOp::Max),
         ("prod", ReduceOp::Prod),
     ];
-    for text in meshes {
-        let mesh = mesh(text);
-        let device = mesh.device();
-        for shape in SHAPES {
-            let terms: Vec<Vec<f32>> = (0..mesh.shape().num_ranks())
-                .map(|rank| whole_numbers(shape, rank))
-                .collect();
-            for (name, op) in OPS {
-                let expected = TensorData::new(reduced(op, &terms), shape);
-                for (to, kind) in [
-                    ("[-, -]", "all_reduce"),
-                    ("[{tp}, -]", "reduce_scatter"),
-                    ("[-, {tp}]", "reduce_scatter"),
-                ] {
-                    let parts: Vec<Tensor<B, 2>> = terms
-                        .iter()
-                        .map(|term| Tensor::from_data(TensorData::new(term.clone(), shape), local))
-                        .collect();
-                    let layout = format!("[-, -] + {name}{{tp}}");
-                    let x = Tensor::<Dist<B>, 2>::from_local(parts, &shape, &layout, &device)
-                        .expect("the parts fit");
-                    let y = runs::<B, _>(kind, &device, || {
-                        let y = x.redistribute(to).expect("a layout");
-                        y.layout().expect("a layout");
-                        y
-                    });
-                    let found = y.into_data();
-                    // A division by three need not be rounded as the host does.
-                    found.assert_approx_eq::<f32>(
-                        &expected,
-                        burn::tensor::Tolerance::absolute(match op {
-                            ReduceOp::Mean => 1e-6,
-                            _ => 0.0,
-                        }),
-                    );
-                }
+    let device = mesh.device();
+    for shape in SHAPES {
+        let terms: Vec<Vec<f32>> = (0..devices.len())
+            .map(|rank| whole_numbers(shape, rank))
+            .collect();
+        for (name, op) in OPS {
+            let expected = TensorData::new(reduced(op, &terms), shape);
+            for (to, kind) in [
+                ("[-, -]", "all_reduce"),
+                ("[{tp}, -]", "reduce_scatter"),
+                ("[-, {tp}]", "reduce_scatter"),
+            ] {
+                let parts = terms.iter().zip(devices);
+                let parts: Vec<Tensor<B, 2>> = parts
+                    .map(|(term, local)| {
+                        Tensor::from_data(TensorData::new(term.clone(), shape), local)
+                    })
+                    .collect();
+                let layout = format!("[-, -] + {name}{{tp}}");
+                let x = Tensor::<Dist<B>, 2>::from_local(parts, &shape, &layout, &device)
+                    .expect("the parts fit");
+                let y = runs::<B, _>(kind, &device, || {
+                    let y = x.redistribute(to).expect("a layout");
+                    y.layout().expect("a layout");
+                    y
+                });
+                let found = y.into_data();
+                // A division by three need not be rounded as the host does.
+                found.assert_approx_eq::<f32>(
+                    &expected,
+                    burn::tensor::Tolerance::absolute(match op {
+                        ReduceOp::Mean => 1e-6,
+                        _ => 0.0,
+                    }),
+                );
             }
         }
     }
@@ -191,25 +204,28 @@ where
     }
 }
 
-/// A program whose ranks live on several devices.
+/// Data that moves, and is reduced, between ranks that live on several devices.
 pub fn across_devices<B: BackendIr>(devices: &[B::Device]) {
+    across_devices_by::<B>(devices, GpuTransport::default(), Reduction::default());
+}
+
+/// As [`across_devices`], between GPUs by `transport`, which adds up as `reduction` says.
+pub fn across_devices_by<B: BackendIr>(
+    devices: &[B::Device],
+    transport: GpuTransport,
+    reduction: Reduction,
+) {
     let mesh = DeviceMesh::builder()
         .axis("tp", devices.len())
         .devices(devices)
+        .scatter_bytes_min(0)
+        .gpu_transport(transport)
+        .reduction(reduction)
         .build()
         .expect("a device per rank");
-    let device = mesh.device();
-    let data = TensorData::new(whole_numbers([5, 7], 2), [5, 7]);
-    for (from, to, kind) in MOVES {
-        let x = Tensor::<Dist<B>, 2>::from_data(data.clone(), &device);
-        let x = x.redistribute(from).expect("a layout");
-        let y = runs::<B, _>(kind, &device, || {
-            let y = x.redistribute(to).expect("a layout");
-            y.layout().expect("a layout");
-            y
-        });
-        assert_eq!(y.into_data(), data, "{from} -> {to}");
-    }
+    let name = format!("{} devices, {transport:?}, {reduction:?}", devices.len());
+    moves_on::<B>(&mesh, &name);
+    reductions_on::<B>(&mesh, devices);
 }
 
 /// Fails, with what to do about it, if the backend finds no device.

@@ -1,5 +1,6 @@
 //! The calls of NCCL and of CUDA's driver that are used: few enough that tests can simulate them.
 
+use super::neighbours::Neighbours;
 use burn_std::{BoolStore, DType};
 use std::fmt;
 
@@ -172,11 +173,14 @@ impl Op {
     }
 }
 
-/// NCCL. Communicators are non-blocking, and each is used by one thread at a time, the one that made it.
+/// NCCL. Communicators are non-blocking until they end, and each is used by one thread at a time.
 pub(crate) trait Nccl: Send + Sync {
+    /// The members of communicators that live in this process.
+    fn neighbours(&self) -> &Neighbours;
+
     fn unique_id(&self) -> Result<UniqueId, Code>;
 
-    /// Starts to join a communicator on the current device; it is there when its [`state`](Self::state) is success.
+    /// Starts to join a communicator on the current device; it is there when its [`state`](Self::state) is success. An error that comes with a communicator is its state, and no error here.
     fn init(&self, members: usize, id: &UniqueId, member: usize) -> Result<Handle, Code>;
 
     /// What has become of the last call on a communicator.
@@ -189,16 +193,16 @@ pub(crate) trait Nccl: Send + Sync {
     /// Adds a call to the group that has been started.
     ///
     /// # Safety
-    /// The memory that `op` reads and writes is there, and nobody else's, until `stream` has come past it or the communicator is aborted.
+    /// The memory that `op` reads and writes is there, and nobody else's, until `stream` has come past it, or the communicator is aborted and all members in this process have stopped.
     unsafe fn issue(&self, comm: Handle, op: &Op, element: Element, stream: Stream) -> Code;
 
     /// Starts to flush what has been issued; over when the [`state`](Self::state) is success.
     fn finalize(&self, comm: Handle) -> Code;
 
-    /// Frees a communicator that was finalized.
+    /// Frees a communicator that was finalized. Blocks until its proxy thread has ended, which waits for peers.
     fn destroy(&self, comm: Handle) -> Code;
 
-    /// Stops what runs on a communicator and frees it.
+    /// Stops what runs on a communicator and frees it. Blocks until its streams have come past its kernels, and those before them.
     fn abort(&self, comm: Handle) -> Code;
 
     /// `ncclGetErrorString`.

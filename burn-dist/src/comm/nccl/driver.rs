@@ -53,14 +53,14 @@ fn number(ordinal: usize) -> Result<sys::CUdevice, DeviceError> {
 /// Returns the UUID of a GPU.
 pub(crate) fn identity(ordinal: usize) -> Result<[u8; 16], DeviceError> {
     let uuid = device::get_uuid(number(ordinal)?).map_err(named("cuDeviceGetUuid"))?;
-    Ok(uuid.bytes.map(std::ffi::c_char::cast_unsigned))
+    Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
 }
 
-/// Returns a GPU, whose memory the other ones of this process, `peers`, may read and write where the hardware lets them.
+/// Returns a GPU, whose memory all others that this process sees may read and write where the hardware lets them.
 ///
 /// Within a process, NCCL lets one GPU use another one's buffers directly, and expects them to be accessible. Memory of stream-ordered pools, which CubeCL hands out, is not before it is
 /// said so. (NCCL user guide: NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
-pub(crate) fn open(ordinal: usize, peers: &[usize]) -> Result<Arc<dyn Gpu>, DeviceError> {
+pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
     let this = number(ordinal)?;
     // SAFETY: the device is there. The context is never released: CubeCL uses it as long as the process lives.
     let context =
@@ -70,13 +70,26 @@ pub(crate) fn open(ordinal: usize, peers: &[usize]) -> Result<Arc<dyn Gpu>, Devi
         number: this,
     };
     gpu.attach()?;
-    for &peer in peers.iter().filter(|peer| **peer != ordinal) {
-        gpu.let_in(number(peer)?)?;
+    if gpu.has_pools()? {
+        for peer in 0..device::get_count().map_err(named("cuDeviceGetCount"))? {
+            let peer = device::get(peer).map_err(named("cuDeviceGet"))?;
+            if peer != this {
+                gpu.let_in(peer)?;
+            }
+        }
     }
     Ok(Arc::new(gpu))
 }
 
 impl Device {
+    /// Whether memory may come from a pool; other memory NCCL makes accessible itself.
+    fn has_pools(&self) -> Result<bool, DeviceError> {
+        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as POOLS;
+        // SAFETY: the device is there.
+        let pools = unsafe { device::get_attribute(self.number, POOLS) };
+        Ok(pools.map_err(named("cuDeviceGetAttribute"))? != 0)
+    }
+
     /// Lets another GPU use the memory of this one's pool.
     fn let_in(&self, peer: sys::CUdevice) -> Result<(), DeviceError> {
         let mut can = 0;

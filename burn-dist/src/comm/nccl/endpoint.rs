@@ -63,6 +63,18 @@ struct Answer {
 /// The endpoint of one rank with a GPU of its own: a [`Communicator`] whose blocks NCCL carries, staged through device memory.
 ///
 /// Results are bitwise those of a [`LocalHub`](crate::comm::LocalHub). A mesh does not need it: it keeps tensors on their devices ([`GpuTransport`](crate::comm::GpuTransport)).
+///
+/// # Order
+/// Each group and lane has a communicator of NCCL's, a stream and a thread of its own. Calls of several of them that are under way at once need room for all of their kernels on each GPU;
+/// where there is none, kernels that came first wait for peers whose GPUs are taken by others, until the time-out. So ranks that are members of several groups, or use several lanes, make
+/// their calls in one order, the same everywhere, and wait for a call before they make the next. (NCCL user guide: "Using multiple NCCL communicators concurrently".)
+///
+/// # Memory
+/// Blocks are staged in device memory. Each group and lane keeps what its largest calls needed: the bytes sent and the bytes received, each rounded up to a power of two. A call that needs
+/// more than any before waits for what the GPU runs, because the driver does where it allocates.
+///
+/// # Processes
+/// One process per GPU is the recommended shape. Ranks of one process wait for each other before and after each launch, because CUDA makes their GPUs wait for each other's allocations.
 pub struct NcclComm {
     /// Hands out ids, counts, records, and carries faults.
     host: Arc<LocalComm>,
@@ -90,7 +102,7 @@ impl NcclComm {
             .into_iter()
             .zip(gpus)
             .map(|(host, &device)| {
-                let gpu = super::driver::open(device, gpus).map_err(|error| CommError::Cuda {
+                let gpu = super::driver::open(device).map_err(|error| CommError::Cuda {
                     device,
                     reason: format!("{} failed: {}", error.function, error.reason),
                 })?;
@@ -192,6 +204,8 @@ impl NcclComm {
             channels: channels.with_id_offset(offset),
             host,
             member,
+            packed: Staging::new(&self.gpu),
+            arrived: Staging::new(&self.gpu),
         };
         let thread = std::thread::Builder::new()
             .name(format!("nccl {} lane {}", key.group, key.lane.0))
@@ -203,14 +217,17 @@ impl NcclComm {
                 } in queue
                 {
                     let result = line.run(&info, input);
-                    if let Err(error) = &result {
-                        line.host.abort(error.clone());
-                        line.channels.abort();
-                    } else {
-                        Channels::over(&info);
+                    let has_failed = result.is_err();
+                    match &result {
+                        Ok(_) => Channels::over(&info),
+                        Err(error) => line.host.abort(error.clone()),
                     }
                     *lock(&answer.result) = Some(result);
                     answer.ready.notify_all();
+                    if has_failed {
+                        // At last: it waits for the others, who have to know by then.
+                        line.stop();
+                    }
                 }
                 line.channels.close(line.host.as_ref());
             })
@@ -239,32 +256,83 @@ struct Line {
     channels: Channels,
     host: Arc<LocalComm>,
     member: usize,
+    /// What is sent.
+    packed: Staging,
+    /// What arrives.
+    arrived: Staging,
 }
 
-/// Device memory of one call.
-struct Staging<'a> {
-    gpu: &'a dyn Gpu,
-    memory: Vec<Address>,
-}
-
-impl Staging<'_> {
-    fn room(&mut self, bytes: usize) -> Result<Address, DeviceError> {
-        let address = self.gpu.alloc(bytes)?;
-        self.memory.push(address);
-        Ok(address)
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
-impl Drop for Staging<'_> {
-    fn drop(&mut self) {
-        for memory in self.memory.drain(..) {
-            // SAFETY: allocated by `room`; calls that use it have been waited for, or aborted, by whoever holds this.
-            unsafe { self.gpu.free(memory) };
+/// Device memory that is kept from call to call and grows with the largest, because the driver waits for the whole device where memory is allocated and freed.
+struct Staging {
+    gpu: Arc<dyn Gpu>,
+    /// Where it is, and its bytes.
+    memory: Option<(Address, usize)>,
+}
+
+impl Staging {
+    fn new(gpu: &Arc<dyn Gpu>) -> Self {
+        Self {
+            gpu: Arc::clone(gpu),
+            memory: None,
+        }
+    }
+
+    /// Returns memory with room for `bytes`. What was there before is gone.
+    fn room(&mut self, bytes: usize) -> Result<Address, DeviceError> {
+        if bytes == 0 {
+            return Ok(Address(0));
+        }
+        if let Some((address, room)) = self.memory
+            && room >= bytes
+        {
+            return Ok(address);
+        }
+        self.free();
+        let room = bytes.next_power_of_two();
+        let address = self.gpu.alloc(room)?;
+        self.memory = Some((address, room));
+        Ok(address)
+    }
+
+    fn free(&mut self) {
+        if let Some((address, _)) = self.memory.take() {
+            // SAFETY: allocated by `room`. Calls that used it have been waited for; where they have been aborted and may go on, it was left to the device.
+            unsafe { self.gpu.free(address) };
+        }
+    }
+
+    /// Leaves the memory to a device that may still use it.
+    fn leave(&mut self) {
+        if let Some((_, bytes)) = self.memory.take() {
+            tracing::warn!(
+                bytes,
+                "a GPU may still use memory of a call that was aborted: it is not given back"
+            );
         }
     }
 }
 
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
 impl Line {
+    /// Ends the communicator; memory that the device may still use is left to it.
+    fn stop(&mut self) {
+        if !self.channels.abort() {
+            self.packed.leave();
+            self.arrived.leave();
+        }
+    }
+
     fn run(&mut self, info: &Arc<CallInfo>, input: Option<Block>) -> Result<Arc<Bytes>, CommError> {
         if let Some(fault) = self.host.fault() {
             return Err(fault);
@@ -370,28 +438,17 @@ impl Line {
             reason: error.reason,
         };
         let mut arrived = vec![0; recvs.iter().sum()];
-        if packed.is_empty() && arrived.is_empty() {
-            return Ok(arrived);
-        }
         let gpu = Arc::clone(self.channels.gpu());
         gpu.attach().map_err(failed)?;
-        let mut staging = Staging {
-            gpu: gpu.as_ref(),
-            memory: Vec::new(),
-        };
-        let from = staging.room(packed.len()).map_err(failed)?;
-        let into = staging.room(arrived.len()).map_err(failed)?;
-        // SAFETY: the memory was made for as many bytes, and nobody else knows it.
+        let from = self.packed.room(packed.len()).map_err(failed)?;
+        let into = self.arrived.room(arrived.len()).map_err(failed)?;
+        // SAFETY: there is room for as many bytes, and nobody else knows it.
         unsafe { gpu.upload(from, packed) }.map_err(failed)?;
         let ops = collectives::exchange(from, sends, into, recvs, self.member, Element::U8);
         let host = self.host.as_ref();
-        // SAFETY: `staging` is held until the call has been waited for, or aborted.
-        let launched = unsafe { self.channels.launch(host, info, Element::U8, &ops) };
-        let outcome = launched.and_then(|launched| self.channels.finish(host, launched));
-        if let Err(error) = outcome {
-            self.channels.abort();
-            return Err(error);
-        }
+        // SAFETY: the memory is kept until the call has been waited for, or `stop` has ended it.
+        let launched = unsafe { self.channels.launch(host, info, Element::U8, &ops) }?;
+        self.channels.finish(host, launched)?;
         // SAFETY: as above, and the call is over.
         unsafe { gpu.download(into, &mut arrived) }.map_err(failed)?;
         Ok(arrived)

@@ -1,17 +1,25 @@
 //! NCCL and a GPU, simulated: device memory is host memory, a stream is a thread, and what members send goes through mailboxes.
 //!
 //! It is as strict as the real ones: a communicator is there when all members have joined, calls are put on their streams by the end of a group, streams run in order and wait for
-//! their peers, and sums come in the *reverse* order of the members, so that a test notices who adds up. Every call is logged.
+//! their peers, an abort blocks until its communicator's kernels are over, and with them those before them on their stream, threads attach to the device before they use it, and sums
+//! come in the *reverse* order of the members, so that a test notices who adds up. Every call is logged. All ranks live in one process.
 
 use super::api::{
     Address, Code, DeviceError, Element, Event, Fold, Gpu, Handle, Nccl, Op, Stream, UniqueId,
 };
-use std::cell::RefCell;
+use super::neighbours::Neighbours;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What waits this long in an abort would hang: much longer than what uses this waits for one.
+const HANGS: Duration = Duration::from_secs(30);
+
+/// What waits this long in an allocation would hang.
+const ALLOCATES_MAX: Duration = Duration::from_secs(5);
 
 /// What members of a communicator share.
 #[derive(Default)]
@@ -38,7 +46,14 @@ pub(crate) struct Faults {
     pub refuses: Option<(&'static str, i32, usize)>,
     /// The state of every communicator of this member, once it is there.
     pub state: Option<(i32, usize)>,
+    /// The same, from the start: its initialisation gives a communicator and an error.
+    pub stillborn: Option<(i32, usize)>,
+    /// This function never returns, on this member.
+    pub hangs: Option<(&'static str, usize)>,
 }
+
+/// Asked whether a fault is known.
+type Known = Box<dyn Fn() -> bool + Send>;
 
 /// All GPUs, and the network between them.
 #[derive(Default)]
@@ -50,6 +65,17 @@ pub(crate) struct Fake {
     events: Mutex<HashMap<usize, Arc<AtomicBool>>>,
     allocations: Mutex<HashMap<u64, Vec<u128>>>,
     next: AtomicUsize,
+    neighbours: Neighbours,
+    /// Kernels that each communicator has on its stream.
+    kernels: Mutex<HashMap<usize, usize>>,
+    kernel_over: Condvar,
+    /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for it.
+    pub linked: AtomicBool,
+    driver: Mutex<()>,
+    /// Allocations made so far.
+    pub num_allocations: AtomicUsize,
+    /// Asked by each abort, which logs what it hears.
+    pub known: Mutex<Option<Known>>,
     pub faults: Mutex<Faults>,
     /// Calls, as `member: function`, by all ranks.
     pub log: Mutex<Vec<String>>,
@@ -58,6 +84,13 @@ pub(crate) struct Fake {
 thread_local! {
     /// Calls of the group that this thread has started; groups are a thread's own in NCCL too.
     static GROUP: RefCell<Option<Vec<Issued>>> = const { RefCell::new(None) };
+
+    /// Whether this thread has a device.
+    static ATTACHED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn assert_attached(function: &str) {
+    assert!(ATTACHED.get(), "{function} on a thread without a device");
 }
 
 struct Issued {
@@ -101,6 +134,41 @@ impl Fake {
     /// Events that nobody has freed.
     pub fn open_events(&self) -> usize {
         self.events.lock().unwrap().len()
+    }
+
+    /// Device memory that nobody has freed, in allocations.
+    pub fn open_allocations(&self) -> usize {
+        self.allocations.lock().unwrap().len()
+    }
+
+    /// Waits until `done`, told of the kernels of each communicator, says yes; returns whether it has within `limit`.
+    fn await_kernels(
+        &self,
+        limit: Duration,
+        done: impl Fn(&HashMap<usize, usize>) -> bool,
+    ) -> bool {
+        let start = Instant::now();
+        let mut kernels = self.kernels.lock().unwrap();
+        while !done(&kernels) {
+            if start.elapsed() > limit {
+                return false;
+            }
+            let wait = self
+                .kernel_over
+                .wait_timeout(kernels, Duration::from_millis(5));
+            kernels = wait.unwrap().0;
+        }
+        true
+    }
+
+    /// Does not return where this is how `function` fails.
+    fn hang(&self, function: &str, member: usize) {
+        let hangs = self.faults.lock().unwrap().hangs;
+        if hangs == Some((function, member)) {
+            loop {
+                std::thread::park();
+            }
+        }
     }
 
     fn member(&self, comm: Handle) -> Arc<Member> {
@@ -329,6 +397,10 @@ fn reduced(element: Element, fold: Fold, terms: Vec<Vec<u8>>) -> Vec<u8> {
 pub(crate) struct FakeNccl(pub Arc<Fake>);
 
 impl Nccl for FakeNccl {
+    fn neighbours(&self) -> &Neighbours {
+        &self.0.neighbours
+    }
+
     fn unique_id(&self) -> Result<UniqueId, Code> {
         if let Some(code) = self.0.refusal("ncclGetUniqueId", 0) {
             return Err(code);
@@ -362,12 +434,17 @@ impl Nccl for FakeNccl {
 
     fn state(&self, comm: Handle) -> Code {
         let of = self.0.member(comm);
+        let faults = *self.0.faults.lock().unwrap();
+        if let Some((code, member)) = faults.stillborn
+            && member == of.member
+        {
+            return Code(code);
+        }
         let rooms = self.0.rooms.lock().unwrap();
         let room = &rooms[&room(&of.id)];
         if room.joined < room.members {
             return Code::IN_PROGRESS;
         }
-        let faults = *self.0.faults.lock().unwrap();
         let fault = faults.state.filter(|(_, member)| *member == of.member);
         fault.map_or(Code::SUCCESS, |(code, _)| Code(code))
     }
@@ -395,11 +472,17 @@ impl Nccl for FakeNccl {
                 .iter()
                 .all(|call| (call.comm, call.stream) == (first.comm, first.stream))
         );
-        let stream = first.stream;
+        let (comm, stream) = (first.comm, first.stream);
+        let is_linked = self.0.linked.load(Ordering::SeqCst);
+        let _driver = is_linked.then(|| self.0.driver.lock().unwrap());
+        *self.0.kernels.lock().unwrap().entry(comm).or_default() += 1;
         let streams = self.0.streams.lock().unwrap();
         let fake = Arc::clone(&self.0);
         let job = Box::new(move || {
             fake.perform(&of, &issued);
+            let mut kernels = fake.kernels.lock().unwrap();
+            *kernels.get_mut(&comm).expect("counted above") -= 1;
+            fake.kernel_over.notify_all();
         });
         streams[&stream]
             .send(job as Job)
@@ -449,16 +532,29 @@ impl Nccl for FakeNccl {
     }
 
     fn destroy(&self, comm: Handle) -> Code {
-        self.0.note(self.0.member(comm).member, "destroy");
+        assert_attached("ncclCommDestroy");
+        let member = self.0.member(comm).member;
+        self.0.note(member, "destroy");
+        self.0.hang("ncclCommDestroy", member);
         self.0.comms.lock().unwrap().remove(&comm.0);
         Code::SUCCESS
     }
 
     fn abort(&self, comm: Handle) -> Code {
+        assert_attached("ncclCommAbort");
         let of = self.0.member(comm);
         self.0.note(of.member, "abort");
+        let is_known = self.0.known.lock().unwrap().as_ref().map(|known| known());
+        if let Some(is_known) = is_known {
+            self.0.note(of.member, format_args!("known: {is_known}"));
+        }
         of.aborted.store(true, Ordering::SeqCst);
         self.0.posted.notify_all();
+        self.0.hang("ncclCommAbort", of.member);
+        let is_over = self.0.await_kernels(HANGS, |kernels| {
+            kernels.get(&comm.0).is_none_or(|kernels| *kernels == 0)
+        });
+        assert!(is_over, "an abort waits for a kernel that nobody stops");
         self.0.comms.lock().unwrap().remove(&comm.0);
         Code::SUCCESS
     }
@@ -477,10 +573,12 @@ impl Nccl for FakeNccl {
 
 impl Gpu for FakeNccl {
     fn attach(&self) -> Result<(), DeviceError> {
+        ATTACHED.set(true);
         Ok(())
     }
 
     fn stream(&self) -> Result<Stream, DeviceError> {
+        assert_attached("cuStreamCreate");
         let (jobs, queue) = channel::<Job>();
         // Ends with the simulation, whose end of the channel it waits at.
         std::thread::spawn(move || queue.iter().for_each(|job| job()));
@@ -490,6 +588,7 @@ impl Gpu for FakeNccl {
     }
 
     fn record(&self, stream: Stream) -> Result<Event, DeviceError> {
+        assert_attached("cuEventRecord");
         let over = Arc::new(AtomicBool::new(false));
         let number = self.0.number();
         self.0
@@ -514,6 +613,20 @@ impl Gpu for FakeNccl {
     }
 
     fn alloc(&self, bytes: usize) -> Result<Address, DeviceError> {
+        assert_attached("cuMemAlloc");
+        self.0.num_allocations.fetch_add(1, Ordering::SeqCst);
+        if self.0.linked.load(Ordering::SeqCst) {
+            let _driver = self.0.driver.lock().unwrap();
+            let is_idle = self.0.await_kernels(ALLOCATES_MAX, |kernels| {
+                kernels.values().all(|kernels| *kernels == 0)
+            });
+            if !is_idle {
+                return Err(DeviceError {
+                    function: "cuMemAlloc",
+                    reason: "it waits for a kernel whose peer waits for it".into(),
+                });
+            }
+        }
         let mut memory = vec![0_u128; bytes.div_ceil(16).max(1)];
         let address = memory.as_mut_ptr() as usize as u64;
         self.0.allocations.lock().unwrap().insert(address, memory);
@@ -521,6 +634,7 @@ impl Gpu for FakeNccl {
     }
 
     unsafe fn free(&self, memory: Address) {
+        assert_attached("cuMemFree");
         let freed = self.0.allocations.lock().unwrap().remove(&memory.0);
         assert!(freed.is_some(), "freed twice");
     }

@@ -5,6 +5,7 @@
 
 use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
 use super::library;
+use super::neighbours::Neighbours;
 use crate::comm::CommError;
 use cudarc::nccl::sys;
 use libloading::Library;
@@ -18,7 +19,8 @@ struct RawId {
     internal: [c_char; UniqueId::BYTES],
 }
 
-/// The first part of `ncclConfig_t`: what it was in 2.18. NCCL copies as many bytes as `size` says and takes its own values for the rest.
+/// The first part of `ncclConfig_t`: what it was in 2.18, and the traffic class, which 2.26 has put where 2.18 had padding. NCCL copies as many bytes as `size` says and takes its own
+/// values for the rest; 2.26 reads the traffic class whatever `version` says.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -30,6 +32,7 @@ struct Config {
     max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
+    traffic_class: c_int,
 }
 
 /// `NCCL_API_MAGIC`.
@@ -51,6 +54,7 @@ impl Config {
             max_ctas: UNDEFINED,
             net_name: std::ptr::null(),
             split_share: UNDEFINED,
+            traffic_class: UNDEFINED,
         }
     }
 }
@@ -69,6 +73,8 @@ const _: () = {
     assert!(offset_of!(Config, max_ctas) == offset_of!(Real, maxCTAs));
     assert!(offset_of!(Config, net_name) == offset_of!(Real, netName));
     assert!(offset_of!(Config, split_share) == offset_of!(Real, splitShare));
+    // Without padding, of which NCCL would read what nobody has written.
+    assert!(offset_of!(Config, traffic_class) == 44 && size_of::<Config>() == 48);
 
     assert!(size_of::<RawId>() == size_of::<sys::ncclUniqueId>());
     assert!(align_of::<RawId>() == align_of::<sys::ncclUniqueId>());
@@ -218,6 +224,7 @@ unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
 /// NCCL, and the library that it lives in.
 struct Loaded {
     functions: Functions,
+    neighbours: Neighbours,
     /// Kept open as long as its functions may be called.
     _library: Library,
 }
@@ -234,6 +241,7 @@ pub(crate) fn nccl() -> Result<Arc<dyn Nccl>, CommError> {
             // SAFETY: loading NCCL runs its initialisers, which do nothing but set up its own state.
             unsafe { Library::new(name) }.map_err(|error| error.to_string())
         })?;
+        library::check_variables(&name, variable)?;
         let functions =
             Functions::find(&library).map_err(|reason| library::unusable(&name, reason))?;
         let mut version = 0;
@@ -247,6 +255,7 @@ pub(crate) fn nccl() -> Result<Arc<dyn Nccl>, CommError> {
         tracing::debug!(library = %name, version = %library::Version::of_code(version), "NCCL");
         Ok(Arc::new(Loaded {
             functions,
+            neighbours: Neighbours::default(),
             _library: library,
         }))
     });
@@ -287,21 +296,34 @@ fn target(address: Address) -> *mut c_void {
     std::ptr::without_provenance_mut(address.0 as usize)
 }
 
+/// Returns the communicator that NCCL has given, if it has: one that comes with an error tells it as its state, and has to be aborted.
+fn given(comm: Comm, code: Code) -> Result<Handle, Code> {
+    match comm.0.is_null() {
+        true => Err(code),
+        false => Ok(Handle(comm.0.expose_provenance())),
+    }
+}
+
 impl Nccl for Loaded {
+    fn neighbours(&self) -> &Neighbours {
+        &self.neighbours
+    }
+
     fn unique_id(&self) -> Result<UniqueId, Code> {
         let mut raw = RawId {
             internal: [0; UniqueId::BYTES],
         };
         // SAFETY: the pointer is to an id.
         match Code(unsafe { (self.functions.unique_id)(&mut raw) }) {
-            Code::SUCCESS => Ok(UniqueId(raw.internal.map(c_char::cast_unsigned))),
+            Code::SUCCESS => Ok(UniqueId(raw.internal.map(|byte| byte.to_ne_bytes()[0]))),
             code => Err(code),
         }
     }
 
     fn init(&self, members: usize, id: &UniqueId, index: usize) -> Result<Handle, Code> {
         let raw = RawId {
-            internal: id.0.map(u8::cast_signed),
+            // Signed or not, as the processor has it.
+            internal: id.0.map(|byte| c_char::from_ne_bytes([byte])),
         };
         let mut config = Config::non_blocking();
         let mut comm = Comm(std::ptr::null_mut());
@@ -309,10 +331,7 @@ impl Nccl for Loaded {
         let code = Code(unsafe {
             (self.functions.init)(&mut comm, member(members), raw, member(index), &mut config)
         });
-        match code.is_accepted() && !comm.0.is_null() {
-            true => Ok(Handle(comm.0.expose_provenance())),
-            false => Err(code),
-        }
+        given(comm, code)
     }
 
     fn state(&self, comm: Handle) -> Code {
@@ -436,6 +455,16 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("libnccl") || text.contains("NCCL"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_communicator_that_comes_with_an_error_is_not_lost() {
+        let mut place = 0_u8;
+        let comm = Comm((&raw mut place).cast());
+        let handle = given(comm, Code(3)).expect("a communicator");
+        assert_eq!(handle.0, comm.0.addr());
+        let none = Comm(std::ptr::null_mut());
+        assert_eq!(given(none, Code(3)), Err(Code(3)));
     }
 
     #[test]

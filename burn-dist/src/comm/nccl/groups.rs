@@ -1,6 +1,8 @@
 //! The communicators and streams of one rank.
 
 use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Op, Stream, UniqueId};
+use super::ending::{self, End};
+use super::neighbours::Neighbour;
 use super::watch;
 use crate::comm::collective::Collective;
 use crate::comm::geometry::received_bytes;
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Lanes of the host's communicator on which ids are handed out, counted down from the last one: plans and users have no reason to use them.
 const ID_LANE_LAST: u16 = u16::MAX;
 
-/// How long the end of a mesh waits for the others to end theirs, at most: what is left to flush by then is what nobody waits for.
+/// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has not stopped is left behind.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// A place in the sequences of calls.
@@ -24,8 +26,11 @@ type Key = (Group, Lane);
 struct Channel {
     comm: Handle,
     stream: Stream,
+    neighbour: Neighbour,
     /// Calls made so far.
     calls: u64,
+    /// Calls that the device may still be at: launched, and not waited for with success.
+    open: u64,
 }
 
 /// A call that is on the device.
@@ -50,6 +55,8 @@ pub(crate) struct Channels {
     /// Added to a lane on the way to that of its ids.
     id_offset: u16,
     attached: Option<std::thread::ThreadId>,
+    /// Whether an abort could not stop everything: memory of calls under way stays the device's.
+    is_lost: bool,
 }
 
 impl Channels {
@@ -63,6 +70,7 @@ impl Channels {
             timeout,
             id_offset: 0,
             attached: None,
+            is_lost: false,
         }
     }
 
@@ -80,7 +88,8 @@ impl Channels {
     /// Counts and records a call, which gets the next number on its group and lane.
     ///
     /// # Errors
-    /// [`CommError::NotAMember`], [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the fault that has stopped the mesh.
+    /// [`CommError::NotAMember`], [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the fault that has stopped the mesh. Communicators are to be
+    /// [aborted](Self::abort) then.
     pub fn record(
         &mut self,
         host: &dyn Communicator,
@@ -120,12 +129,13 @@ impl Channels {
     }
 
     /// Joins the communicator of a recorded call's group and lane, if this is the first one there.
+    ///
+    /// # Errors
+    /// What stops the making of a communicator. Communicators are to be [aborted](Self::abort) then.
     pub fn join(&mut self, host: &dyn Communicator, info: &Arc<CallInfo>) -> Result<(), CommError> {
         let key = (info.group.clone(), info.lane);
         if !self.channels.contains_key(&key) {
-            let channel = self.open(host, &key, info)?;
-            self.channels.insert(key.clone(), channel);
-            self.made.push(key.clone());
+            self.open(host, &key, info)?;
         }
         if let Some(channel) = self.channels.get_mut(&key) {
             channel.calls += 1;
@@ -137,9 +147,10 @@ impl Channels {
     fn open(
         &mut self,
         host: &dyn Communicator,
-        (group, lane): &Key,
+        key: &Key,
         info: &Arc<CallInfo>,
-    ) -> Result<Channel, CommError> {
+    ) -> Result<(), CommError> {
+        let (group, lane) = key;
         let member = group
             .member(info.rank)
             .expect("calls are recorded by members");
@@ -165,21 +176,22 @@ impl Channels {
         let bytes = host.run(id)?;
         let mut id = UniqueId([0; UniqueId::BYTES]);
         id.0.copy_from_slice(&bytes);
-        let comm = self
-            .nccl
-            .init(group.len(), &id, member)
-            .map_err(|code| self.refused(info, "ncclCommInitRankConfig", code, None))?;
+        let neighbour = self.nccl.neighbours().enter(&id);
+        let comm = self.nccl.init(group.len(), &id, member).map_err(|code| {
+            neighbour.stop();
+            self.refused(info, "ncclCommInitRankConfig", code, None)
+        })?;
         // Known from now on, so that an abort ends it.
-        let settled = self.settled(host, info, "ncclCommInitRankConfig", comm);
-        if let Err(error) = settled {
-            self.nccl.abort(comm);
-            return Err(error);
-        }
-        Ok(Channel {
+        let channel = Channel {
             comm,
             stream,
+            neighbour,
             calls: 0,
-        })
+            open: 0,
+        };
+        self.channels.insert(key.clone(), channel);
+        self.made.push(key.clone());
+        self.settled(host, info, "ncclCommInitRankConfig", comm)
     }
 
     /// Makes the device the current one of the thread that calls.
@@ -201,10 +213,10 @@ impl Channels {
         Ok(stream)
     }
 
-    /// Puts the calls of a recorded call on the device, as one group.
+    /// Puts the calls of a recorded call on the device, as one group; there may be none. Members in this process wait for each other before and after.
     ///
     /// # Safety
-    /// As [`Nccl::issue`], until the call has been waited for with success, or [`Channels::abort`] has returned.
+    /// As [`Nccl::issue`], until the call has been waited for with success, or [`Channels::abort`] has returned true.
     pub unsafe fn launch(
         &mut self,
         host: &dyn Communicator,
@@ -212,23 +224,57 @@ impl Channels {
         element: Element,
         ops: &[Op],
     ) -> Result<Launched, CommError> {
+        self.attach(info)?;
         let key = (info.group.clone(), info.lane);
-        let (comm, stream) = match self.channels.get(&key) {
-            Some(channel) => (channel.comm, channel.stream),
-            // Aborted meanwhile.
-            None => return Err(host.fault().unwrap_or_else(|| ended(info))),
-        };
+        self.meet(host, info, &key)?;
+        if !ops.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { self.issue(host, info, &key, element, ops) }?;
+        }
+        self.meet(host, info, &key)?;
         let mut launched = Launched {
             key,
             info: Arc::clone(info),
             event: None,
         };
-        if ops.is_empty() {
-            return Ok(launched);
+        if !ops.is_empty() {
+            let stream = self.channel(host, info, &launched.key)?.stream;
+            let event = self.gpu.record(stream);
+            launched.event = Some(event.map_err(|error| failed(info, error))?);
         }
-        self.attach(info)?;
+        Ok(launched)
+    }
+
+    /// Waits until all members in this process have come as far as this one: see [`super::neighbours`].
+    fn meet(
+        &self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+    ) -> Result<(), CommError> {
+        let neighbour = &self.channel(host, info, key)?.neighbour;
+        let meeting = neighbour.arrive();
+        watch::until(host, info, self.timeout, || {
+            Ok(neighbour.have_all_arrived(meeting).then_some(()))
+        })
+    }
+
+    /// # Safety
+    /// As [`Self::launch`].
+    unsafe fn issue(
+        &mut self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+        element: Element,
+        ops: &[Op],
+    ) -> Result<(), CommError> {
+        let Channel { comm, stream, .. } = *self.channel(host, info, key)?;
         let nccl = Arc::clone(&self.nccl);
         self.accepted(info, "ncclGroupStart", nccl.group_start(), comm)?;
+        if let Some(channel) = self.channels.get_mut(key) {
+            channel.open += 1;
+        }
         let mut refused = None;
         for op in ops {
             // SAFETY: the caller's promise.
@@ -244,10 +290,18 @@ impl Channels {
             return Err(self.refused(info, function, code, Some(comm)));
         }
         self.accepted(info, "ncclGroupEnd", end, comm)?;
-        self.settled(host, info, "ncclGroupEnd", comm)?;
-        let event = self.gpu.record(stream);
-        launched.event = Some(event.map_err(|error| failed(info, error))?);
-        Ok(launched)
+        self.settled(host, info, "ncclGroupEnd", comm)
+    }
+
+    fn channel(
+        &self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+    ) -> Result<&Channel, CommError> {
+        // None where they have been aborted meanwhile.
+        let channel = self.channels.get(key);
+        channel.ok_or_else(|| host.fault().unwrap_or_else(|| ended(info)))
     }
 
     /// Waits until the device is done with a call.
@@ -258,9 +312,12 @@ impl Channels {
         let Launched { key, info, event } = launched;
         let Some(event) = event else { return Ok(()) };
         self.attach(&info)?;
-        let Some(comm) = self.channels.get(&key).map(|channel| channel.comm) else {
-            self.gpu.forget(event);
-            return Err(host.fault().unwrap_or_else(|| ended(&info)));
+        let comm = match self.channel(host, &info, &key) {
+            Ok(channel) => channel.comm,
+            Err(error) => {
+                self.gpu.forget(event);
+                return Err(error);
+            }
         };
         let outcome = watch::until(host, &info, self.timeout, || {
             let over = self.gpu.is_over(event);
@@ -275,7 +332,18 @@ impl Channels {
             }
         });
         self.gpu.forget(event);
-        outcome
+        outcome?;
+        if let Some(channel) = self.channels.get_mut(&key) {
+            channel.open -= 1;
+        }
+        Ok(())
+    }
+
+    /// Takes note that nobody waits for a call, which stays under way.
+    pub fn give_up(&self, launched: Launched) {
+        if let Some(event) = launched.event {
+            self.gpu.forget(event);
+        }
     }
 
     /// Notes that a recorded call is over.
@@ -336,55 +404,99 @@ impl Channels {
         }
     }
 
-    /// Stops what is on the device, and frees all communicators: memory of calls under way is the caller's again.
-    pub fn abort(&mut self) {
-        if self.made.is_empty() {
-            return;
-        }
-        for key in std::mem::take(&mut self.made) {
-            if let Some(channel) = self.channels.remove(&key) {
-                self.nccl.abort(channel.comm);
-            }
-        }
-        // Kernels see the abort at their next step; what an event cannot be recorded on has failed, and runs nothing any more.
-        let limit = Instant::now() + CLOSING_MAX;
-        for stream in self.streams.values() {
-            let Ok(event) = self.gpu.record(*stream) else {
-                continue;
-            };
-            while self.gpu.is_over(event) == Ok(false) && Instant::now() < limit {
-                std::thread::sleep(Duration::from_micros(100));
-            }
-            self.gpu.forget(event);
-        }
+    /// Stops what is on the device, and frees all communicators. Returns whether memory of calls under way is the caller's again: whether everything has stopped in time, of
+    /// this rank and of its neighbours in those calls.
+    ///
+    /// # Communication
+    /// None, but the others have to end theirs too: whoever calls this has told them of the fault before.
+    #[must_use = "memory may still be in use"]
+    pub fn abort(&mut self) -> bool {
+        let all = self.take().into_iter();
+        self.end(all.map(|(key, channel)| (key, channel, End::Abort)))
     }
 
-    /// Ends all communicators, in the order in which they were made: as the other members do, unless there was a fault.
+    /// Ends all communicators: as the other members do, flushed in the order in which they were made, unless there was a fault.
     pub fn close(&mut self, host: &dyn Communicator) {
         let limit = Instant::now() + self.timeout.min(CLOSING_MAX);
-        for key in std::mem::take(&mut self.made) {
-            let Some(Channel { comm, .. }) = self.channels.remove(&key) else {
-                continue;
-            };
+        let mut ends = Vec::new();
+        for (key, channel) in self.take() {
+            let comm = channel.comm;
             let mut state = match host.fault() {
                 Some(_) => Code(-1),
                 None => self.nccl.finalize(comm),
             };
-            while state == Code::IN_PROGRESS && Instant::now() < limit && host.fault().is_none() {
-                std::thread::sleep(Duration::from_micros(100));
-                state = self.nccl.state(comm);
-            }
-            match state {
-                Code::SUCCESS => self.nccl.destroy(comm),
-                _ => self.nccl.abort(comm),
+            watch::by(limit, || {
+                let goes_on = state == Code::IN_PROGRESS && host.fault().is_none();
+                if goes_on {
+                    state = self.nccl.state(comm);
+                }
+                !goes_on
+            });
+            let end = match state {
+                Code::SUCCESS => End::Destroy,
+                _ => End::Abort,
             };
+            ends.push((key, channel, end));
         }
+        self.end(ends);
+    }
+
+    /// Takes all communicators, in the order in which they were made: that of the program.
+    fn take(&mut self) -> Vec<(Key, Channel)> {
+        let made = std::mem::take(&mut self.made);
+        made.iter()
+            .filter_map(|key| self.channels.remove_entry(key))
+            .collect()
+    }
+
+    /// Ends communicators, and returns whether memory of their calls is free.
+    fn end(&mut self, ends: impl IntoIterator<Item = (Key, Channel, End)>) -> bool {
+        let (mut comms, mut neighbours) = (Vec::new(), Vec::new());
+        for ((group, lane), channel, end) in ends {
+            comms.push((format!("{group} lane {}", lane.0), channel.comm, end));
+            // What was flushed is over.
+            let is_busy = channel.open > 0 && end == End::Abort;
+            neighbours.push((channel.neighbour, is_busy));
+        }
+        if comms.is_empty() {
+            return !self.is_lost;
+        }
+        // This need not be the thread of the calls. A device that cannot be attached to has failed, and runs nothing.
+        let _ = self.gpu.attach();
+        let limit = Instant::now() + CLOSING_MAX;
+        let have_ended = ending::side_by_side(&self.nccl, &self.gpu, comms, limit);
+        let is_busy = neighbours.iter().any(|(_, is_busy)| *is_busy);
+        let has_stopped = !is_busy || (have_ended && self.have_drained(limit));
+        if has_stopped {
+            for (neighbour, _) in &neighbours {
+                neighbour.stop();
+            }
+        }
+        let mut busy = neighbours.iter().filter(|(_, is_busy)| *is_busy);
+        let is_free = has_stopped
+            && busy.all(|(neighbour, _)| watch::by(limit, || neighbour.have_all_stopped()));
+        self.is_lost |= !is_free;
+        !self.is_lost
+    }
+
+    /// Waits until the streams have come to their end; returns whether they have.
+    fn have_drained(&self, limit: Instant) -> bool {
+        self.streams.values().all(|stream| {
+            // What an event cannot be recorded on has failed, and runs nothing any more.
+            let Ok(event) = self.gpu.record(*stream) else {
+                return true;
+            };
+            let is_over = watch::by(limit, || self.gpu.is_over(event) != Ok(false));
+            self.gpu.forget(event);
+            is_over
+        })
     }
 }
 
 impl Drop for Channels {
     fn drop(&mut self) {
-        self.abort();
+        // Whoever knows of memory under way has asked before.
+        let _ = self.abort();
     }
 }
 

@@ -63,6 +63,23 @@ pub(crate) fn find<L>(
     })
 }
 
+/// Refuses a variable of NCCL's that no mesh can be run with.
+///
+/// # Errors
+/// [`CommError::NcclUnusable`].
+pub(crate) fn check_variables(
+    library: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<(), CommError> {
+    let Some(address) = variable("NCCL_COMM_ID") else {
+        return Ok(());
+    };
+    let library = format!("{library} with NCCL_COMM_ID={address} in the environment");
+    let reason = "all communicators would meet at that address, and each group of ranks has one of its own: unset NCCL_COMM_ID \
+        (NCCL_SOCKET_IFNAME says which network to meet on)";
+    Err(unusable(&library, reason.to_string()))
+}
+
 /// Refuses a version that is too old.
 ///
 /// # Errors
@@ -123,6 +140,21 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("tried: libnccl"), "{text}");
+    }
+
+    #[test]
+    fn an_address_for_all_communicators_is_refused_by_name() {
+        assert!(check_variables("libnccl.so.2", |_| None).is_ok());
+        let set = |name: &str| (name == "NCCL_COMM_ID").then(|| "10.0.0.1:4000".to_string());
+        let error = check_variables("libnccl.so.2", set).expect_err("one address for all");
+        let text = error.to_string();
+        for part in [
+            "libnccl.so.2 with NCCL_COMM_ID=10.0.0.1:4000",
+            "unset NCCL_COMM_ID (NCCL_SOCKET_IFNAME",
+            "GpuTransport::Host",
+        ] {
+            assert!(text.contains(part), "{text}: {part}");
+        }
     }
 
     #[test]

@@ -6,11 +6,14 @@
 //! | [`api`] | the few calls of NCCL and of CUDA's driver that are used, as two traits |
 //! | [`collectives`] | which calls make a collective: counts and offsets, pure |
 //! | [`groups`] | a communicator per group and lane, a stream per lane; launching |
+//! | [`neighbours`] | members of a communicator that live in one process: they launch and stop together |
 //! | [`watch`] | waiting with a time-out, looking for faults meanwhile |
+//! | [`ending`] | the end of communicators: side by side, and with a limit |
 //! | [`endpoint`] | a [`Communicator`](super::Communicator) of host blocks, staged through device memory |
 //! | [`library`] | where NCCL is looked for, and what is said when it is not there |
 //! | `driver`, `ffi` | CUDA and NCCL themselves (feature `cuda`) |
 //! | `fake` | both, simulated by threads: tests run everything above without a GPU |
+//! | `real` | tests of both, on GPUs |
 //!
 //! # Communicators
 //! Rank 0 of a group makes a unique id, the others get its 128 bytes through the host's communicator, and all of them initialise a communicator of their own. It is made when the group first
@@ -27,9 +30,19 @@
 //! the result on. Events between the two streams would spare it the first wait, but CubeCL 0.10 keeps its streams to itself, so there is nothing to record one on. Buffers belong
 //! to the call until it has finished.
 //!
+//! # Processes
+//! One process per GPU is the recommended shape. Several GPUs in one process work too, with a price: a call of CUDA that allocates memory may wait for what all of the process's GPUs run
+//! once they have mapped each other's memory, so the ranks of a process wait for each other before and after each launch ([`neighbours`]), and nothing overlaps with that wait.
+//!
 //! # Faults
-//! Communicators are non-blocking (`ncclConfig_t::blocking = 0`): no call of NCCL blocks this process, and each is polled with `ncclCommGetAsyncError`. A call that takes too long, an
-//! asynchronous error, or a fault of the mesh, wherever it comes from, aborts all communicators of the rank. (NCCL user guide: "Error handling and communicator abort", "Fault tolerance".)
+//! Communicators are non-blocking (`ncclConfig_t::blocking = 0`): no call of NCCL blocks this process until a communicator ends, and each is polled with `ncclCommGetAsyncError`. A call that
+//! takes too long, an asynchronous error, or a fault of the mesh, wherever it comes from, ends all communicators of the rank. (NCCL user guide: "Error handling and communicator abort",
+//! "Fault tolerance".) In this order:
+//!
+//! 1. The fault is published: an abort waits for others, who have to know of it.
+//! 2. All communicators of the rank are aborted at once, with a limit ([`ending`]): `ncclCommAbort` blocks.
+//! 3. Memory of calls under way is given back when the rank's streams have come to their end, and those of its neighbours in those calls; where that does not happen in time, it is not given
+//!    back at all. Members in other processes do not matter: they see no buffers of ours, because none are registered.
 //!
 //! # What is not here
 //! Registered buffers, one-sided windows, CUDA graphs. GPUs that several ranks share: they exchange handles, or go through the host.
@@ -39,6 +52,7 @@ mod choice;
 pub(crate) mod collectives;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
+mod ending;
 #[cfg(any(test, feature = "cuda"))]
 pub(crate) mod endpoint;
 #[cfg(test)]
@@ -47,6 +61,9 @@ pub(crate) mod fake;
 pub(crate) mod ffi;
 pub(crate) mod groups;
 pub(crate) mod library;
+mod neighbours;
+#[cfg(all(test, feature = "cuda"))]
+mod real;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -2,15 +2,19 @@
 
 use super::api::{Address, Code, Element, Fold, Gpu, Nccl, Op};
 use super::collectives;
+use super::endpoint::NcclComm;
 use super::fake::{Fake, FakeNccl, Faults};
-use super::groups::Channels;
+use super::groups::{Channels, Launched};
 use super::{Reduction, native_fold};
 use crate::comm::collective::{Collective, Strided};
-use crate::comm::{CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions};
+use crate::comm::{
+    Call, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions,
+};
 use crate::layout::ReduceOp;
 use crate::mesh::Rank;
-use burn_std::{BoolStore, DType};
-use std::sync::Arc;
+use burn_std::{BoolStore, Bytes, DType};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 const AT: Address = Address(1000);
@@ -118,6 +122,41 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
     comms.into_iter().map(with_channels).collect()
 }
 
+/// Launches a gather of a number of each rank; whoever does not take part launches nothing, so that the kernels of the others wait for it. Returns where the numbers will be.
+fn launch(
+    comm: &LocalComm,
+    channels: &mut Channels,
+    (group, lane): (&Group, Lane),
+    takes_part: bool,
+) -> Result<(Launched, Address), CommError> {
+    // Never given back: a test that fails need not have stopped the device.
+    let mine = Box::leak(Box::new([comm.rank().0 + 10]));
+    let all = Box::leak(vec![0_u32; group.len()].into_boxed_slice());
+    let all = Address(all.as_mut_ptr().addr() as u64);
+    let parts = Strided::flat(vec![4; group.len()]);
+    let call = (DType::U32, Collective::AllGather(parts), Arc::from([]));
+    let label = Arc::from("layers.3");
+    let (info, element) = channels.record(comm, (group, lane), Some(&label), call)?;
+    let op = Op::AllGather {
+        send: Address(mine.as_ptr().addr() as u64),
+        recv: all,
+        count: 1,
+    };
+    let ops = Vec::from_iter(takes_part.then_some(op));
+    // SAFETY: both live for ever, and are read when the call is over.
+    let launched = unsafe { channels.launch(comm, &info, element, &ops) }?;
+    Ok((launched, all))
+}
+
+/// Reads the numbers of a gather that is over.
+fn numbers(channels: &Channels, all: Address, members: usize) -> Vec<u32> {
+    let mut bytes = vec![0; 4 * members];
+    // SAFETY: `launch` has made room for a number of each member, and nobody writes any more.
+    unsafe { channels.gpu().download(all, &mut bytes) }.expect("memory of the simulation");
+    let (numbers, _) = bytes.as_chunks::<4>();
+    numbers.iter().map(|n| u32::from_ne_bytes(*n)).collect()
+}
+
 /// Gathers a number of each rank on the device; what members of `group` do.
 fn gather(
     comm: &LocalComm,
@@ -125,24 +164,25 @@ fn gather(
     group: &Group,
     lane: Lane,
 ) -> Result<Vec<u32>, CommError> {
-    let mine = [comm.rank().0 + 10];
-    let mut all = vec![0_u32; group.len()];
-    let parts = Strided::flat(vec![4; group.len()]);
-    let call = (DType::U32, Collective::AllGather(parts), Arc::from([]));
-    let label = Arc::from("layers.3");
-    let (info, element) = channels.record(comm, (group, lane), Some(&label), call)?;
-    let ops = [Op::AllGather {
-        send: Address(mine.as_ptr().addr() as u64),
-        recv: Address(all.as_mut_ptr().addr() as u64),
-        count: 1,
-    }];
-    // SAFETY: both live until `finish` or `abort` has returned.
-    let launched = unsafe { channels.launch(comm, &info, element, &ops) };
-    let outcome = launched.and_then(|launched| channels.finish(comm, launched));
-    if outcome.is_err() {
-        channels.abort();
+    let (launched, all) = launch(comm, channels, (group, lane), true)?;
+    channels.finish(comm, launched)?;
+    Ok(numbers(channels, all, group.len()))
+}
+
+/// What a rank does with an error: everyone learns of it, and then communicators are aborted. Returns whether memory is free.
+fn stop(comm: &LocalComm, channels: &mut Channels, error: CommError) -> bool {
+    comm.abort(error);
+    channels.abort()
+}
+
+/// Waits until another rank has failed.
+fn await_fault(comm: &dyn Communicator) -> CommError {
+    loop {
+        if let Some(fault) = comm.fault() {
+            return fault;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    outcome.map(|()| all)
 }
 
 /// Runs `body` on a thread per rank.
@@ -213,20 +253,18 @@ fn a_group_has_a_communicator_per_lane_and_leaves_them_in_order() {
 fn a_member_that_does_not_come_is_named_and_communicators_are_aborted() {
     let fake = Fake::new();
     let world = Group::world(2).expect("two ranks");
-    let timeout = Duration::from_millis(150);
+    let timeout = Duration::from_millis(500);
     let start = Instant::now();
     let found = on_ranks(ranks(&fake, 2, timeout), |comm, channels| {
         gather(comm, channels, &world, Lane(0)).expect("both are there");
         if comm.rank() == Rank(1) {
             // Stays away.
-            while comm.fault().is_none() {
-                std::thread::yield_now();
-            }
-            channels.abort();
+            await_fault(comm);
+            assert!(channels.abort());
             return gather(comm, channels, &world, Lane(0)).expect_err("a fault");
         }
         let error = gather(comm, channels, &world, Lane(0)).expect_err("nobody comes");
-        comm.abort(error.clone());
+        assert!(stop(comm, channels, error.clone()));
         error
     });
     assert!(start.elapsed() < Duration::from_secs(10));
@@ -249,8 +287,7 @@ fn failing(faults: Faults) -> (Arc<Fake>, Vec<String>) {
         let outcome = gather(comm, channels, &world, Lane(0));
         outcome
             .map_err(|error| {
-                comm.abort(error);
-                channels.abort();
+                assert!(stop(comm, channels, error));
                 comm.fault().expect("set above").to_string()
             })
             .expect_err("one of them fails")
@@ -300,6 +337,250 @@ fn an_error_that_comes_later_is_reported_with_its_details() {
         );
     }
     assert_eq!(fake.open_comms(), 0);
+}
+
+#[test]
+fn an_initialisation_that_fails_with_a_communicator_loses_none() {
+    let faults = Faults {
+        stillborn: Some((3, 0)),
+        ..Faults::default()
+    };
+    let (fake, errors) = failing(faults);
+    for error in errors {
+        assert!(
+            error.contains("failed in ncclCommInitRankConfig"),
+            "{error}"
+        );
+        assert!(error.contains("(code 3)"), "{error}");
+    }
+    assert_eq!(fake.open_comms(), 0);
+    assert_eq!(fake.calls_of(0).last().map(String::as_str), Some("abort"));
+}
+
+/// Much longer than an abort takes, and shorter than what hangs in the simulation.
+const SOON: Duration = Duration::from_secs(15);
+
+#[test]
+fn communicators_behind_each_other_on_a_stream_are_aborted_together() {
+    let fake = Fake::new();
+    let timeout = Duration::from_secs(1);
+    let world = Group::world(2).expect("two ranks");
+    let turned = Group::new(vec![Rank(1), Rank(0)]).expect("two ranks");
+    let took = on_ranks(ranks(&fake, 2, timeout), |comm, channels| {
+        // The communicator that is made first comes second on the stream.
+        for group in [&world, &turned] {
+            gather(comm, channels, group, Lane(0)).expect("both are there");
+        }
+        let takes_part = comm.rank() == Rank(0);
+        let [stuck, queued] = [&turned, &world].map(|group| {
+            let launched = launch(comm, channels, (group, Lane(0)), takes_part);
+            launched.expect("both launch").0
+        });
+        let error = match takes_part {
+            true => channels.finish(comm, stuck).expect_err("a kernel waits"),
+            false => {
+                channels.give_up(stuck);
+                await_fault(comm)
+            }
+        };
+        channels.give_up(queued);
+        let start = Instant::now();
+        assert!(stop(comm, channels, error));
+        start.elapsed()
+    });
+    assert!(took.iter().all(|took| *took < SOON), "{took:?}");
+    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+}
+
+#[test]
+fn memory_is_free_when_the_neighbours_have_stopped_too() {
+    let world = Group::world(2).expect("two ranks");
+    for is_late in [false, true] {
+        let fake = Fake::new();
+        let returned = Barrier::new(2);
+        let free = on_ranks(ranks(&fake, 2, PATIENT), |comm, channels| {
+            let takes_part = comm.rank() == Rank(0);
+            let launched = launch(comm, channels, (&world, Lane(0)), takes_part);
+            channels.give_up(launched.expect("both launch").0);
+            if !takes_part {
+                await_fault(comm);
+                if is_late {
+                    returned.wait();
+                }
+                return channels.abort();
+            }
+            let error = CommError::Aborted {
+                rank: comm.rank(),
+                what: "matmul".into(),
+                label: "".into(),
+                reason: "out of memory".into(),
+            };
+            let start = Instant::now();
+            let free = stop(comm, channels, error);
+            assert!(start.elapsed() < SOON);
+            if is_late {
+                returned.wait();
+                // Nor later: what it was is not known any more.
+                assert!(!channels.abort());
+            }
+            free
+        });
+        // The other one has nothing under way that could use memory.
+        assert_eq!(free, [!is_late, true]);
+        assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+    }
+}
+
+#[test]
+fn a_communicator_that_does_not_end_is_left_behind() {
+    let world = Group::world(2).expect("two ranks");
+    for function in ["ncclCommDestroy", "ncclCommAbort"] {
+        let fake = Fake::new();
+        *fake.faults.lock().expect("no panic") = Faults {
+            hangs: Some((function, 0)),
+            ..Faults::default()
+        };
+        let took = on_ranks(ranks(&fake, 2, PATIENT), |comm, channels| {
+            gather(comm, channels, &world, Lane(0)).expect("both are there");
+            let start = Instant::now();
+            match function {
+                "ncclCommDestroy" => channels.close(comm),
+                // Nothing is under way, so that memory is free whatever becomes of the communicator.
+                _ => assert!(channels.abort()),
+            }
+            start.elapsed()
+        });
+        assert!(took.iter().all(|took| *took < SOON), "{function}: {took:?}");
+        assert_eq!(fake.open_comms(), 1, "{function}");
+    }
+}
+
+#[test]
+fn communicators_are_aborted_on_any_thread() {
+    let fake = Fake::new();
+    let alone = Group::world(1).expect("a rank");
+    let (comm, mut channels) = ranks(&fake, 1, PATIENT).remove(0);
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let launched = launch(&comm, &mut channels, (&alone, Lane(0)), true);
+            channels.give_up(launched.expect("it is there").0);
+        });
+        thread.join().expect("no panic");
+    });
+    // This thread has no device yet, and the simulation asks for one.
+    assert!(channels.abort());
+    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+}
+
+#[test]
+fn members_of_a_process_wait_for_each_other_around_launches() {
+    let fake = Fake::new();
+    fake.linked.store(true, Ordering::SeqCst);
+    let world = Group::world(2).expect("two ranks");
+    on_ranks(ranks(&fake, 2, PATIENT), |comm, channels| {
+        let gpu = Arc::clone(channels.gpu());
+        gpu.attach().expect("a device");
+        let allocate = || {
+            let memory = gpu.alloc(64).expect("nothing waits for this rank");
+            // SAFETY: allocated above, and not used.
+            unsafe { gpu.free(memory) };
+        };
+        for turn in 0..20 {
+            if comm.rank() == Rank(turn % 2) {
+                // Comes late, and first does what waits for the kernels of both.
+                std::thread::sleep(Duration::from_millis(5));
+                allocate();
+            }
+            let launched = launch(comm, channels, (&world, Lane(0)), true);
+            let (launched, all) = launched.expect("both are there");
+            // The same while the other one may still be launching.
+            allocate();
+            channels.finish(comm, launched).expect("both are there");
+            assert_eq!(numbers(channels, all, 2), [10, 11]);
+        }
+        channels.close(comm);
+    });
+    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+}
+
+/// Endpoints with a simulated GPU each.
+fn endpoints(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<NcclComm> {
+    let options = LocalOptions {
+        timeout,
+        ..LocalOptions::default()
+    };
+    let hosts = LocalHub::connect(num, options).expect("a world");
+    let with_gpu = |host| {
+        let gpu = Arc::new(FakeNccl(fake.clone()));
+        NcclComm::new(host, gpu.clone(), gpu, timeout)
+    };
+    hosts.into_iter().map(with_gpu).collect()
+}
+
+fn sum(group: &Group, num: usize) -> Call {
+    let ones = Bytes::from_elems(vec![1.0_f32; num]);
+    Call::all_reduce(group, DType::F32, ReduceOp::Sum, ones)
+}
+
+#[test]
+fn a_fault_is_known_before_communicators_are_aborted() {
+    let fake = Fake::new();
+    let world = Group::world(2).expect("two ranks");
+    let options = LocalOptions {
+        timeout: PATIENT,
+        ..LocalOptions::default()
+    };
+    let hosts = LocalHub::connect(2, options).expect("a world");
+    let hub = Arc::clone(hosts[0].hub());
+    *fake.known.lock().expect("no panic") = Some(Box::new(move || hub.fault().is_some()));
+    std::thread::scope(|scope| {
+        for host in hosts {
+            let (gpu, world) = (Arc::new(FakeNccl(fake.clone())), &world);
+            scope.spawn(move || {
+                let comm = NcclComm::new(host, gpu.clone(), gpu, Duration::from_secs(2));
+                comm.run(Call::barrier(world)).expect("both are there");
+                match comm.rank() {
+                    Rank(0) => comm.run(sum(world, 4)).expect_err("nobody comes"),
+                    _ => await_fault(&comm),
+                };
+            });
+        }
+    });
+    for member in [0, 1] {
+        let calls = fake.calls_of(member);
+        let heard: Vec<&String> = calls.iter().filter(|call| call.contains("known")).collect();
+        assert_eq!(heard, ["known: true"]);
+    }
+    assert_eq!((fake.open_comms(), fake.open_allocations()), (0, 0));
+}
+
+#[test]
+fn staging_memory_is_kept_from_call_to_call() {
+    let fake = Fake::new();
+    let world = Group::world(2).expect("two ranks");
+    let both = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for comm in endpoints(&fake, 2, PATIENT) {
+            let (fake, world, both) = (&fake, &world, &both);
+            scope.spawn(move || {
+                let run = |num: usize| {
+                    let sum = comm.run(sum(world, num)).expect("both are there");
+                    assert_eq!(sum[..], Bytes::from_elems(vec![2.0_f32; num])[..]);
+                    both.wait();
+                    let count = fake.num_allocations.load(Ordering::SeqCst);
+                    both.wait();
+                    count
+                };
+                let first = run(1000);
+                for num in [1000, 10, 0, 999, 1000] {
+                    assert_eq!(run(num), first, "{num}");
+                }
+                // On both ranks, for what is sent and for what arrives.
+                assert_eq!(run(5000), first + 4);
+            });
+        }
+    });
+    assert_eq!(fake.open_allocations(), 0);
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub(super) fn until<T>(
         }
         let waited = start.elapsed();
         if waited < EAGER {
-            std::hint::spin_loop();
+            // Where there are fewer cores than ranks, the others need this one.
+            std::thread::yield_now();
             continue;
         }
         if let Some(fault) = host.fault() {
@@ -46,6 +47,19 @@ pub(super) fn until<T>(
                     elapsed,
                 },
             });
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// Asks `ready` until it answers with yes, but not after `limit`; returns whether it has. Asked once in any case.
+pub(super) fn by(limit: Instant, mut ready: impl FnMut() -> bool) -> bool {
+    loop {
+        if ready() {
+            return true;
+        }
+        if Instant::now() >= limit {
+            return false;
         }
         std::thread::sleep(NAP);
     }

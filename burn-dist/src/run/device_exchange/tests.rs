@@ -14,10 +14,10 @@ use crate::run::execute::{from_data, into_data};
 use crate::run::seat::Seat;
 
 /// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.
-pub(in crate::run) const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
+const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
 pub(in crate::run) const WORLD: usize = 4;
 
-pub(in crate::run) const DTYPES: [DType; 8] = [
+const DTYPES: [DType; 8] = [
     DType::F32,
     DType::F64,
     DType::F16,
@@ -29,7 +29,7 @@ pub(in crate::run) const DTYPES: [DType; 8] = [
 ];
 
 /// The size of each member's piece: equal, shorter at the end, empty at the end, empty anywhere.
-pub(in crate::run) fn divisions(members: usize) -> Vec<Vec<usize>> {
+fn divisions(members: usize) -> Vec<Vec<usize>> {
     let last = members - 1;
     vec![
         vec![2; members],
@@ -126,8 +126,52 @@ pub(in crate::run) fn values(task: &CollectiveTask, number: usize) -> TensorData
     }
 }
 
+/// Every kind, operation, dtype and division in every group; also over the axes of a larger one.
+pub(in crate::run) fn every_task() -> Vec<Vec<CollectiveTask>> {
+    let mut all = Vec::new();
+    for group in GROUPS {
+        for sizes in divisions(group.len()) {
+            for dtype in DTYPES {
+                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
+                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
+                }
+                for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
+                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
+                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
+                        if group.len() == 4 {
+                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
 /// The bytes of each result of a rank.
-type Results = Vec<Result<Vec<u8>, String>>;
+pub(in crate::run) type Results = Vec<Result<Vec<u8>, String>>;
+
+/// Each rank has the same results twice, of all its tasks, and no errors.
+pub(in crate::run) fn assert_same(
+    tasks: &[Vec<CollectiveTask>],
+    expected: &[Results],
+    found: &[Results],
+) {
+    let mut compared = 0;
+    for (rank, (expected, found)) in expected.iter().zip(found).enumerate() {
+        let mine = tasks
+            .iter()
+            .flatten()
+            .filter(|task| task.group[task.index].0 as usize == rank);
+        for ((task, expected), found) in mine.zip(expected).zip(found) {
+            let expected = expected.as_ref().expect("a block");
+            assert_eq!(found.as_ref(), Ok(expected), "{task:#?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 5000, "{compared}");
+}
 
 /// Runs every task of every rank, in order, and returns the bytes of each result, and what was counted.
 fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, u64, u64)>) {
@@ -191,45 +235,16 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
     (results, counted.to_vec())
 }
 
-pub(in crate::run) fn reducible(dtype: DType, op: ReduceOp) -> bool {
+fn reducible(dtype: DType, op: ReduceOp) -> bool {
     !matches!(dtype, DType::Bool(_)) || matches!(op, ReduceOp::Min | ReduceOp::Max)
 }
 
 #[test]
 fn handles_give_the_bits_that_bytes_give() {
-    let mut all = Vec::new();
-    for group in GROUPS {
-        for sizes in divisions(group.len()) {
-            for dtype in DTYPES {
-                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
-                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
-                }
-                for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
-                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
-                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
-                        if group.len() == 4 {
-                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let all = every_task();
     let (blocks, _) = run(&all, true);
     let (handles, counted) = run(&all, false);
-    let mut compared = 0;
-    for (rank, (blocks, handles)) in blocks.iter().zip(&handles).enumerate() {
-        let mine = all
-            .iter()
-            .flatten()
-            .filter(|task| task.group[task.index].0 as usize == rank);
-        for ((task, expected), found) in mine.zip(blocks).zip(handles) {
-            let expected = expected.as_ref().expect("a block");
-            assert_eq!(found.as_ref(), Ok(expected), "{task:#?}");
-            compared += 1;
-        }
-    }
-    assert!(compared > 5000, "{compared}");
+    assert_same(&all, &blocks, &handles);
     // Counted by kind, with the bytes that the plan says.
     for (kind, calls, bytes) in counted {
         let expected = match kind {

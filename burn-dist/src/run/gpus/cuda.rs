@@ -1,6 +1,7 @@
 //! CubeCL's tensors as device memory: all that this crate knows of CubeCL's insides.
 
 use std::any::{Any, TypeId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use burn_backend::{DType, Shape};
@@ -15,6 +16,9 @@ use crate::comm::nccl::api::{Address, DeviceError};
 use crate::comm::nccl::{driver, ffi};
 use crate::comm::{CommError, Reduction};
 use crate::run::bridge::{CollectiveError, downcast};
+
+#[cfg(test)]
+mod tests;
 
 type Tensor = CubeTensor<CudaRuntime>;
 
@@ -60,11 +64,17 @@ pub(crate) fn connect<B: BackendIr>(
         .map(|device| cuda_device::<B>(device).map(|device| device.index))
         .collect();
     let ordinals = ordinals?;
+    let distinct = BTreeSet::from_iter(&ordinals);
+    if distinct.len() > 1 {
+        tracing::info!(
+            gpus = ?distinct,
+            "ranks of this process have several GPUs, and wait for each other before and after each launch: one process per GPU spares them that"
+        );
+    }
     let gpus = ordinals.iter().map(|&ordinal| {
-        let peers = ordinals.clone();
         let open = move || {
             let nccl = ffi::nccl()?;
-            let gpu = driver::open(ordinal, &peers).map_err(|error| CommError::Cuda {
+            let gpu = driver::open(ordinal).map_err(|error| CommError::Cuda {
                 device: ordinal,
                 reason: text(error),
             })?;
@@ -111,7 +121,6 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
         dtype: DType,
     ) -> Result<(B::Handle, Address), CollectiveError> {
         let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| Self::other())?;
-        let tensor = into_contiguous(tensor);
         let elements: usize = shape.iter().product();
         if tensor.meta.shape().num_elements() != elements || tensor.dtype.size() != dtype.size() {
             return Err(CollectiveError::Backend(format!(
@@ -119,6 +128,11 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
                 dtype.name()
             )));
         }
+        if elements == 0 {
+            // No call has a part in it. Rows are as far apart as if they had elements, and a copy into another order would be a kernel without threads.
+            return Ok((Self::own::<B>(tensor)?, Address(0)));
+        }
+        let tensor = into_contiguous(tensor);
         let address = Self::address(&tensor, elements * dtype.size())?;
         Ok((Self::own::<B>(tensor)?, address))
     }

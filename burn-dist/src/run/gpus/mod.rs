@@ -14,6 +14,11 @@
 //! | all-reduce | the same, of chunks; then an all-gather of what was folded | |
 //! | reductions that NCCL may do ([`Reduction`](crate::comm::Reduction)) | reduce-scatter, of uneven parts a reduction each; all-reduce | |
 //!
+//! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault, has [aborted](Gpus::abort) its communicators; what the device may use
+//! even then is never given back.
+//!
+//! One process per GPU is the recommended shape: the ranks of a process wait for each other before and after each launch ([`crate::comm::nccl`]).
+//!
 //! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first), nothing is packed; where they arrive in place, nothing is joined.
 
 #[cfg(feature = "cuda")]
@@ -24,6 +29,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,7 +59,7 @@ pub(super) type Identity = [u8; 16];
 
 /// Tensors of an inner backend as device memory.
 pub(super) trait Memory<B: BackendIr>: Send {
-    /// Returns a tensor in row-major order, and where it is.
+    /// Returns a tensor in row-major order, and where it is; an empty one is nowhere.
     fn pinned(
         &self,
         handle: B::Handle,
@@ -70,13 +76,14 @@ pub(super) trait Memory<B: BackendIr>: Send {
     ) -> Result<(B::Handle, Address), CollectiveError>;
 }
 
-type Open = dyn FnOnce() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send;
+type Open = dyn Fn() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send;
 
 /// What a rank communicates with other GPUs through; the libraries are opened when it first does.
 pub(super) struct Gpus<B: BackendIr> {
     memory: Box<dyn Memory<B>>,
-    open: Option<Box<Open>>,
-    channels: Option<Shared>,
+    open: Box<Open>,
+    /// What has been opened, or why nothing was.
+    ground: OnceCell<Result<Shared<B>, CommError>>,
     reduction: Reduction,
     timeout: Duration,
 }
@@ -84,94 +91,135 @@ pub(super) struct Gpus<B: BackendIr> {
 impl<B: BackendIr> Gpus<B> {
     pub fn new(
         memory: impl Memory<B> + 'static,
-        open: impl FnOnce() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send + 'static,
+        open: impl Fn() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send + 'static,
         reduction: Reduction,
         timeout: Duration,
     ) -> Self {
         Self {
             memory: Box::new(memory),
-            open: Some(Box::new(open)),
-            channels: None,
+            open: Box::new(open),
+            ground: OnceCell::new(),
             reduction,
             timeout,
         }
     }
 
-    fn channels(&mut self) -> Result<Shared, CommError> {
-        if let Some(open) = self.open.take() {
-            let (nccl, gpu) = open()?;
-            let channels = Channels::new(nccl, gpu, self.timeout);
-            self.channels = Some(Shared(Arc::new(Mutex::new(channels))));
-        }
-        // An error above has stopped the rank, so that it does not come here again.
-        self.channels.clone().ok_or(CommError::EmptyGroup)
+    /// Opens the libraries the first time, and gives the same ever after.
+    fn ground(&self) -> Result<Shared<B>, CommError> {
+        let opened = self.ground.get_or_init(|| {
+            let (nccl, gpu) = (self.open)()?;
+            Ok(Shared::new(Channels::new(nccl, gpu, self.timeout)))
+        });
+        opened.clone()
     }
 
-    /// Stops what is on the device.
+    /// Stops what is on the device. Everyone has to know of the fault: this waits for others.
     pub fn abort(&mut self) {
-        if let Some(channels) = &self.channels {
-            channels.get().abort();
+        if let Some(Ok(ground)) = self.ground.get() {
+            ground.get().abort();
         }
     }
 
     /// Leaves the groups.
     pub fn close(&mut self, comm: &dyn Communicator) {
-        if let Some(channels) = &self.channels {
-            channels.get().close(comm);
+        if let Some(Ok(ground)) = self.ground.get() {
+            let mut ground = ground.get();
+            ground.channels.close(comm);
+            // Nothing is left to stop, but perhaps memory to give back.
+            ground.abort();
         }
     }
 }
 
-/// The channels of a rank, shared with its calls on the device.
-#[derive(Clone)]
-struct Shared(Arc<Mutex<Channels>>);
+/// Where the calls of a rank start from and come back to.
+struct Ground<B: BackendIr> {
+    channels: Channels,
+    /// What is sent and what arrives in calls that have not come back: the device may use it until their communicators have ended.
+    kept: Vec<(B::Handle, B::Handle)>,
+}
 
-impl Shared {
-    fn get(&self) -> MutexGuard<'_, Channels> {
+impl<B: BackendIr> Ground<B> {
+    fn abort(&mut self) {
+        let is_free = self.channels.abort();
+        let kept = std::mem::take(&mut self.kept);
+        if !is_free && !kept.is_empty() {
+            tracing::warn!(
+                calls = kept.len(),
+                "a GPU may still use memory of calls that were aborted: it is not given back"
+            );
+            std::mem::forget(kept);
+        }
+    }
+}
+
+impl<B: BackendIr> Drop for Ground<B> {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+/// The ground of a rank, shared with its calls.
+struct Shared<B: BackendIr>(Arc<Mutex<Ground<B>>>);
+
+impl<B: BackendIr> Clone for Shared<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B: BackendIr> Shared<B> {
+    fn new(channels: Channels) -> Self {
+        let kept = Vec::new();
+        Self(Arc::new(Mutex::new(Ground { channels, kept })))
+    }
+
+    fn get(&self) -> MutexGuard<'_, Ground<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call on the device: dropping it without having waited aborts it, because the memory that it uses is dropped next.
-struct Airborne {
+/// A call on the device, with its memory, which comes back with it; dropped before that, it leaves the memory on the [`Ground`].
+struct Airborne<B: BackendIr> {
     launched: Option<Launched>,
     info: Arc<CallInfo>,
-    channels: Shared,
+    ground: Shared<B>,
+    /// What is sent, and what arrives.
+    memory: Option<(B::Handle, B::Handle)>,
 }
 
-impl Airborne {
-    /// Waits for NCCL; where that fails, stops it.
-    fn land(mut self, comm: &dyn Communicator, seat: &Seat) -> Result<(), CommError> {
-        let Some(launched) = self.launched.take() else {
-            return Ok(());
-        };
-        let mut channels = self.channels.get();
-        let outcome = seat.give_way(|| channels.finish(comm, launched));
-        if outcome.is_err() {
-            channels.abort();
+impl<B: BackendIr> Airborne<B> {
+    /// Waits for NCCL, and returns what was sent and what has arrived.
+    fn land(
+        mut self,
+        comm: &dyn Communicator,
+        seat: &Seat,
+    ) -> Result<(B::Handle, B::Handle), CommError> {
+        if let Some(launched) = self.launched.take() {
+            let mut ground = self.ground.get();
+            seat.give_way(|| ground.channels.finish(comm, launched))?;
         }
-        outcome
+        let memory = self.memory.take();
+        Ok(memory.expect("taken here only, and by a drop"))
     }
 }
 
-impl Drop for Airborne {
+impl<B: BackendIr> Drop for Airborne<B> {
     fn drop(&mut self) {
-        if self.launched.is_some() {
-            self.channels.get().abort();
+        if let Some(memory) = self.memory.take() {
+            let mut ground = self.ground.get();
+            ground.kept.push(memory);
+            if let Some(launched) = self.launched.take() {
+                ground.channels.give_up(launched);
+            }
         }
     }
 }
 
 /// A collective between GPUs that has been started.
 pub(super) struct Flight<B: BackendIr> {
-    /// Stands first, so that it is dropped before the memory that it uses.
-    call: Airborne,
+    call: Airborne<B>,
     element: Element,
     next: Next,
-    /// What is sent.
-    sent: B::Handle,
-    /// What arrives.
-    received: B::Handle,
 }
 
 /// What is to be done with what has arrived.
@@ -211,7 +259,8 @@ pub(super) fn start<B: BackendIr>(
 ) -> Result<Flight<B>, CollectiveError> {
     let call = (task.dtype, collective, task.axes.clone());
     let place = (group, Lane::default());
-    let (info, element) = gpus.channels()?.get().record(comm, place, label, call)?;
+    let ground = gpus.ground()?;
+    let (info, element) = ground.get().channels.record(comm, place, label, call)?;
     let start = match task.dtype {
         DType::Bool(_) => start_as::<B, BoolOps>,
         dtype if dtype.is_float() => start_as::<B, FloatOps>,
@@ -321,40 +370,37 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             (ops, into, Next::Swap)
         }
     };
-    let call = launch::<B>(gpus, comm, info, element, &ops, device)?;
+    let memory = (sent, received);
+    let call = launch::<B>(gpus, comm, info, element, &ops, memory, device)?;
     Ok(Flight {
         call,
         element,
         next,
-        sent,
-        received,
     })
 }
 
-/// Puts calls on the device behind what is queued there.
+/// Puts calls on the device behind what is queued there; they use `memory`.
 fn launch<B: BackendIr>(
-    gpus: &mut Gpus<B>,
+    gpus: &Gpus<B>,
     comm: &dyn Communicator,
     info: &Arc<CallInfo>,
     element: Element,
     ops: &[Op],
+    memory: (B::Handle, B::Handle),
     device: &B::Device,
-) -> Result<Airborne, CollectiveError> {
+) -> Result<Airborne<B>, CollectiveError> {
     settle::<B>(device)?;
-    let channels = gpus.channels()?;
-    let mut mine = channels.get();
-    // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked their sizes. The caller keeps them until the call has
-    // landed; `Airborne` is dropped first, and aborts a call that has not. Nothing that the backend has queued still uses their memory.
-    let launched = unsafe { mine.launch(comm, info, element, ops) };
-    if launched.is_err() {
-        mine.abort();
-    }
-    drop(mine);
-    Ok(Airborne {
-        launched: Some(launched?),
+    let mut call = Airborne {
+        launched: None,
         info: Arc::clone(info),
-        channels,
-    })
+        ground: gpus.ground()?,
+        memory: Some(memory),
+    };
+    // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked their sizes. `call` has them: it gives them back when it has
+    // landed, and else to the ground, which keeps them until an abort says that they are free. Nothing that the backend has queued still uses their memory.
+    let launched = unsafe { call.ground.get().channels.launch(comm, info, element, ops) };
+    call.launched = Some(launched?);
+    Ok(call)
 }
 
 fn finish_as<B: BackendIr, K: KindOps<B>>(
@@ -367,14 +413,12 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
 ) -> Result<B::Handle, CollectiveError> {
     let (me, dtype) = (task.index, task.dtype);
     let Flight {
-        sent,
-        received,
         call,
         element,
         next,
     } = flight;
     let info = call.info.clone();
-    call.land(comm, seat)?;
+    let (sent, received) = call.land(comm, seat)?;
     let result = |tensor| Ok(K::handle(K::reshape(tensor, task.to_shape.clone().into())));
     if task.to_shape.contains(&0) {
         let empty = K::empty(task.to_shape.clone().into(), device, dtype);
@@ -390,21 +434,23 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
             let whole: usize = parts.iter().sum();
             let pieces = pieces::<B, K>(flat(received, whole), &parts);
             let pieces = pieces.into_iter().zip(task.sizes.iter());
-            let pieces = pieces
-                .filter(|(_, size)| **size > 0)
-                .map(|(part, &size)| K::reshape(part, [view.outer, size, view.inner].into()));
+            let pieces = pieces.filter_map(|(part, &size)| {
+                let block = [view.outer, size, view.inner];
+                part.map(|part| K::reshape(part, block.into()))
+            });
             result(K::cat(pieces.collect(), 1))
         }
         Next::Swap => {
             let (sends, recvs) = swaps(task);
             let (_, _, at_join) = swapped(task, 0);
-            let own = piece::<B, K>(flat(sent, sent_elements), &sends, me);
+            let own = || piece::<B, K>(flat(sent, sent_elements), &sends, me);
+            let own = (sends[me] > 0).then(own);
             let parts = with_own::<B, K>(received, own, &recvs, me);
             let parts = parts.into_iter().zip(task.to_sizes.iter());
-            let parts = parts.filter(|(_, size)| **size > 0).map(|(part, &size)| {
+            let parts = parts.filter_map(|(part, &size)| {
                 let (mut block, at_cut, _) = swapped(task, size);
                 block[at_cut] = task.sizes[me];
-                K::reshape(part, block.into())
+                part.map(|part| K::reshape(part, block.into()))
             });
             result(K::cat(parts.collect(), at_join))
         }
@@ -412,8 +458,8 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
             let sizes = view.pieces(&task.sizes);
             let own = piece::<B, K>(flat(sent, sent_elements), &sizes, me);
             let terms = vec![sizes[me]; sizes.len()];
-            let terms = with_own::<B, K>(received, own, &terms, me);
-            result(cx.reduced::<K>(terms)?)
+            let terms = with_own::<B, K>(received, Some(own), &terms, me);
+            result(cx.reduced::<K>(terms.into_iter().flatten().collect())?)
         }
         Next::FoldAndGather { chunks } => {
             let folded = match chunks[me] {
@@ -421,8 +467,8 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
                 _ => {
                     let own = piece::<B, K>(flat(sent, sent_elements), &chunks, me);
                     let terms = vec![chunks[me]; chunks.len()];
-                    let terms = with_own::<B, K>(received, own, &terms, me);
-                    cx.reduced::<K>(terms)?
+                    let terms = with_own::<B, K>(received, Some(own), &terms, me);
+                    cx.reduced::<K>(terms.into_iter().flatten().collect())?
                 }
             };
             let (mine, from) = gpus
@@ -430,8 +476,8 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
                 .pinned(K::handle(folded), &[chunks[me]], dtype)?;
             let (whole, into) = gpus.memory.fresh(sent_elements, dtype, device)?;
             let ops = collectives::gather(from, into, &chunks, me, element);
-            launch::<B>(gpus, comm, &info, element, &ops, device)?.land(comm, seat)?;
-            drop(mine);
+            let call = launch::<B>(gpus, comm, &info, element, &ops, (mine, whole), device)?;
+            let (_, whole) = call.land(comm, seat)?;
             result(flat(whole, sent_elements))
         }
     }
@@ -505,35 +551,40 @@ fn flat<B: BackendIr, K: KindOps<B>>(handle: B::Handle, elements: usize) -> K::T
     K::reshape(K::tensor(handle, shape.clone()), shape)
 }
 
-/// One of the pieces of a flat tensor.
+/// One of the pieces of a flat tensor, which is not empty: to CubeCL, a kernel without threads is an error.
 fn piece<B: BackendIr, K: KindOps<B>>(
     whole: K::Tensor,
     sizes: &[usize],
     index: usize,
 ) -> K::Tensor {
+    debug_assert!(sizes[index] > 0, "piece {index} of {sizes:?} is empty");
     match sizes.len() {
         1 => whole,
         _ => K::slice(whole, &[cut(sizes, index)]),
     }
 }
 
-fn pieces<B: BackendIr, K: KindOps<B>>(whole: K::Tensor, sizes: &[usize]) -> Vec<K::Tensor> {
+/// The pieces of a flat tensor; `None` where they are empty.
+fn pieces<B: BackendIr, K: KindOps<B>>(
+    whole: K::Tensor,
+    sizes: &[usize],
+) -> Vec<Option<K::Tensor>> {
     (0..sizes.len())
-        .map(|index| piece::<B, K>(whole.clone(), sizes, index))
+        .map(|index| (sizes[index] > 0).then(|| piece::<B, K>(whole.clone(), sizes, index)))
         .collect()
 }
 
-/// The pieces of all members, of which this rank's own was not sent.
+/// The pieces of all members, of which this rank's own was not sent; `None` where they are empty.
 fn with_own<B: BackendIr, K: KindOps<B>>(
     received: B::Handle,
-    own: K::Tensor,
+    own: Option<K::Tensor>,
     sizes: &[usize],
     me: usize,
-) -> Vec<K::Tensor> {
+) -> Vec<Option<K::Tensor>> {
     let mut others = sizes.to_vec();
     others.remove(me);
     let mut parts = match others.iter().sum() {
-        0 => others.iter().map(|_| own.clone()).collect(),
+        0 => others.iter().map(|_| None).collect(),
         elements => pieces::<B, K>(flat::<B, K>(received, elements), &others),
     };
     parts.insert(me, own);

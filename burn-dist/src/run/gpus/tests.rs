@@ -1,6 +1,6 @@
 //! Collectives between GPUs give the bits of those through the host: on simulated ones, whose memory is Flex's.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use burn_backend::{DType, Shape};
@@ -10,22 +10,27 @@ use burn_std::future::block_on;
 
 use super::{Gpus, Memory};
 use crate::comm::nccl::api::{Address, Gpu, Nccl};
-use crate::comm::nccl::fake::{Fake, FakeNccl};
+use crate::comm::nccl::fake::{Fake, FakeNccl, Faults};
+use crate::comm::nccl::groups::Channels;
 use crate::comm::nccl::library;
-use crate::comm::{Communicator, Kind, LocalHub, LocalOptions, Reduction, Stats};
+use crate::comm::{
+    Collective, Communicator, Group, Kind, Lane, LocalHub, LocalOptions, Reduction, Stats, Strided,
+};
 use crate::layout::ReduceOp;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
-use crate::run::device_exchange::tests::{
-    DTYPES, GROUPS, WORLD, divisions, reducible, tasks, values,
-};
+use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
 use crate::run::execute::{from_data, into_data};
 use crate::run::seat::Seat;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
 
 /// Flex's buffers, as device memory.
-struct FlexMemory;
+#[derive(Clone, Default)]
+struct FlexMemory {
+    /// What calls have received.
+    made: Arc<Mutex<Vec<Weak<Bytes>>>>,
+}
 
 impl Memory<Flex> for FlexMemory {
     fn pinned(
@@ -54,24 +59,35 @@ impl Memory<Flex> for FlexMemory {
         let words = vec![u128::MAX; (elements * dtype.size()).div_ceil(16)];
         let mut bytes = Bytes::from_elems(words);
         let address = Address(bytes.as_mut_ptr().addr() as u64);
+        let bytes = Arc::new(bytes);
+        self.made
+            .lock()
+            .expect("no panic")
+            .push(Arc::downgrade(&bytes));
         let layout = Layout::contiguous(Shape::from([elements]));
-        let tensor = FlexTensor::from_arc(Arc::new(bytes), layout, dtype);
+        let tensor = FlexTensor::from_arc(bytes, layout, dtype);
         let handle = from_flex::<Flex>(tensor, dtype).expect("it came from Flex");
         Ok((handle, address))
     }
 }
 
 fn gpus(fake: &Arc<Fake>, reduction: Reduction, timeout: Duration) -> Gpus<Flex> {
-    let fake = fake.clone();
-    let open = move || {
-        let gpu = Arc::new(FakeNccl(fake));
-        Ok((gpu.clone() as Arc<dyn Nccl>, gpu as Arc<dyn Gpu>))
-    };
-    Gpus::new(FlexMemory, open, reduction, timeout)
+    gpus_with(FlexMemory::default(), fake, reduction, timeout)
 }
 
-/// The bytes of each result of a rank.
-type Results = Vec<Result<Vec<u8>, String>>;
+fn gpus_with(
+    memory: FlexMemory,
+    fake: &Arc<Fake>,
+    reduction: Reduction,
+    timeout: Duration,
+) -> Gpus<Flex> {
+    let fake = fake.clone();
+    let open = move || {
+        let gpu = Arc::new(FakeNccl(fake.clone()));
+        Ok((gpu.clone() as Arc<dyn Nccl>, gpu as Arc<dyn Gpu>))
+    };
+    Gpus::new(memory, open, reduction, timeout)
+}
 
 /// What ranks run on.
 #[derive(Clone, Copy)]
@@ -162,28 +178,6 @@ fn read(
 
 const PATIENT: Duration = Duration::from_secs(20);
 
-fn all() -> Vec<Vec<CollectiveTask>> {
-    let mut all = Vec::new();
-    for group in GROUPS {
-        for sizes in divisions(group.len()) {
-            for dtype in DTYPES {
-                for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
-                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
-                }
-                for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
-                    for kind in [CollectiveKind::ReduceScatter, CollectiveKind::AllReduce] {
-                        all.push(tasks(kind, op, dtype, group, &sizes, &[]));
-                        if group.len() == 4 {
-                            all.push(tasks(kind, op, dtype, group, &sizes, &[2, 2]));
-                        }
-                    }
-                }
-            }
-        }
-    }
-    all
-}
-
 /// Tasks whose dim is the first, so that nothing is packed and nothing joined.
 fn flat(task: &mut CollectiveTask) {
     if task.kind != CollectiveKind::AllReduce && task.dim == 1 && task.from_view[0] == 2 {
@@ -196,7 +190,7 @@ fn flat(task: &mut CollectiveTask) {
 
 #[test]
 fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
-    let mut all = all();
+    let mut all = every_task();
     all.iter_mut().flatten().step_by(2).for_each(flat);
     // A task and its partners are changed alike: members come in pairs of variants.
     let all: Vec<Vec<CollectiveTask>> = all
@@ -210,18 +204,7 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
     let fake = Fake::new();
     let (host, counted) = run(&all, Way::Host, PATIENT);
     let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder), PATIENT);
-    let mut compared = 0;
-    for (rank, (host, gpus)) in host.iter().zip(&gpus).enumerate() {
-        let mine = all
-            .iter()
-            .flatten()
-            .filter(|task| task.group[task.index].0 as usize == rank);
-        for ((task, expected), found) in mine.zip(host).zip(gpus) {
-            assert_eq!(found, expected, "{task:#?}");
-            compared += 1;
-        }
-    }
-    assert!(compared > 5000, "{compared}");
+    assert_same(&all, &host, &gpus);
     for (here, there) in counted_here.iter().zip(&counted) {
         for kind in Kind::ALL {
             assert_eq!(here.get(kind), there.get(kind), "{}", kind.name());
@@ -278,32 +261,94 @@ fn a_missing_library_is_the_ranks_error() {
     let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
     let open =
         move || missing().map(|(_, nothing): (String, std::convert::Infallible)| match nothing {});
-    let mut routes = Routes::new(Some(Gpus::new(
-        FlexMemory,
-        open,
-        Reduction::InOrder,
-        PATIENT,
-    )));
-    let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-    let started = bridge::start::<Flex>(
-        task,
-        input,
-        &comms[0],
-        &mut routes,
-        &seats[0],
-        None,
-        &FlexDevice,
-    );
-    let output = started.and_then(|_| Err(CollectiveError::Backend("it started".into())));
-    let error = read(output, task, &comms[0]).expect_err("nothing to load");
-    for part in [
-        "rank 0 failed",
-        "libnccl.so.2 (no such file)",
-        "BURN_DIST_NCCL",
-    ] {
-        assert!(error.contains(part), "{error}");
+    let memory = FlexMemory::default();
+    let gpus = Gpus::new(memory, open, Reduction::InOrder, PATIENT);
+    let mut routes = Routes::new(Some(gpus));
+    // Of a later call too.
+    for _ in 0..2 {
+        let input = from_data::<Flex>(values(task, 0), &FlexDevice);
+        let started = bridge::start::<Flex>(
+            task,
+            input,
+            &comms[0],
+            &mut routes,
+            &seats[0],
+            None,
+            &FlexDevice,
+        );
+        let output = started.and_then(|_| Err(CollectiveError::Backend("it started".into())));
+        let error = read(output, task, &comms[0]).expect_err("nothing to load");
+        for part in [
+            "rank 0 failed",
+            "libnccl.so.2 (no such file)",
+            "BURN_DIST_NCCL",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
     }
     // And everyone else's.
     let fault = comms[1].fault().expect("a fault").to_string();
     assert!(fault.contains("libnccl.so.2"), "{fault}");
+}
+
+/// A call whose peer launches nothing fails. Its memory stays until the fault is known and communicators are aborted, and for ever where they cannot be.
+#[test]
+fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
+    for hangs in [None, Some(("ncclCommAbort", 0))] {
+        let fake = Fake::new();
+        *fake.faults.lock().expect("no panic") = Faults {
+            hangs,
+            ..Faults::default()
+        };
+        let seats = Seat::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+        let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+        let (op, dtype) = (ReduceOp::Sum, DType::F32);
+        let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
+        let task = &all[0];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let gpu = Arc::new(FakeNccl(fake.clone()));
+                let nccl = gpu.clone() as Arc<dyn Nccl>;
+                let mut channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, PATIENT);
+                let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
+                let place = (&world, Lane::default());
+                let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
+                let call = (dtype, parts, Arc::from([]));
+                let recorded = channels.record(comm, place, None, call);
+                let (info, element) = recorded.expect("both are there");
+                // SAFETY: no memory is used.
+                let launched = unsafe { channels.launch(comm, &info, element, &[]) };
+                channels.give_up(launched.expect("both are there"));
+                while comm.fault().is_none() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert!(channels.abort(), "nothing was under way");
+            });
+            let memory = FlexMemory::default();
+            let timeout = Duration::from_secs(2);
+            let gpus = gpus_with(memory.clone(), &fake, Reduction::InOrder, timeout);
+            let mut routes = Routes::new(Some(gpus));
+            let is_held = || {
+                let made = memory.made.lock().expect("no panic");
+                assert_eq!(made.len(), 1);
+                made[0].upgrade().is_some()
+            };
+            let input = from_data::<Flex>(values(task, 0), &FlexDevice);
+            let (comm, seat) = (&comms[0], &seats[0]);
+            let started =
+                bridge::start::<Flex>(task, input, comm, &mut routes, seat, None, &FlexDevice);
+            let output = started
+                .and_then(|started| started.wait(task, comm, &mut routes, seat, &FlexDevice));
+            assert!(output.is_err() && comm.fault().is_none());
+            assert!(is_held());
+            let calls = fake.calls_of(0);
+            assert!(!calls.iter().any(|call| call == "abort"), "{calls:?}");
+            // Tells everyone.
+            let error = read(output, task, comm).expect_err("the other one sends nothing");
+            assert!(error.contains("NCCL did not finish it"), "{error}");
+            routes.abort();
+            assert_eq!(is_held(), hangs.is_some());
+        });
+        assert_eq!(fake.open_comms(), usize::from(hangs.is_some()));
+    }
 }

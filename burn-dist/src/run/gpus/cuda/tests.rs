@@ -1,0 +1,104 @@
+//! Where CubeCL's tensors are, on a GPU.
+//!
+//! ```text
+//! cargo test -p burn-dist --features cuda gpus::cuda -- --ignored
+//! ```
+
+use std::sync::Arc;
+
+use burn_backend::{DType, Slice, TensorData};
+use burn_ir::BackendIr;
+use burn_std::future::block_on;
+
+use super::super::settle;
+use super::{CollectiveError, CubeMemory, CudaDevice, Memory};
+use crate::backend::Cuda;
+use crate::comm::nccl::api::{Address, Gpu};
+use crate::comm::nccl::driver;
+use crate::run::execute::into_data;
+
+fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
+    result.unwrap_or_else(|error| match error {
+        CollectiveError::Comm(error) => panic!("{what}: {error}"),
+        CollectiveError::Backend(message) => panic!("{what}: {message}"),
+    })
+}
+
+fn gpu() -> Arc<dyn Gpu> {
+    let gpu = driver::open(0).expect("a GPU");
+    gpu.attach().expect("a device");
+    gpu
+}
+
+/// Tensors with a layout each, and their elements in row-major order.
+fn layouts<B: BackendIr>(device: &B::Device) -> Vec<(&'static str, B::Handle, Vec<f32>)> {
+    let tensor = |shape: [usize; 2]| {
+        let values: Vec<f32> = (0..shape[0] * shape[1]).map(|i| i as f32).collect();
+        B::float_from_data(TensorData::new(values, shape), device)
+    };
+    let at = |row: usize, column: usize, columns: usize| (row * columns + column) as f32;
+    let cut = |rows: [usize; 2], columns: [usize; 2]| {
+        let slices = [rows, columns].map(|[start, end]| Slice::from(start..end));
+        let values = (rows[0]..rows[1])
+            .flat_map(|row| (columns[0]..columns[1]).map(move |column| at(row, column, 8)));
+        let values: Vec<f32> = values.collect();
+        (B::float_slice(tensor([5, 8]), &slices), values)
+    };
+    let (rows, rows_values) = cut([2, 5], [0, 8]);
+    let (block, block_values) = cut([1, 4], [3, 6]);
+    let turned = B::float_swap_dims(tensor([5, 7]), 0, 1);
+    let turned_values = (0..7).flat_map(|column| (0..5).map(move |row| at(row, column, 7)));
+    let pitched_values = (0..35).map(|i| i as f32);
+    [
+        ("pitched", tensor([5, 7]), pitched_values.collect()),
+        ("transposed", turned, turned_values.collect()),
+        ("rows at an offset", rows, rows_values),
+        ("a block at an offset", block, block_values),
+        ("no rows", tensor([0, 2]), Vec::new()),
+    ]
+    .map(|(name, tensor, values)| (name, B::float_tensor_handle(tensor), values))
+    .into()
+}
+
+fn bytes_of(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn tensors_of_any_layout_are_pinned_in_row_major_order() {
+    let (gpu, device) = (gpu(), CudaDevice::new(0));
+    for (name, handle, values) in layouts::<Cuda>(&device) {
+        let pinned = Memory::<Cuda>::pinned(&CubeMemory, handle, &[values.len()], DType::F32);
+        let (held, at) = done(name, pinned);
+        assert_eq!(at == Address(0), values.is_empty(), "{name}");
+        done(name, settle::<Cuda>(&device));
+        let mut found = vec![0; 4 * values.len()];
+        // SAFETY: the tensor is held, and nothing that is queued uses it.
+        unsafe { gpu.download(at, &mut found) }.expect("a copy");
+        assert_eq!(found, bytes_of(&values), "{name}");
+        drop(held);
+    }
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn what_is_written_to_fresh_memory_is_the_tensor() {
+    let (gpu, device) = (gpu(), CudaDevice::new(0));
+    let none = Memory::<Cuda>::fresh(&CubeMemory, 0, DType::F32, &device);
+    done("nothing", none);
+    for elements in [1, 7, 1000] {
+        let fresh = Memory::<Cuda>::fresh(&CubeMemory, elements, DType::F32, &device);
+        let (handle, at) = done("fresh", fresh);
+        done("fresh", settle::<Cuda>(&device));
+        let values: Vec<f32> = (0..elements).map(|i| i as f32).collect();
+        // SAFETY: the tensor is held, and nothing that is queued uses it.
+        unsafe { gpu.upload(at, &bytes_of(&values)) }.expect("a copy");
+        let data = block_on(into_data::<Cuda>(handle, [elements].into(), DType::F32));
+        let data = data.expect("a tensor");
+        assert_eq!(data, TensorData::new(values, [elements]));
+    }
+}
