@@ -491,7 +491,7 @@ cannot read the layout, column 2: this dim is of size 4, but the shape says 5
             .expect_err("the parts do not fit")
             .to_string()
     };
-    insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"mesh fsdp=2,tp=2 has 4 ranks, but 2 parts were given: give one per rank, in rank order");
+    insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"this process runs 4 rank(s) of mesh fsdp=2,tp=2, but 2 parts were given: give one per rank that it runs, in rank order");
     insta::assert_snapshot!(
         error(vec![part([3, 3]), part([3, 3]), part([3, 3]), part([2, 3])]),
         @"rank 2 must hold [2, 3] of a tensor in layout [{fsdp}, {tp}], but was given [3, 3]"

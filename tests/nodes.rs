@@ -3,7 +3,7 @@
 use burn::backend::Flex;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
-use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
+use burn::tensor::{Bool, ElementConversion, Int, Tensor, TensorData};
 use burn_dist::mesh::Nodes;
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, ProcessLocal};
@@ -65,11 +65,13 @@ fn composed_training_has_the_bits_of_flat() {
 fn one_two_and_four_processes_on_the_same_nodes_are_alike() {
     let build = || on_nodes("fsdp=4", "2", 0);
     let expected = train(build(), &sequence_parallel());
+    assert!(is_composed(&expected.explanation));
     for processes in [2, 4] {
         let runs = in_processes(processes, |world| {
             train(build().world(world), &sequence_parallel())
         });
         for run in runs {
+            assert!(is_composed(&run.explanation), "{processes} processes");
             assert_alike(&run, &expected, &format!("{processes} processes"));
         }
     }
@@ -251,6 +253,8 @@ fn memory_and_traffic_are_as_planned() {
                 rank.rank
             );
         }
+        assert_eq!(ranks.len(), mesh.shape().num_ranks(), "{axes}");
+        assert!(!plan.totals.is_empty(), "{axes}: {plan}");
         for (kind, total) in &plan.totals {
             let of_rank = |rank: &burn_dist::run::RankStats| {
                 let mut received = rank.received.iter();
@@ -268,6 +272,7 @@ fn memory_and_traffic_are_as_planned() {
             );
         }
         // The time of communication by axes and by level is that of the formula.
+        assert!(!plan.communication_ns.is_empty(), "{axes}: {plan}");
         for (axes, ns) in &plan.communication_ns {
             let of_rank = |rank: &burn_dist::run::RankStats| {
                 let mut times = rank.times.by_axes.iter();
@@ -384,8 +389,31 @@ fn rows_by_process_train_as_the_whole_batch() {
 }
 
 #[test]
+fn a_process_may_hold_all_rows_where_others_do_not() {
+    let axes = "fsdp=2,tp=3";
+    let expected = losses(builder(axes), 8, false);
+    let runs = in_processes(3, |world| {
+        let mesh = builder(axes).world(world.clone()).build().expect("a mesh");
+        let held = mesh.local_rows(8).len();
+        drop(mesh);
+        (held, losses(builder(axes).world(world), 8, true))
+    });
+    // Ranks 2 and 3 are of both halves.
+    let held: Vec<usize> = runs.iter().map(|(held, _)| *held).collect();
+    assert_eq!(held, [4, 8, 4]);
+    for (_, run) in runs {
+        assert_eq!(run, expected);
+    }
+}
+
+#[test]
 fn rows_are_read_and_gathered_in_order() {
-    for (axes, processes, rows) in [("fsdp=4", 2, 6), ("fsdp=2,tp=2", 4, 7), ("dp=3,tp=2", 2, 5)] {
+    for (axes, processes, rows) in [
+        ("fsdp=4", 2, 6),
+        ("fsdp=2,tp=2", 4, 7),
+        ("dp=3,tp=2", 2, 5),
+        ("fsdp=2,tp=3", 3, 6),
+    ] {
         in_processes(processes, |world| {
             let mesh = builder(axes).world(world).build().expect("a mesh");
             let here = mesh.local_rows(rows);
@@ -410,6 +438,19 @@ fn wrong_rows_are_refused_and_other_data_for_the_same_rows_is_found() {
         error.contains("3 row") && error.contains("rows 0..4 of 4"),
         "{error}"
     );
+    let flat = || TensorData::new(vec![0_i32; 4], [4]);
+    let device = mesh.device();
+    for error in [
+        Tensor::<Dist<Flex>, 2>::from_process_local(flat(), 4, &device).err(),
+        Tensor::<Dist<Flex>, 2, Int>::from_process_local(flat(), 4, &device).err(),
+        Tensor::<Dist<Flex>, 2, Bool>::from_process_local(flat(), 4, &device).err(),
+    ] {
+        let error = error.expect("one dim of two").to_string();
+        assert!(
+            error.contains("2 dim(s)") && error.contains("the rows given have 1"),
+            "{error}"
+        );
+    }
 
     let errors = in_processes(2, |world| {
         let process = world.process();

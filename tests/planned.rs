@@ -26,9 +26,10 @@ pub fn llama_step(size: Size, mesh: DeviceMeshBuilder) -> Explanation {
     let model = config.init::<B>(&device).parallelize(&shape);
     let model = model.expect("it fits");
     let mut optimizer = train::optimizer::<B>();
-    let (model, _) = train::step(model, &mut optimizer, &source.next_batch(), 1e-4, &device);
+    let first = source.next_batch().expect("random tokens");
+    let (model, _) = train::step(model, &mut optimizer, &first, 1e-4, &device);
     let (_, explanation) = burn_dist::explain::<B, _>(&device, || {
-        let batch = source.next_batch();
+        let batch = source.next_batch().expect("random tokens");
         let (model, loss) = train::step(model, &mut optimizer, &batch, 1e-4, &device);
         (model, loss.into_data())
     });

@@ -112,14 +112,14 @@ fn main() {
                 held: burn_dist::layout::Rows::all(batch),
             };
             for _ in 0..2 {
-                let batch = source.next_batch();
+                let batch = source.next_batch().expect("random tokens");
                 plain.step(&batch);
                 meshed.step(&batch);
             }
             let before = Meshed::report(&device);
             let (mut ratios, mut times, mut total) = (Vec::new(), Vec::new(), 0.0);
             for _ in 0..steps {
-                let batch = source.next_batch();
+                let batch = source.next_batch().expect("random tokens");
                 let flex = plain.step(&batch);
                 let dist = meshed.step(&batch);
                 ratios.push(flex / dist);

@@ -85,7 +85,7 @@ impl Trainer {
     }
 
     fn step(&mut self) -> Step {
-        let batch = self.source.next_batch();
+        let batch = self.source.next_batch().expect("random tokens");
         let before = self.times();
         let start = Instant::now();
         let model = self.model.take().expect("put back below");

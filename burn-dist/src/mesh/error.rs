@@ -50,6 +50,14 @@ pub enum MeshError {
         /// The names of the mesh's axes.
         known: Vec<String>,
     },
+    /// A mesh with links, and an axis whose name in links stands for groups by nodes.
+    #[error(
+        "a mesh with links cannot have an axis `{name}`, which in links stands for groups {name} nodes: give the axis another name"
+    )]
+    LinkName {
+        /// The name.
+        name: String,
+    },
     /// A sharding strategy for an axis that does not shard.
     #[error(
         "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, or given that role"
@@ -123,6 +131,8 @@ pub enum MeshError {
         mesh: String,
         /// Why not, and the way out.
         reason: String,
+        /// What that means to a scheduler: see [`CommError::exit_code`](crate::comm::CommError::exit_code).
+        exit_code: u8,
     },
     /// More meshes in one process than Burn can number.
     #[error("this process has made more than 65,535 meshes: make one and share it")]

@@ -1,5 +1,6 @@
 //! Layouts of tensors, for people: asking, moving, and the parts of single ranks.
 
+use std::convert::identity;
 use std::ops::Range;
 
 use burn_autodiff::Autodiff;
@@ -9,7 +10,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{AutodiffBackend, Backend, TensorData, TensorMetadata, get_device_settings};
-use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
+use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
 use burn_ir::{BackendIr, TensorHandle};
 
 use crate::layout::{Layout, LayoutError, Rows};
@@ -38,7 +39,7 @@ pub enum DTensorError {
         /// The last rank.
         last: usize,
     },
-    /// The parts given to [`DTensor::from_local`] do not make up the tensor.
+    /// The parts given to [`LocalParts::from_local`] do not make up the tensor.
     #[error(
         "rank {rank} must hold {expected:?} of a tensor in layout {layout}, but was given {found:?}"
     )]
@@ -64,14 +65,24 @@ pub enum DTensorError {
         /// Which.
         rows: Rows,
     },
-    /// Not one part per rank.
+    /// The data given to [`ProcessLocal::from_process_local`] have not as many dims as the tensor.
     #[error(
-        "mesh {mesh} has {ranks} ranks, but {found} parts were given: give one per rank, in rank order"
+        "a tensor of {expected} dim(s) was asked for, and the rows given have {found}: give data of shape [rows, ..] with {expected} dim(s)"
+    )]
+    NumDims {
+        /// Dims of the data.
+        found: usize,
+        /// Dims of the tensor.
+        expected: usize,
+    },
+    /// Not one part per rank that this process runs.
+    #[error(
+        "this process runs {ranks} rank(s) of mesh {mesh}, but {found} parts were given: give one per rank that it runs, in rank order"
     )]
     NumParts {
         /// Text form of the mesh.
         mesh: String,
-        /// Its ranks.
+        /// Ranks that this process runs.
         ranks: usize,
         /// Parts given.
         found: usize,
@@ -409,10 +420,10 @@ pub trait LocalParts: Sized {
     /// [`DTensorError::NoSuchRank`], [`DTensorError::Fault`].
     fn to_local(&self, rank: Rank) -> Result<Self::Part, DTensorError>;
 
-    /// Makes a tensor of `shape` from the parts of all ranks, in rank order, laid out as `layout` (text form) says.
+    /// Makes a tensor of `shape` from the parts of all ranks that this process runs, in rank order, laid out as `layout` (text form) says.
     ///
     /// # Errors
-    /// [`DTensorError`] if there is not one part per rank, or a part does not have the shape that the layout gives it.
+    /// [`DTensorError`] if there is not one part per rank here, or a part does not have the shape that the layout gives it.
     fn from_local(
         parts: Vec<Self::Part>,
         shape: &[usize],
@@ -452,7 +463,7 @@ pub trait ProcessLocal: Sized {
     type Device;
 
     /// Makes a tensor with `rows` rows (dim 0), of which `data` has those of this process: [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows), in
-    /// order. All processes call it alike, with the same `rows`.
+    /// order. All processes call it, with the same `rows`, or none does: whether to must not follow from which rows a process holds, which may be all of them.
     ///
     /// # Shapes
     /// `data`: `[local rows, ..]`; the tensor: `[rows, ..]`.
@@ -460,7 +471,8 @@ pub trait ProcessLocal: Sized {
     /// None. Where ranks of several processes hold the same rows (along `tp`, say), hashes of them are compared with the window: data that differs ends the
     /// mesh with an error that names both processes.
     /// # Errors
-    /// [`DTensorError::LocalRows`] if `data` does not have as many rows as the ranks of this process hold.
+    /// [`DTensorError::NumDims`] if `data` does not have as many dims as the tensor, [`DTensorError::LocalRows`] if it does not have as many rows as the ranks of this
+    /// process hold.
     /// # Source
     /// `jax.make_array_from_process_local_data`. Differs: the number of rows is given, so that nothing has to be exchanged.
     fn from_process_local(
@@ -470,58 +482,41 @@ pub trait ProcessLocal: Sized {
     ) -> Result<Self, DTensorError>;
 }
 
-fn wrong_rows(found: &TensorData) -> impl FnOnce(Rows) -> DTensorError + use<> {
-    let found = found.shape.first().copied().unwrap_or(1);
-    move |rows| DTensorError::LocalRows {
-        found,
-        expected: rows.len(),
-        rows,
-    }
+/// Implements [`ProcessLocal`] for a kind of tensors: its element type on a device, what makes a primitive of rows, and what wraps it.
+macro_rules! process_local {
+    ($($kind:ident, $dtype:ident, $make:ident, $wrap:path;)*) => {$(
+        impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, $kind> {
+            type Device = B::Device;
+
+            fn from_process_local(
+                data: TensorData,
+                rows: usize,
+                device: &B::Device,
+            ) -> Result<Self, DTensorError> {
+                let (num_dims, found) = (data.shape.len(), data.shape.first().copied());
+                if num_dims != D {
+                    return Err(DTensorError::NumDims {
+                        found: num_dims,
+                        expected: D,
+                    });
+                }
+                let data = data.convert_dtype(get_device_settings::<B>(device).$dtype.into());
+                let wrong = |rows: Rows| DTensorError::LocalRows {
+                    found: found.unwrap_or(1),
+                    expected: rows.len(),
+                    rows,
+                };
+                let tensor = B::$make(data, rows, device).map_err(wrong)?;
+                Ok(Tensor::from_primitive($wrap(tensor)))
+            }
+        }
+    )*};
 }
 
-impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D> {
-    type Device = B::Device;
-
-    fn from_process_local(
-        data: TensorData,
-        rows: usize,
-        device: &B::Device,
-    ) -> Result<Self, DTensorError> {
-        let data = data.convert_dtype(get_device_settings::<B>(device).float_dtype.into());
-        let wrong = wrong_rows(&data);
-        let tensor = B::float_from_process_local(data, rows, device).map_err(wrong)?;
-        Ok(Tensor::from_primitive(TensorPrimitive::Float(tensor)))
-    }
-}
-
-impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, Int> {
-    type Device = B::Device;
-
-    fn from_process_local(
-        data: TensorData,
-        rows: usize,
-        device: &B::Device,
-    ) -> Result<Self, DTensorError> {
-        let data = data.convert_dtype(get_device_settings::<B>(device).int_dtype.into());
-        let wrong = wrong_rows(&data);
-        let tensor = B::int_from_process_local(data, rows, device).map_err(wrong)?;
-        Ok(Tensor::from_primitive(tensor))
-    }
-}
-
-impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, Bool> {
-    type Device = B::Device;
-
-    fn from_process_local(
-        data: TensorData,
-        rows: usize,
-        device: &B::Device,
-    ) -> Result<Self, DTensorError> {
-        let data = data.convert_dtype(get_device_settings::<B>(device).bool_dtype.into());
-        let wrong = wrong_rows(&data);
-        let tensor = B::bool_from_process_local(data, rows, device).map_err(wrong)?;
-        Ok(Tensor::from_primitive(tensor))
-    }
+process_local! {
+    Float, float_dtype, float_from_process_local, TensorPrimitive::Float;
+    Int, int_dtype, int_from_process_local, identity;
+    Bool, bool_dtype, bool_from_process_local, identity;
 }
 
 /// Runs `program` and returns what its plans do: every collective with its reason, and the memory of each rank.
@@ -554,42 +549,32 @@ fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {
     })
 }
 
-impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D> {
-    fn layout(&self) -> Result<Layout, DTensorError> {
-        Ok(B::float_layout(&self.clone().into_primitive().tensor())?)
-    }
+/// Implements [`DTensor`] for a kind of tensors: two functions of the backend, and the way to the primitive that they take and back.
+macro_rules! dtensor {
+    ($($kind:ident, $layout:ident, $redistribute:ident, $unwrap:path, $wrap:path;)*) => {$(
+        impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D, $kind> {
+            fn layout(&self) -> Result<Layout, DTensorError> {
+                Ok(B::$layout(&$unwrap(self.clone().into_primitive()))?)
+            }
 
-    fn layout_text(&self) -> Result<String, DTensorError> {
-        let mesh = mesh_of::<B>(&self.device())?;
-        Ok(self.layout()?.display(&mesh).to_string())
-    }
+            fn layout_text(&self) -> Result<String, DTensorError> {
+                let mesh = mesh_of::<B>(&self.device())?;
+                Ok(self.layout()?.display(&mesh).to_string())
+            }
 
-    fn redistribute(self, target: &str) -> Result<Self, DTensorError> {
-        let mesh = mesh_of::<B>(&self.device())?;
-        let target = Layout::parse(target, &mesh, Some(&self.dims()))?;
-        let tensor = B::float_redistribute(self.into_primitive().tensor(), &target);
-        Ok(Tensor::from_primitive(TensorPrimitive::Float(tensor)))
-    }
+            fn redistribute(self, target: &str) -> Result<Self, DTensorError> {
+                let mesh = mesh_of::<B>(&self.device())?;
+                let target = Layout::parse(target, &mesh, Some(&self.dims()))?;
+                let tensor = B::$redistribute($unwrap(self.into_primitive()), &target);
+                Ok(Tensor::from_primitive($wrap(tensor)))
+            }
+        }
+    )*};
 }
 
-impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D, Int> {
-    fn layout(&self) -> Result<Layout, DTensorError> {
-        Ok(B::int_layout(&self.clone().into_primitive())?)
-    }
-
-    fn layout_text(&self) -> Result<String, DTensorError> {
-        let mesh = mesh_of::<B>(&self.device())?;
-        Ok(self.layout()?.display(&mesh).to_string())
-    }
-
-    fn redistribute(self, target: &str) -> Result<Self, DTensorError> {
-        let mesh = mesh_of::<B>(&self.device())?;
-        let target = Layout::parse(target, &mesh, Some(&self.dims()))?;
-        Ok(Tensor::from_primitive(B::int_redistribute(
-            self.into_primitive(),
-            &target,
-        )))
-    }
+dtensor! {
+    Float, float_layout, float_redistribute, TensorPrimitive::tensor, TensorPrimitive::Float;
+    Int, int_layout, int_redistribute, identity, identity;
 }
 
 impl<B: MeshBackend, const D: usize> LocalParts for Tensor<B, D> {

@@ -177,6 +177,7 @@ fn unshared(shape: &MeshShape, error: &CommError) -> MeshError {
     MeshError::Processes {
         mesh: shape.to_string(),
         reason: error.to_string(),
+        exit_code: error.exit_code(),
     }
 }
 
@@ -307,7 +308,8 @@ impl DeviceMesh {
     /// Returns which rows of a batch of `rows` rows the ranks of this process hold: what it has to read for
     /// [`ProcessLocal::from_process_local`](crate::ProcessLocal::from_process_local). Without other processes, all of them.
     ///
-    /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank.
+    /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank. A process may hold all rows where others do not: either
+    /// all processes make a tensor from their rows, or none does.
     pub fn local_rows(&self, rows: usize) -> Rows {
         let shape = self.shape();
         let layout = batch_layout(shape, self.inner.options.input, &[rows]);
@@ -637,7 +639,7 @@ impl Default for MeshDevice {
     }
 }
 
-/// Reads the environment; the only place that does.
+/// Makes the mesh that the environment names.
 fn default_mesh() -> Result<DeviceMesh, MeshError> {
     let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
     let shape = MeshShape::parse(&text)?;

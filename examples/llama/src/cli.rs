@@ -134,13 +134,15 @@ pub struct TrainArgs {
     /// Scale the gradients of a step so that their common norm is at most this.
     #[arg(long, value_name = "NORM", value_parser = rate)]
     pub clip: Option<f64>,
-    /// A file with one {"prompt": "...", "response": "..."} per line.
+    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its part of the lines, and the lines that its rows need; without
+    /// --model, each also reads all of them once, to train the tokenizer.
     #[arg(long, value_name = "FILE.jsonl")]
     pub data: Option<PathBuf>,
     /// Write the run's figures here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as 262,144 events a rank hold.
+    /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as 262,144 events a rank hold. Of several processes each
+    /// writes its own ranks, process 1 to FILE-1.json, on its own machine, and counts time from when it made the mesh.
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Draw the loss curve here, as PNG or SVG by the file's name.
@@ -149,7 +151,8 @@ pub struct TrainArgs {
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
-    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over a step, as PNG or SVG by the file's name.
+    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over a step, as PNG or SVG by the file's name. Of several
+    /// processes the one that runs this rank draws it.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
     /// Write the trained model to this folder, in the form that --model reads.

@@ -8,6 +8,7 @@ pub mod hf;
 pub mod mesh;
 pub mod model;
 pub mod plot;
+pub mod processes;
 pub mod progress;
 pub mod report;
 pub mod train;

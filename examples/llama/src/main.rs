@@ -18,7 +18,7 @@ fn main() -> ExitCode {
                 _ => String::new(),
             };
             eprintln!("{process}error: {}", in_one_line(&error));
-            ExitCode::from(mesh::exit_code())
+            ExitCode::from(mesh::exit_code(&error))
         }
     }
 }

@@ -8,22 +8,20 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
-use burn_dist::comm::{Votes, World};
+use burn_dist::comm::{CommError, World};
 use burn_dist::layout::Rows;
-use burn_dist::mesh::{Axis, AxisRole, MeshShape};
-use burn_dist::parallel::ParallelError;
+use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
+use burn_dist::parallel::{DTensorError, ParallelError};
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
-use burn_dist::run::AccountedMemory;
-use burn_dist::run::RankTimes;
+use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
 use burn_dist::{
     DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
     ParallelizeWith, Precision, ShardStrategy,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::cli::{MeshArgs, Strategy};
 use crate::model::Llama;
+use crate::processes::Processes;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
 /// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before `wgpu`).
@@ -81,8 +79,8 @@ pub struct Mesh {
     mesh: DeviceMesh,
     device: MeshDevice,
     replicate_indivisible: bool,
-    /// Of the processes, if there are several.
-    votes: Option<Votes>,
+    /// Those that have its ranks.
+    processes: Processes,
 }
 
 impl Drop for Mesh {
@@ -96,9 +94,48 @@ impl Drop for Mesh {
 /// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
 static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
 
-/// Returns the exit code for a run that ends with an error.
-pub fn exit_code() -> u8 {
-    EXIT_CODE.load(Ordering::Relaxed)
+/// Returns the exit code for a run that ends with `error`: what its causes mean to a scheduler, or else the fault that has ended a mesh; 1, for errors of other kinds.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    let of_cause = |cause: &(dyn std::error::Error + 'static)| {
+        let call = cause.downcast_ref().map(CommError::exit_code);
+        let fault = cause.downcast_ref().map(Fault::exit_code);
+        let mesh = match cause.downcast_ref::<MeshError>() {
+            Some(MeshError::Processes { exit_code, .. }) => Some(*exit_code),
+            _ => None,
+        };
+        let tensor = match cause.downcast_ref::<DTensorError>() {
+            Some(DTensorError::Fault(fault)) => Some(fault.exit_code()),
+            _ => None,
+        };
+        call.or(fault).or(mesh).or(tensor)
+    };
+    let told = error.chain().find_map(of_cause);
+    told.unwrap_or_else(|| EXIT_CODE.load(Ordering::Relaxed))
+}
+
+/// What the ranks of this process have done so far.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    /// Bytes held by each.
+    pub memory: Vec<RankMemory>,
+    /// How each spent its time.
+    pub times: Vec<RankTimes>,
+    /// Collectives by kind: calls of one rank, bytes received by all.
+    pub traffic: BTreeMap<String, Traffic>,
+}
+
+fn memory(rank: &RankStats) -> RankMemory {
+    let classes = rank.accounted.iter().flat_map(|memory| memory.peak.iter());
+    RankMemory {
+        rank: rank.rank as usize,
+        predicted_peak_bytes: rank.predicted_peak_bytes,
+        peak_bytes: rank.peak_bytes,
+        host_peak_bytes: rank.host_peak_bytes,
+        peak_bytes_by_class: classes
+            .map(|(class, bytes)| (class.name().to_string(), bytes))
+            .collect(),
+        at_rest_bytes: rank.at_rest_bytes,
+    }
 }
 
 impl Mesh {
@@ -169,38 +206,21 @@ impl Mesh {
             device: mesh.device(),
             mesh,
             replicate_indivisible: args.replicate_indivisible,
-            votes: match World::of_launcher()?.filter(|_| !dry) {
-                Some(world) => Some(world.votes()?),
-                None => None,
+            processes: match World::of_launcher()?.filter(|_| !dry) {
+                Some(world) => Processes::of(&world)?,
+                None => Processes::default(),
             },
         })
     }
 
-    /// Whether `here` is true in any process: a signal may reach them in different steps.
-    ///
-    /// # Errors
-    /// If another process is late or has ended.
-    pub fn any(&self, here: bool) -> anyhow::Result<bool> {
-        match &self.votes {
-            Some(votes) => Ok(votes.any(here)?),
-            None => Ok(here),
-        }
+    /// The processes that have its ranks.
+    pub fn processes(&self) -> &Processes {
+        &self.processes
     }
 
-    /// Returns what each process found out about its own ranks, in order.
-    ///
-    /// # Errors
-    /// If another process is late or has ended.
-    pub fn gather<T: Serialize + DeserializeOwned>(&self, mine: T) -> anyhow::Result<Vec<T>> {
-        let Some(votes) = &self.votes else {
-            return Ok(vec![mine]);
-        };
-        let said = votes.gather(&serde_json::to_vec(&mine)?)?;
-        let read = |said: &Vec<u8>| serde_json::from_slice(said);
-        said.iter()
-            .map(read)
-            .collect::<Result<_, _>>()
-            .context("what another process reports is malformed")
+    /// Whether every process gives its own rows of a batch, rather than one the whole.
+    pub fn gives_rows(&self) -> bool {
+        self.processes.are_several()
     }
 
     /// The device that tensors are made on.
@@ -213,10 +233,14 @@ impl Mesh {
         self.mesh.shape().num_ranks()
     }
 
+    /// What to write instead, if another order of the axes would be better.
+    pub fn advice(&self) -> Option<String> {
+        self.mesh.topology().advice(self.mesh.shape())
+    }
+
     /// The ranks along each axis, and the links that the axes use, as a table; with advice if another order of the axes would be better.
     pub fn table(&self) -> String {
-        let advice = self.mesh.topology().advice(self.mesh.shape());
-        self.mesh.table() + &advice.unwrap_or_default()
+        self.mesh.table() + &self.advice().unwrap_or_default()
     }
 
     /// The rows that this process has to read of a step's `batch` rows, cut into microbatches.
@@ -262,34 +286,24 @@ impl Mesh {
             })
     }
 
-    /// Bytes held by each rank.
-    pub fn memory(&self) -> Vec<RankMemory> {
-        TrainBackend::report(&self.device)
-            .ranks
-            .iter()
-            .map(|rank| RankMemory {
-                rank: rank.rank as usize,
-                predicted_peak_bytes: rank.predicted_peak_bytes,
-                peak_bytes: rank.peak_bytes,
-                host_peak_bytes: rank.host_peak_bytes,
-                peak_bytes_by_class: rank
-                    .accounted
-                    .iter()
-                    .flat_map(|memory| memory.peak.iter())
-                    .map(|(class, bytes)| (class.name().to_string(), bytes))
-                    .collect(),
-                at_rest_bytes: rank.at_rest_bytes,
-            })
-            .collect()
+    /// What the ranks of this process have done so far.
+    pub fn account(&self) -> Account {
+        let mut account = Account::default();
+        for rank in TrainBackend::report(&self.device).ranks {
+            account.memory.push(memory(&rank));
+            for (kind, count, bytes) in &rank.received {
+                let total = account.traffic.entry(kind.to_string()).or_default();
+                total.add(&Traffic {
+                    count: *count,
+                    bytes: *bytes,
+                });
+            }
+            account.times.push(rank.times);
+        }
+        account
     }
 
-    /// How each rank spent its time so far.
-    pub fn times(&self) -> Vec<RankTimes> {
-        let ranks = TrainBackend::report(&self.device).ranks;
-        ranks.into_iter().map(|rank| rank.times).collect()
-    }
-
-    /// Writes what every rank did when, and returns how many events were too many to keep.
+    /// Writes what every rank of this process did when, and returns how many events were too many to keep.
     ///
     /// # Errors
     /// If the devices were not opened by [`Self::traced`], or the file cannot be written.
@@ -301,25 +315,13 @@ impl Mesh {
         Ok(trace.left_out())
     }
 
-    /// What the ranks held, by the buffers themselves.
-    pub fn accounted(&self) -> Vec<AccountedMemory> {
+    /// What the ranks of this process held, by the buffers themselves, each with its number.
+    pub fn accounted(&self) -> Vec<(usize, AccountedMemory)> {
         let ranks = TrainBackend::report(&self.device).ranks;
         ranks
             .into_iter()
-            .filter_map(|rank| rank.accounted)
+            .filter_map(|rank| Some((rank.rank as usize, rank.accounted?)))
             .collect()
-    }
-
-    /// Collectives run so far, by kind: calls of one rank, bytes received by all.
-    pub fn traffic(&self) -> BTreeMap<String, Traffic> {
-        let mut traffic: BTreeMap<String, Traffic> = BTreeMap::new();
-        for rank in TrainBackend::report(&self.device).ranks {
-            for (kind, count, bytes) in rank.received {
-                let total = traffic.entry(kind.to_string()).or_default();
-                total.add(&Traffic { count, bytes });
-            }
-        }
-        traffic
     }
 
     /// What the planner has done so far.
@@ -343,5 +345,31 @@ impl Mesh {
             timelines: explanation.timelines,
         };
         (result, explanation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_decides_the_exit_code() {
+        let lost = || CommError::Connection {
+            reason: "the cable was pulled".into(),
+        };
+        assert_eq!(exit_code(&lost().into()), 75);
+        let context = anyhow::Error::from(lost()).context("step 3 failed");
+        assert_eq!(exit_code(&context), 75);
+        let fault = || Fault::Processes(std::sync::Arc::new(lost()));
+        assert_eq!(exit_code(&fault().into()), 75);
+        assert_eq!(exit_code(&DTensorError::Fault(fault()).into()), 75);
+        let unreachable = MeshError::Processes {
+            mesh: "fsdp=2".into(),
+            reason: "nobody answers".into(),
+            exit_code: 78,
+        };
+        let opening = anyhow::Error::from(unreachable).context("cannot open the mesh");
+        assert_eq!(exit_code(&opening), 78);
+        assert_eq!(exit_code(&anyhow!("the loss is NaN")), 1);
     }
 }

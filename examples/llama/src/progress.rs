@@ -15,13 +15,15 @@ const PLAIN_LINES: usize = 10;
 pub struct Progress {
     name: &'static str,
     steps: usize,
+    /// Of all processes.
+    num_ranks: usize,
     bar: Option<ProgressBar>,
     quiet: bool,
 }
 
 impl Progress {
-    /// Starts the display of a phase of `steps` steps.
-    pub fn new(name: &'static str, steps: usize) -> Self {
+    /// Starts the display of a phase of `steps` steps, on `num_ranks` ranks in all processes.
+    pub fn new(name: &'static str, steps: usize, num_ranks: usize) -> Self {
         let speaks = speaks();
         let bar = (speaks && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template(
@@ -36,6 +38,7 @@ impl Progress {
         Self {
             name,
             steps,
+            num_ranks,
             bar,
             quiet: !speaks,
         }
@@ -47,17 +50,18 @@ impl Progress {
         Self {
             name: "",
             steps: 0,
+            num_ranks: 0,
             bar: None,
             quiet: true,
         }
     }
 
-    /// Shows that `done` steps are done.
+    /// Shows that `done` steps are done; `memory` is of the ranks of this process.
     pub fn step(&self, done: usize, loss: f32, tokens_per_second: f64, memory: &[RankMemory]) {
         if self.quiet {
             return;
         }
-        let message = message(loss, tokens_per_second, memory);
+        let message = message(loss, tokens_per_second, memory, self.num_ranks);
         match &self.bar {
             Some(bar) => {
                 bar.set_message(message);
@@ -89,7 +93,7 @@ impl Progress {
     }
 }
 
-fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory]) -> String {
+fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory], num_ranks: usize) -> String {
     let mut message = format!(
         "loss {loss:.4}  {} tokens/s",
         count_text(tokens_per_second as u64)
@@ -98,7 +102,11 @@ fn message(loss: f32, tokens_per_second: f64, memory: &[RankMemory]) -> String {
         // The largest rank decides whether a model fits; the spread shows whether the layout is even.
         let peaks = memory.iter().map(|rank| rank.peak_bytes);
         let (low, high) = (peaks.clone().min().unwrap_or(0), peaks.max().unwrap_or(0));
-        let per = if memory.len() == 1 { "" } else { "/rank" };
+        let per = match memory.len() {
+            here if here < num_ranks => "/rank in process 0",
+            1 => "",
+            _ => "/rank",
+        };
         if low == high {
             message += &format!("  {}{per}", bytes_text(high));
         } else {
@@ -122,10 +130,16 @@ mod tests {
             host_peak_bytes: 0,
             at_rest_bytes: 0,
         };
-        assert_eq!(message(1.25, 12_345.6, &[]), "loss 1.2500  12,345 tokens/s");
-        let even = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 1 << 20)]);
-        assert_eq!(even, "loss 1.2500  5 tokens/s  1.0 MiB/rank");
-        let uneven = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 3 << 19)]);
+        let none = message(1.25, 12_345.6, &[], 1);
+        assert_eq!(none, "loss 1.2500  12,345 tokens/s");
+        let one = message(1.25, 5.0, &[rank(0, 1 << 20)], 1);
+        assert_eq!(one, "loss 1.2500  5 tokens/s  1.0 MiB");
+        let even = [rank(0, 1 << 20), rank(1, 1 << 20)];
+        let all = message(1.25, 5.0, &even, 2);
+        assert_eq!(all, "loss 1.2500  5 tokens/s  1.0 MiB/rank");
+        let some = message(1.25, 5.0, &even, 4);
+        assert_eq!(some, format!("{all} in process 0"));
+        let uneven = message(1.25, 5.0, &[rank(0, 1 << 20), rank(1, 3 << 19)], 2);
         assert_eq!(uneven, "loss 1.2500  5 tokens/s  1.0 MiB..1.5 MiB/rank");
     }
 }

@@ -66,9 +66,9 @@ pub struct Trace {
     pub tokens_per_step: usize,
     /// Collectives of the last step.
     pub collectives: BTreeMap<String, Traffic>,
-    /// Memory of each rank after the last step, the optimizer's state included.
+    /// Memory of each rank of this process after the last step, the optimizer's state included.
     pub ranks: Vec<RankMemory>,
-    /// How each rank spent each step.
+    /// How each of them spent each step.
     pub times: Vec<StepTimes>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
@@ -223,15 +223,15 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
 ) -> anyhow::Result<(Llama<B>, Trace)> {
     let mut optim = optimizer::<B>();
     let mut trace = Trace::default();
-    let mut before = mesh.traffic();
-    let mut times = mesh.times();
-    trace.times = vec![StepTimes::default(); times.len()];
+    let mut before = mesh.account();
+    trace.times = vec![StepTimes::default(); before.times.len()];
     for number in 0..schedule.steps {
         let start = Instant::now();
-        let batch = source.next_batch();
+        let batch = source.next_batch()?;
         let rate = schedule.at(number);
         let parts = batch.split(recipe.accumulate);
-        let parts = parts.iter().map(|part| part.enter::<B>(device));
+        let by_process = mesh.gives_rows();
+        let parts = parts.iter().map(|part| part.enter::<B>(device, by_process));
         let parts = parts.collect::<Result<_, _>>()?;
         let (next, loss) = step_on(model, &mut optim, parts, recipe.clip, rate);
         model = next;
@@ -245,16 +245,15 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
         trace.tokens_per_step = batch.batch * batch.seq;
         trace.losses.push(loss);
         trace.step_ms.push(ms);
-        let after = mesh.traffic();
-        trace.collectives = difference(&before, &after);
-        before = after;
-        let now = mesh.times();
-        for ((steps, now), before) in trace.times.iter_mut().zip(&now).zip(&times) {
-            steps.push(&now.since(before));
+        let after = mesh.account();
+        trace.collectives = difference(&before.traffic, &after.traffic);
+        let times = after.times.iter().zip(&before.times);
+        for (steps, (after, before)) in trace.times.iter_mut().zip(times) {
+            steps.push(&after.since(before));
         }
-        times = now;
+        before = after;
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
-        progress.step(number + 1, loss, tokens_per_second, &mesh.memory());
+        progress.step(number + 1, loss, tokens_per_second, &before.memory);
         if !loss.is_finite() {
             progress.finish();
             bail!(
@@ -262,7 +261,7 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
                 schedule.peak
             );
         }
-        if mesh.any(stop.load(Ordering::Relaxed))? {
+        if mesh.processes().any(stop.load(Ordering::Relaxed))? {
             trace.interrupted = true;
             break;
         }
@@ -271,7 +270,7 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
         true => progress.interrupted(trace.losses.len()),
         false => progress.finish(),
     }
-    trace.ranks = mesh.memory();
+    trace.ranks = before.memory;
     Ok((model, trace))
 }
 
@@ -307,8 +306,8 @@ mod tests {
     struct Repeat(Batch);
 
     impl BatchSource for Repeat {
-        fn next_batch(&mut self) -> Batch {
-            self.0.clone()
+        fn next_batch(&mut self) -> anyhow::Result<Batch> {
+            Ok(self.0.clone())
         }
     }
 
@@ -321,7 +320,8 @@ mod tests {
                 rng: Rng::new(0, 0),
                 held: Rows::all(4),
             }
-            .next_batch(),
+            .next_batch()
+            .unwrap(),
         )
     }
 
@@ -370,7 +370,7 @@ mod tests {
             let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
             let mut model = mesh.parallelize(model).unwrap();
             let mut optim = optimizer::<TrainBackend>();
-            let batch = repeat().next_batch();
+            let batch = repeat().next_batch().unwrap();
             let step = |_| {
                 let (next, loss) = step_with(
                     model.clone(),

@@ -145,6 +145,20 @@ fn a_missing_folder_is_named_with_one_cause() {
 }
 
 #[test]
+fn a_world_that_cannot_be_has_the_exit_code_of_a_configuration() {
+    for args in [short(&["--no-plot"]), vec!["mesh", "--mesh", "fsdp=2"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_llama"))
+            .args(&args)
+            .envs([("RANK", "5"), ("WORLD_SIZE", "2")])
+            .output()
+            .expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(78), "{args:?}: {said}");
+        assert!(said.contains("RANK=5 is outside WORLD_SIZE=2"), "{said}");
+    }
+}
+
+#[test]
 fn every_mesh_leaves_the_same_report() {
     let dir = tempfile::tempdir().unwrap();
     let (json, plot) = (dir.path().join("run.json"), dir.path().join("loss.png"));

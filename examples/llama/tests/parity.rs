@@ -55,7 +55,7 @@ fn run<B: AutodiffBackend>(
         held: burn_dist::layout::Rows::all(BATCH),
     };
     // One batch: random tokens can only be learned by heart.
-    let batch = source.next_batch();
+    let batch = source.next_batch().expect("random tokens");
     let mut losses = Vec::new();
     for _ in 0..STEPS {
         let (next, loss) = train::step(model, &mut optim, &batch, 1e-3, device);

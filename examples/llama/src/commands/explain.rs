@@ -8,6 +8,7 @@ use crate::mesh::Mesh;
 use crate::model::LlamaConfig;
 use crate::report::{bytes_text, count_text, write_json};
 use crate::say;
+use crate::voice::speaks;
 
 /// What `--json` writes.
 #[derive(Debug, Serialize)]
@@ -65,7 +66,8 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     );
     say!("\n{}", plan.text);
     say!("{memory}");
-    if let Some(path) = &args.json {
+    // All processes know the same plan.
+    if let Some(path) = args.json.as_ref().filter(|_| speaks()) {
         write_json(path, &explained)?;
         say!("report: {}", path.display());
     }

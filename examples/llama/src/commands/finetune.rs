@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use anyhow::bail;
 use burn::module::AutodiffModule;
 
@@ -5,13 +7,16 @@ use super::End;
 use super::session::Session;
 use crate::cli::FinetuneArgs;
 use crate::data::batch::Packed;
+use crate::data::documents::Documents;
 use crate::data::generate::{self as generated, KINDS};
+use crate::data::jsonl::Lines;
 use crate::data::rng::Rng;
-use crate::data::tokenizer::{Encoded, Text, TokenizerError};
-use crate::data::{Example, jsonl};
+use crate::data::tokenizer::Encoded;
+use crate::data::{Example, Examples};
 use crate::generate::{Answered, ask, exact_match};
 use crate::mesh::TrainBackend;
 use crate::model::Llama;
+use crate::processes::Processes;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
@@ -30,26 +35,43 @@ const SHOWN_PER_KIND: usize = 2;
 
 /// What there is to learn and to ask.
 struct Lessons {
-    /// Sentences for the base model; none of a file.
+    /// Sentences for the base model, one for each example; none of a file.
     statements: Vec<String>,
-    train: Vec<Example>,
+    examples: Examples,
+    /// The examples to learn from, in the order from which they are packed.
+    train: Vec<usize>,
     held_out: Vec<Example>,
+}
+
+impl Lessons {
+    /// A question and its answer as plain text.
+    fn dialogue(&self, index: usize) -> anyhow::Result<String> {
+        let example = self.examples.get(index)?;
+        Ok(format!("{} {}", example.prompt, example.response))
+    }
+
+    /// What the base model learns: a file's own questions and answers serve as well as statements.
+    fn statement(&self, index: usize) -> anyhow::Result<Cow<'_, str>> {
+        match self.statements.get(index) {
+            Some(statement) => Ok(statement.into()),
+            None => Ok(self.dialogue(index)?.into()),
+        }
+    }
+
+    /// Everything that is said in training.
+    fn texts(&self) -> anyhow::Result<Vec<String>> {
+        let statements = self.statements.iter().cloned().map(Ok);
+        let dialogue = self.train.iter().map(|index| self.dialogue(*index));
+        statements.chain(dialogue).collect()
+    }
 }
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH))?;
     session.introduce();
     let plan = session.predict(true)?;
-    let lessons = lessons(args)?;
-    let words = |example: &'_ Example| format!("{} {}", example.prompt, example.response);
-    let dialogue: Vec<String> = lessons.train.iter().map(words).collect();
-    let text = session.text(
-        lessons
-            .statements
-            .iter()
-            .chain(&dialogue)
-            .map(String::as_str),
-    )?;
+    let lessons = lessons(args, session.mesh.processes())?;
+    let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();
 
     let mut model = session.model()?;
@@ -60,17 +82,14 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         None => BASE_STEPS,
     };
     if base_steps > 0 {
-        // A file's own questions and answers as plain text serve as well.
-        let statements = if lessons.statements.is_empty() {
-            &dialogue
-        } else {
-            &lessons.statements
+        let phase = Phase {
+            name: "pretrain",
+            steps: base_steps,
+            end: text.end(),
         };
-        let documents = statements
-            .iter()
-            .map(|line| text.encode_text(line))
-            .collect();
-        (model, base) = phase(&session, "pretrain", model, documents, &text, base_steps)?;
+        (model, base) = phase.run(&session, model, &lessons, |index| {
+            Ok(text.encode_text(&lessons.statement(index)?)?)
+        })?;
     }
 
     let before = if base.interrupted {
@@ -87,15 +106,19 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let steps = args.train.steps.unwrap_or(STEPS);
-        let documents = lessons
-            .train
-            .iter()
-            .map(|example| text.encode_example(example))
-            .collect();
-        (model, trace) = phase(&session, "finetune", model, documents, &text, steps)?;
+        let phase = Phase {
+            name: "finetune",
+            steps: args.train.steps.unwrap_or(STEPS),
+            end: text.end(),
+        };
+        (model, trace) = phase.run(&session, model, &lessons, |index| {
+            let example = lessons.examples.get(index)?;
+            Ok(text.encode_example(&example)?)
+        })?;
     }
 
+    // Whatever becomes of the report, the model is kept.
+    let saved = session.save(&model, Some(&text));
     let mut report = session.report("finetune", &base, &trace)?;
     report.exact_match_before = before;
     if !report.interrupted {
@@ -110,11 +133,10 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         }
     }
     let drawn = session.draw_memory(plan.as_ref());
-    let end = session.finish(&report, &model, Some(&text))?;
-    drawn.map(|()| end)
+    session.finish(&report, [saved, drawn])
 }
 
-fn lessons(args: &FinetuneArgs) -> anyhow::Result<Lessons> {
+fn lessons(args: &FinetuneArgs, processes: &Processes) -> anyhow::Result<Lessons> {
     let seed = args.train.model.seed;
     let Some(path) = &args.train.data else {
         let data = generated::generate(seed, GENERATED, args.questions);
@@ -125,61 +147,80 @@ fn lessons(args: &FinetuneArgs) -> anyhow::Result<Lessons> {
         );
         return Ok(Lessons {
             statements: data.statements,
-            train: data.train,
+            train: (0..data.train.len()).collect(),
+            examples: Examples::Made(data.train),
             held_out: data.held_out,
         });
     };
-    let mut examples = jsonl::read(path)?;
-    if examples.len() < 2 {
+    let lines = Lines::open(path, processes)?;
+    let mut order: Vec<usize> = (0..lines.num()).collect();
+    if order.len() < 2 {
         bail!(
             "{} holds one example: one to learn from and one to ask are needed",
             path.display()
         );
     }
-    Rng::new(seed, 4).shuffle(&mut examples);
+    Rng::new(seed, 4).shuffle(&mut order);
     // At most a tenth is kept for the questions.
-    let num_held_out = args.questions.min((examples.len() / 10).max(1));
-    let train = examples.split_off(num_held_out);
+    let num_held_out = args.questions.min((order.len() / 10).max(1));
+    let train = order.split_off(num_held_out);
     say!(
         "read {} examples from {}, {num_held_out} kept for the questions",
-        train.len() + num_held_out,
+        lines.num(),
         path.display()
     );
+    let held_out = order.into_iter().map(|index| lines.get(index));
     Ok(Lessons {
         statements: Vec::new(),
         train,
-        held_out: examples,
+        held_out: held_out.collect::<Result<_, _>>()?,
+        examples: Examples::Read(lines),
     })
 }
 
-/// Trains on documents for a number of steps.
-fn phase(
-    session: &Session<'_>,
+/// Some steps of training on lessons.
+struct Phase {
     name: &'static str,
-    model: Llama<TrainBackend>,
-    documents: Result<Vec<Encoded>, TokenizerError>,
-    text: &Text,
     steps: usize,
-) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
-    let shape = &session.shape;
-    let rng = Rng::new(session.args.model.seed, 2);
-    let (source, left_out) = Packed::new(documents?, (shape.batch, shape.seq), text.end(), rng)?;
-    let mut source = source.only(session.rows());
-    if left_out > 0 {
-        say!(
-            "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
-            shape.seq + 1
-        );
+    /// The id that ends a document.
+    end: u32,
+}
+
+impl Phase {
+    /// Trains on the lessons as `encode` makes documents of them.
+    fn run(
+        &self,
+        session: &Session<'_>,
+        model: Llama<TrainBackend>,
+        lessons: &Lessons,
+        encode: impl Fn(usize) -> anyhow::Result<Encoded>,
+    ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
+        let (mesh, shape) = (&session.mesh, &session.shape);
+        let mine = lessons.examples.mine(mesh.processes());
+        let documents = Documents::share(mine, mesh.processes(), encode)?;
+        let (source, left_out) = Packed::new(
+            documents,
+            lessons.train.iter().copied(),
+            (shape.batch, shape.seq),
+            self.end,
+            Rng::new(session.args.model.seed, 2),
+        )?;
+        if left_out > 0 {
+            say!(
+                "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
+                shape.seq + 1
+            );
+        }
+        train::run(
+            model,
+            &mut source.only(session.rows()),
+            (Schedule::new(session.rate(), self.steps), session.recipe()),
+            mesh.device(),
+            mesh,
+            &Progress::new(self.name, self.steps, mesh.world_size()),
+            &session.stop,
+        )
     }
-    train::run(
-        model,
-        &mut source,
-        (Schedule::new(session.rate(), steps), session.recipe()),
-        session.mesh.device(),
-        &session.mesh,
-        &Progress::new(name, steps),
-        &session.stop,
-    )
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with what the model said.

@@ -7,7 +7,7 @@ use burn_dist::layout::Rows;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
-use crate::data::batch::{BatchSource, RandomTokens};
+use crate::data::batch::{Batch, BatchSource, RandomTokens};
 use crate::data::rng::Rng;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
 use crate::report::bytes_text;
@@ -29,12 +29,12 @@ pub(super) fn step(
         rng: Rng::new(seed, 2),
         held: Rows::all(shape.batch),
     };
-    let mut next = || {
-        let mut batch = source.next_batch();
+    let mut next = || -> anyhow::Result<Batch> {
+        let mut batch = source.next_batch()?;
         if weighted {
             batch.weights = Some(vec![0.0; batch.tokens.len()]);
         }
-        batch
+        Ok(batch)
     };
     let mut optim = train::optimizer::<TrainBackend>();
     let recipe = Recipe {
@@ -42,9 +42,10 @@ pub(super) fn step(
         clip: None,
     };
     // The first step makes the parameters and the optimizer's state; the second is like all later ones.
-    (model, _) = train::step_with(model, &mut optim, &next(), recipe, 1e-4, device);
+    (model, _) = train::step_with(model, &mut optim, &next()?, recipe, 1e-4, device);
+    let batch = next()?;
     let (result, plan) = mesh.explain(|| {
-        let (model, loss) = train::step_with(model, &mut optim, &next(), recipe, 1e-4, device);
+        let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
         loss.try_into_data().map(|_| model)
     });
     let _model = result.context("the step cannot be planned")?;

@@ -4,9 +4,9 @@ use super::End;
 use super::session::Session;
 use crate::cli::TrainArgs;
 use crate::data::batch::{BatchSource, Packed, RandomTokens};
+use crate::data::documents::Documents;
+use crate::data::jsonl::Lines;
 use crate::data::rng::Rng;
-use crate::data::tokenizer::Text;
-use crate::data::{Example, jsonl};
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
@@ -22,45 +22,47 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);
 
-    let (mut source, text): (Box<dyn BatchSource>, Option<Text>) = match &args.data {
-        Some(path) => {
-            let texts: Vec<String> = jsonl::read(path)?.iter().map(whole).collect();
-            let text = session.text(texts.iter().map(String::as_str))?;
-            let documents = texts
-                .iter()
-                .map(|line| text.encode_text(line))
-                .collect::<Result<_, _>>()?;
+    let processes = session.mesh.processes();
+    let lines = match &args.data {
+        Some(path) => Some(Lines::open(path, processes)?),
+        None => None,
+    };
+    let texts = || -> anyhow::Result<Vec<String>> {
+        let lines = lines.iter();
+        let all = lines.flat_map(|lines| (0..lines.num()).map(move |index| whole(lines, index)));
+        all.collect()
+    };
+    let text = match lines.is_some() || args.model.model.is_some() {
+        true => Some(session.text(texts)?),
+        false => None,
+    };
+    let mut source: Box<dyn BatchSource + '_> = match (&lines, &text) {
+        (Some(lines), Some(text)) => {
+            let documents = Documents::share(lines.mine(), processes, move |index| {
+                Ok(text.encode_text(&whole(lines, index)?)?)
+            })?;
+            let shape = (shape.batch, shape.seq);
             let (source, left_out) =
-                Packed::new(documents, (shape.batch, shape.seq), text.end(), rng)?;
-            let source = source.only(session.rows());
+                Packed::new(documents, 0..lines.num(), shape, text.end(), rng)?;
             say!(
                 "{} texts from {}, {left_out} longer than --seq left out",
-                texts.len(),
-                path.display()
+                lines.num(),
+                lines.path().display()
             );
-            (Box::new(source), Some(text))
+            Box::new(source.only(session.rows()))
         }
-        None => {
-            let (batch, seq) = (shape.batch, shape.seq);
-            let text = if args.model.model.is_some() {
-                Some(session.text(std::iter::empty())?)
-            } else {
-                None
-            };
+        _ => {
             say!(
                 "random tokens from seed {}: a measurement, there is nothing to learn",
                 args.model.seed
             );
-            (
-                Box::new(RandomTokens {
-                    batch,
-                    seq,
-                    vocab: shape.config.vocab,
-                    rng,
-                    held: session.rows(),
-                }),
-                text,
-            )
+            Box::new(RandomTokens {
+                batch: shape.batch,
+                seq: shape.seq,
+                vocab: shape.config.vocab,
+                rng,
+                held: session.rows(),
+            })
         }
     };
     if args.save.is_some() && text.is_none() {
@@ -74,9 +76,11 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         (Schedule::new(session.rate(), steps), session.recipe()),
         session.mesh.device(),
         &session.mesh,
-        &Progress::new("pretrain", steps),
+        &Progress::new("pretrain", steps, session.mesh.world_size()),
         &session.stop,
     )?;
+    // Whatever becomes of the report, the model is kept.
+    let saved = session.save(&model, text.as_ref());
     let report = session.report("pretrain", &Trace::default(), &trace)?;
     if let (Some(first), Some(last)) = (trace.losses.first(), trace.losses.last()) {
         let speed = count_text(report.tokens_per_second.unwrap_or(0.0) as u64);
@@ -84,13 +88,12 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     let drawn = session.draw_memory(plan.as_ref());
-    let end = session.finish(&report, &model, text.as_ref())?;
-    drawn.map(|()| end)
+    session.finish(&report, [saved, drawn])
 }
 
 /// A question and its answer as one text.
-fn whole(example: &Example) -> String {
-    format!("{} {}", example.prompt, example.response)
-        .trim()
-        .to_string()
+fn whole(lines: &Lines, index: usize) -> anyhow::Result<String> {
+    let example = lines.get(index)?;
+    let text = format!("{} {}", example.prompt, example.response);
+    Ok(text.trim().to_string())
 }

@@ -1,7 +1,7 @@
 //! What `pretrain` and `finetune` share: the model's shape, stopping on Ctrl-C, and what a run leaves behind.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -141,15 +141,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The checkpoint's tokenizer, or one trained on `texts`.
-    pub(super) fn text<'t>(
+    /// The checkpoint's tokenizer, or one trained on `texts`: on all of them, in every process.
+    pub(super) fn text(
         &self,
-        texts: impl Iterator<Item = &'t str> + Send,
+        texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
     ) -> anyhow::Result<Text> {
         match &self.args.model.model {
             Some(dir) => read_text(dir, &self.shape),
             None => Ok(Text::train(
-                texts,
+                texts()?.iter().map(String::as_str),
                 self.shape.config.vocab.min(MAX_TRAINED_VOCAB),
             )?),
         }
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One line about the model and the devices.
+    /// One line about the model and the devices, and one if these would be better in another order.
     pub(super) fn introduce(&self) {
         let Shape {
             config,
@@ -195,6 +195,9 @@ impl<'a> Session<'a> {
             self.mesh.name(),
             if ranks == 1 { "" } else { "s" },
         );
+        if let Some(advice) = self.mesh.advice() {
+            say!("{advice}");
+        }
     }
 
     /// With `--memory`, plans a step before any runs, and prints what each rank will hold.
@@ -207,25 +210,26 @@ impl<'a> Session<'a> {
         }
         let dry = Mesh::dry(&self.devices)?;
         let plan = predict::step(&dry, &self.shape, self.args.model.seed, weighted)?;
-        print!("{}", predict::table(&plan.memory));
+        say!("{}", predict::table(&plan.memory).trim_end());
         Ok(Some(plan))
     }
 
-    /// With `--memory`, draws what the fullest rank held, and what the plan said.
+    /// With `--memory`, draws what the fullest rank held, and what the plan said: in the process that has this rank.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written, or another process does not say what its ranks held.
     pub(super) fn draw_memory(&self, plan: Option<&Explanation>) -> anyhow::Result<()> {
         let (Some(path), Some(plan)) = (&self.args.memory, plan) else {
             return Ok(());
         };
-        let ranks = self.mesh.accounted();
-        let fullest = ranks
-            .iter()
-            .enumerate()
-            .max_by_key(|(_, rank)| rank.peak.total());
-        let Some((rank, held)) = fullest else {
+        let here = self.mesh.accounted();
+        let peaks = here.iter().map(|(rank, held)| (*rank, held.peak.total()));
+        let all = self.mesh.processes().gather(peaks.collect::<Vec<_>>())?;
+        let Some((rank, _)) = all.into_iter().flatten().max_by_key(|(_, peak)| *peak) else {
             bail!("no step has run: there is no memory to draw");
+        };
+        let Some((_, held)) = here.iter().find(|(here, _)| *here == rank) else {
+            return Ok(());
         };
         let cause = held.peak_cause.to_string();
         let title = format!(
@@ -241,7 +245,7 @@ impl<'a> Session<'a> {
             cause: &cause,
         };
         plot::write_memory(path, &drawing)?;
-        say!("memory: {}", path.display());
+        println!("memory: {}", path.display());
         Ok(())
     }
 
@@ -263,7 +267,8 @@ impl<'a> Session<'a> {
                 times: times.clone(),
             })
             .collect();
-        let all = self.mesh.gather((here, measured.collectives.clone()))?;
+        let here = (here, measured.collectives.clone());
+        let all = self.mesh.processes().gather(here)?;
         let mut collectives: BTreeMap<String, Traffic> = BTreeMap::new();
         for (kind, traffic) in all.iter().flat_map(|(_, collectives)| collectives) {
             collectives.entry(kind.clone()).or_default().add(traffic);
@@ -292,63 +297,80 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Writes what the command line asks for: the report, the plot, the model. All are tried; the first error counts.
+    /// With `--save`, writes the model, in the process that speaks.
+    ///
+    /// # Communication
+    /// All processes read all parameters, whatever becomes of the files.
+    /// # Errors
+    /// If a parameter cannot be read, or a file not be written.
+    pub(super) fn save(
+        &self,
+        model: &Llama<TrainBackend>,
+        text: Option<&Text>,
+    ) -> anyhow::Result<()> {
+        let (Some(dir), Some(text)) = (&self.args.save, text) else {
+            return Ok(());
+        };
+        if !speaks() {
+            return Ok(hf::read_along(model)?);
+        }
+        hf::save(model, &self.shape.config, text, dir)?;
+        say!("model: {}", dir.display());
+        Ok(())
+    }
+
+    /// Writes what else the command line asks for: the report, the trace, the plot. All are tried; the first error counts, before that of what has been `tried` already.
     pub(super) fn finish(
         &self,
         report: &Report,
-        model: &Llama<TrainBackend>,
-        text: Option<&Text>,
+        tried: impl IntoIterator<Item = anyhow::Result<()>>,
     ) -> anyhow::Result<End> {
-        let end = match report.interrupted {
-            true => End::Interrupted,
-            false => End::Done,
-        };
-        if !speaks() {
-            if self.args.save.is_some() {
-                hf::read_along(model)?;
-            }
-            return Ok(end);
-        }
-        let json = self
-            .args
-            .json
-            .as_deref()
-            .map_or(Ok(()), |path| write_json(path, report));
-        let plot = if self.args.no_plot {
-            Ok(())
-        } else {
-            draw(&self.args.plot, report)
-        };
-        let trace = self.args.trace.as_deref().map_or(Ok(()), |path| {
-            let left_out = self.mesh.save_trace(path)?;
-            if left_out > 0 {
-                say!("the trace shows the first steps; {left_out} later events did not fit");
-            }
-            Ok(())
-        });
-        let saved = match (&self.args.save, text) {
-            (Some(dir), Some(text)) => {
-                hf::save(model, &self.shape.config, text, dir).map_err(anyhow::Error::from)
+        let json = match &self.args.json {
+            Some(path) if speaks() => {
+                write_json(path, report).inspect(|()| say!("report: {}", path.display()))
             }
             _ => Ok(()),
         };
-        for (what, path, result) in [
-            ("report", self.args.json.as_ref(), &json),
-            ("trace", self.args.trace.as_ref(), &trace),
-            (
-                "plot",
-                (!self.args.no_plot).then_some(&self.args.plot),
-                &plot,
-            ),
-            ("model", self.args.save.as_ref(), &saved),
-        ] {
-            if let (Some(path), Ok(())) = (path, result) {
-                say!("{what}: {}", path.display());
-            }
-        }
-        json.and(trace).and(plot).and(saved)?;
-        Ok(end)
+        let trace = self.save_trace();
+        let plot = match &self.args.plot {
+            _ if self.args.no_plot || !speaks() => Ok(()),
+            path => draw(path, report).inspect(|()| say!("plot: {}", path.display())),
+        };
+        json.and(trace).and(plot)?;
+        tried.into_iter().collect::<anyhow::Result<()>>()?;
+        Ok(match report.interrupted {
+            true => End::Interrupted,
+            false => End::Done,
+        })
     }
+
+    /// With `--trace`, writes what the ranks of this process did when, in a file of its own.
+    fn save_trace(&self) -> anyhow::Result<()> {
+        let Some(path) = &self.args.trace else {
+            return Ok(());
+        };
+        let path = of_process(path, self.mesh.processes().process());
+        let left_out = self.mesh.save_trace(&path)?;
+        if left_out > 0 {
+            println!("the trace shows the first steps; {left_out} later events did not fit");
+        }
+        println!("trace: {}", path.display());
+        Ok(())
+    }
+}
+
+/// The name of a file that every process writes: `trace.json`, `trace-1.json`, `trace-2.json`.
+fn of_process(path: &Path, process: usize) -> PathBuf {
+    if process == 0 {
+        return path.to_path_buf();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!("-{process}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
 }
 
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
@@ -387,4 +409,17 @@ fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
         &format!("{} on mesh {}", report.size, report.mesh),
         &curves,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_has_a_file_of_its_own() {
+        let name = |path: &str, process| of_process(Path::new(path), process);
+        assert_eq!(name("out/trace.json", 0), Path::new("out/trace.json"));
+        assert_eq!(name("out/trace.json", 12), Path::new("out/trace-12.json"));
+        assert_eq!(name("trace", 1), Path::new("trace-1"));
+    }
 }

@@ -7,8 +7,8 @@ use burn_dist::parallel::DTensorError;
 use burn_dist::{MeshBackend, ProcessLocal};
 use thiserror::Error;
 
+use super::documents::{Documents, Extent};
 use super::rng::Rng;
-use super::tokenizer::Encoded;
 
 /// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,15 +48,16 @@ impl Batch {
         }
     }
 
-    /// The batch on a mesh; rows that are not here come from other processes.
+    /// The batch on a mesh; `by_process` if every process gives its rows, which all of them know, whichever these are.
     ///
     /// # Errors
     /// If the rows here are not those that the mesh expects.
     pub fn enter<B: MeshBackend>(
         &self,
         device: &B::Device,
+        by_process: bool,
     ) -> Result<BatchTensors<B>, DTensorError> {
-        if self.held.is_all() {
+        if !by_process {
             return Ok(self.tensors(device));
         }
         let rows = self.batch;
@@ -139,7 +140,10 @@ impl Batch {
 /// Where batches come from.
 pub trait BatchSource {
     /// The next step's batch.
-    fn next_batch(&mut self) -> Batch;
+    ///
+    /// # Errors
+    /// If documents can no longer be read or encoded.
+    fn next_batch(&mut self) -> anyhow::Result<Batch>;
 }
 
 /// Uniformly random tokens: the data of measurements.
@@ -158,27 +162,29 @@ pub struct RandomTokens {
 }
 
 impl BatchSource for RandomTokens {
-    fn next_batch(&mut self) -> Batch {
-        let mut tokens = Vec::with_capacity(self.batch * self.seq);
-        let mut targets = Vec::with_capacity(self.batch * self.seq);
+    fn next_batch(&mut self) -> anyhow::Result<Batch> {
+        let mut tokens = Vec::with_capacity(self.held.len() * self.seq);
+        let mut targets = Vec::with_capacity(self.held.len() * self.seq);
         for row in 0..self.batch {
-            // Every process draws all of them, so that they are the same on all meshes.
+            // Rows are the same on all meshes, whoever draws them.
+            if !self.held.contains(row) {
+                self.rng.skip(self.seq + 1);
+                continue;
+            }
             let ids: Vec<i32> = (0..=self.seq)
                 .map(|_| self.rng.below(self.vocab) as i32)
                 .collect();
-            if self.held.contains(row) {
-                tokens.extend(&ids[..self.seq]);
-                targets.extend(&ids[1..]);
-            }
+            tokens.extend(&ids[..self.seq]);
+            targets.extend(&ids[1..]);
         }
-        Batch {
+        Ok(Batch {
             batch: self.batch,
             held: self.held.clone(),
             seq: self.seq,
             tokens,
             targets,
             weights: None,
-        }
+        })
     }
 }
 
@@ -200,9 +206,10 @@ pub enum PackError {
 }
 
 /// Whole documents packed into rows, in a new random order each time through.
-#[derive(Debug, Clone)]
-pub struct Packed {
-    documents: Vec<Encoded>,
+///
+/// Every process packs all rows by the extents of the documents, and looks at the ids of those in its own rows.
+pub struct Packed<'a> {
+    documents: Documents<'a>,
     order: Vec<usize>,
     next: usize,
     batch: usize,
@@ -212,38 +219,31 @@ pub struct Packed {
     rng: Rng,
 }
 
-impl Packed {
-    /// Takes the documents that fit into a row; the second value is the number of those that do not.
+impl<'a> Packed<'a> {
+    /// Takes those of `order`, from which the first random order is made, that fit into a row; the second value is the number of those that do not.
     ///
     /// # Errors
     /// [`PackError::AllTooLong`].
     pub fn new(
-        documents: Vec<Encoded>,
+        documents: Documents<'a>,
+        order: impl IntoIterator<Item = usize>,
         (batch, seq): (usize, usize),
         pad: u32,
         rng: Rng,
     ) -> Result<(Self, usize), PackError> {
-        let count = documents.len();
-        let shortest = documents
-            .iter()
-            .map(|document| document.ids.len())
-            .min()
-            .unwrap_or(0);
+        let mut order: Vec<usize> = order.into_iter().collect();
+        let len = |document: &usize| documents.extent(*document).len;
+        let (count, shortest) = (order.len(), order.iter().map(len).min().unwrap_or(0));
         // The last token is only predicted: a row of `seq` positions holds `seq + 1` tokens.
-        let documents: Vec<Encoded> = documents
-            .into_iter()
-            .filter(|document| document.ids.len() <= seq + 1)
-            .collect();
-        if documents.is_empty() {
+        order.retain(|document| len(document) <= seq + 1);
+        if order.is_empty() {
             return Err(PackError::AllTooLong {
                 count,
                 seq,
                 shortest,
             });
         }
-        let left_out = count - documents.len();
-        let order = (0..documents.len()).collect();
-        let next = documents.len();
+        let (left_out, next) = (count - order.len(), order.len());
         let mut packed = Self {
             documents,
             order,
@@ -272,22 +272,23 @@ impl Packed {
     }
 
     /// Goes through the documents of one row, and returns how many positions are to be learnt. Filled if asked for: ids, and for each whether it is to be learnt.
-    fn row(&mut self, mut fill: Option<(&mut Vec<i32>, &mut Vec<bool>)>) -> usize {
+    fn row(&mut self, mut fill: Option<(&mut Vec<i32>, &mut Vec<bool>)>) -> anyhow::Result<usize> {
         let (mut len, mut learnt) = (0, 0);
         loop {
-            let document = &self.documents[self.order[self.next]];
-            let count = document.ids.len();
+            let index = self.order[self.next];
+            let Extent {
+                len: count,
+                answer_from,
+            } = self.documents.extent(index);
             if len + count > self.seq + 1 {
                 break;
             }
-            let counts = |position: usize| position >= document.answer_from;
             // The first position of a row is not predicted.
-            learnt += (usize::from(len == 0)..count)
-                .filter(|at| counts(*at))
-                .count();
+            learnt += count.saturating_sub(answer_from.max(usize::from(len == 0)));
             if let Some((ids, learn)) = &mut fill {
+                let document = self.documents.get(index)?;
                 ids.extend(document.ids.iter().map(|id| *id as i32));
-                learn.extend((0..count).map(counts));
+                learn.extend((0..count).map(|at| at >= answer_from));
             }
             len += count;
             self.next += 1;
@@ -297,43 +298,49 @@ impl Packed {
             ids.resize(self.seq + 1, self.pad);
             learn.resize(self.seq + 1, false);
         }
-        learnt
+        Ok(learnt)
     }
 }
 
-impl BatchSource for Packed {
-    fn next_batch(&mut self) -> Batch {
-        let mut tokens = Vec::with_capacity(self.batch * self.seq);
-        let mut targets = Vec::with_capacity(self.batch * self.seq);
-        let mut weights = Vec::with_capacity(self.batch * self.seq);
+impl BatchSource for Packed<'_> {
+    fn next_batch(&mut self) -> anyhow::Result<Batch> {
+        let mut tokens = Vec::with_capacity(self.held.len() * self.seq);
+        let mut targets = Vec::with_capacity(self.held.len() * self.seq);
+        let mut weights = Vec::with_capacity(self.held.len() * self.seq);
         let mut total = 0;
         for row in 0..self.batch {
             if !self.held.contains(row) {
-                total += self.row(None);
+                total += self.row(None)?;
                 continue;
             }
             let (mut ids, mut learn) = (Vec::new(), Vec::new());
-            total += self.row(Some((&mut ids, &mut learn)));
+            total += self.row(Some((&mut ids, &mut learn)))?;
             tokens.extend(&ids[..self.seq]);
             targets.extend(&ids[1..]);
             weights.extend(learn[1..].iter().map(|learn| f32::from(u8::from(*learn))));
         }
         let total = total as f32;
         weights.iter_mut().for_each(|weight| *weight /= total);
-        Batch {
+        Ok(Batch {
             batch: self.batch,
             held: self.held.clone(),
             seq: self.seq,
             tokens,
             targets,
             weights: Some(weights),
-        }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::tokenizer::Encoded;
+    use crate::processes::Processes;
+    use crate::processes::tests::in_processes;
+    use burn::backend::flex::Flex;
+    use burn_dist::comm::World;
+    use burn_dist::{DeviceMesh, Dist};
 
     fn document(ids: &[u32], answer_from: usize) -> Encoded {
         Encoded {
@@ -342,12 +349,26 @@ mod tests {
         }
     }
 
+    /// Rows of all of these documents, in a process that packs for `processes` together.
+    fn pack(
+        processes: &Processes,
+        documents: &[Encoded],
+        (batch, seq): (usize, usize),
+        rng: Rng,
+    ) -> Result<(Packed<'static>, usize), PackError> {
+        let (num, all) = (documents.len(), documents.to_vec());
+        let encode = move |index: usize| Ok(all[index].clone());
+        let documents = Documents::share(processes.share(num), processes, encode).unwrap();
+        Packed::new(documents, 0..num, (batch, seq), 0, rng)
+    }
+
     #[test]
     fn rows_hold_whole_documents_and_only_answers_count() {
-        let documents = vec![document(&[1, 2, 3], 2), document(&[4, 5, 6, 7], 2)];
-        let (mut packed, left_out) = Packed::new(documents, (2, 7), 0, Rng::new(0, 0)).unwrap();
+        let documents = [document(&[1, 2, 3], 2), document(&[4, 5, 6, 7], 2)];
+        let packed = pack(&Processes::default(), &documents, (2, 7), Rng::new(0, 0));
+        let (mut packed, left_out) = packed.ok().unwrap();
         assert_eq!(left_out, 0);
-        let batch = packed.next_batch();
+        let batch = packed.next_batch().unwrap();
         let weights = batch.weights.as_ref().unwrap();
         assert!((weights.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         for (target, weight) in batch.targets.iter().zip(weights) {
@@ -363,38 +384,25 @@ mod tests {
 
     #[test]
     fn documents_that_do_not_fit_are_counted_or_refused() {
-        let long = document(&[1; 9], 0);
-        let (_, left_out) = Packed::new(
-            vec![long.clone(), document(&[1; 8], 0)],
-            (1, 7),
-            0,
-            Rng::new(0, 0),
-        )
-        .unwrap();
-        assert_eq!(left_out, 1);
-        let error = Packed::new(vec![long], (1, 7), 0, Rng::new(0, 0)).unwrap_err();
-        assert_eq!(
-            error,
-            PackError::AllTooLong {
-                count: 1,
-                seq: 7,
-                shortest: 9
-            }
-        );
+        let (long, short) = (document(&[1; 9], 0), document(&[1; 8], 0));
+        let pack = |documents: &[Encoded]| {
+            let packed = pack(&Processes::default(), documents, (1, 7), Rng::new(0, 0));
+            packed.map(|(_, left_out)| left_out)
+        };
+        assert_eq!(pack(&[long.clone(), short]), Ok(1));
+        let error = PackError::AllTooLong {
+            count: 1,
+            seq: 7,
+            shortest: 9,
+        };
+        assert_eq!(pack(&[long]), Err(error));
     }
 
     #[test]
     fn rows_of_a_process_are_those_of_the_whole_batch() {
-        let documents = || {
-            (1..40)
-                .map(|i| document(&vec![i; 1 + i as usize % 6], 1))
-                .collect()
-        };
-        let packed = || {
-            Packed::new(documents(), (6, 7), 0, Rng::new(5, 0))
-                .unwrap()
-                .0
-        };
+        let documents: Vec<_> = (1..40)
+            .map(|i| document(&vec![i; 1 + i as usize % 6], i as usize % 3))
+            .collect();
         let random = |held| RandomTokens {
             batch: 6,
             seq: 7,
@@ -402,38 +410,111 @@ mod tests {
             rng: Rng::new(5, 0),
             held,
         };
-        // Of three microbatches the second row each.
-        let held = Rows::new(6, [1..2, 3..4, 5..6]);
-        let sources: [(Box<dyn BatchSource>, Box<dyn BatchSource>); 2] = [
-            (Box::new(packed()), Box::new(packed().only(held.clone()))),
-            (Box::new(random(Rows::all(6))), Box::new(random(held))),
+        // Of three microbatches the first or the second row each: what two processes hold.
+        let held = [
+            Rows::new(6, [0..1, 2..3, 4..5]),
+            Rows::new(6, [1..2, 3..4, 5..6]),
         ];
-        for (mut whole, mut here) in sources {
-            for _ in 0..3 {
-                let (whole, here) = (whole.next_batch().split(3), here.next_batch().split(3));
-                for (whole, here) in whole.iter().zip(&here) {
-                    assert_eq!(here.held, Rows::new(2, std::iter::once(1..2)));
-                    assert_eq!(whole.tokens[7..], here.tokens);
-                    assert_eq!(whole.targets[7..], here.targets);
-                    let rows = whole.weights.as_ref().map(|weights| weights[7..].to_vec());
-                    assert_eq!(rows, here.weights);
+        in_processes(2, |processes| {
+            let process = processes.process();
+            let held = held[process].clone();
+            let packed = |processes: &Processes| {
+                let packed = pack(processes, &documents, (6, 7), Rng::new(5, 0));
+                packed.ok().unwrap().0
+            };
+            let sources: [(Box<dyn BatchSource>, Box<dyn BatchSource>); 2] = [
+                (
+                    Box::new(packed(&Processes::default())),
+                    Box::new(packed(&processes).only(held.clone())),
+                ),
+                (Box::new(random(Rows::all(6))), Box::new(random(held))),
+            ];
+            let row = process * 7..(process + 1) * 7;
+            for (mut whole, mut here) in sources {
+                // More than once through the documents.
+                for _ in 0..6 {
+                    let (whole, here) = (whole.next_batch().unwrap(), here.next_batch().unwrap());
+                    for (whole, here) in whole.split(3).iter().zip(&here.split(3)) {
+                        assert_eq!(
+                            here.held,
+                            Rows::new(2, std::iter::once(process..process + 1))
+                        );
+                        assert_eq!(whole.tokens[row.clone()], here.tokens);
+                        assert_eq!(whole.targets[row.clone()], here.targets);
+                        let weights = whole.weights.as_ref();
+                        let weights = weights.map(|weights| weights[row.clone()].to_vec());
+                        assert_eq!(weights, here.weights);
+                    }
                 }
             }
-        }
+        });
+    }
+
+    #[test]
+    fn a_process_that_holds_all_rows_gives_them_as_the_others_do() {
+        // Ranks 2 and 3, of the second process, are of both parts of the batch.
+        let mut source = RandomTokens {
+            batch: 6,
+            seq: 2,
+            vocab: 50,
+            rng: Rng::new(1, 0),
+            held: Rows::all(6),
+        };
+        let whole = source.next_batch().unwrap();
+        let rows = std::thread::scope(|scope| {
+            let threads: Vec<_> = World::simulated(3)
+                .into_iter()
+                .map(|world| {
+                    let whole = &whole;
+                    scope.spawn(move || {
+                        let mesh = DeviceMesh::builder()
+                            .axis("fsdp", 2)
+                            .axis("tp", 3)
+                            .world(world)
+                            .build()
+                            .unwrap();
+                        let held = mesh.local_rows(6);
+                        let num_rows = held.len();
+                        let of = |ids: &[i32]| -> Vec<i32> {
+                            let rows = held.iter().flat_map(|row| [2 * row, 2 * row + 1]);
+                            rows.map(|at| ids[at]).collect()
+                        };
+                        let batch = Batch {
+                            tokens: of(&whole.tokens),
+                            targets: of(&whole.targets),
+                            held: held.clone(),
+                            ..whole.clone()
+                        };
+                        let found = batch.enter::<Dist<Flex>>(&mesh.device(), true).unwrap();
+                        let found = found.tokens + found.targets;
+                        let found = found.into_data().iter::<i32>().collect::<Vec<_>>();
+                        let sums = whole.tokens.iter().zip(&whole.targets);
+                        assert_eq!(found, sums.map(|(a, b)| a + b).collect::<Vec<_>>());
+                        num_rows
+                    })
+                })
+                .collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, usize>| thread.join().unwrap();
+            threads.into_iter().map(join).collect::<Vec<_>>()
+        });
+        assert_eq!(rows, [3, 6, 3]);
     }
 
     #[test]
     fn random_tokens_are_shifted_by_one_and_depend_on_the_seed() {
-        let source = |seed| RandomTokens {
-            batch: 2,
-            seq: 5,
-            vocab: 50,
-            rng: Rng::new(seed, 0),
-            held: Rows::all(2),
+        let next = |seed| {
+            let mut source = RandomTokens {
+                batch: 2,
+                seq: 5,
+                vocab: 50,
+                rng: Rng::new(seed, 0),
+                held: Rows::all(2),
+            };
+            source.next_batch().unwrap()
         };
-        let batch = source(1).next_batch();
+        let batch = next(1);
         assert_eq!(batch.tokens[1..5], batch.targets[..4]);
-        assert_eq!(batch, source(1).next_batch());
-        assert_ne!(batch, source(2).next_batch());
+        assert_eq!(batch, next(1));
+        assert_ne!(batch, next(2));
     }
 }

@@ -15,8 +15,14 @@ impl Rng {
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.skip(1);
         mix(self.0)
+    }
+
+    /// Goes on as if `draws` numbers had been drawn.
+    pub fn skip(&mut self, draws: usize) {
+        let step = 0x9E37_79B9_7F4A_7C15_u64;
+        self.0 = self.0.wrapping_add(step.wrapping_mul(draws as u64));
     }
 
     /// A number below `bound`.
@@ -64,4 +70,19 @@ pub fn hash_text(text: &str, seed: u64) -> u64 {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
         });
     mix(fnv)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_skipped_are_those_not_drawn() {
+        let (mut drawn, mut skipped) = (Rng::new(3, 1), Rng::new(3, 1));
+        (0..1000).for_each(|_| {
+            drawn.below(7);
+        });
+        skipped.skip(1000);
+        assert_eq!(drawn.next_u64(), skipped.next_u64());
+    }
 }

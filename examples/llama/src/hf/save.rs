@@ -32,7 +32,6 @@ pub fn save<B: Backend>(
         let path = path.to_path_buf();
         move |source| HfError::Write { path, source }
     };
-    std::fs::create_dir_all(dir).map_err(write(dir))?;
     let names = ["model.safetensors", "tokenizer.json", "config.json"];
     let partial = |name: &str| dir.join(format!("{name}.partial"));
 
@@ -100,26 +99,30 @@ fn write_tensors<B: Backend>(
         path: path.to_path_buf(),
         source,
     };
-    let mut file = BufWriter::new(File::create(partial).map_err(fail)?);
-    file.write_all(&header(&entries(model, config.head_dim())))
-        .map_err(fail)?;
+    let header = header(&entries(model, config.head_dim()));
     let mut writer = Writer {
-        file,
+        file: create(partial, &header).map_err(fail),
         target: path.to_path_buf(),
         path: PathStack::default(),
         head_dim: config.head_dim(),
-        error: None,
     };
     model.visit(&mut writer);
-    if let Some(error) = writer.error {
-        return Err(error);
-    }
     // Only closing the file to the disk shows that everything fitted.
     let file = writer
-        .file
+        .file?
         .into_inner()
         .map_err(|error| fail(error.into_error()))?;
     file.sync_all().map_err(fail)
+}
+
+/// Begins a file, in a folder that is made if need be.
+fn create(path: &Path, header: &[u8]) -> io::Result<BufWriter<File>> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    let mut file = BufWriter::new(File::create(path)?);
+    file.write_all(header)?;
+    Ok(file)
 }
 
 /// The header of a safetensors file: its length in 8 bytes, then JSON padded with spaces to a multiple of 8.
@@ -142,13 +145,13 @@ fn header(entries: &[Entry]) -> Vec<u8> {
     bytes
 }
 
-/// Writes the parameters in the order in which [`entries`] lists them.
+/// Writes the parameters in the order in which [`entries`] lists them; reads all of them, whatever has failed: other processes read along, and wait for each other.
 struct Writer {
-    file: BufWriter<File>,
+    /// Or the first error.
+    file: Result<BufWriter<File>, HfError>,
     target: PathBuf,
     path: PathStack,
     head_dim: usize,
-    error: Option<HfError>,
 }
 
 impl Writer {
@@ -157,26 +160,24 @@ impl Writer {
         param: &Param<Tensor<B, D>>,
     ) -> Result<(), HfError> {
         let (name, form) = stored_as(&self.path.path(), self.head_dim);
-        let device = |reason: String| HfError::Device {
-            name: name.clone(),
-            reason,
-        };
         let tensor = param.val();
         let shape = tensor.dims();
-        let data = tensor
-            .try_into_data()
-            .map_err(|error| device(error.to_string()))?;
+        let data = tensor.try_into_data().map_err(|error| HfError::Device {
+            name,
+            reason: error.to_string(),
+        })?;
+        let Ok(file) = &mut self.file else {
+            return Ok(());
+        };
         let values: Vec<f32> = data.iter::<f32>().collect();
         let mut bytes = Vec::with_capacity(4 * values.len());
         for value in form.pack(values, &shape) {
             bytes.extend(value.to_le_bytes());
         }
-        self.file
-            .write_all(&bytes)
-            .map_err(|source| HfError::Write {
-                path: self.target.clone(),
-                source,
-            })
+        file.write_all(&bytes).map_err(|source| HfError::Write {
+            path: self.target.clone(),
+            source,
+        })
     }
 }
 
@@ -190,8 +191,8 @@ impl<B: Backend> ModuleVisitor<B> for Writer {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if self.error.is_none() {
-            self.error = self.write(param).err();
+        if let (Err(error), true) = (self.write(param), self.file.is_ok()) {
+            self.file = Err(error);
         }
     }
 }

@@ -1,0 +1,170 @@
+//! The processes that run this program together, and what they tell each other.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use burn_dist::comm::{CommError, Votes, World};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How long a process works before it looks after the others: well below the time for which they wait for it.
+const TURN: Duration = Duration::from_secs(5);
+
+/// The processes of a run, or this one alone.
+#[derive(Debug, Default)]
+pub struct Processes(Option<Several>);
+
+#[derive(Debug)]
+struct Several {
+    votes: Votes,
+    process: usize,
+    num: usize,
+}
+
+impl Processes {
+    /// Returns those of `world`; every process makes as many of them, in the same order.
+    ///
+    /// # Errors
+    /// [`CommError`] if another process cannot be reached.
+    pub fn of(world: &World) -> Result<Self, CommError> {
+        Ok(Self(Some(Several {
+            votes: world.votes()?,
+            process: world.process(),
+            num: world.num_processes(),
+        })))
+    }
+
+    /// Whether there are others.
+    pub fn are_several(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The number of this process.
+    pub fn process(&self) -> usize {
+        self.0.as_ref().map_or(0, |several| several.process)
+    }
+
+    /// How many there are.
+    pub fn num(&self) -> usize {
+        self.0.as_ref().map_or(1, |several| several.num)
+    }
+
+    /// This process's share of `num` things.
+    pub fn share(&self, num: usize) -> Range<usize> {
+        // 7 things, 2 processes -> 0..3, 3..7
+        let border = |process: usize| num * process / self.num();
+        border(self.process())..border(self.process() + 1)
+    }
+
+    /// Whether `here` is true in any process: a signal may reach them in different steps.
+    ///
+    /// # Communication
+    /// Waits for the others.
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn any(&self, here: bool) -> anyhow::Result<bool> {
+        match &self.0 {
+            Some(several) => Ok(several.votes.any(here)?),
+            None => Ok(here),
+        }
+    }
+
+    /// Returns what each process has found out, in order.
+    ///
+    /// # Communication
+    /// Waits for the others.
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn gather<T: Serialize + DeserializeOwned>(&self, mine: T) -> anyhow::Result<Vec<T>> {
+        let Some(several) = &self.0 else {
+            return Ok(vec![mine]);
+        };
+        let said = several.votes.gather(&serde_json::to_vec(&mine)?)?;
+        let read = |said: &Vec<u8>| serde_json::from_slice(said);
+        said.iter()
+            .map(read)
+            .collect::<Result<_, _>>()
+            .context("what another process says is malformed")
+    }
+
+    /// Collects what `work` gives here, up to its first error.
+    ///
+    /// # Communication
+    /// Every few seconds, the processes ask each other whether any has more to do: one that is done waits no longer for an answer than a collective may take, however long the
+    /// others have to work.
+    /// # Errors
+    /// If another process is late or has ended.
+    pub fn in_turns<T, E>(
+        &self,
+        mut work: impl Iterator<Item = Result<T, E>>,
+    ) -> anyhow::Result<Result<Vec<T>, E>> {
+        let (mut done, mut failed, mut has_more) = (Vec::new(), None, true);
+        loop {
+            let start = Instant::now();
+            while has_more && start.elapsed() < TURN {
+                match work.next() {
+                    Some(Ok(item)) => done.push(item),
+                    end => {
+                        failed = end.and_then(Result::err);
+                        has_more = false;
+                    }
+                }
+            }
+            if !self.any(has_more)? {
+                return Ok(failed.map_or(Ok(done), Err));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Runs `program` in each of several processes, which are threads here; alone if it is one.
+    pub(crate) fn in_processes<T: Send>(
+        num: usize,
+        program: impl Fn(Processes) -> T + Sync,
+    ) -> Vec<T> {
+        if num == 1 {
+            return vec![program(Processes::default())];
+        }
+        let program = &program;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = World::simulated(num)
+                .into_iter()
+                .map(|world| scope.spawn(move || program(Processes::of(&world).unwrap())))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        })
+    }
+
+    #[test]
+    fn shares_are_all_there_is() {
+        for num in [1, 2, 3] {
+            let shares = in_processes(num, |processes| processes.share(7));
+            assert_eq!((shares[0].start, shares[num - 1].end), (0, 7));
+            assert!(shares.windows(2).all(|two| two[0].end == two[1].start));
+        }
+    }
+
+    #[test]
+    fn work_ends_in_all_processes_with_what_each_has_done() {
+        let ends = in_processes(3, |processes| {
+            let process = processes.process();
+            let work = (0..10 * process).map(|at| match (process, at) {
+                (2, 3) => Err("broken"),
+                _ => Ok(at),
+            });
+            let end = processes.in_turns(work).unwrap();
+            // Whatever the end, they go on together.
+            assert_eq!(processes.gather(process).unwrap(), [0, 1, 2]);
+            end
+        });
+        assert_eq!(ends, [Ok(vec![]), Ok((0..10).collect()), Err("broken")]);
+    }
+}
