@@ -1,4 +1,18 @@
 //! Distributed N-D parallelism for [Burn](https://burn.dev), as a backend decorator.
+//!
+//! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's part on the inner backend `B`. What of a model is split,
+//! [`Parallelize`](trait@Parallelize) or a [`Plan`] says; [`explain()`] tells what that costs before anything runs. The README of the repository is the guide.
+//!
+//! | feature | brings | needed to build | needed to run |
+//! | --- | --- | --- | --- |
+//! | none | ranks as threads of one process, on `burn_flex::Flex` (CPU) | | |
+//! | `wgpu` | `burn_dist::backend::Wgpu`: GPUs through Vulkan, Metal, DX12 or WebGPU | | a driver for one of them |
+//! | `cuda` | `burn_dist::backend::Cuda`: NVIDIA GPUs, and NCCL between them | | NVIDIA's driver and the CUDA toolkit; NCCL 2.18 where each rank has a GPU of its own |
+//! | `mpi` | several processes over MPI | an MPI library and libclang | the same MPI library and its `mpirun` |
+//! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
+//! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
+//!
+//! Burn is 0.21.0 exactly, Rust 1.95 or later. Not here: pipeline and context parallelism, distributed checkpoints.
 
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;

@@ -20,7 +20,8 @@
 //!
 //! # Nodes
 //! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be given apart:
-//! `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its members are on several.
+//! `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its members are on several. No axis of a mesh with links may
+//! have one of these two names.
 //!
 //! Not here: congestion between groups, trees.
 
@@ -29,6 +30,8 @@ use std::str::FromStr;
 
 use super::{AxisIndex, MeshError, MeshShape};
 
+/// The names that stand for groups by nodes, not for axes.
+const BY_NODE: [&str; 2] = ["inside", "between"];
 const NS_PER_US: f64 = 1e3;
 const BITS_PER_GIGABIT: f64 = 1e9;
 /// A bound on latencies that keeps sums far from overflow: a day.
@@ -156,7 +159,8 @@ impl FromStr for Link {
 /// The links of the axes of a mesh; axes without one take no modelled time.
 ///
 /// As text: one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes, `axis:link` for single axes, joined by `;`. An
-/// axis of its own name goes before what is said of nodes, and that before the one for all.
+/// axis of its own name goes before what is said of nodes, and that before the one for all. Law, of links that [`Links::check`] takes and that are not empty: parsing
+/// the text form gives the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
     all: Option<Link>,
@@ -223,11 +227,19 @@ impl Links {
         axes.into_iter().filter_map(of_axis).reduce(Link::slowest)
     }
 
-    /// Checks that every axis that is named exists.
+    /// Checks that every axis that is named exists, and that none has a name that stands for groups by nodes.
     ///
     /// # Errors
-    /// [`MeshError::UnknownAxis`].
+    /// [`MeshError::UnknownAxis`], [`MeshError::LinkName`].
     pub fn check(&self, mesh: &MeshShape) -> Result<(), MeshError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let named = self.axes.iter().map(|(name, _)| name);
+        let mut names = named.chain(mesh.axes().iter().map(|axis| &axis.name));
+        if let Some(name) = names.find(|name| BY_NODE.contains(&name.as_str())) {
+            return Err(MeshError::LinkName { name: name.clone() });
+        }
         self.axes
             .iter()
             .try_for_each(|(name, _)| mesh.axis(name).map(drop))
@@ -237,10 +249,8 @@ impl Links {
 impl fmt::Display for Links {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.all.iter().map(Link::to_string);
-        let named = |name, link: Option<Link>| link.map(|link| format!("{name}:{link}"));
-        let nodes = named("inside", self.inside)
-            .into_iter()
-            .chain(named("between", self.between));
+        let nodes = BY_NODE.iter().zip([self.inside, self.between]);
+        let nodes = nodes.filter_map(|(name, link)| Some(format!("{name}:{}", link?)));
         let axes = self
             .axes
             .iter()
@@ -427,6 +437,27 @@ mod tests {
             error.contains("`dp`") && error.contains("fsdp, tp"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn no_axis_has_a_name_that_stands_for_nodes() {
+        let mesh = |text: &str| text.parse::<MeshShape>().unwrap();
+        let by_node = Links::by_node(link(2.0, 400.0), link(20.0, 40.0));
+        let plain = mesh("fsdp=2");
+        for name in BY_NODE {
+            let named = mesh(&format!("fsdp=2,{name}=2"));
+            let own = Links::default().with(name, link(1.0, 1.0));
+            for (links, mesh) in [(&own, &named), (&by_node, &named), (&own, &plain)] {
+                let error = links.check(mesh).unwrap_err();
+                let name = name.to_owned();
+                assert_eq!(error, MeshError::LinkName { name });
+            }
+            Links::default().check(&named).unwrap();
+        }
+        by_node.check(&plain).unwrap();
+        let error = by_node.check(&mesh("between=2")).unwrap_err().to_string();
+        let expected = "a mesh with links cannot have an axis `between`, which in links stands for groups between nodes: give the axis another name";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -36,11 +36,11 @@ pub struct ParallelDims {
     pub dp_replicate: Degree,
     /// Data parallel with parameters in pieces (FSDP), axis `fsdp`.
     pub dp_shard: Degree,
-    /// Context parallel, axis `cp`.
+    /// Context parallel, axis `cp`. Not built yet: its ranks repeat the work.
     pub cp: Degree,
     /// Tensor parallel, axis `tp`.
     pub tp: Degree,
-    /// Pipeline parallel, axis `pp`.
+    /// Pipeline parallel, axis `pp`. Not built yet: its ranks repeat the work.
     pub pp: Degree,
 }
 

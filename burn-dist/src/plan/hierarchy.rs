@@ -23,10 +23,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use super::checkpoint::{ends, work};
+use super::lower::collective;
 use super::options::PlanOptions;
 use super::propagate::{Common, Move, Program};
 use super::task::{CollectiveKind, CollectiveTask, Slot};
-use crate::layout::redistribute::{Step, StepKind};
+use crate::layout::redistribute::Step;
 use crate::layout::{Layout, chunk};
 use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, Split, Topology};
 
@@ -47,8 +48,8 @@ pub(super) enum Decision {
     Composed(Split),
 }
 
-/// The nodes under a mesh.
-pub(super) struct Nodes<'a> {
+/// The two levels of a mesh: inside nodes, and between them.
+pub(super) struct Hierarchy<'a> {
     mesh: &'a MeshShape,
     topology: &'a Topology,
     links: &'a Links,
@@ -58,7 +59,7 @@ pub(super) struct Nodes<'a> {
     groups: RefCell<HashMap<Vec<AxisIndex>, Option<Split>>>,
 }
 
-impl<'a> Nodes<'a> {
+impl<'a> Hierarchy<'a> {
     pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
         let topology = &options.topology;
         let single = topology.num_nodes() < 2;
@@ -100,16 +101,16 @@ impl<'a> Nodes<'a> {
         if self.is_single() {
             return Decision::OneLevel;
         }
-        let Some((kind, axes)) = kind_and_axes(step, self.mesh) else {
-            return match &step.kind {
-                StepKind::AllToAll { axis, .. }
-                    if self.axes[usize::from(axis.0)].is_none_or(|split| split.nodes > 1) =>
-                {
-                    Decision::Flat("all-to-all")
-                }
-                _ => Decision::OneLevel,
-            };
+        let Some((kind, axes, bytes)) = self.parts(step, elem_bytes) else {
+            return Decision::OneLevel;
         };
+        if kind == CollectiveKind::AllToAll {
+            let mut splits = axes.iter().map(|axis| self.axes[usize::from(axis.0)]);
+            return match splits.any(|split| split.is_none_or(|split| split.nodes > 1)) {
+                true => Decision::Flat("all-to-all"),
+                false => Decision::OneLevel,
+            };
+        }
         let split = *self
             .groups
             .borrow_mut()
@@ -121,19 +122,32 @@ impl<'a> Nodes<'a> {
         if !split.is_hierarchical() {
             return Decision::OneLevel;
         }
-        if kind != CollectiveKind::AllGather && inner(&self.fold(&axes), split).is_none() {
+        if kind != CollectiveKind::AllGather && cut_of(&self.fold(&axes), split).is_none() {
             return Decision::Flat("its axes do not follow the nodes");
         }
         let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
         if kind != CollectiveKind::AllReduce && !even {
             return Decision::Flat("its pieces are of unequal sizes");
         }
-        let largest = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
-        let bytes = (largest(&step.from).max(largest(&step.to)) * elem_bytes) as u64;
         match self.pays(kind, split, bytes, &axes) {
             true => Decision::Composed(split),
             false => Decision::Flat("so small that more calls take longer"),
         }
+    }
+
+    /// Returns the kind of a collective, its axes in the order of its group, and the bytes of its undivided block; `None` of a local step.
+    fn parts(
+        &self,
+        step: &Step,
+        elem_bytes: usize,
+    ) -> Option<(CollectiveKind, Vec<AxisIndex>, u64)> {
+        let (kind, mut axes) = collective(&step.kind)?;
+        if kind == CollectiveKind::AllReduce {
+            axes = reduce_order(&axes, self.mesh);
+        }
+        let numel = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
+        let bytes = numel(&step.from).max(numel(&step.to)) * elem_bytes;
+        Some((kind, axes, bytes as u64))
     }
 
     /// Returns the links inside and between nodes of a group along `axes`, if they are known.
@@ -148,7 +162,7 @@ impl<'a> Nodes<'a> {
         if let Some(least) = self.bytes_min {
             return bytes >= least;
         }
-        let Some((inside, between)) = self.pair(axes) else {
+        let Some((_, between)) = self.pair(axes) else {
             return bytes >= BYTES_MIN;
         };
         // A flat collective of a few bytes takes log n rounds, whatever the algorithm.
@@ -162,25 +176,21 @@ impl<'a> Nodes<'a> {
             }
             _ => between.transfer_ns(rounds, ring),
         };
-        let composed: u64 = levels(kind)
-            .iter()
-            .map(|level| {
-                let (link, k) = match level.between {
-                    true => (between, split.nodes as u64),
-                    false => (inside, split.per_node as u64),
-                };
-                let block = bytes
-                    / if level.between {
-                        split.per_node as u64
-                    } else {
-                        1
-                    };
-                let received = block / k * (k - 1);
-                let twice = 1 + u64::from(level.kind == CollectiveKind::AllReduce);
-                link.transfer_ns(level.kind.rounds(k as usize), twice * received)
-            })
-            .sum();
+        let composed: u64 = self.stage_times(kind, split, bytes, axes).sum();
         composed < flat
+    }
+
+    /// Returns how long each stage of a composed collective takes; see [`stage_ns`].
+    fn stage_times(
+        &self,
+        kind: CollectiveKind,
+        split: Split,
+        bytes: u64,
+        axes: &[AxisIndex],
+    ) -> impl Iterator<Item = u64> {
+        let links = self.pair(axes);
+        let stages = levels(kind).iter();
+        stages.map(move |level| stage_ns(level, split, bytes, links))
     }
 
     /// Hands the stages of launched collectives on, between their launch and their end.
@@ -202,7 +212,7 @@ impl<'a> Nodes<'a> {
             let Common::Launch { group, moves } = step else {
                 continue;
             };
-            let times = self.stage_times(program, moves);
+            let times = self.launch_times(program, moves);
             if times.len() < 2 {
                 continue;
             }
@@ -222,50 +232,29 @@ impl<'a> Nodes<'a> {
         relays.sort_unstable();
         let mut relays = relays.into_iter().peekable();
         let old = std::mem::take(&mut program.steps);
-        let num_steps = old.len();
         for (index, step) in old.into_iter().map(Some).chain([None]).enumerate() {
             while let Some((_, group, stage)) = relays.next_if(|(at, ..)| *at == index) {
                 program.steps.push(Common::Relay { group, stage });
             }
-            debug_assert!(step.is_some() || index == num_steps);
             program.steps.extend(step);
         }
     }
 
-    /// Returns how long each stage of the composed members of a launch takes, in nanoseconds or in bytes inside a node.
-    fn stage_times(&self, program: &Program, moves: &[Move]) -> Vec<u64> {
+    /// Returns how long each stage of the composed members of a launch takes; see [`stage_ns`].
+    fn launch_times(&self, program: &Program, moves: &[Move]) -> Vec<u64> {
         let mut times: Vec<u64> = Vec::new();
         for moved in moves {
             let elem = program.slots[moved.to as usize].dtype.size();
             let Decision::Composed(split) = self.decide(&moved.step, elem) else {
                 continue;
             };
-            let Some((kind, axes)) = kind_and_axes(&moved.step, self.mesh) else {
+            let Some((kind, axes, bytes)) = self.parts(&moved.step, elem) else {
                 continue;
             };
-            let numel = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
-            let bytes = (numel(&moved.step.from).max(numel(&moved.step.to)) * elem) as u64;
-            let levels = levels(kind);
-            times.resize(levels.len().max(times.len()), 0);
-            for (time, level) in times.iter_mut().zip(levels) {
-                let k = if level.between {
-                    split.nodes
-                } else {
-                    split.per_node
-                } as u64;
-                let block = bytes
-                    / if level.between {
-                        split.per_node as u64
-                    } else {
-                        1
-                    };
-                let received = block / k * (k - 1);
-                *time += match (self.pair(&axes), level.between) {
-                    (Some((_, between)), true) => between.transfer_ns(k - 1, received),
-                    (Some((inside, _)), false) => inside.transfer_ns(k - 1, received),
-                    (None, true) => SLOWER * received,
-                    (None, false) => received,
-                };
+            times.resize(levels(kind).len().max(times.len()), 0);
+            let stages = self.stage_times(kind, split, bytes, &axes);
+            for (time, stage) in times.iter_mut().zip(stages) {
+                *time += stage;
             }
         }
         times
@@ -299,15 +288,22 @@ fn levels(kind: CollectiveKind) -> &'static [Level] {
     }
 }
 
-/// Returns what can be composed, with its axes in the order of its group.
-fn kind_and_axes(step: &Step, mesh: &MeshShape) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
-    match &step.kind {
-        StepKind::AllGather { axes, .. } => Some((CollectiveKind::AllGather, axes.clone())),
-        StepKind::ReduceScatter { axes, .. } => Some((CollectiveKind::ReduceScatter, axes.clone())),
-        StepKind::AllReduce { axes, .. } => {
-            Some((CollectiveKind::AllReduce, reduce_order(axes, mesh)))
-        }
-        _ => None,
+/// Returns how long one stage takes of a collective whose undivided block has so many bytes, over the links inside and between nodes: in nanoseconds; if the links
+/// are not known, in bytes inside a node.
+fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>) -> u64 {
+    let (members, block) = match level.between {
+        true => (split.nodes, bytes / split.per_node as u64),
+        false => (split.per_node, bytes),
+    };
+    // An all-reduce scatters, and then gathers as much.
+    let passes = 1 + u64::from(level.kind == CollectiveKind::AllReduce);
+    let received = passes * (block / members as u64 * (members as u64 - 1));
+    let rounds = level.kind.rounds(members);
+    match (links, level.between) {
+        (Some((_, between)), true) => between.transfer_ns(rounds, received),
+        (Some((inside, _)), false) => inside.transfer_ns(rounds, received),
+        (None, true) => SLOWER * received,
+        (None, false) => received,
     }
 }
 
@@ -328,7 +324,7 @@ fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
 }
 
 /// Returns how many of the sizes that a reduction follows are between nodes, if the cut falls between two of them.
-fn inner(fold: &[usize], split: Split) -> Option<usize> {
+fn cut_of(fold: &[usize], split: Split) -> Option<usize> {
     (0..=fold.len()).find(|&at| fold[at..].iter().product::<usize>() == split.per_node)
 }
 
@@ -343,7 +339,7 @@ pub(super) fn stages(
     let inside = &flat.group[node * per_node..(node + 1) * per_node];
     let between = (0..nodes).map(|node| flat.group[node * per_node + place]);
     let between: Vec<Rank> = between.collect();
-    let cut = inner(&flat.axes, split).unwrap_or(0);
+    let cut = cut_of(&flat.axes, split).unwrap_or(0);
     let elem = flat.dtype.size();
     let outer: usize = flat.from_view.iter().take(flat.dim).product();
     let rest: usize = flat.from_view.iter().skip(flat.dim + 1).product();
@@ -492,5 +488,92 @@ impl Part {
 
     fn numel(&self) -> usize {
         self.shape.iter().product()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::Nodes;
+
+    const COMPOSED: [CollectiveKind; 3] = [
+        CollectiveKind::AllReduce,
+        CollectiveKind::ReduceScatter,
+        CollectiveKind::AllGather,
+    ];
+    const TWO_OF_FOUR: Split = Split {
+        nodes: 2,
+        per_node: 4,
+    };
+    /// Ten microseconds everywhere; a nanosecond a byte inside, ten between.
+    const LINKS: &str = "inside:latency_us=10,gbps=8;between:latency_us=10,gbps=0.8";
+
+    /// Asks about a mesh of one axis over two nodes of four ranks.
+    fn on_two_nodes<T>(links: &Links, ask: impl FnOnce(&Hierarchy, &[AxisIndex]) -> T) -> T {
+        let mesh: MeshShape = "a=8".parse().expect("a mesh");
+        let topology = Nodes::Each(4).topology(8, &[]).expect("nodes");
+        let hierarchy = Hierarchy {
+            mesh: &mesh,
+            topology: &topology,
+            links,
+            bytes_min: None,
+            axes: vec![Some(TWO_OF_FOUR)],
+            groups: RefCell::default(),
+        };
+        ask(&hierarchy, &[AxisIndex(0)])
+    }
+
+    fn stage_times(links: &Links, bytes: u64) -> [Vec<u64>; 3] {
+        on_two_nodes(links, |hierarchy, axes| {
+            let times = |kind| hierarchy.stage_times(kind, TWO_OF_FOUR, bytes, axes);
+            COMPOSED.map(|kind| times(kind).collect())
+        })
+    }
+
+    #[test]
+    fn a_stage_takes_its_rounds_and_its_bytes() {
+        let links: Links = LINKS.parse().expect("links");
+        // Inside: 3 rounds, and 3/4 of 8,000 bytes; between: of 2,000 bytes, half in a round, or for an all-reduce all in two.
+        let (inside, between) = (30_000 + 6_000, 10_000 + 10_000);
+        assert_eq!(
+            stage_times(&links, 8_000),
+            [
+                vec![inside, 2 * between, inside],
+                vec![inside, between],
+                vec![between, inside],
+            ]
+        );
+        // Links that nothing is known of: bytes, of which those between nodes count for ten.
+        assert_eq!(
+            stage_times(&Links::default(), 8_000),
+            [
+                vec![6_000, 20_000, 6_000],
+                vec![6_000, 10_000],
+                vec![10_000, 6_000],
+            ]
+        );
+    }
+
+    #[test]
+    fn composing_pays_where_its_stages_together_take_less_than_a_flat_call() {
+        let links: Links = LINKS.parse().expect("links");
+        for (index, kind) in COMPOSED.into_iter().enumerate() {
+            let mut answers = [0, 0];
+            for bytes in (0..500).map(|i| 8 * i) {
+                // Between eight members: three rounds that double what is known, or a ring.
+                let ring = bytes / 8 * 7;
+                let flat = match kind {
+                    CollectiveKind::AllReduce => (30_000 + 30 * bytes).min(60_000 + 20 * ring),
+                    _ => 30_000 + 10 * ring,
+                };
+                let composed: u64 = stage_times(&links, bytes)[index].iter().sum();
+                let pays = on_two_nodes(&links, |hierarchy, axes| {
+                    hierarchy.pays(kind, TWO_OF_FOUR, bytes, axes)
+                });
+                assert_eq!(pays, composed < flat, "{kind:?} of {bytes} bytes");
+                answers[usize::from(pays)] += 1;
+            }
+            assert!(answers.iter().all(|count| *count > 0), "{kind:?}");
+        }
     }
 }

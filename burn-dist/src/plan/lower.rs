@@ -12,7 +12,7 @@ use burn_ir::{
 use burn_std::BoolStore;
 
 use super::PlanOptions;
-use super::hierarchy::{Decision, Nodes, reduce_order, stages};
+use super::hierarchy::{Decision, Hierarchy, reduce_order, stages};
 use super::localize::{Local, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::storage::Storage;
@@ -110,7 +110,7 @@ pub(super) struct Lowering<'a> {
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
-    nodes: &'a Nodes<'a>,
+    hierarchy: &'a Hierarchy<'a>,
     /// Launches of the program; those of later stages are numbered from here on.
     num_launches: u32,
 }
@@ -197,7 +197,7 @@ impl<'a> Lowering<'a> {
         program: &'a Program,
         mesh: &'a MeshShape,
         options: &PlanOptions,
-        nodes: &'a Nodes<'a>,
+        hierarchy: &'a Hierarchy<'a>,
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
@@ -228,7 +228,7 @@ impl<'a> Lowering<'a> {
             fuzz: options.fuzz,
             bool_store: options.bool_store,
             storage: options.storage,
-            nodes,
+            hierarchy,
             num_launches: program
                 .launched()
                 .map(|(group, _)| group + 1)
@@ -270,7 +270,7 @@ impl<'a> Lowering<'a> {
         let Some(flat) = self.record(moved, launch) else {
             return Vec::new();
         };
-        let split = match self.nodes.decide(&moved.step, flat.dtype.size()) {
+        let split = match self.hierarchy.decide(&moved.step, flat.dtype.size()) {
             Decision::OneLevel => return vec![flat],
             Decision::Flat(why) => {
                 return vec![CollectiveRecord {
@@ -291,11 +291,11 @@ impl<'a> Lowering<'a> {
                     record.bytes = record.bytes.max(task.bytes);
                     continue;
                 }
-                let spans_nodes = self.nodes.topology().spans(&task.group);
+                let spans_nodes = self.hierarchy.topology().spans(&task.group);
                 let place = if spans_nodes { "between" } else { "inside" };
                 records.push(CollectiveRecord {
                     kind: task.kind,
-                    axes: self.nodes.topology().axes_text(self.mesh, &task.group),
+                    axes: self.hierarchy.topology().axes_text(self.mesh, &task.group),
                     reason: format!(
                         "{}; {} over {split}: {place} nodes",
                         flat.reason,
@@ -335,7 +335,7 @@ impl<'a> Lowering<'a> {
             bytes,
             members: self.mesh.group_size(&axes),
             spans_nodes: self
-                .nodes
+                .hierarchy
                 .topology()
                 .spans(&self.mesh.group_of(Rank(0), &axes)),
             launch,
@@ -458,7 +458,7 @@ impl<'a> Lowering<'a> {
     /// Returns the tasks of a collective: its stages, if it is composed.
     fn staged(&self, rank: Rank, moved: &Move, num_slots: &mut u64) -> Vec<CollectiveTask> {
         let flat = self.collective(rank, moved, 0);
-        match self.nodes.decide(&moved.step, flat.dtype.size()) {
+        match self.hierarchy.decide(&moved.step, flat.dtype.size()) {
             Decision::Composed(split) => stages(flat, split, num_slots),
             Decision::OneLevel | Decision::Flat(_) => vec![flat],
         }
@@ -606,7 +606,7 @@ impl<'a> Lowering<'a> {
             kind,
             group: mesh.group_of(rank, &axes).into(),
             index: mesh.group_index(rank, &axes),
-            axes: self.nodes.fold(&axes).into(),
+            axes: self.hierarchy.fold(&axes).into(),
             op,
             dtype,
             from,
@@ -764,7 +764,8 @@ fn identity(op: ReduceOp, out: TensorIr) -> OperationIr {
     }
 }
 
-fn collective(kind: &StepKind) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
+/// Returns the kind of the collective that a step is, and its axes; `None` of a local step.
+pub(super) fn collective(kind: &StepKind) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
     match kind {
         StepKind::AllGather { axes, .. } => Some((CollectiveKind::AllGather, axes.clone())),
         StepKind::ReduceScatter { axes, .. } => Some((CollectiveKind::ReduceScatter, axes.clone())),

@@ -141,9 +141,9 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
-    let nodes = hierarchy::Nodes::new(mesh, options);
-    nodes.relay(&mut program);
-    let lowering = lower::Lowering::new(window, &program, mesh, options, &nodes);
+    let hierarchy = hierarchy::Hierarchy::new(mesh, options);
+    hierarchy.relay(&mut program);
+    let lowering = lower::Lowering::new(window, &program, mesh, options, &hierarchy);
     let mut ranks = Vec::with_capacity(options.ranks.len());
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {
