@@ -244,31 +244,67 @@ fn a_program_finds_the_others_by_torchruns_variables() {
 
 #[test]
 fn two_machines_meet_at_the_rendezvous() {
-    let folder = folder("machines");
-    let token = token_file(&folder);
-    let port = free_port();
-    let node = |rank: usize| {
-        let options = format!(
-            "--nproc 2 --nnodes 2 --node-rank {rank} --rendezvous 127.0.0.1:{port} --token-file {}",
-            token.display()
-        );
-        let mut command = burn_dist(&options, &program(SUM));
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts")
-    };
-    let nodes = [node(1), node(0)];
     let mut all = String::new();
-    for node in nodes {
-        let output = node.wait_with_output().expect("it ends");
+    for output in on_two_machines("", &program(SUM)) {
         assert!(output.status.success(), "{}", said(&output));
         all.push_str(&text(&output.stdout));
     }
     assert_eq!(results(&all), ["0/4 10", "1/4 10", "2/4 10", "3/4 10"]);
     assert!(all.lines().any(|line| line.starts_with("[3] ")), "{all}");
+}
+
+/// Runs a program on two machines, which are both this one; returns what the launchers of machines 0 and 1 said in the end.
+fn on_two_machines(options: &str, program: &[String]) -> [Output; 2] {
+    let port = free_port();
+    let folder = folder(&format!("machines-{port}"));
+    let token = token_file(&folder);
+    let nodes = [0, 1].map(|rank| {
+        let options = format!(
+            "--nproc 2 --nnodes 2 --node-rank {rank} --rendezvous 127.0.0.1:{port} --token-file {} {options}",
+            token.display()
+        );
+        let mut command = burn_dist(&options, program);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    });
+    let outputs = nodes.map(|node| node.wait_with_output().expect("it ends"));
     std::fs::remove_dir_all(&folder).expect("own folder");
+    outputs
+}
+
+#[test]
+fn what_fails_on_one_machine_ends_all_with_its_name() {
+    let start = Instant::now();
+    let program = shell("[ $R = 3 ] && { sleep 1; echo 'the cause' >&2; exit 7; }; exec sleep 60");
+    for output in on_two_machines("--grace 1", &program) {
+        assert_eq!(output.status.code(), Some(7), "{}", said(&output));
+        let words = text(&output.stderr);
+        let last = words.rsplit("burn-dist: ").next().unwrap_or_default();
+        assert!(last.starts_with("rank 3 of 4 ("), "{words}");
+        assert!(last.contains("failed first, with exit code 7"), "{words}");
+        assert!(last.contains("the cause"), "{words}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(40));
+}
+
+#[test]
+fn machines_start_anew_together_and_end_together() {
+    // The first time, a process of machine 1 fails after those of machine 0 have ended well.
+    let program = shell(
+        "echo start $R.${BURN_DIST_RESTART:-0}; [ $R = 2 ] || exit 0; sleep 1; [ ${BURN_DIST_RESTART:-0} = 1 ]",
+    );
+    let outputs = on_two_machines("--max-restarts 1", &program);
+    for (machine, output) in outputs.iter().enumerate() {
+        assert!(output.status.success(), "{}", said(output));
+        let all = text(&output.stdout);
+        for rank in [2 * machine, 2 * machine + 1] {
+            for restart in [0, 1] {
+                assert!(all.contains(&format!("start {rank}.{restart}")), "{all}");
+            }
+        }
+        let words = text(&output.stderr);
+        assert!(words.contains("starting all processes anew"), "{words}");
+    }
 }
 
 #[test]

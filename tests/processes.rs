@@ -83,6 +83,24 @@ fn programs_that_diverge_end_with_both_names() {
 }
 
 #[test]
+fn processes_that_read_other_tensors_of_one_shape_are_told() {
+    let errors = in_processes(2, |world| {
+        let process = world.process();
+        let mesh = builder("dp=2").world(world).build().expect("a mesh");
+        let x = Tensor::<Dist<Flex>, 2>::ones([4, 6], &mesh.device());
+        let both = [x.clone() + 1.0, x + 2.0];
+        let total = (both[0].clone() + both[1].clone()).sum();
+        assert_eq!(total.into_scalar(), 5.0 * 24.0);
+        // As Burn does with what it keeps in a hash map.
+        let read = both[process].clone().try_into_data();
+        read.expect_err("the programs differ").to_string()
+    });
+    for error in errors {
+        assert!(error.contains("data or tensors"), "{error}");
+    }
+}
+
+#[test]
 fn ranks_that_cannot_be_shared_out_are_an_error() {
     for world in World::simulated(2) {
         let error = builder("fsdp=3")

@@ -19,7 +19,7 @@ use crate::mesh::{MeshShape, Rank, Topology};
 use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
-use crate::plan::window::{Input, InputState, Window, canonicalize};
+use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
 use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
@@ -42,7 +42,17 @@ enum Live {
     Placed {
         layout: Arc<Layout>,
         tag: Option<Arc<ParamSpec>>,
+        born: Born,
     },
+}
+
+/// Which value it is, whatever its id: the same in all processes that run the same program.
+#[derive(Clone, Copy, Debug, Hash)]
+enum Born {
+    /// A value of a window.
+    In(u64, ValueIndex),
+    /// Given by rank, as so many before.
+    Given(u64),
 }
 
 /// What a recorder did so far.
@@ -71,6 +81,8 @@ pub(crate) struct Recorder<B: BackendIr> {
     seed: u64,
     streams: u64,
     fuzzed: u64,
+    /// Tensors given by rank.
+    given: u64,
     /// Windows run, and the hashes of those that other processes know.
     windows: u64,
     told: FxHashSet<u64>,
@@ -81,10 +93,11 @@ pub(crate) struct Recorder<B: BackendIr> {
 /// Windows remembered as known to other processes; forgotten ones are told again.
 const TOLD_MAX: usize = 1 << 16;
 
-/// Hashes what a window is bound to: scalars, and data that enters.
-fn hash_values(scalars: &[ScalarIr], host: &[HostValue]) -> u64 {
+/// Hashes what a window is bound to: scalars, values of earlier windows, and data that enters.
+fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
     let mut hasher = FxHasher::default();
     scalars.hash(&mut hasher);
+    born.hash(&mut hasher);
     for value in host.iter().filter(|value| value.rows.is_none()) {
         value.data.bytes.hash(&mut hasher);
     }
@@ -201,6 +214,7 @@ impl<B: BackendIr> Recorder<B> {
             cache: PlanCache::default(),
             seed: 0,
             streams: 0,
+            given: 0,
             fuzzed: 0,
             windows: 0,
             told: FxHashSet::default(),
@@ -373,11 +387,13 @@ impl<B: BackendIr> Recorder<B> {
             return Err(Fault::bug("a mesh without workers"));
         };
         runtime.put(id, parts, layout, dtype);
+        self.given += 1;
         self.live.insert(
             id,
             Live::Placed {
                 layout: Arc::new(layout.clone()),
                 tag: None,
+                born: Born::Given(self.given),
             },
         );
         Ok(())
@@ -507,13 +523,17 @@ impl<B: BackendIr> Recorder<B> {
         let start = Instant::now();
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
+        let mut of_inputs = Vec::new();
         let live = &self.live;
         let (window, bindings) =
             canonicalize(ops, &dropped, &reads, |tensor| match live.get(&tensor.id) {
-                Some(Live::Placed { layout, tag }) => Ok(InputState::Placed {
-                    layout: layout.clone(),
-                    tag: tag.clone(),
-                }),
+                Some(Live::Placed { layout, tag, born }) => {
+                    of_inputs.push(*born);
+                    Ok(InputState::Placed {
+                        layout: layout.clone(),
+                        tag: tag.clone(),
+                    })
+                }
                 Some(Live::Host {
                     data,
                     preferred,
@@ -554,7 +574,7 @@ impl<B: BackendIr> Recorder<B> {
             WindowPrint {
                 number,
                 hash: window.hash,
-                values: hash_values(scalars, &host),
+                values: hash_values(scalars, &of_inputs, &host),
                 parts: self.hash_parts(&window, &host),
                 digest: self
                     .told
@@ -581,6 +601,7 @@ impl<B: BackendIr> Recorder<B> {
                 Live::Placed {
                     layout: output.layout.clone(),
                     tag: output.tag.clone(),
+                    born: Born::In(number, output.value),
                 },
             );
         }

@@ -258,7 +258,7 @@ impl Windows {
         let (in_a, in_b) = (recorded(of_a), recorded(of_b));
         let (of, or) = (a.process, b.process);
         let what = if a.hash == b.hash {
-            "the same operations with other numbers or data (every process passes the whole batch, made alike)".to_string()
+            "the same operations with other numbers, data or tensors (every process passes the whole batch, made alike, and reads the same tensors in the same order)".to_string()
         } else if of_a.is_empty() || of_b.is_empty() {
             // Not kept, or a window without operations.
             "other operations".to_string()
@@ -365,7 +365,7 @@ mod tests {
         let text = windows
             .run(4, run(1, 11, 6), &Block::empty(), None, 2)
             .unwrap_err();
-        assert!(text.contains("other numbers or data"), "{text}");
+        assert!(text.contains("other numbers, data or tensors"), "{text}");
     }
 
     #[test]

@@ -224,7 +224,8 @@ impl Server {
     }
 
     /// Waits until nobody is there, neither process nor launcher, for at most so long; says whether that is so.
-    pub fn wait_empty(&self, patience: Duration) -> bool {
+    #[cfg(test)]
+    pub(crate) fn wait_empty(&self, patience: Duration) -> bool {
         self.wait_until(patience, State::is_empty)
     }
 

@@ -82,6 +82,7 @@ impl State {
     }
 
     /// Whether everyone who has come has gone again.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.members
             .values()

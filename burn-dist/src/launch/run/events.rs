@@ -2,6 +2,7 @@
 
 use super::seat::{self, Word};
 use super::signals::not_ignored;
+use crate::launch::rendezvous::RendezvousError;
 use nix::libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -20,6 +21,12 @@ pub(super) enum What {
     Gone(usize),
     /// What started the processes (one of them, or all) has ended.
     StarterEnded(usize, ExitStatus),
+    /// Something has happened elsewhere because of which these processes cannot go on.
+    Trouble,
+    /// The launchers of other machines cannot be reached.
+    Unmet(RendezvousError),
+    /// The processes of all machines have ended well.
+    AllDone,
     /// All output has been passed on.
     Drained,
     /// A word of the launcher's own has been shown.

@@ -8,6 +8,9 @@
 //! [`Options::grace`] SIGKILL. The first failure is what is reported, last and alone, with the last lines of its stderr; a process that SIGKILL or a fault (SIGSEGV, SIGBUS, SIGILL,
 //! SIGFPE) has ended goes before those that failed because of it.
 //!
+//! With several machines, the launchers meet at the rendezvous too. One whose process has failed tells the others, which end theirs in the same way and report the same failure with the
+//! same exit code; and each stays until the processes of all machines have ended well.
+//!
 //! SIGINT, SIGTERM and SIGHUP are passed on, and nobody is hurried after that: processes may save what they have. A second one, at least a second later, is a SIGKILL for all, and with a
 //! third the launcher leaves. SIGUSR1, SIGUSR2 and SIGQUIT are passed on, and mean nothing here. What the launcher was started to ignore (`nohup`), all ignore.
 //!
@@ -30,6 +33,7 @@
 //! | `starters` | `mpirun`, or what has started the seats |
 //! | `events` | what happens, one after the other |
 //! | `policy` | what the launcher does about it |
+//! | `others` | the launchers of other machines |
 //! | `outcome` | how it went, in words |
 //! | `start` | one start of all processes, to its end |
 //! | `supervise` | starts until one goes well |
@@ -37,6 +41,7 @@
 mod events;
 mod limits;
 mod options;
+mod others;
 mod outcome;
 mod output;
 mod policy;

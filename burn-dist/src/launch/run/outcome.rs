@@ -15,6 +15,8 @@ pub(super) enum Outcome<F> {
     Good,
     /// This one failed first.
     Failed(F),
+    /// Something failed on another machine.
+    Elsewhere(Heard),
     /// A signal asked for the end while all was well; `after` is the first process that neither obeyed it nor ended with 0.
     Stopped {
         signal: i32,
@@ -28,6 +30,7 @@ impl<F> Outcome<F> {
         match self {
             Self::Good => Outcome::Good,
             Self::Failed(failed) => Outcome::Failed(f(failed)),
+            Self::Elsewhere(heard) => Outcome::Elsewhere(heard),
             Self::Stopped {
                 signal,
                 code,
@@ -38,6 +41,21 @@ impl<F> Outcome<F> {
                 after: after.map(f),
             },
         }
+    }
+}
+
+/// What the launchers of several machines tell each other of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heard {
+    pub text: String,
+    /// The exit code of what failed.
+    pub code: u8,
+}
+
+impl Heard {
+    /// Whether another start may go better: not if the program is not there (126, 127), or says that it was asked for something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
+    pub fn may_go_better(&self) -> bool {
+        !matches!(self.code, 2 | 64 | 65 | 78 | 126 | 127)
     }
 }
 
@@ -62,7 +80,15 @@ impl Failed {
 
     /// Says that it was the first to fail.
     pub fn text(&self) -> String {
-        format!("burn-dist: {} failed first, {}", self.who(), self.end)
+        format!("{} failed first, {}", self.who(), self.end)
+    }
+
+    /// Returns what to tell the launchers of other machines.
+    pub fn heard(&self) -> Heard {
+        Heard {
+            text: format!("{}{}", self.text(), self.last_words()),
+            code: self.end.exit_code(),
+        }
     }
 
     /// Says, after another word, what it has written last.
@@ -76,14 +102,6 @@ impl Failed {
                 last_words(&lines).join("\n  ")
             ),
         }
-    }
-
-    /// Whether another start may go better: not if the program is not there, or says that it was asked for something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
-    pub fn may_go_better(&self) -> bool {
-        !matches!(
-            self.end,
-            End::NotStarted(..) | End::Exited(2 | 64 | 65 | 78)
-        )
     }
 }
 
@@ -161,8 +179,8 @@ mod tests {
             (End::Exited(65), false),
             (End::Exited(78), false),
         ] {
-            let failed = failed(end);
-            assert_eq!(failed.may_go_better(), may_go_better, "{}", failed.text());
+            let heard = failed(end).heard();
+            assert_eq!(heard.may_go_better(), may_go_better, "{}", heard.text);
         }
         assert_eq!(
             stopped_text(2, Some(&failed(End::Exited(3)))),

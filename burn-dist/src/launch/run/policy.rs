@@ -6,6 +6,7 @@
 //! | a signal asks for the end | it is passed on; nobody is killed, however long they take |
 //! | the same at least [`INTERRUPT_GAP`] later | SIGKILL |
 //! | a third time | the launcher leaves |
+//! | something fails on another machine | as if it were here |
 //! | `mpirun` ends under running programs | their seats end them |
 //! | a seat comes after any of these | its program is not started |
 
@@ -54,6 +55,8 @@ pub(super) struct Policy {
     asked: Option<Asked>,
     num_interrupts: u32,
     interrupted_at: Option<Instant>,
+    /// Whether something had failed on another machine before anything did here.
+    is_elsewhere: bool,
     /// Whether the launcher has asked processes to end after a failure.
     has_signalled: bool,
     /// When the next signal is due for those that still run, and which.
@@ -70,6 +73,7 @@ impl Policy {
             asked: None,
             num_interrupts: 0,
             interrupted_at: None,
+            is_elsewhere: false,
             has_signalled: false,
             due: None,
         }
@@ -102,6 +106,24 @@ impl Policy {
         if self.num_interrupts == 0 {
             self.due.get_or_insert((now + self.linger, SIGTERM));
         }
+    }
+
+    /// Notes that the processes of other machines cannot go on.
+    pub fn elsewhere(&mut self, now: Instant) {
+        if self.failures.is_empty() && self.num_interrupts == 0 {
+            self.is_elsewhere = true;
+            self.due.get_or_insert((now + self.linger, SIGTERM));
+        }
+    }
+
+    /// Whether it began on another machine.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
+    /// Returns the process that failed first, if that was not because of another machine.
+    pub fn first_failure(&self) -> Option<&(usize, End)> {
+        self.failures.first().filter(|_| !self.is_elsewhere)
     }
 
     /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over their seats any more.
@@ -174,6 +196,7 @@ impl Policy {
     /// Whether all is well, but some of these processes are not there yet.
     pub fn awaits(&self, locals: Range<usize>) -> bool {
         self.failures.is_empty()
+            && !self.is_elsewhere
             && !self.is_stopping()
             && self.states[locals].contains(&State::Awaited)
     }
@@ -241,10 +264,12 @@ mod tests {
         Signal(i32),
         /// `mpirun` is killed.
         MpirunKilled,
+        /// Something fails on another machine.
+        Elsewhere,
         /// Nothing but time passes.
         Nothing,
     }
-    use Step::{Ends, MpirunKilled, Nothing, Seat, Signal};
+    use Step::{Elsewhere, Ends, MpirunKilled, Nothing, Seat, Signal};
 
     fn mpirun_gone() -> End {
         End::MpirunGone(ExitStatus::from_raw(SIGKILL))
@@ -277,6 +302,7 @@ mod tests {
                     let to_end = policy.starter_ended(0..num_processes, &mpirun_gone(), now);
                     done.extend(to_end.into_iter().map(|local| format!("end {local}")));
                 }
+                Elsewhere => policy.elsewhere(now),
                 Nothing => {}
             }
         }
@@ -314,6 +340,25 @@ mod tests {
         assert_eq!(done, "send 15, send 9");
         assert!(policy.is_over());
         assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(7))));
+    }
+
+    #[test]
+    fn what_fails_elsewhere_ends_these_too() {
+        let (done, policy) = two(vec![
+            (1000, Elsewhere),
+            (1100, Ends(1, End::Exited(75))),
+            (4000, Nothing),
+            (9000, Nothing),
+            (9100, Ends(0, End::Signalled(SIGKILL))),
+        ]);
+        assert_eq!(done, "send 15, send 9");
+        assert!(policy.is_over() && policy.is_elsewhere());
+        assert_eq!(policy.first_failure(), None);
+
+        // What had failed here before is what others hear of.
+        let (_, policy) = two(vec![(0, Ends(1, End::Exited(7))), (10, Elsewhere)]);
+        assert!(!policy.is_elsewhere());
+        assert_eq!(policy.first_failure(), Some(&(1, End::Exited(7))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::events::{Events, What, is_interrupt};
 use super::limits::OpenFiles;
 use super::options::{Options, RunError, Transport, is_foreign};
+use super::others::Others;
 use super::outcome::{Failed, Outcome};
 use super::output::{Screen, Source, Stream, Tail, forward};
 use super::policy::{Interrupt, Policy};
@@ -30,6 +31,8 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long seats may take to end their programs when the launcher leaves early.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long what a failed process has written last may be on its way.
+const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
 /// How often the launcher looks at the clock by itself.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -42,6 +45,30 @@ struct Seat {
     files: Option<(OwnedFd, OwnedFd)>,
     pid: Option<u32>,
     tail: Arc<Tail>,
+}
+
+/// What the launchers of other machines are told of a failure here.
+struct Machines<'a> {
+    others: Option<&'a Others>,
+    /// When to tell.
+    due: Option<Instant>,
+    is_told: bool,
+}
+
+impl Machines<'_> {
+    /// Whether a failure is old enough to be told: what the process wrote last has been read by then.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = *self.due.get_or_insert(now + LAST_WORDS_PATIENCE);
+        !self.is_told && now >= due
+    }
+
+    /// Tells of a failure, once.
+    fn tell(&mut self, failed: &Failed) {
+        let is_told = std::mem::replace(&mut self.is_told, true);
+        if let (Some(others), false) = (self.others, is_told) {
+            others.fail(failed.heard());
+        }
+    }
 }
 
 /// What a start has come to.
@@ -74,8 +101,14 @@ impl Start<'_> {
         if let (Some(address), true) = (asked, self.options.node_rank > 0) {
             return Ok((None, address.to_string()));
         }
-        let options =
-            rendezvous::Options::new(self.options.world_size() as u32).restarts(self.restart);
+        let several = self.options.nnodes > 1;
+        let options = rendezvous::Options::new(self.options.world_size() as u32)
+            .launchers(if several {
+                self.options.nnodes as u32
+            } else {
+                0
+            })
+            .restarts(self.restart);
         let server = Server::listen(asked.unwrap_or("127.0.0.1:0"), self.token.clone(), options)?;
         let address = match asked {
             // Others know it by its name.
@@ -86,7 +119,7 @@ impl Start<'_> {
     }
 
     /// Starts the processes, and stays with them until all have ended and their output is shown.
-    pub fn run(&self, address: &str) -> Result<Report, RunError> {
+    pub fn run(&self, address: &str, others: Option<&Others>) -> Result<Report, RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let pipes = system("make pipes for the output of processes");
         // Open as long as processes may write.
@@ -107,7 +140,13 @@ impl Start<'_> {
             ..
         } = *self.options;
         let mut policy = Policy::new(nproc, linger, grace);
-        let end = self.supervise(&mut policy, &mut seats, &mut starters, &said, &terminals);
+        let mut machines = Machines {
+            others,
+            due: None,
+            is_told: false,
+        };
+        let running = (&mut seats[..], &mut starters);
+        let end = self.supervise(&mut policy, running, &mut machines, &said, &terminals);
         // No more seats.
         is_closed.store(true, Ordering::Release);
         let _ = UnixStream::connect(&self.socket);
@@ -121,11 +160,21 @@ impl Start<'_> {
         let outcome = policy
             .outcome()
             .map(|(local, end)| self.failed(&seats[local], local, end));
+        let first = policy.first_failure();
+        let first = first.map(|(local, end)| self.failed(&seats[*local], *local, end.clone()));
         drop((seats, terminals, writers));
         if interrupt.is_none() && left.is_empty() {
             interrupt = self.drain(readers);
         }
+        if let Some(first) = first {
+            machines.tell(&first);
+        }
         end?;
+        let elsewhere = others.filter(|_| policy.is_elsewhere());
+        let outcome = match elsewhere.and_then(Others::heard) {
+            Some(heard) => Outcome::Elsewhere(heard),
+            None => outcome,
+        };
         Ok(Report {
             // All went well but for the output that nobody reads.
             outcome: match (outcome, interrupt) {
@@ -315,8 +364,8 @@ impl Start<'_> {
     fn supervise(
         &self,
         policy: &mut Policy,
-        seats: &mut [Seat],
-        starters: &mut Starters,
+        (seats, starters): (&mut [Seat], &mut Starters),
+        machines: &mut Machines,
         said: &Tail,
         terminals: &[(Stream, Terminal)],
     ) -> Result<(), RunError> {
@@ -347,6 +396,11 @@ impl Start<'_> {
             }
             if let Some(signal) = policy.take_due(now) {
                 send(seats, policy, signal);
+            }
+            if let Some((local, end)) = policy.first_failure()
+                && machines.is_due(now)
+            {
+                machines.tell(&self.failed(&seats[*local], *local, end.clone()));
             }
             let until = policy.due_at().map_or(now + TICK, |at| at.min(now + TICK));
             match self.events.next(self.restart, Some(until)) {
@@ -385,7 +439,19 @@ impl Start<'_> {
                         }
                     }
                 }
-                Some(What::Word(_, Word::Here { .. }) | What::Drained | What::Said) | None => {}
+                Some(What::Trouble) => {
+                    if machines
+                        .others
+                        .is_some_and(|others| others.heard().is_some())
+                    {
+                        policy.elsewhere(Instant::now());
+                    }
+                }
+                Some(What::Unmet(error)) => return Err(error.into()),
+                Some(
+                    What::Word(_, Word::Here { .. }) | What::Drained | What::Said | What::AllDone,
+                )
+                | None => {}
             }
         }
     }
@@ -460,6 +526,31 @@ impl Start<'_> {
         let until = patience.map(|patience| Instant::now() + patience);
         self.events
             .wait(self.restart, until, |what| matches!(what, What::Said))
+    }
+
+    /// Waits until the processes of all machines have ended well, or something fails there, or a signal comes.
+    pub fn wait_for(&self, others: &Others) -> Result<Outcome<Failed>, RunError> {
+        others.finish(self.events.teller(self.restart));
+        loop {
+            match self.events.next(self.restart, None) {
+                Some(What::AllDone) => return Ok(Outcome::Good),
+                Some(What::Unmet(error)) => return Err(error.into()),
+                Some(What::Trouble) => {
+                    if let Some(heard) = others.heard() {
+                        return Ok(Outcome::Elsewhere(heard));
+                    }
+                }
+                Some(What::Signal(signal)) if is_interrupt(signal) => {
+                    return Ok(Outcome::Stopped {
+                        signal,
+                        code: End::Signalled(signal).exit_code(),
+                        after: None,
+                    });
+                }
+                Some(What::Seated(_, late)) => seat::dismiss(&late),
+                _ => {}
+            }
+        }
     }
 
     fn failed(&self, seat: &Seat, local: usize, end: End) -> Failed {

@@ -3,6 +3,7 @@
 use super::events::Events;
 use super::limits::OpenFiles;
 use super::options::{Options, RunError};
+use super::others::Others;
 use super::outcome::{Outcome, stopped_text};
 use super::output::Screen;
 use super::signals;
@@ -12,8 +13,8 @@ use crate::launch::rendezvous::Server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long processes of other machines may need the rendezvous after those of this one have ended.
-const REST_PATIENCE: Duration = Duration::from_secs(60);
+/// How long launchers of other machines may need the rendezvous after all has ended here: longer than they give their processes to end.
+const REST_PATIENCE: Duration = Duration::from_secs(15);
 /// How long whoever should read the launcher's last word may take, once a signal has ended the wait for the output.
 const SAY_PATIENCE: Duration = Duration::from_secs(1);
 /// The longest wait before another start.
@@ -42,23 +43,34 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
             socket: folder.path().join(format!("seats-{restart}")),
         };
         let (server, address) = start.rendezvous()?;
+        let teller = events.teller(restart);
+        let others =
+            (options.nnodes > 1).then(|| Others::join(options, &address, &token, restart, teller));
         let Report {
             outcome,
             is_interrupted,
             is_cut_short,
             left,
-        } = start.run(&address)?;
+        } = start.run(&address, others.as_ref())?;
         let patience = is_cut_short.then_some(SAY_PATIENCE);
         if !left.is_empty() {
             let left: Vec<String> = left.iter().map(u32::to_string).collect();
             let text = format!("burn-dist: left while these still run: {}", left.join(", "));
             start.say(text, patience);
         }
-        let failed = match outcome {
+        let outcome = match (outcome, &others) {
+            (Outcome::Good, Some(others)) => start.wait_for(others)?,
+            (outcome, _) => outcome,
+        };
+        let leave = || {
+            drop(others);
+            if let Some(server) = server.filter(|_| options.nnodes > 1) {
+                rest(&server, &events, restart);
+            }
+        };
+        let (text, last_words, heard) = match outcome {
             Outcome::Good => {
-                if let Some(server) = server.filter(|_| options.nnodes > 1) {
-                    rest(&server, &events, restart);
-                }
+                leave();
                 return Ok(0);
             }
             Outcome::Stopped {
@@ -67,21 +79,23 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
                 after,
             } => {
                 start.say(stopped_text(signal, after.as_ref()), patience);
+                leave();
                 return Ok(code);
             }
-            Outcome::Failed(failed) => failed,
+            Outcome::Failed(failed) => (failed.text(), failed.last_words(), failed.heard()),
+            Outcome::Elsewhere(heard) => (heard.text.clone(), String::new(), heard),
         };
-        drop(server);
-        if restart < options.max_restarts && !is_interrupted && failed.may_go_better() {
+        if restart < options.max_restarts && !is_interrupted && heard.may_go_better() {
             let pause = pause_before(restart);
             let text = format!(
-                "{}\nburn-dist: starting all processes anew in {} s ({} of {})",
-                failed.text(),
+                "burn-dist: {text}\nburn-dist: starting all processes anew in {} s ({} of {})",
                 pause.as_secs(),
                 restart + 1,
                 options.max_restarts
             );
-            let signal = start.say(text, None).or_else(|| {
+            let mut signal = start.say(text, None);
+            leave();
+            signal = signal.or_else(|| {
                 let until = Instant::now() + pause;
                 events.wait(restart, Some(until), |_| false)
             });
@@ -92,12 +106,10 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
                 None,
             );
         } else {
-            start.say(
-                format!("{}{}", failed.text(), failed.last_words()),
-                patience,
-            );
+            start.say(format!("burn-dist: {text}{last_words}"), patience);
+            leave();
         }
-        return Ok(failed.end.exit_code());
+        return Ok(heard.code);
     }
     unreachable!("the last start returns")
 }
@@ -107,10 +119,10 @@ fn pause_before(restart: u32) -> Duration {
     Duration::from_secs(1 << restart.min(5)).min(PAUSE_MAX)
 }
 
-/// Keeps the rendezvous until the processes of other machines have left it; a signal ends that.
+/// Keeps the rendezvous until the launchers of other machines have left it; a signal ends that.
 fn rest(server: &Server, events: &Events, restart: u32) {
     let until = Instant::now() + REST_PATIENCE;
-    while Instant::now() < until && !server.wait_empty(Duration::from_millis(100)) {
+    while Instant::now() < until && !server.wait_for_launchers(Duration::from_millis(100)) {
         if events
             .wait(restart, Some(Instant::now()), |_| false)
             .is_some()
