@@ -20,6 +20,9 @@ const NAP: Duration = Duration::from_micros(20);
 const BUSY_NAP_MAX: Duration = Duration::from_micros(100);
 const IDLE_NAP_MAX: Duration = Duration::from_micros(500);
 
+/// How long a rank that has what it waited for stays for what is still on its way: waking the thread for it would take as long.
+const LINGER: Duration = Duration::from_micros(10);
+
 /// How long a rank looks for messages in vain before it sleeps until it is woken.
 const HELP_MAX: Duration = Duration::from_millis(2);
 
@@ -216,6 +219,13 @@ impl Engine {
                 false => std::thread::yield_now(),
             }
         }
+        let end = Instant::now();
+        while let Some(traffic) = place.as_mut()
+            && traffic.is_moving()
+            && end.elapsed() < LINGER
+        {
+            traffic.turn(&self.shared.commands);
+        }
         let is_busy = place.as_ref().is_some_and(Traffic::is_busy);
         drop(place);
         self.shared.pass_on();
@@ -230,7 +240,8 @@ impl Engine {
         }
     }
 
-    /// Ends the engine once everything is sent, or after `patience`: what is still to be sent then is given up. After a fault patience is short, because others may hang.
+    /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is still to be sent then is given up. After a fault patience is short,
+    /// because others may hang.
     #[cfg(feature = "rendezvous")]
     pub fn finish(&self, patience: Duration) {
         self.command(Command::End);

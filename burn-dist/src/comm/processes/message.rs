@@ -21,6 +21,8 @@ pub(super) enum Message {
         exit_code: u8,
         reason: String,
     },
+    /// The program of the sender ends: its last message.
+    Bye,
     /// Who the sender is: its first message, of the same form in every version.
     Hello {
         pid: u32,
@@ -161,6 +163,7 @@ impl Message {
                 head.push(*exit_code);
                 put_text(&mut head, reason);
             }
+            Self::Bye => head.push(5),
             Self::Hello { pid, version, host } => {
                 head.push(HELLO);
                 head.extend(pid.to_le_bytes());
@@ -201,6 +204,7 @@ impl Message {
                 };
                 reader.end().map(|()| window)
             }
+            5 => reader.end().map(|()| Self::Bye),
             HELLO => {
                 let pid = reader.u32()?;
                 let text = reader.text()?;
@@ -246,6 +250,7 @@ mod tests {
                 }
             }),
             any::<(u64, u32)>().prop_map(|(mesh, rank)| Message::Left { mesh, rank }),
+            Just(Message::Bye),
             (any::<(u64, u32, u8)>(), ".{0,80}").prop_map(
                 |((mesh, process, exit_code), reason)| Message::Stop {
                     process,

@@ -483,3 +483,27 @@ fn calls_that_another_process_does_not_answer_are_bounded() {
         "{error}"
     );
 }
+
+#[cfg(feature = "rendezvous")]
+#[test]
+fn programs_end_together() {
+    // Whoever ended alone would leave the others with messages that nobody takes.
+    let engines = Channels::connect(3, None)
+        .into_iter()
+        .map(|channels| Engine::start(move || Ok::<_, String>(channels)).unwrap());
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (engine, process) in engines.zip(0..) {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(100 * process));
+                engine.finish(PATIENT);
+                let took = start.elapsed();
+                assert!(
+                    took >= Duration::from_millis(200),
+                    "before the others: {took:?}"
+                );
+                assert!(took < PATIENT / 2, "waited in vain");
+            });
+        }
+    });
+}

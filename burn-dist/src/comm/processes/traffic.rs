@@ -48,6 +48,10 @@ pub(super) struct Traffic {
     /// Whether nobody needs it any more.
     quits: bool,
     watch: Watch,
+    /// Whether the program ends, of which the others know.
+    is_ending: bool,
+    /// Processes that need nothing any more, and say nothing: their programs end.
+    gone: FxHashSet<u32>,
     /// Processes that have ended without a word.
     lost: FxHashSet<u32>,
     /// Why no messages arrive any more.
@@ -107,6 +111,8 @@ impl Traffic {
             peers,
             quits: false,
             watch: Watch::new(),
+            is_ending: false,
+            gone: FxHashSet::default(),
             lost: FxHashSet::default(),
             failed: None,
             has_stopped,
@@ -123,14 +129,10 @@ impl Traffic {
     }
 
     fn hello(&mut self) {
-        let this = Peer::this();
-        let process = self.carrier.process();
-        let others: Vec<u32> = (0..self.carrier.num_processes() as u32)
-            .filter(|other| *other != process)
-            .collect();
-        let hello = this.hello();
+        let hello = Peer::this().hello();
+        let others: Vec<u32> = self.others().collect();
         self.tell(&others, &hello);
-        self.introduced(process, hello);
+        self.introduced(self.carrier.process(), hello);
     }
 
     fn introduced(&mut self, process: u32, message: Message) {
@@ -174,9 +176,26 @@ impl Traffic {
         found
     }
 
-    /// Whether nobody needs it any more, and all is sent that can be.
+    /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what they send last would find nobody, and wait.
     pub fn is_over(&self) -> bool {
-        self.quits && !(self.is_sending && self.failed.is_none())
+        let is_needed = self.is_sending || self.is_ending && self.others().next().is_some();
+        self.quits && !(is_needed && self.failed.is_none())
+    }
+
+    /// The processes that are still there.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        let this = self.carrier.process();
+        let all = 0..self.carrier.num_processes() as u32;
+        all.filter(move |process| {
+            *process != this && !self.gone.contains(process) && !self.lost.contains(process)
+        })
+    }
+
+    /// Starts sending, if anyone is there.
+    fn send(&mut self, parcel: Parcel) {
+        if !self.gone.contains(&parcel.process) {
+            self.carrier.send(parcel);
+        }
     }
 
     /// Whether processes are gone that did not take their leave.
@@ -335,7 +354,7 @@ impl Traffic {
                 }
                 .to_bytes();
                 for &other in others.iter() {
-                    self.carrier.send(Parcel {
+                    self.send(Parcel {
                         process: other,
                         head: head.clone(),
                         body: body.clone(),
@@ -422,11 +441,17 @@ impl Traffic {
         for (mesh, rank, others) in leaving {
             self.tell(&others, &Message::Left { mesh, rank: rank.0 });
         }
+        self.is_ending = true;
+        // Those that are gone wait for this.
+        let waiting = std::mem::take(&mut self.gone);
+        let others: Vec<u32> = self.others().collect();
+        self.tell(&others, &Message::Bye);
+        self.gone = waiting;
     }
 
     fn tell(&mut self, processes: &[u32], message: &Message) {
         for &process in processes {
-            self.carrier.send(Parcel {
+            self.send(Parcel {
                 process,
                 head: message.to_bytes(),
                 body: Block::empty(),
@@ -537,7 +562,7 @@ impl Traffic {
                     fingerprint: call.fingerprint,
                     call: text.clone(),
                 };
-                self.carrier.send(Parcel {
+                self.send(Parcel {
                     process,
                     head: Message::Input(place).to_bytes(),
                     body,
@@ -619,6 +644,10 @@ impl Traffic {
             | Message::Stop { mesh, .. }
             | Message::Window { mesh, .. } => *mesh,
             Message::Hello { .. } => return self.introduced(from, message),
+            Message::Bye => {
+                self.gone.insert(from);
+                return;
+            }
         };
         let Some(mesh) = self.meshes.get_mut(&number) else {
             if number < self.next_mesh {
@@ -674,7 +703,7 @@ impl Traffic {
                     self.tell(&others, &message);
                 }
             }
-            Message::Hello { .. } => {}
+            Message::Hello { .. } | Message::Bye => {}
             Message::Left { rank, .. } => {
                 mesh.left.insert(Rank(rank));
                 let waits = self.calls.values().find(|call| {
