@@ -307,11 +307,11 @@ mod tests {
     use super::*;
     use crate::processes::tests::in_processes;
 
-    /// What each of several processes finds in a file of this text: its own part, and all examples.
-    fn read_in(
-        num_processes: usize,
-        text: impl AsRef<[u8]>,
-    ) -> Vec<Result<(Range<usize>, Vec<Example>), String>> {
+    /// What a process finds in a file: its own part, and all examples.
+    type Found = Result<(Range<usize>, Vec<Example>), String>;
+
+    /// What each of several processes finds in a file of this text.
+    fn read_in(num_processes: usize, text: impl AsRef<[u8]>) -> Vec<Found> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data.jsonl");
         std::fs::write(&path, text).unwrap();
