@@ -63,6 +63,13 @@ pub enum Cause {
         /// Calls of ranks that wait for each other.
         circle: Option<Vec<CallRecord>>,
     },
+    /// Ranks that others waited for in vain had made the call: what they sent has not arrived.
+    Undelivered {
+        /// The call.
+        call: Box<CallRecord>,
+        /// Which.
+        ranks: Vec<u32>,
+    },
     /// A process ended without a word.
     Lost {
         /// Which.
@@ -268,24 +275,30 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
                 .zip(0..)
                 .filter(|(process, _)| in_missing(process));
             let mut ranks = fault.missing_ranks.clone();
+            let mut undelivered = None;
             match &fault.call {
                 // Of ranks in other processes only their processes are known to be late: records tell who had made the call.
                 Some(call) => {
                     let place = call.place();
                     ranks.retain(|rank| evidence.made(*rank, &place).is_none());
-                    if ranks.is_empty() {
-                        ranks.clone_from(&fault.missing_ranks);
+                    if ranks.is_empty() && !fault.missing_ranks.is_empty() {
+                        undelivered = Some(Cause::Undelivered {
+                            call: Box::new(call.clone()),
+                            ranks: fault.missing_ranks.clone(),
+                        });
                     }
                 }
                 None => ranks.extend(of_processes.map(|(_, rank)| rank)),
             }
             // What ran into a time-out may be that they wait for each other, or for different things.
-            mismatch().unwrap_or_else(|| Cause::Missing {
-                call: fault.call.clone().map(Box::new),
-                window: fault.window,
-                ranks,
-                circle: evidence.circle(),
-            })
+            mismatch()
+                .or(undelivered)
+                .unwrap_or_else(|| Cause::Missing {
+                    call: fault.call.clone().map(Box::new),
+                    window: fault.window,
+                    ranks,
+                    circle: evidence.circle(),
+                })
         }
         FaultKind::Other => Cause::Other,
     }

@@ -152,7 +152,7 @@ impl<'a> Evidence<'a> {
         None
     }
 
-    /// Returns ranks that each wait for the next one, the last for the first, if there are such.
+    /// Returns ranks that each wait for the next one, the last for the first, if there are such. Whoever has made a call does not keep others waiting in it.
     pub fn circle(&self) -> Option<Vec<CallRecord>> {
         let waits: BTreeMap<u32, CallRecord> = self
             .ranks
@@ -165,7 +165,10 @@ impl<'a> Evidence<'a> {
         for &start in waits.keys() {
             let mut path: Vec<u32> = vec![start];
             while let Some(call) = path.last().and_then(|rank| waits.get(rank)) {
-                let Some(&next) = call.awaited.iter().find(|rank| waits.contains_key(rank)) else {
+                let place = call.place();
+                let keeps_waiting =
+                    |rank: &&u32| waits.contains_key(rank) && self.made(**rank, &place).is_none();
+                let Some(&next) = call.awaited.iter().find(keeps_waiting) else {
                     break;
                 };
                 if let Some(at) = path.iter().position(|rank| *rank == next) {

@@ -191,6 +191,15 @@ impl Diagnosis {
                     writeln!(f, "  They wait for each other: {}.", list(waits))?;
                 }
             }
+            Cause::Undelivered { call, ranks } => {
+                writeln!(f, "  {at}: rank {} waited in vain in {call}.", call.rank)?;
+                let they = ranks.iter().take(SHOWN_MAX).map(|rank| who(self, *rank));
+                writeln!(
+                    f,
+                    "  {} had made that call: what was sent has not arrived.",
+                    capital(&list(they))
+                )?;
+            }
             Cause::Lost { process: lost } => {
                 writeln!(
                     f,
@@ -317,7 +326,7 @@ impl Diagnosis {
                 f,
                 "  Its program ended, or dropped the mesh: look at the first panic or error in that process's own output. A restart helps only if that came from outside."
             ),
-            Cause::Connection => writeln!(
+            Cause::Undelivered { .. } | Cause::Connection => writeln!(
                 f,
                 "  Look at the network between the hosts, and at whether another process has ended. A restart may help."
             ),

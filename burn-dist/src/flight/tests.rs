@@ -1,6 +1,8 @@
 //! Records of real faults on simulated processes, what the doctor says of them, and files that are no records.
 
-use super::{Cause, DiagnosisError, FaultKind, FlightRecord, LateHost, RankState, diagnose};
+use super::{
+    CallRecord, Cause, DiagnosisError, FaultKind, FlightRecord, LateHost, RankState, diagnose,
+};
 use crate::comm::{
     Block, Call, CommError, Communicator, FlightOptions, Group, LocalComm, LocalHub, LocalOptions,
     World,
@@ -259,6 +261,53 @@ fn a_slow_rank_is_told_from_a_dead_one() {
         ] {
             assert!(told.contains(part), "{processes}: {told}");
         }
+    }
+}
+
+#[test]
+fn what_was_sent_and_has_not_arrived_is_the_network() {
+    let pair = Group::new([0, 2].map(Rank).to_vec()).unwrap();
+    let mut records = fault(2, IMPATIENT, |comm| match comm.rank().0 {
+        0 => comm.run(sum(&pair, 8, "layers.3.wo")).map(|_| ()),
+        2 => {
+            while comm.fault().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    });
+    let all = || records.iter().flat_map(|record| &record.ranks);
+    let made = all().find(|record| record.rank == 0).unwrap().calls[0].clone();
+    // As if rank 2 had made that call too, and gone on to the next, in which it waits for rank 0.
+    let next = CallRecord {
+        sequence: made.sequence + 1,
+        rank: 2,
+        awaited: vec![0],
+        ..made.clone()
+    };
+    let done = CallRecord {
+        rank: 2,
+        elapsed_us: Some(1),
+        awaited: Vec::new(),
+        ..made
+    };
+    for record in records.iter_mut().flat_map(|record| &mut record.ranks) {
+        if record.rank == 2 {
+            record.calls = vec![done.clone(), next.clone()];
+        }
+    }
+    let diagnosis = diagnose(&records).unwrap();
+    let Cause::Undelivered { ranks, .. } = &diagnosis.cause else {
+        panic!("{diagnosis:?}");
+    };
+    assert_eq!(ranks, &[2]);
+    let told = told(&records);
+    for part in [
+        "Rank 2 (process 1, host H, pid P) had made that call: what was sent has not arrived.",
+        "Look at the network between the hosts",
+    ] {
+        assert!(told.contains(part), "{told}");
     }
 }
 
