@@ -9,9 +9,6 @@ use super::window::Window;
 use super::{PlanError, PlanOptions, plan};
 use crate::mesh::MeshShape;
 
-/// Tasks kept, over all plans: about 100 MiB. A training run has a handful of windows of some thousand tasks per rank.
-const TASKS_MAX: usize = 1 << 18;
-
 /// How often the cache was asked and what it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CacheStats {
@@ -23,15 +20,33 @@ pub struct CacheStats {
     pub misses: u64,
 }
 
-/// Plans by structural hash, compared in full: a collision costs time, never a value.
-#[derive(Default)]
+/// Plans by structural hash, compared in full: a collision costs time, never a value. Bounded in bytes; the plans that were not used for longest go first.
 pub struct PlanCache {
-    plans: FxHashMap<u64, Vec<(Window, Arc<Plan>)>>,
-    tasks: usize,
+    plans: FxHashMap<u64, Vec<Entry>>,
+    bytes: usize,
+    bytes_max: usize,
     stats: CacheStats,
 }
 
+struct Entry {
+    window: Window,
+    plan: Arc<Plan>,
+    bytes: usize,
+    /// When it was used last, in windows looked up.
+    used: u64,
+}
+
 impl PlanCache {
+    /// A cache of plans of at most `bytes_max` together.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            plans: FxHashMap::default(),
+            bytes: 0,
+            bytes_max,
+            stats: CacheStats::default(),
+        }
+    }
+
     /// Returns the plan of `window`, planning it if it is new; and whether it was.
     ///
     /// # Errors
@@ -43,33 +58,52 @@ impl PlanCache {
         options: &PlanOptions,
     ) -> Result<(Arc<Plan>, bool), PlanError> {
         self.stats.windows += 1;
-        if let Some(found) = self
-            .plans
-            .get(&window.hash)
-            .and_then(|plans| plans.iter().find(|(other, _)| *other == window))
+        let now = self.stats.windows;
+        let known = self.plans.get_mut(&window.hash);
+        if let Some(found) =
+            known.and_then(|plans| plans.iter_mut().find(|entry| entry.window == window))
         {
             self.stats.hits += 1;
-            return Ok((found.1.clone(), false));
+            found.used = now;
+            return Ok((found.plan.clone(), false));
         }
         self.stats.misses += 1;
         let planned = Arc::new(plan(&window, mesh, options)?);
-        let tasks: usize = planned.ranks.iter().map(|rank| rank.tasks.len()).sum();
-        if self.tasks + tasks > TASKS_MAX {
-            // A program whose windows never repeat gains nothing from a cache; one whose windows do refills it at once.
-            self.clear();
-        }
-        self.tasks += tasks;
-        self.plans
-            .entry(window.hash)
-            .or_default()
-            .push((window, planned.clone()));
+        let bytes = window.bytes() + planned.bytes();
+        self.make_room(bytes);
+        self.bytes += bytes;
+        self.plans.entry(window.hash).or_default().push(Entry {
+            window,
+            plan: planned.clone(),
+            bytes,
+            used: now,
+        });
         Ok((planned, true))
+    }
+
+    /// Gives up the plans that were not used for longest until there is room for `bytes`, or none is left.
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes + bytes <= self.bytes_max {
+            return;
+        }
+        let mut by_use: Vec<u64> = self.plans.values().flatten().map(|e| e.used).collect();
+        by_use.sort_unstable();
+        for used in by_use {
+            if self.bytes + bytes <= self.bytes_max {
+                break;
+            }
+            for entries in self.plans.values_mut() {
+                let freed = entries.extract_if(.., |entry| entry.used == used);
+                self.bytes -= freed.map(|entry| entry.bytes).sum::<usize>();
+            }
+        }
+        self.plans.retain(|_, entries| !entries.is_empty());
     }
 
     /// Forgets all plans.
     pub fn clear(&mut self) {
         self.plans = FxHashMap::default();
-        self.tasks = 0;
+        self.bytes = 0;
     }
 
     /// Returns what it did so far.

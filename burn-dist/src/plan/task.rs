@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::memory::MemoryClass;
 use super::storage::Storage;
-use super::window::ValueIndex;
+use super::window::{OP_BYTES, ValueIndex};
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::Rank;
 use crate::parallel::ParamSpec;
@@ -315,4 +315,15 @@ pub struct Plan {
     pub accumulated: super::explain::Accumulated,
     /// What is made again in the backward.
     pub recomputed: super::checkpoint::Recomputed,
+}
+
+impl Plan {
+    /// Returns about how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        // Collectives with the runs of their pieces, and records with their texts, counted at a typical size.
+        const COLLECTIVE_BYTES: usize = 1024;
+        let tasks: usize = self.ranks.iter().map(|rank| rank.tasks.len()).sum();
+        let collectives = self.collectives.len() * (self.ranks.len() + 1);
+        tasks * OP_BYTES + collectives * COLLECTIVE_BYTES
+    }
 }

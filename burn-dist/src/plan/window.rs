@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use burn_backend::DType;
 use burn_ir::{OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::layout::Layout;
 use crate::parallel::ParamSpec;
@@ -49,6 +49,9 @@ pub struct Input {
     pub state: InputState,
 }
 
+/// What a recorded operation takes in memory, the shapes of its tensors included.
+pub(super) const OP_BYTES: usize = size_of::<OperationIr>() + 96;
+
 /// A window in canonical form.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
@@ -75,6 +78,11 @@ impl PartialEq for Window {
 }
 
 impl Window {
+    /// Returns about how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.ops.len() * OP_BYTES + size_of_val(&*self.inputs) + self.dies.len()
+    }
+
     /// Returns for each operation its kind, in the upper 16 bits, and a hash of the rest.
     pub fn digest(&self) -> Vec<u64> {
         self.ops
@@ -95,15 +103,18 @@ pub struct Bindings {
     pub ids: Vec<TensorId>,
     /// The scalars, by slot.
     pub scalars: Vec<ScalarIr>,
+    /// Tensors that had their last use in the window, but for those that are held.
+    pub held: Vec<TensorId>,
 }
 
 /// Brings recorded operations into canonical form.
 ///
 /// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the window (in any order), `reads` what
-/// the host wants.
+/// the host wants. What is `held` is needed after the window, even if it was dropped or its last use has come.
 pub fn canonicalize<E>(
     mut ops: Vec<OperationIr>,
     dropped: &[TensorId],
+    held: &FxHashSet<TensorId>,
     reads: &[TensorIr],
     mut lookup: impl FnMut(&TensorIr) -> Result<InputState, E>,
 ) -> Result<(Window, Bindings), E> {
@@ -126,11 +137,19 @@ pub fn canonicalize<E>(
         numbering.input(&mut read);
         read_values.push(read.id.value() as ValueIndex);
     }
-    for id in dropped {
+    for id in dropped.iter().filter(|id| !held.contains(id)) {
         if let Some(value) = numbering.get(*id) {
             numbering.dies[value as usize] = true;
         }
     }
+    let mut held: Vec<TensorId> = match held.is_empty() {
+        true => Vec::new(),
+        false => held.iter().copied().collect(),
+    };
+    held.retain(|id| {
+        let value = numbering.get(*id);
+        value.is_some_and(|value| std::mem::take(&mut numbering.dies[value as usize]))
+    });
     let mut inputs = Vec::with_capacity(numbering.outside.len());
     for (value, tensor) in std::mem::take(&mut numbering.outside) {
         inputs.push(Input {
@@ -153,6 +172,7 @@ pub fn canonicalize<E>(
     let bindings = Bindings {
         ids: numbering.ids,
         scalars,
+        held,
     };
     Ok((window, bindings))
 }

@@ -20,7 +20,8 @@ pub(super) fn record_custom<B: BackendIr>(
     op: &CustomOp,
 ) -> RouterTensor<MeshClient<B>> {
     let client = tensor.client.clone();
-    let id = op.id(client.recorder().mesh());
+    let _recording = client.recording();
+    let id = client.with(|recorder| op.id(recorder.mesh()));
     let input = tensor.into_ir();
     let out = TensorIr::uninit(
         client.create_empty_handle(),
@@ -64,7 +65,9 @@ pub(crate) fn redistribute<B: BackendIr>(
     tensor: RouterTensor<MeshClient<B>>,
     target: &Layout,
 ) -> RouterTensor<MeshClient<B>> {
-    let text = target.display(tensor.client.recorder().mesh()).to_string();
+    let text = tensor
+        .client
+        .with(|recorder| target.display(recorder.mesh()).to_string());
     record_custom(tensor, &CustomOp::Redistribute(text))
 }
 
@@ -77,7 +80,7 @@ pub(crate) fn from_local<B: BackendIr>(
 ) -> Result<RouterTensor<MeshClient<B>>, Fault> {
     let client = burn_router::get_client::<MeshChannel<B>>(device);
     let id = client.create_empty_handle();
-    client.recorder().put(id, parts, layout, dtype)?;
+    client.with(|recorder| recorder.put(id, parts, layout, dtype))?;
     Ok(RouterTensor::new(id, layout.shape().into(), dtype, client))
 }
 
@@ -97,6 +100,6 @@ pub(crate) fn from_process_local<B: BackendIr>(
         *batch = rows;
     }
     let (dtype, here) = (data.dtype, device.local_ranks());
-    client.recorder().add_rows(id, data, &shape, here)?;
+    client.with(|recorder| recorder.add_rows(id, data, &shape, here))?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))
 }

@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 
 use burn_backend::{DType, Shape, TensorData};
 use burn_ir::{BackendIr, TensorIr};
-use burn_router::{MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient};
+use burn_router::{MultiBackendBridge, RouterTensor, RunnerChannel, RunnerClient, get_client};
 
 use super::{MeshClient, MeshDevice};
+use crate::run::ReadTicket;
 
 /// The channel between recorded operations and the ranks of a mesh.
 pub struct MeshChannel<B>(PhantomData<fn() -> B>);
@@ -34,11 +35,7 @@ impl<B: BackendIr> RunnerChannel for MeshChannel<B> {
     }
 
     fn get_tensor_handle(tensor: &TensorIr, client: &Self::Client) -> TensorData {
-        // Burn's `to_device` cannot fail: this is where a failed read becomes a panic.
-        match client.read(tensor.clone()).wait() {
-            Ok(data) => data,
-            Err(error) => panic!("{error}"),
-        }
+        fetched(client.read_ir(tensor.clone()))
     }
 
     fn register_tensor(
@@ -48,6 +45,22 @@ impl<B: BackendIr> RunnerChannel for MeshChannel<B> {
         _dtype: DType,
     ) -> RouterTensor<Self::Client> {
         client.register_tensor_data(handle)
+    }
+
+    fn change_client_backend(
+        tensor: RouterTensor<Self::Client>,
+        device: &Self::Device,
+    ) -> RouterTensor<Self::Client> {
+        let data = fetched(MeshClient::read(tensor));
+        get_client::<Self>(device).register_tensor_data(data)
+    }
+}
+
+/// Burn's `to_device` cannot fail: this is where a failed read becomes a panic.
+fn fetched(ticket: ReadTicket) -> TensorData {
+    match ticket.wait() {
+        Ok(data) => data,
+        Err(error) => panic!("{error}"),
     }
 }
 

@@ -1,14 +1,18 @@
 //! What burn-router calls: recording of operations, data and reads.
 
+use std::cell::RefCell;
+use std::panic::RefUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use burn_backend::backend::ExecutionError;
 use burn_backend::{DType, DTypeUsageSet, TensorData};
 use burn_ir::{BackendIr, OperationIr, TensorId, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 use burn_std::future::DynFut;
+use parking_lot::ReentrantMutex;
 
+use super::call::{Locked, Recording};
 use super::{MeshDevice, Recorder};
 use crate::layout::Layout;
 use crate::mesh::Rank;
@@ -22,8 +26,14 @@ pub struct MeshClient<B: BackendIr> {
 struct Shared<B: BackendIr> {
     mesh: u16,
     next_id: AtomicU64,
-    recorder: Mutex<Recorder<B>>,
+    recorder: Arc<Locked<B>>,
 }
+
+// The recorder never leaves its state half-changed.
+impl<B: BackendIr> RefUnwindSafe for Shared<B> {}
+
+/// Tensor ids carry the id of their mesh in their upper bits: an id of one mesh is never one of another.
+const MESH_SHIFT: u32 = 48;
 
 impl<B: BackendIr> Clone for MeshClient<B> {
     fn clone(&self) -> Self {
@@ -36,40 +46,50 @@ impl<B: BackendIr> Clone for MeshClient<B> {
 impl<B: BackendIr> MeshClient<B> {
     /// Called by burn-router, once per mesh and inner backend.
     pub(super) fn new(device: &MeshDevice) -> Self {
-        let shared = Arc::new(Shared {
-            mesh: burn_std::device::Device::to_id(device).index_id,
-            next_id: AtomicU64::new(0),
-            recorder: Mutex::new(Recorder::new(device)),
-        });
+        let mesh = burn_std::device::Device::to_id(device).index_id;
+        let recorder = Arc::new(ReentrantMutex::new(RefCell::new(Recorder::new(device))));
         if let Some(inner) = device.inner() {
-            let weak = Arc::downgrade(&shared);
+            let weak = Arc::downgrade(&recorder);
             inner.on_close(Box::new(move || {
-                if let Some(shared) = weak.upgrade() {
-                    let workers = shared
-                        .recorder
-                        .lock()
-                        .unwrap_or_else(|e| e.into_inner())
-                        .close();
+                if let Some(recorder) = weak.upgrade() {
+                    let workers = recorder.lock().borrow_mut().close();
                     // Joined without the lock: a worker that is still busy must not keep others from dropping their tensors.
                     drop(workers);
                 }
             }));
         }
-        Self { shared }
+        Self {
+            shared: Arc::new(Shared {
+                mesh,
+                next_id: AtomicU64::new(u64::from(mesh) << MESH_SHIFT),
+                recorder,
+            }),
+        }
     }
 
-    /// The recorder never leaves its state half-changed, so a panic elsewhere does not make it unusable.
-    pub(crate) fn recorder(&self) -> MutexGuard<'_, Recorder<B>> {
-        self.shared
-            .recorder
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
+    /// Calls `f` with the recorder, under its lock.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Recorder<B>) -> T) -> T {
+        f(&mut self.shared.recorder.lock().borrow_mut())
+    }
+
+    /// Keeps other threads from recording on this mesh until the result is dropped.
+    #[inline]
+    pub(super) fn recording(&self) -> Recording<B> {
+        Recording::new(&self.shared.recorder)
+    }
+
+    /// Returns whether both are handles on one mesh.
+    #[inline]
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Returns the layout of `tensor` on the ranks, closing the window.
     pub(crate) fn layout_of(&self, tensor: &RouterTensor<Self>) -> Result<Layout, Fault> {
-        let tensor = tensor.clone().into_ir();
-        let layout = self.recorder().place(&tensor)?;
+        let tensor = tensor.clone();
+        let _recording = self.recording();
+        let tensor = tensor.into_ir();
+        let layout = self.with(|recorder| recorder.place(&tensor))?;
         Ok(layout.as_ref().clone())
     }
 
@@ -79,22 +99,29 @@ impl<B: BackendIr> MeshClient<B> {
         tensor: &RouterTensor<Self>,
         rank: Rank,
     ) -> Result<(B::Handle, Vec<usize>), Fault> {
-        let tensor = tensor.clone().into_ir();
+        let tensor = tensor.clone();
         let (layout, ticket, mesh) = {
-            let mut recorder = self.recorder();
-            let layout = recorder.place(&tensor)?;
-            (
-                layout,
-                recorder.local(tensor.id, rank),
-                recorder.mesh().clone(),
-            )
+            let _recording = self.recording();
+            let tensor = tensor.into_ir();
+            self.with(|recorder| {
+                let layout = recorder.place(&tensor)?;
+                let ticket = recorder.local(tensor.id, rank);
+                Ok::<_, Fault>((layout, ticket, recorder.mesh().clone()))
+            })?
         };
         Ok((ticket.wait()?, layout.local_shape(&mesh, rank)))
     }
 
+    /// Consumes `tensor`, closes the window and asks for its content.
+    pub(super) fn read(tensor: RouterTensor<Self>) -> ReadTicket {
+        let client = tensor.client.clone();
+        let _recording = client.recording();
+        client.read_ir(tensor.into_ir())
+    }
+
     /// Closes the window and asks for the content of `tensor`.
-    pub(super) fn read(&self, tensor: TensorIr) -> ReadTicket {
-        self.recorder().read(tensor)
+    pub(super) fn read_ir(&self, tensor: TensorIr) -> ReadTicket {
+        self.with(|recorder| recorder.read(tensor))
     }
 }
 
@@ -102,29 +129,26 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     type Device = MeshDevice;
 
     fn register_op(&self, op: OperationIr) {
-        let mut recorder = self.recorder();
         match op {
-            OperationIr::Drop(tensor) => recorder.drop_tensor(tensor.id),
+            // May come from anywhere, under locks of Burn: it neither closes a window nor waits.
+            OperationIr::Drop(tensor) => self.with(|recorder| recorder.drop_tensor(tensor.id)),
             // Data announces itself by `register_tensor_data`.
             OperationIr::Init(_) => {}
-            op => recorder.record(op),
+            op => {
+                let _recording = self.recording();
+                self.with(|recorder| recorder.record(op));
+            }
         }
     }
 
     fn read_tensor_async(&self, tensor: TensorIr) -> DynFut<Result<TensorData, ExecutionError>> {
-        let ticket = self.read(tensor);
-        Box::pin(async move {
-            ticket.wait().map_err(|error| ExecutionError::WithContext {
-                reason: error.to_string(),
-            })
-        })
+        let ticket = self.read_ir(tensor);
+        Box::pin(async move { ticket.wait().map_err(Fault::into_execution_error) })
     }
 
     fn sync(&self) -> Result<(), ExecutionError> {
-        let wait = self.recorder().sync();
-        wait.wait().map_err(|error| ExecutionError::WithContext {
-            reason: error.to_string(),
-        })
+        let ticket = self.with(Recorder::sync);
+        ticket.wait().map_err(Fault::into_execution_error)
     }
 
     fn create_empty_handle(&self) -> TensorId {
@@ -134,7 +158,8 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
         let id = self.create_empty_handle();
         let (shape, dtype) = (data.shape.clone(), data.dtype);
-        self.recorder().add_data(id, data);
+        let _recording = self.recording();
+        self.with(|recorder| recorder.add_data(id, data));
         RouterTensor::new(id, shape, dtype, self.clone())
     }
 
@@ -143,11 +168,11 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     }
 
     fn seed(&self, seed: u64) {
-        self.recorder().seed(seed);
+        self.with(|recorder| recorder.seed(seed));
     }
 
     fn dtype_usage(&self, dtype: DType) -> DTypeUsageSet {
-        let device = self.recorder().inner_device();
+        let device = self.with(|recorder| recorder.inner_device());
         B::dtype_usage(&device, dtype)
     }
 }

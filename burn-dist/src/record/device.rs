@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use burn_backend::backend::{DeviceId, DeviceOps};
@@ -43,6 +44,10 @@ pub struct MeshOptions {
     pub dry_run: bool,
     /// Operations after which a window is closed even if nothing is read.
     pub window_ops_max: usize,
+    /// Bytes of host data that windows may hold which the ranks have not finished.
+    pub queue_bytes_max: u64,
+    /// Bytes that plans may take which are kept.
+    pub plan_cache_bytes_max: usize,
     /// How long a rank waits for the others before it gives up and names them.
     pub timeout: Duration,
     /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
@@ -91,7 +96,9 @@ impl Default for MeshOptions {
             input: InputPolicy::Batch,
             fuzz_layouts: None,
             dry_run: false,
-            window_ops_max: 16_384,
+            window_ops_max: 1 << 20,
+            queue_bytes_max: 256 << 20,
+            plan_cache_bytes_max: 512 << 20,
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
             strategies: Vec::new(),
@@ -124,6 +131,8 @@ pub(crate) struct MeshInner {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: MeshOptions,
+    /// Whether a fault has stopped it.
+    pub(crate) faulted: Arc<AtomicBool>,
     closers: Mutex<Vec<Closer>>,
 }
 
@@ -220,13 +229,9 @@ fn register(
     let mut meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
     let meshes = meshes.get_or_insert_default();
     // Ids are never used twice: burn-router keeps one client per id for the life of the process.
-    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let id = NEXT
-        .fetch_update(
-            std::sync::atomic::Ordering::Relaxed,
-            std::sync::atomic::Ordering::Relaxed,
-            |id| id.checked_add(1),
-        )
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
         .map_err(|_| MeshError::TooManyMeshes)?;
     let inner = Arc::new(MeshInner {
         id,
@@ -234,6 +239,7 @@ fn register(
         topology,
         devices,
         options,
+        faulted: Arc::default(),
         closers: Mutex::new(Vec::new()),
     });
     meshes.retain(|_, mesh| mesh.strong_count() > 0);
@@ -383,9 +389,26 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets the number of operations after which a window is closed even if nothing is read.
+    /// Sets the number of operations after which a window is closed even if nothing is read: 1,048,576 by default.
+    ///
+    /// A window is what is planned together: activation checkpointing and the accumulation of gradients work inside one. Usually a read ends it, once a
+    /// step; a program that never reads is cut where its operations repeat, between two steps. This limit is for programs that do neither.
     pub fn window_ops_max(mut self, ops: usize) -> Self {
         self.options.window_ops_max = ops.max(1);
+        self
+    }
+
+    /// Sets the bytes of host data (tensors made from data) that may wait for the ranks in recorded windows: 256 MiB by default. A program that is further
+    /// ahead waits for the ranks where it records; one window may be of any size.
+    pub fn queue_bytes_max(mut self, bytes: u64) -> Self {
+        self.options.queue_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the memory that plans may take which are kept for windows that come again, in bytes: 512 MiB by default. Those that were not used for longest
+    /// are given up first; a program whose windows take turns beyond that plans each of them anew.
+    pub fn plan_cache_bytes_max(mut self, bytes: usize) -> Self {
+        self.options.plan_cache_bytes_max = bytes;
         self
     }
 
@@ -567,7 +590,8 @@ impl DeviceMeshBuilder {
 /// The Burn device of [`Dist`](crate::Dist): a whole mesh.
 ///
 /// The default device is a mesh of one rank, or what the environment variable `BURN_DIST_MESH` (`fsdp=2,tp=2`) says;
-/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it.
+/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has stopped it, the default device is a new
+/// mesh; tensors of the old one keep answering with the fault. In a program of several processes it stays stopped.
 #[derive(Clone)]
 pub struct MeshDevice {
     id: u16,
@@ -629,13 +653,23 @@ impl Eq for MeshDevice {}
 
 impl Default for MeshDevice {
     fn default() -> Self {
-        static DEFAULT: OnceLock<DeviceMesh> = OnceLock::new();
-        DEFAULT
-            .get_or_init(|| match default_mesh() {
+        static DEFAULT: Mutex<Option<DeviceMesh>> = Mutex::new(None);
+        let mut current = DEFAULT.lock().unwrap_or_else(|e| e.into_inner());
+        // Several processes would each have to make a new one.
+        let is_over = |mesh: &DeviceMesh| {
+            mesh.inner.faulted.load(Ordering::Relaxed) && mesh.inner.options.world.is_none()
+        };
+        let over = current.take_if(|mesh| is_over(mesh));
+        let device = current
+            .get_or_insert_with(|| match default_mesh() {
                 Ok(mesh) => mesh,
                 Err(error) => panic!("the default mesh cannot be made: {error}"),
             })
-            .device()
+            .device();
+        drop(current);
+        // Its workers end, which other threads need not wait for.
+        drop(over);
+        device
     }
 }
 

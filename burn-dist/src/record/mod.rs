@@ -4,10 +4,13 @@
 
 mod annotate;
 mod backend;
+mod call;
 mod channel;
 mod client;
 mod device;
+mod log;
 mod recorder;
+mod repeat;
 mod report;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -12,6 +12,8 @@ use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus
 use burn_std::BoolStore;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use super::log::{Log, Taken};
+use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::processes::{PartPrint, WindowPrint};
 use crate::layout::{Layout, Rows, repeated};
@@ -22,8 +24,8 @@ use crate::plan::explain::Explanation;
 use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
 use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
-    Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
-    SyncTicket, Trace,
+    Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
+    StatsTicket, SyncTicket, Trace,
 };
 
 /// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in little.
@@ -74,8 +76,11 @@ pub(crate) struct Recorder<B: BackendIr> {
     runtime: Option<Runtime<B>>,
     /// Why nothing runs any more.
     ended: Option<Fault>,
-    log: Vec<OperationIr>,
-    dropped: Vec<TensorId>,
+    log: Log,
+    repeats: Repeats,
+    /// Bytes of data that entered since the last window.
+    entered: u64,
+    queue: Arc<Queue>,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
     seed: u64,
@@ -181,6 +186,7 @@ impl<B: BackendIr> Recorder<B> {
             offload: options.offload,
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
+        let queue = Queue::new(options.queue_bytes_max, options.timeout);
         let runtime = ended.is_none().then(|| {
             Runtime::new(
                 &mesh,
@@ -198,20 +204,26 @@ impl<B: BackendIr> Recorder<B> {
                     account: options.account_memory,
                     gpu_transport: options.gpu_transport,
                     reduction: options.reduction,
+                    queue: queue.clone(),
+                    faulted: device
+                        .inner()
+                        .map(|inner| inner.faulted.clone())
+                        .unwrap_or_default(),
                 },
             )
         });
         Self {
             mesh,
-            options,
             plan_options,
             inner_device,
             runtime,
             ended,
-            log: Vec::new(),
-            dropped: Vec::new(),
+            log: Log::default(),
+            repeats: Repeats::default(),
+            entered: 0,
+            queue,
             live: FxHashMap::default(),
-            cache: PlanCache::default(),
+            cache: PlanCache::new(options.plan_cache_bytes_max),
             seed: 0,
             streams: 0,
             given: 0,
@@ -220,6 +232,7 @@ impl<B: BackendIr> Recorder<B> {
             told: FxHashSet::default(),
             stats: RecorderStats::default(),
             explanation: None,
+            options,
         }
     }
 
@@ -233,9 +246,10 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Ends the mesh; returns the workers, to be dropped outside the lock.
     pub fn close(&mut self) -> Option<Runtime<B>> {
-        self.end(Fault::Ended {
+        let fault = self.fault().unwrap_or(Fault::Ended {
             mesh: self.mesh.to_string(),
         });
+        self.end(fault);
         self.runtime.take()
     }
 
@@ -244,8 +258,7 @@ impl<B: BackendIr> Recorder<B> {
             self.ended = Some(fault);
         }
         // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
-        self.log = Vec::new();
-        self.dropped = Vec::new();
+        self.log = Log::default();
         self.live = FxHashMap::default();
         self.cache.clear();
         // Nor may it keep the engine of the processes alive.
@@ -257,20 +270,51 @@ impl<B: BackendIr> Recorder<B> {
             return;
         }
         self.log.push(op);
-        if self.log.len() >= self.options.window_ops_max {
-            self.flush(Vec::new());
+        let ops = self.log.ops().len();
+        if self.repeats.is_due(ops, self.entered) {
+            self.close_repeated();
+        } else if ops >= self.options.window_ops_max {
+            self.close_full(ops);
         }
+    }
+
+    /// Closes the window of a program that does not read where the program repeats.
+    fn close_repeated(&mut self) {
+        let live = &self.live;
+        let is_host = |id| matches!(live.get(&id), Some(Live::Host { .. }));
+        let (ops, dropped) = (self.log.ops(), self.log.dropped());
+        if let Some(count) = self.repeats.cut(ops, dropped, self.entered, is_host) {
+            let taken = self.log.take_first(count);
+            self.flush(taken, Vec::new());
+        }
+    }
+
+    /// Closes a window of `ops` operations because there may be no more.
+    fn close_full(&mut self, ops: usize) {
+        if ops >= MeshOptions::default().window_ops_max {
+            tracing::warn!(
+                target: "burn_dist",
+                "a window was closed at {ops} operations: nothing was read, and nothing repeats. Activation checkpointing and the accumulation of gradients \
+                 end there; `DeviceMeshBuilder::window_ops_max` allows longer ones"
+            );
+        }
+        self.flush_all();
+    }
+
+    /// What bounds how far the program is ahead of the ranks.
+    pub fn queue(&self) -> &Arc<Queue> {
+        &self.queue
     }
 
     pub fn drop_tensor(&mut self, id: TensorId) {
         if self.ended.is_none() {
-            self.dropped.push(id);
+            self.log.drop_tensor(id);
         }
     }
 
     pub fn seed(&mut self, seed: u64) {
         // Operations recorded so far draw from the old seed.
-        self.flush(Vec::new());
+        self.flush_all();
         self.seed = seed;
         self.streams = 0;
     }
@@ -280,6 +324,7 @@ impl<B: BackendIr> Recorder<B> {
             return;
         }
         let preferred = Arc::new(self.entry_layout(&data));
+        self.entered += data.bytes.len() as u64;
         self.live.insert(
             id,
             Live::Host {
@@ -346,7 +391,7 @@ impl<B: BackendIr> Recorder<B> {
             }
             return ReadTicket::ready(Arc::unwrap_or_clone(data));
         }
-        let ticket = self.flush(vec![tensor]);
+        let ticket = self.flush_for(vec![tensor]);
         match (ticket, &self.ended) {
             (_, Some(fault)) => ReadTicket::failed(fault.clone()),
             (Some(ticket), None) => ticket,
@@ -355,7 +400,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub fn sync(&mut self) -> SyncTicket {
-        self.flush(Vec::new());
+        self.flush_all();
         match (&self.ended, &self.runtime) {
             (None, Some(runtime)) => runtime.sync(),
             (Some(fault), _) => SyncTicket::failed(fault.clone()),
@@ -404,7 +449,7 @@ impl<B: BackendIr> Recorder<B> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
         // A read places data that no operation has used; what it would answer is not needed.
-        let _ = self.flush(vec![tensor.clone()]);
+        let _ = self.flush_for(vec![tensor.clone()]);
         if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
             return Err(fault);
         }
@@ -423,7 +468,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub fn runtime_stats(&mut self) -> Option<StatsTicket> {
-        self.flush(Vec::new());
+        self.flush_all();
         self.runtime.as_ref().map(Runtime::stats)
     }
 
@@ -440,7 +485,7 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Starts collecting what the plans of the following windows do.
     pub fn explain(&mut self) {
-        self.flush(Vec::new());
+        self.flush_all();
         let explanation = Explanation::new(
             self.mesh.to_string(),
             self.options.checkpoint,
@@ -452,21 +497,33 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns what was collected since [`Self::explain`].
     pub fn explained(&mut self) -> Option<Explanation> {
-        self.flush(Vec::new());
+        self.flush_all();
         self.explanation.take()
     }
 
+    /// Runs all that is recorded.
+    fn flush_all(&mut self) {
+        let taken = self.log.take_all();
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, Vec::new());
+    }
+
+    /// Runs what `reads` need, and all that the calling thread has recorded.
+    fn flush_for(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
+        let taken = self.log.take_for(&reads);
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, reads)
+    }
+
     /// Plans the window and starts it. Errors end the mesh: later reads return them.
-    fn flush(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
+    fn flush(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Option<ReadTicket> {
         if self.ended.is_some()
-            || (self.log.is_empty() && self.dropped.is_empty() && reads.is_empty())
+            || (taken.ops.is_empty() && taken.dropped.is_empty() && reads.is_empty())
         {
             return None;
         }
-        let capacity = self.log.len();
-        let ops = std::mem::replace(&mut self.log, Vec::with_capacity(capacity));
-        let dropped = std::mem::take(&mut self.dropped);
-        match self.run(ops, dropped, reads) {
+        self.entered = 0;
+        match self.run(taken, reads) {
             Ok(ticket) => ticket,
             Err(fault) => {
                 let fault = match &self.runtime {
@@ -514,19 +571,15 @@ impl<B: BackendIr> Recorder<B> {
         parts
     }
 
-    fn run(
-        &mut self,
-        ops: Vec<OperationIr>,
-        dropped: Vec<TensorId>,
-        reads: Vec<TensorIr>,
-    ) -> Result<Option<ReadTicket>, Fault> {
+    fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Option<ReadTicket>, Fault> {
         let start = Instant::now();
+        let Taken { ops, dropped, held } = taken;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();
         let live = &self.live;
-        let (window, bindings) =
-            canonicalize(ops, &dropped, &reads, |tensor| match live.get(&tensor.id) {
+        let (window, bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
+            match live.get(&tensor.id) {
                 Some(Live::Placed { layout, tag, born }) => {
                     of_inputs.push(*born);
                     Ok(InputState::Placed {
@@ -546,7 +599,8 @@ impl<B: BackendIr> Recorder<B> {
                     })
                 }
                 None => Err(Fault::unknown_tensor(tensor.id)),
-            })?;
+            }
+        })?;
         let ended: Vec<TensorId> = window
             .inputs
             .iter()
@@ -590,8 +644,14 @@ impl<B: BackendIr> Recorder<B> {
             self.live.remove(id);
         }
         let mut forget = Vec::new();
+        // What operations use that are still recorded dies with them.
+        for id in &bindings.held {
+            self.log.drop_tensor(*id);
+        }
         for id in dropped {
-            if let Some(Live::Placed { .. }) = self.live.remove(&id) {
+            if held.contains(&id) {
+                self.log.drop_tensor(id);
+            } else if let Some(Live::Placed { .. }) = self.live.remove(&id) {
                 forget.push(id);
             }
         }

@@ -25,10 +25,7 @@ pub struct MeshReport {
 
 pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
     let client = get_client::<MeshChannel<B>>(device);
-    let (stats, answers) = {
-        let mut recorder = client.recorder();
-        (recorder.stats(), recorder.runtime_stats())
-    };
+    let (stats, answers) = client.with(|recorder| (recorder.stats(), recorder.runtime_stats()));
     MeshReport {
         cache: stats.cache,
         plan_time: stats.plan_time,
@@ -38,22 +35,21 @@ pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
 }
 
 pub(crate) fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
-    get_client::<MeshChannel<B>>(device).recorder().fault()
+    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.fault())
 }
 
 pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
     // Whoever answers has ended its windows.
     report::<B>(device);
-    get_client::<MeshChannel<B>>(device).recorder().trace()
+    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.trace())
 }
 
 pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice) {
-    get_client::<MeshChannel<B>>(device).recorder().explain();
+    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain());
 }
 
 pub(crate) fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
     get_client::<MeshChannel<B>>(device)
-        .recorder()
-        .explained()
+        .with(|recorder| recorder.explained())
         .unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use burn_backend::ExecutionError;
 use burn_ir::TensorId;
 
 use crate::comm::{CommError, EXIT_CONFIG, EXIT_SOFTWARE, Process};
@@ -138,6 +139,13 @@ impl Fault {
             | Self::Ended { .. }
             | Self::ElsewhereRank { .. }
             | Self::UnknownTensor { .. } => EXIT_CONFIG,
+        }
+    }
+
+    /// Returns it as what Burn's reads answer with.
+    pub(crate) fn into_execution_error(self) -> ExecutionError {
+        ExecutionError::WithContext {
+            reason: self.to_string(),
         }
     }
 

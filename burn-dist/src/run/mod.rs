@@ -12,6 +12,7 @@ mod fault;
 mod gpus;
 mod host;
 mod host_store;
+mod queue;
 pub mod random;
 mod runtime;
 mod seat;
@@ -22,6 +23,7 @@ mod worker;
 
 pub use account::AccountedMemory;
 pub use fault::Fault;
+pub(crate) use queue::Queue;
 pub use runtime::RankStats;
 pub(crate) use runtime::{HostValue, RunArgs, Runtime, RuntimeOptions, StatsTicket};
 pub(crate) use ticket::{LocalTicket, ReadTicket, SyncTicket};

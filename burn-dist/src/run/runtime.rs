@@ -1,6 +1,6 @@
 //! The workers of one process: starting them, handing out plans, asking them things.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use burn_ir::{BackendIr, TensorId};
 
 use super::bridge;
 use super::gpus::{self, Gpus};
+use super::queue::Queue;
 use super::seat::Seat;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
@@ -42,6 +43,10 @@ pub(crate) struct RuntimeOptions {
     pub gpu_transport: GpuTransport,
     /// The order in which such ranks add up.
     pub reduction: Reduction,
+    /// Bounds the windows that ranks were handed and have not finished.
+    pub queue: Arc<Queue>,
+    /// Set when a fault stops the ranks.
+    pub faulted: Arc<AtomicBool>,
 }
 
 /// A host tensor that a window uses.
@@ -72,6 +77,14 @@ pub(crate) struct RunArgs {
     pub number: u64,
     /// The window, as other processes know it, if there are some.
     pub print: Option<WindowPrint>,
+}
+
+impl RunArgs {
+    /// Bytes that the window keeps on the host until it has run.
+    fn host_bytes(&self) -> u64 {
+        let tensors: usize = self.host.iter().map(|value| value.data.bytes.len()).sum();
+        (tensors + size_of_val(&*self.ids) + size_of_val(&*self.scalars)) as u64
+    }
 }
 
 /// Memory and traffic of one rank, in bytes of tensor contents, and its time.
@@ -120,13 +133,15 @@ impl StatsTicket {
 #[derive(Clone)]
 pub(crate) struct FaultCell {
     first: Arc<Mutex<Option<Fault>>>,
+    faulted: Arc<AtomicBool>,
     hub: Arc<LocalHub>,
 }
 
 impl FaultCell {
-    pub fn new(hub: Arc<LocalHub>) -> Self {
+    pub fn new(hub: Arc<LocalHub>, faulted: Arc<AtomicBool>) -> Self {
         Self {
             first: Arc::default(),
+            faulted,
             hub,
         }
     }
@@ -159,6 +174,7 @@ impl FaultCell {
             false => fault,
         };
         tracing::error!(target: "burn_dist", rank = rank.0, exit_code = fault.exit_code(), "{fault}");
+        self.faulted.store(true, Ordering::Relaxed);
         first.insert(fault).clone()
     }
 
@@ -182,8 +198,8 @@ pub(crate) struct Runtime<B: BackendIr> {
     fault: FaultCell,
     dry_run: bool,
     trace: Option<Arc<TraceLog>>,
-    /// Windows handed out and not yet finished, to bound the queue.
-    in_flight: Arc<AtomicU64>,
+    /// Windows handed out and not yet finished.
+    queue: Arc<Queue>,
 }
 
 impl<B: BackendIr> Runtime<B> {
@@ -216,9 +232,8 @@ impl<B: BackendIr> Runtime<B> {
             .trace
             .then(|| Arc::new(TraceLog::new(mesh.clone(), options.topology.clone())));
         let shared = Shared {
-            fault: FaultCell::new(hub.clone()),
+            fault: FaultCell::new(hub.clone(), options.faulted),
             hub: hub.clone(),
-            in_flight: Arc::default(),
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         // Kernels of one rank share the cores with those of the others.
@@ -290,7 +305,7 @@ impl<B: BackendIr> Runtime<B> {
             fault: shared.fault,
             dry_run: options.dry_run,
             trace,
-            in_flight: shared.in_flight,
+            queue: options.queue,
         }
     }
 
@@ -322,7 +337,7 @@ impl<B: BackendIr> Runtime<B> {
         }
         let agreed = args.print.clone().and_then(|print| self.hub.window(print));
         let (parts, received) = channel();
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let in_flight = self.queue.enter(args.host_bytes());
         for ((worker, rank_plan), memory) in self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
         {
             let run = Run {
@@ -331,6 +346,7 @@ impl<B: BackendIr> Runtime<B> {
                 peak_bytes: memory.peak_bytes,
                 args: args.clone(),
                 parts: parts.clone(),
+                _in_flight: in_flight.clone(),
             };
             // A worker that has ended has left its fault behind; the read below reports it.
             let _ = worker.jobs.send(Job::Run(Box::new(run)));

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use super::execute::{Env, execute, from_data, into_data};
 use super::gpus::Gpus;
 use super::host;
 use super::host_store::HostStore;
+use super::queue::InFlight;
 use super::random;
 use super::runtime::{FaultCell, RankStats, RunArgs};
 use super::seat::Seat;
@@ -37,6 +37,8 @@ pub(super) struct Run {
     pub peak_bytes: u64,
     pub args: RunArgs,
     pub parts: Sender<(Rank, Result<TensorData, Fault>)>,
+    /// Until all ranks have dropped it, the window is in flight.
+    pub _in_flight: Arc<InFlight>,
 }
 
 /// What a worker is asked to do.
@@ -59,8 +61,6 @@ enum Place<H> {
 pub(super) struct Shared {
     pub fault: FaultCell,
     pub hub: Arc<LocalHub>,
-    /// Windows handed out and not yet finished.
-    pub in_flight: Arc<AtomicU64>,
 }
 
 /// A tensor that lives between windows.
@@ -78,7 +78,6 @@ pub(super) struct Worker<B: BackendIr> {
     comm: Box<dyn Communicator>,
     fault: FaultCell,
     hub: Arc<LocalHub>,
-    in_flight: Arc<AtomicU64>,
     kept: FxHashMap<TensorId, Kept<B::Handle>>,
     kept_bytes: u64,
     /// By the plans.
@@ -159,7 +158,6 @@ impl<B: BackendIr> Worker<B> {
             comm,
             fault: shared.fault,
             hub: shared.hub,
-            in_flight: shared.in_flight,
             kept: FxHashMap::default(),
             kept_bytes: 0,
             peak_bytes: 0,
@@ -206,7 +204,6 @@ impl<B: BackendIr> Worker<B> {
                 let start = Instant::now();
                 self.run(&run);
                 self.busy += start.elapsed();
-                self.in_flight.fetch_sub(1, Ordering::Relaxed);
             }
             Job::Sync(answer) => {
                 let result = match self.fault.get() {

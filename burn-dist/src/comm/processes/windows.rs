@@ -270,7 +270,7 @@ impl Windows {
             format!("as operation {at} {in_a} in process {of} and {in_b} in process {or}")
         };
         format!(
-            "processes {of} and {or} do not run the same program: in window {number} they recorded {what}; all processes must make the same calls in the same order"
+            "processes {of} and {or} do not run the same program: in window {number} they recorded {what}; all processes must make the same calls in the same order, from one thread at a time"
         )
     }
 }

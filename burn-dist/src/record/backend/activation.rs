@@ -6,7 +6,7 @@ use burn_backend::tensor::FloatTensor;
 use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
 use burn_router::RunnerClient;
 
-use super::{Dist, MeshTensor, record_on};
+use super::{Call, Dist, MeshTensor, record_on, recording};
 use crate::rules::Activation;
 
 impl<B: BackendIr> ActivationOps<Self> for Dist<B> {
@@ -78,6 +78,7 @@ fn binary<B: BackendIr>(
     other: MeshTensor<B>,
     activation: Activation,
 ) -> MeshTensor<B> {
+    let _recording = recording!(activation.name(), tensor, other);
     record_on(tensor, |input, client| {
         let out = TensorIr::uninit(
             client.create_empty_handle(),

@@ -6,9 +6,14 @@ use burn_backend::{ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, T
 use burn_ir::BackendIr;
 use burn_std::BoolDType;
 
-use super::{Dist, Router, delegate, read};
+use super::{Call, Dist, Router, delegate, forward, read, recording};
 
 impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
+    forward! {
+        fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
+        fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
+    }
+
     delegate! {
         fn bool_empty(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
         fn bool_zeros(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
@@ -16,8 +21,6 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self>;
         fn bool_into_int(tensor: BoolTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
         fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
-        fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
-        fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
         fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self>;
         fn bool_slice(tensor: BoolTensor<Self>, slices: &[Slice]) -> BoolTensor<Self>;
         fn bool_slice_assign(tensor: BoolTensor<Self>, slices: &[Slice], value: BoolTensor<Self>) -> BoolTensor<Self>;

@@ -12,17 +12,20 @@ use burn_ir::{
 use burn_router::RunnerClient;
 use burn_std::BoolDType;
 
-use super::{Dist, Router, delegate, read, record_on};
+use super::{Call, Dist, Router, delegate, forward, read, record_on, recording};
 
 impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
+    forward! {
+        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
+        fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
+    }
+
     delegate! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
         fn float_random(shape: Shape, distribution: Distribution, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_zeros(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_ones(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_full(shape: Shape, fill_value: Scalar, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
-        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
-        fn float_to_device(tensor: FloatTensor<Self>, device: &Device<Self>) -> FloatTensor<Self>;
         fn float_into_int(tensor: FloatTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
         fn float_empty(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_add(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -128,6 +131,7 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
         grid: FloatTensor<Self>,
         options: GridSampleOptions,
     ) -> FloatTensor<Self> {
+        let _recording = recording!("float_grid_sample_2d", tensor, grid);
         record_on(tensor, |tensor, client| {
             let desc = GridSample2dOpIr::create(tensor, grid.into_ir(), options.into(), || {
                 client.create_empty_handle()

@@ -8,14 +8,17 @@ use burn_backend::{
 use burn_ir::BackendIr;
 use burn_std::BoolDType;
 
-use super::{Dist, Router, delegate, read};
+use super::{Call, Dist, Router, delegate, forward, read, recording};
 
 impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
+    forward! {
+        fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
+        fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self>;
+    }
+
     delegate! {
         fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
         fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self>;
-        fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
-        fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self>;
         fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self>;
         fn int_slice(tensor: IntTensor<Self>, slices: &[Slice]) -> IntTensor<Self>;
         fn int_slice_assign(tensor: IntTensor<Self>, slices: &[Slice], value: IntTensor<Self>) -> IntTensor<Self>;

@@ -28,7 +28,9 @@ use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, 
 use burn_ir::{BackendIr, OperationIr, OperationOutput, TensorIr};
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient};
 
+use super::call::Call;
 use super::{MeshChannel, MeshClient, MeshDevice};
+use crate::run::Fault;
 
 /// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
 ///
@@ -56,8 +58,28 @@ type Router<B> = BackendRouter<MeshChannel<B>>;
 /// The tensor of every kind.
 type MeshTensor<B> = RouterTensor<MeshClient<B>>;
 
-/// Forwards functions of a backend to the function of that name of [`Router`].
+/// Starts recording a call with these arguments: until the result is dropped, no other thread records on the mesh.
+macro_rules! recording {
+    ($name:expr $(, $arg:ident)*) => {
+        Call::<B>::new($name)$(.with(&$arg))*.begin()
+    };
+}
+use recording;
+
+/// Records functions of a backend as the function of that name of [`Router`] does.
 macro_rules! delegate {
+    ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty; )*) => {$(
+        #[inline]
+        fn $name($( $arg: $type ),*) -> $out {
+            let _recording = recording!(stringify!($name) $(, $arg)*);
+            Router::<B>::$name($( $arg ),*)
+        }
+    )*};
+}
+use delegate;
+
+/// Forwards functions that record nothing, or wait, to the function of that name of [`Router`].
+macro_rules! forward {
     ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) -> $out:ty; )*) => {$(
         #[inline]
         fn $name($( $arg: $type ),*) -> $out {
@@ -65,7 +87,7 @@ macro_rules! delegate {
         }
     )*};
 }
-use delegate;
+use forward;
 
 impl<B> Clone for Dist<B> {
     fn clone(&self) -> Self {
@@ -101,7 +123,7 @@ impl<B: BackendIr> Backend for Dist<B> {
         MeshChannel::<B>::name(device)
     }
 
-    delegate! {
+    forward! {
         fn seed(device: &MeshDevice, seed: u64) -> ();
         fn sync(device: &MeshDevice) -> Result<(), ExecutionError>;
         fn dtype_usage(device: &MeshDevice, dtype: DType) -> DTypeUsageSet;
@@ -118,12 +140,13 @@ fn record_on<B: BackendIr>(
     describe: impl FnOnce(TensorIr, &MeshClient<B>) -> OperationIr,
 ) -> MeshTensor<B> {
     let client = tensor.client.clone();
+    let _recording = client.recording();
     let op = describe(tensor.into_ir(), &client);
     client.register(op).output()
 }
 
 /// Reads a tensor in the dtype in which the ranks hold it.
 async fn read<B: BackendIr>(tensor: MeshTensor<B>) -> Result<TensorData, ExecutionError> {
-    let client = tensor.client.clone();
-    client.read_tensor_async(tensor.into_ir()).await
+    let ticket = MeshClient::read(tensor);
+    ticket.wait().map_err(Fault::into_execution_error)
 }

@@ -12,7 +12,7 @@ use burn_ir::{
 };
 use burn_router::RunnerClient;
 
-use super::{Dist, Router, delegate, record_on};
+use super::{Call, Dist, Router, delegate, record_on, recording};
 
 impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
     delegate! {
@@ -99,6 +99,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         dilation: usize,
         ceil_mode: bool,
     ) -> MaxPool1dWithIndices<Self> {
+        let _recording = recording!("max_pool1d_with_indices", x);
         let pool = Router::<B>::max_pool1d_with_indices(
             x,
             kernel_size,
@@ -118,6 +119,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         dilation: [usize; 2],
         ceil_mode: bool,
     ) -> MaxPool2dWithIndices<Self> {
+        let _recording = recording!("max_pool2d_with_indices", x);
         let pool = Router::<B>::max_pool2d_with_indices(
             x,
             kernel_size,
@@ -139,6 +141,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         output_grad: FloatTensor<Self>,
         indices: IntTensor<Self>,
     ) -> MaxPool1dBackward<Self> {
+        let _recording = recording!("max_pool1d_with_indices_backward", x, output_grad, indices);
         let pool = Router::<B>::max_pool1d_with_indices_backward(
             x,
             kernel_size,
@@ -162,6 +165,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         output_grad: FloatTensor<Self>,
         indices: IntTensor<Self>,
     ) -> MaxPool2dBackward<Self> {
+        let _recording = recording!("max_pool2d_with_indices_backward", x, output_grad, indices);
         let pool = Router::<B>::max_pool2d_with_indices_backward(
             x,
             kernel_size,
@@ -184,6 +188,15 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         output_grad: FloatTensor<Self>,
         options: DeformConvOptions<2>,
     ) -> DeformConv2dBackward<Self> {
+        let _recording = recording!(
+            "deform_conv2d_backward",
+            x,
+            offset,
+            weight,
+            mask,
+            bias,
+            output_grad
+        );
         let grads = Router::<B>::deform_conv2d_backward(
             x,
             offset,
@@ -207,6 +220,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         dim: usize,
         n: Option<usize>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let _recording = recording!("rfft", signal);
         let client = signal.client.clone();
         let desc = RfftOpIr::create(signal.into_ir(), dim, n, || client.create_empty_handle());
         let [re, im] = client
@@ -221,6 +235,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         dim: usize,
         n: Option<usize>,
     ) -> FloatTensor<Self> {
+        let _recording = recording!("irfft", spectrum_re, spectrum_im);
         record_on(spectrum_re, |re, client| {
             let desc = IRfftOpIr::create(re, spectrum_im.into_ir(), dim, n, || {
                 client.create_empty_handle()
@@ -236,6 +251,13 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         target_lengths: IntTensor<Self>,
         blank: usize,
     ) -> FloatTensor<Self> {
+        let _recording = recording!(
+            "ctc_loss",
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths
+        );
         record_on(log_probs, |log_probs, client| {
             let desc = CtcLossOpIr::create(
                 log_probs,
@@ -261,6 +283,14 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         grad_loss: FloatTensor<Self>,
         blank: usize,
     ) -> FloatTensor<Self> {
+        let _recording = recording!(
+            "ctc_loss_backward",
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            grad_loss
+        );
         record_on(log_probs, |log_probs, client| {
             let desc = CtcLossBackwardOpIr::create(
                 log_probs,

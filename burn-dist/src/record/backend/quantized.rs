@@ -17,7 +17,7 @@ use burn_ir::{
 };
 use burn_router::{RunnerChannel, RunnerClient, get_client};
 
-use super::{Dist, MeshChannel, read, record_on};
+use super::{Call, Dist, MeshChannel, read, record_on, recording};
 
 impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
@@ -29,6 +29,8 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
         scheme: &QuantScheme,
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
+        let scales = &qparams.scales;
+        let _recording = Call::new("quantize").with(&tensor).with(scales).begin();
         record_on(tensor, |tensor, client| {
             let qparams = QuantizationParametersIr {
                 scales: qparams.scales.into_ir(),
@@ -63,10 +65,7 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
         if tensor.client.device() == *device {
             return tensor;
         }
-        // As the channel moves tensors of the other kinds: through the host.
-        let client = tensor.client.clone();
-        let data = MeshChannel::<B>::get_tensor_handle(&tensor.into_ir(), &client);
-        Self::q_from_data(data, device)
+        MeshChannel::<B>::change_client_backend(tensor, device)
     }
 
     async fn q_into_data(tensor: QuantizedTensor<Self>) -> Result<TensorData, ExecutionError> {
@@ -124,6 +123,7 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
         dim: usize,
         indices: IntTensor<Self>,
     ) -> QuantizedTensor<Self> {
+        let _recording = recording!("q_select", tensor, indices);
         record_on(tensor, |tensor, client| {
             let desc = SelectOpIr::create(tensor, dim, indices.into_ir(), || {
                 client.create_empty_handle()
@@ -137,6 +137,7 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
         tensor: QuantizedTensor<Self>,
         indices: IntTensor<Self>,
     ) -> QuantizedTensor<Self> {
+        let _recording = recording!("q_gather", tensor, indices);
         record_on(tensor, |tensor, client| {
             let desc = GatherOpIr::create(tensor, dim, indices.into_ir(), || {
                 client.create_empty_handle()

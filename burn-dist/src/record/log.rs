@@ -1,0 +1,305 @@
+//! What a mesh has recorded and not yet run.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use burn_ir::{OperationIr, TensorId, TensorIr};
+use rustc_hash::FxHashSet;
+
+use super::visit::{OpReader, visit_ref};
+
+/// Operations in the order in which they were recorded, by whatever thread, and tensors that were dropped meanwhile.
+#[derive(Default)]
+pub(super) struct Log {
+    ops: Vec<OperationIr>,
+    /// Where each stretch of operations of one thread starts.
+    stretches: Vec<(usize, u64)>,
+    dropped: Vec<TensorId>,
+}
+
+/// What of a log becomes a window.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub ops: Vec<OperationIr>,
+    /// Tensors that were dropped since the last window.
+    pub dropped: Vec<TensorId>,
+    /// Tensors that operations use or make which stay in the log: they live on, whatever `ops` and `dropped` say.
+    pub held: FxHashSet<TensorId>,
+}
+
+/// Returns a number of the thread that calls.
+fn this_thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+struct Ids<F: FnMut(TensorId)>(F);
+
+impl<F: FnMut(TensorId)> OpReader for Ids<F> {
+    fn input(&mut self, tensor: &TensorIr) {
+        self.0(tensor.id);
+    }
+
+    fn output(&mut self, tensor: &TensorIr) {
+        self.0(tensor.id);
+    }
+}
+
+impl Log {
+    pub fn push(&mut self, op: OperationIr) {
+        let thread = this_thread();
+        if self
+            .stretches
+            .last()
+            .is_none_or(|(_, last)| *last != thread)
+        {
+            self.stretches.push((self.ops.len(), thread));
+        }
+        self.ops.push(op);
+    }
+
+    /// Notes that nothing will use a tensor any more but what is recorded.
+    pub fn drop_tensor(&mut self, id: TensorId) {
+        self.dropped.push(id);
+    }
+
+    pub fn ops(&self) -> &[OperationIr] {
+        &self.ops
+    }
+
+    pub fn dropped(&self) -> &[TensorId] {
+        &self.dropped
+    }
+
+    /// Takes all.
+    pub fn take_all(&mut self) -> Taken {
+        self.stretches.clear();
+        let capacity = self.ops.len();
+        Taken {
+            ops: std::mem::replace(&mut self.ops, Vec::with_capacity(capacity)),
+            dropped: std::mem::take(&mut self.dropped),
+            held: FxHashSet::default(),
+        }
+    }
+
+    /// Takes the first `count` operations.
+    pub fn take_first(&mut self, count: usize) -> Taken {
+        if count >= self.ops.len() {
+            return self.take_all();
+        }
+        let mut index = 0;
+        self.take_where(|_| {
+            index += 1;
+            index <= count
+        })
+    }
+
+    /// Takes what the calling thread has recorded and what that and `reads` are computed from.
+    ///
+    /// What other threads are about to record (a loader half way through a batch) stays, so that the window of a step holds the same operations in every
+    /// step. So does the order: what other threads have recorded comes as they did it, and operations read only what was recorded before.
+    pub fn take_for(&mut self, reads: &[TensorIr]) -> Taken {
+        let thread = this_thread();
+        if self.stretches.iter().all(|(_, other)| *other == thread) {
+            return self.take_all();
+        }
+        let mut owners = vec![thread; self.ops.len()];
+        for (at, (start, owner)) in self.stretches.iter().enumerate() {
+            let end = self
+                .stretches
+                .get(at + 1)
+                .map_or(self.ops.len(), |next| next.0);
+            owners[*start..end].fill(*owner);
+        }
+        let mut needed: FxHashSet<TensorId> = reads.iter().map(|tensor| tensor.id).collect();
+        let mut taken = vec![false; self.ops.len()];
+        for (index, op) in self.ops.iter().enumerate().rev() {
+            if owners[index] == thread || op.outputs().any(|out| needed.contains(&out.id)) {
+                taken[index] = true;
+                needed.extend(op.inputs().map(|input| input.id));
+            }
+        }
+        let mut index = 0;
+        let mut part = self.take_where(|_| {
+            index += 1;
+            taken[index - 1]
+        });
+        // In whatever order the threads came, those that only made what this one uses come first.
+        let mut index = 0;
+        let own: Vec<bool> = owners
+            .iter()
+            .zip(&taken)
+            .filter(|(_, taken)| **taken)
+            .map(|(owner, _)| *owner == thread)
+            .collect();
+        if is_free_of(&part.ops, &own) {
+            let (mut others, mut mine) = (Vec::new(), Vec::new());
+            for op in part.ops.drain(..) {
+                match own[index] {
+                    true => mine.push(op),
+                    false => others.push(op),
+                }
+                index += 1;
+            }
+            others.append(&mut mine);
+            part.ops = others;
+        }
+        part
+    }
+
+    fn take_where(&mut self, mut is_taken: impl FnMut(&OperationIr) -> bool) -> Taken {
+        let mut taken = Taken {
+            dropped: std::mem::take(&mut self.dropped),
+            ..Taken::default()
+        };
+        let mut stretches = Vec::new();
+        let mut rest = Vec::new();
+        let mut at = 0;
+        for (index, op) in std::mem::take(&mut self.ops).into_iter().enumerate() {
+            while self
+                .stretches
+                .get(at + 1)
+                .is_some_and(|next| next.0 <= index)
+            {
+                at += 1;
+            }
+            if is_taken(&op) {
+                taken.ops.push(op);
+                continue;
+            }
+            visit_ref(
+                &op,
+                &mut Ids(|id| {
+                    taken.held.insert(id);
+                }),
+            );
+            let thread = self.stretches[at].1;
+            if stretches.last().is_none_or(|(_, last)| *last != thread) {
+                stretches.push((rest.len(), thread));
+            }
+            rest.push(op);
+        }
+        self.ops = rest;
+        self.stretches = stretches;
+        taken
+    }
+}
+
+/// Returns whether no operation that is not `own` reads what an own one makes.
+fn is_free_of(ops: &[OperationIr], own: &[bool]) -> bool {
+    let mut made: FxHashSet<TensorId> = FxHashSet::default();
+    ops.iter().zip(own).all(|(op, own)| match own {
+        true => {
+            made.extend(op.outputs().map(|out| out.id));
+            true
+        }
+        false => !op.inputs().any(|input| made.contains(&input.id)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::DType;
+    use burn_ir::{BinaryOpIr, NumericOperationIr, TensorStatus};
+
+    use super::*;
+
+    fn tensor(id: u64, status: TensorStatus) -> TensorIr {
+        TensorIr {
+            id: TensorId::new(id),
+            shape: [2].into(),
+            status,
+            dtype: DType::F32,
+        }
+    }
+
+    fn add(lhs: u64, rhs: u64, out: u64) -> OperationIr {
+        let desc = BinaryOpIr {
+            lhs: tensor(lhs, TensorStatus::ReadOnly),
+            rhs: tensor(rhs, TensorStatus::ReadOnly),
+            out: tensor(out, TensorStatus::NotInit),
+        };
+        OperationIr::NumericFloat(DType::F32, NumericOperationIr::Add(desc))
+    }
+
+    fn outs(ops: &[OperationIr]) -> Vec<u64> {
+        ops.iter()
+            .flat_map(|op| op.outputs().map(|out| out.id.value()).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Records on a thread of its own.
+    fn elsewhere(log: &mut Log, op: OperationIr) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| log.push(op));
+        });
+    }
+
+    #[test]
+    fn a_read_takes_what_its_thread_recorded_and_what_that_needs() {
+        let mut log = Log::default();
+        elsewhere(&mut log, add(1, 1, 10)); // used below
+        log.push(add(2, 2, 20));
+        elsewhere(&mut log, add(1, 2, 11)); // used by nobody yet
+        log.push(add(20, 10, 21));
+        elsewhere(&mut log, add(11, 10, 12));
+        log.drop_tensor(TensorId::new(10));
+        let taken = log.take_for(&[tensor(21, TensorStatus::ReadOnly)]);
+        assert_eq!(outs(&taken.ops), [10, 20, 21]);
+        assert_eq!(outs(log.ops()), [11, 12]);
+        assert!(
+            taken.held.contains(&TensorId::new(10)),
+            "operation 12 still uses it"
+        );
+    }
+
+    #[test]
+    fn what_other_threads_made_comes_first_however_they_interleave() {
+        let interleave = |order: [bool; 4]| {
+            let mut log = Log::default();
+            let (mut mine, mut theirs) = (
+                vec![add(1, 1, 20), add(20, 11, 21)].into_iter(),
+                vec![add(2, 2, 10), add(10, 2, 11)].into_iter(),
+            );
+            for own in order {
+                match own {
+                    true => log.push(mine.next().expect("two")),
+                    false => elsewhere(&mut log, theirs.next().expect("two")),
+                }
+            }
+            outs(&log.take_for(&[tensor(21, TensorStatus::ReadOnly)]).ops)
+        };
+        assert_eq!(interleave([true, false, false, true]), [10, 11, 20, 21]);
+        assert_eq!(interleave([false, true, false, true]), [10, 11, 20, 21]);
+        assert_eq!(interleave([false, false, true, true]), [10, 11, 20, 21]);
+    }
+
+    #[test]
+    fn order_is_kept_where_threads_use_each_other() {
+        let mut log = Log::default();
+        log.push(add(1, 1, 20));
+        elsewhere(&mut log, add(20, 2, 10));
+        log.push(add(10, 20, 21));
+        let taken = log.take_for(&[tensor(21, TensorStatus::ReadOnly)]);
+        assert_eq!(outs(&taken.ops), [20, 10, 21]);
+    }
+
+    #[test]
+    fn the_first_ones_leave_what_the_others_use() {
+        let mut log = Log::default();
+        for n in 0..4 {
+            log.push(add(n, n, n + 1));
+        }
+        let taken = log.take_first(2);
+        assert_eq!(outs(&taken.ops), [1, 2]);
+        assert_eq!(outs(log.ops()), [3, 4]);
+        assert!(taken.held.contains(&TensorId::new(2)));
+        assert!(!taken.held.contains(&TensorId::new(1)));
+    }
+}

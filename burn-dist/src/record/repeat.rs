@@ -1,0 +1,326 @@
+//! Where to close the windows of a program that does not read.
+//!
+//! A window is as long as a step: planned in pieces, a step would lose its checkpointing and the accumulation of its gradients. A program that reads every
+//! step says where they end. One that never reads is cut where it repeats, at the place in its loop where the least is alive (between two steps, where
+//! activations are gone), so that its windows are equal and their plans are known.
+
+use std::hash::{Hash, Hasher};
+
+use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+
+use super::visit::{OpReader, kind_name, visit_ref};
+use crate::rules::{OpRule, rule};
+
+/// A log is looked at for repetitions from this many operations on, and whenever it has doubled.
+const OPS_MIN: usize = 4096;
+/// The same for the bytes of data that have entered since the last window.
+const BYTES_MIN: u64 = 64 << 20;
+/// From this many operations on, a loop is cut that might be part of a longer one.
+const OPS_SURE: usize = 1 << 16;
+/// The same for bytes of data.
+const BYTES_SURE: u64 = 1 << 30;
+/// Places in a loop that are looked at, of those where the least is alive.
+const ENDS_MAX: usize = 16;
+/// Short loops are run several times per window, up to so many operations ...
+const WINDOW_OPS: usize = 256;
+/// ... and so many bytes of data.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+/// Finds out where a program repeats.
+pub(super) struct Repeats {
+    ops_next: usize,
+    bytes_next: u64,
+    /// The longest window that a read has closed: a step may be as long.
+    longest: usize,
+    /// Digests of the operations of a window, once they are known.
+    window: Option<Vec<u64>>,
+}
+
+impl Default for Repeats {
+    fn default() -> Self {
+        Self {
+            ops_next: OPS_MIN,
+            bytes_next: BYTES_MIN,
+            longest: 0,
+            window: None,
+        }
+    }
+}
+
+impl Repeats {
+    /// Returns whether [`Self::cut`] should look at a log of `ops` operations, for which `bytes` of data have entered.
+    #[inline]
+    pub fn is_due(&self, ops: usize, bytes: u64) -> bool {
+        ops >= self.ops_next || bytes >= self.bytes_next
+    }
+
+    /// Returns after how many operations to close the window, if it should be closed. `is_host` tells what is on the host.
+    pub fn cut(
+        &mut self,
+        ops: &[OperationIr],
+        dropped: &[TensorId],
+        bytes: u64,
+        is_host: impl Fn(TensorId) -> bool,
+    ) -> Option<usize> {
+        let digests: Vec<u64> = ops.iter().map(digest).collect();
+        if let Some(window) = &self.window {
+            if let Some(start) = phase(window, &digests) {
+                return Some(start);
+            }
+            // The program does something else now.
+            self.window = None;
+        }
+        let found = repetition(&digests).and_then(|period| {
+            let lives = Lives::new(ops, dropped, is_host);
+            let sure = ops.len() >= OPS_SURE || bytes >= BYTES_SURE;
+            let end = lives.boundary(ops, period, sure)?;
+            Some((period, end))
+        });
+        let Some((period, end)) = found else {
+            self.ops_next = (2 * ops.len()).max(self.ops_next);
+            self.bytes_next = (2 * bytes).max(self.bytes_next);
+            return None;
+        };
+        let bytes_of_period = (bytes * period as u64 / ops.len() as u64).max(1);
+        let times = (WINDOW_OPS / period).min((WINDOW_BYTES / bytes_of_period) as usize);
+        let window = digests[end - period..end].repeat(times.max(1));
+        self.ops_next = window.len();
+        self.bytes_next = u64::MAX;
+        self.window = Some(window);
+        Some(end)
+    }
+
+    /// Notes that a window of `ops` operations was closed for another reason.
+    pub fn closed(&mut self, ops: usize) {
+        self.longest = self.longest.max(ops);
+        if self.window.is_none() {
+            self.ops_next = OPS_MIN.max(2 * self.longest);
+            self.bytes_next = BYTES_MIN;
+        }
+    }
+}
+
+/// Hashes what an operation does, but for the ids of its tensors and its scalars.
+fn digest(op: &OperationIr) -> u64 {
+    struct Shapes(FxHasher);
+    impl OpReader for Shapes {
+        fn input(&mut self, tensor: &TensorIr) {
+            self.output(tensor);
+        }
+        fn output(&mut self, tensor: &TensorIr) {
+            tensor.shape.hash(&mut self.0);
+            tensor.dtype.hash(&mut self.0);
+        }
+    }
+    let mut shapes = Shapes(FxHasher::default());
+    kind_name(op).hash(&mut shapes.0);
+    if let OperationIr::Custom(custom) = op {
+        custom.id.hash(&mut shapes.0);
+    }
+    visit_ref(op, &mut shapes);
+    shapes.0.finish()
+}
+
+/// Returns where the next `window` begins in a log of its length: at its end if the log is a window, earlier if it began in the middle of one, and nowhere
+/// if it is something else.
+fn phase(window: &[u64], log: &[u64]) -> Option<usize> {
+    if window.len() != log.len() {
+        return None;
+    }
+    let starts = |start: &usize| {
+        let (head, tail) = log.split_at(*start);
+        window.starts_with(tail) && window.ends_with(head)
+    };
+    if window == log {
+        return Some(log.len());
+    }
+    (1..log.len()).find(starts)
+}
+
+/// Returns the period with which the end of `digests` repeats three times at least, over as much of it as possible: half of it, or a few equal operations in
+/// a row would do.
+fn repetition(digests: &[u64]) -> Option<usize> {
+    let reversed: Vec<u64> = digests.iter().rev().copied().collect();
+    let matches = prefix_matches(&reversed);
+    let covered = |period: usize| period + matches[period];
+    (1..digests.len() / 2)
+        .filter(|period| matches[*period] >= 2 * period && 2 * covered(*period) >= digests.len())
+        .max_by_key(|period| (covered(*period), std::cmp::Reverse(*period)))
+}
+
+/// Returns for each position how many elements from there on equal those from the start on (the Z function).
+fn prefix_matches(text: &[u64]) -> Vec<usize> {
+    let mut matches = vec![0; text.len()];
+    let (mut left, mut right) = (0, 0);
+    for at in 1..text.len() {
+        let mut length = match at < right {
+            true => matches[at - left].min(right - at),
+            false => 0,
+        };
+        while at + length < text.len() && text[length] == text[at + length] {
+            length += 1;
+        }
+        matches[at] = length;
+        if at + length > right {
+            (left, right) = (at, at + length);
+        }
+    }
+    matches
+}
+
+/// From where to where in a log a tensor lives.
+struct Life {
+    born: usize,
+    last: usize,
+    dead: bool,
+    bytes: u64,
+}
+
+/// The tensors of a log.
+struct Lives {
+    of: FxHashMap<TensorId, Life>,
+    /// Bytes alive before each operation, and at the end.
+    bytes: Vec<u64>,
+}
+
+impl Lives {
+    fn new(ops: &[OperationIr], dropped: &[TensorId], is_host: impl Fn(TensorId) -> bool) -> Self {
+        struct Reader<'a, F> {
+            at: usize,
+            lives: &'a mut FxHashMap<TensorId, Life>,
+            dropped: &'a FxHashSet<TensorId>,
+            is_host: F,
+        }
+        impl<F: Fn(TensorId) -> bool> Reader<'_, F> {
+            fn see(&mut self, tensor: &TensorIr, born: usize) {
+                let life = self.lives.entry(tensor.id).or_insert_with(|| Life {
+                    born,
+                    last: born,
+                    dead: self.dropped.contains(&tensor.id),
+                    bytes: (tensor.shape.num_elements() * tensor.dtype.size()) as u64,
+                });
+                life.last = self.at;
+                life.dead |= tensor.status == TensorStatus::ReadWrite;
+            }
+        }
+        impl<F: Fn(TensorId) -> bool> OpReader for Reader<'_, F> {
+            fn input(&mut self, tensor: &TensorIr) {
+                // Data waits on the host until it is used.
+                let born = match (self.is_host)(tensor.id) {
+                    true => self.at + 1,
+                    false => 0,
+                };
+                self.see(tensor, born);
+            }
+            fn output(&mut self, tensor: &TensorIr) {
+                self.see(tensor, self.at + 1);
+            }
+        }
+        let dropped: FxHashSet<TensorId> = dropped.iter().copied().collect();
+        let mut of = FxHashMap::default();
+        for (at, op) in ops.iter().enumerate() {
+            let mut reader = Reader {
+                at,
+                lives: &mut of,
+                dropped: &dropped,
+                is_host: &is_host,
+            };
+            visit_ref(op, &mut reader);
+        }
+        let mut steps = vec![0i64; ops.len() + 2];
+        for life in of.values() {
+            steps[life.born] += life.bytes as i64;
+            if life.dead {
+                steps[(life.last + 1).max(life.born)] -= life.bytes as i64;
+            }
+        }
+        let bytes = steps[..=ops.len()]
+            .iter()
+            .scan(0, |alive, step| {
+                *alive += step;
+                Some(*alive as u64)
+            })
+            .collect();
+        Self { of, bytes }
+    }
+
+    /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a pass and two passes before (a loop over
+    /// layers leaves activations behind, or takes them up).
+    ///
+    /// A loop over microbatches leaves the same as well: sums of gradients, which it only adds to. So a pass must have used up something more than that, as
+    /// a step does with the parameters; unless `sure` says that no step is so long.
+    fn boundary(&self, ops: &[OperationIr], period: usize, sure: bool) -> Option<usize> {
+        let range = ops.len() + 1 - period..=ops.len();
+        let least = range.clone().map(|at| self.bytes[at]).min()?;
+        let is_steady = |end: usize| {
+            let before = [end.checked_sub(period), end.checked_sub(2 * period)];
+            before
+                .iter()
+                .all(|at| at.is_some_and(|at| self.bytes[at] == least))
+        };
+        let ends = range.rev().filter(|at| self.bytes[*at] == least);
+        let mut ends = ends.filter(|end| is_steady(*end)).take(ENDS_MAX);
+        ends.find(|end| sure || self.uses_up(&ops[..*end], *end - period))
+    }
+
+    /// Returns whether an operation from `start` on that is more than elementwise uses up something which was there before.
+    fn uses_up(&self, ops: &[OperationIr], start: usize) -> bool {
+        let used_up = |id: TensorId| {
+            let life = &self.of[&id];
+            life.dead && life.born <= start && (start..ops.len()).contains(&life.last)
+        };
+        let mut pass = ops[start..].iter();
+        pass.any(|op| !is_elementwise(op) && op.inputs().any(|input| used_up(input.id)))
+    }
+}
+
+fn is_elementwise(op: &OperationIr) -> bool {
+    matches!(rule(op), OpRule::Factors(rule) if rule.elementwise)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_repetition_is_found() {
+        // Two layers forward and backward and an update, three times, after a beginning of its own.
+        let step = [1, 2, 1, 2, 3, 4, 5, 4, 5, 6];
+        let mut program = vec![9, 8, 7];
+        for _ in 0..4 {
+            program.extend(step);
+        }
+        assert_eq!(repetition(&program), Some(10));
+        program.extend([1, 2, 1]);
+        assert_eq!(repetition(&program), Some(10));
+        assert_eq!(repetition(&[1, 2, 3, 4, 5, 6]), None);
+        assert_eq!(repetition(&[7, 7, 7, 7]), Some(1));
+        assert_eq!(repetition(&[1, 2, 3, 4, 5, 6, 7, 8, 7, 7, 7]), None);
+    }
+
+    #[test]
+    fn prefix_matches_are_those_of_a_plain_search() {
+        let text: Vec<u64> = (0..200u64).map(|n| (n * n / 7) % 3).collect();
+        let plain: Vec<usize> = (0..text.len())
+            .map(|at| match at {
+                0 => 0,
+                at => text[at..]
+                    .iter()
+                    .zip(&text)
+                    .take_while(|(a, b)| a == b)
+                    .count(),
+            })
+            .collect();
+        assert_eq!(prefix_matches(&text), plain);
+    }
+
+    #[test]
+    fn a_log_that_began_within_a_window_is_cut_where_the_next_one_begins() {
+        let window = [1, 2, 3, 4];
+        assert_eq!(phase(&window, &[1, 2, 3, 4]), Some(4));
+        assert_eq!(phase(&window, &[3, 4, 1, 2]), Some(2));
+        assert_eq!(phase(&window, &[3, 4, 1, 3]), None);
+        assert_eq!(phase(&window, &[1, 2, 3]), None);
+    }
+}

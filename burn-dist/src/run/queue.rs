@@ -1,0 +1,159 @@
+//! How far a program may be ahead of the ranks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The windows that ranks were handed and have not finished, bounded by the bytes that they keep on the host.
+///
+/// A program that never reads would otherwise keep the data of all its steps. A full queue blocks the thread that records, outside the recorder's lock.
+pub(crate) struct Queue {
+    bytes_max: u64,
+    timeout: Duration,
+    load: Mutex<Load>,
+    room: Condvar,
+    /// Whether `load` is over the limit, to be looked at without the lock.
+    full: AtomicBool,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Load {
+    windows: u64,
+    bytes: u64,
+    finished: u64,
+}
+
+/// Windows in flight, whatever their size: a few keep the ranks busy, and each of them takes some kilobytes.
+const WINDOWS_MAX: u64 = 64;
+
+impl Load {
+    /// One window may be of any size.
+    fn is_over(&self, bytes_max: u64) -> bool {
+        self.windows > 1 && (self.bytes > bytes_max || self.windows > WINDOWS_MAX)
+    }
+}
+
+/// A window in flight; it has ended once all ranks have dropped it.
+pub(crate) struct InFlight {
+    queue: Arc<Queue>,
+    bytes: u64,
+}
+
+impl Queue {
+    /// A queue of windows that keep at most `bytes_max` together. Whoever waits for room goes on after `timeout` without any progress.
+    pub fn new(bytes_max: u64, timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            bytes_max,
+            timeout,
+            load: Mutex::default(),
+            room: Condvar::new(),
+            full: AtomicBool::new(false),
+        })
+    }
+
+    /// Adds a window that keeps `bytes` on the host.
+    pub fn enter(self: &Arc<Self>, bytes: u64) -> Arc<InFlight> {
+        let mut load = self.lock();
+        load.windows += 1;
+        load.bytes += bytes;
+        self.full
+            .store(load.is_over(self.bytes_max), Ordering::Relaxed);
+        Arc::new(InFlight {
+            queue: self.clone(),
+            bytes,
+        })
+    }
+
+    /// Returns whether recording should wait.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck or very slow. Their own time-out
+    /// names the first case; in the second one the program goes on, with more memory.
+    pub fn wait(&self) {
+        let mut load = self.lock();
+        while load.is_over(self.bytes_max) {
+            let finished = load.finished;
+            let waited = self.room.wait_timeout(load, self.timeout);
+            let (now, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            load = now;
+            if timeout.timed_out() && load.finished == finished {
+                tracing::warn!(
+                    target: "burn_dist",
+                    windows = load.windows,
+                    bytes = load.bytes,
+                    "the ranks have finished no window for {:?}: recording goes on ahead of them",
+                    self.timeout
+                );
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let queue = &self.queue;
+        let mut load = queue.lock();
+        load.windows -= 1;
+        load.bytes -= self.bytes;
+        load.finished += 1;
+        queue
+            .full
+            .store(load.is_over(queue.bytes_max), Ordering::Relaxed);
+        drop(load);
+        queue.room.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(bytes_max: u64, millis: u64) -> Arc<Queue> {
+        Queue::new(bytes_max, Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn one_window_may_be_of_any_size_and_two_share_the_limit() {
+        let queue = queue(100, 10_000);
+        let large = queue.enter(1_000);
+        assert!(!queue.is_full());
+        let small = queue.enter(1);
+        assert!(queue.is_full());
+        drop(large);
+        assert!(!queue.is_full());
+        let rest: Vec<_> = (0..99).map(|_| queue.enter(1)).collect();
+        assert!(queue.is_full(), "{WINDOWS_MAX} windows at most");
+        drop((small, rest));
+        assert!(!queue.is_full());
+    }
+
+    #[test]
+    fn who_waits_goes_on_when_a_window_ends() {
+        let queue = queue(10, 60_000);
+        let (first, second) = (queue.enter(8), queue.enter(8));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.wait());
+            drop(first);
+            waiting.join().expect("no panic");
+        });
+        assert!(!queue.is_full());
+        drop(second);
+    }
+
+    #[test]
+    fn who_waits_for_ranks_that_do_nothing_goes_on_after_the_time_out() {
+        let queue = queue(10, 1);
+        let windows = (queue.enter(8), queue.enter(8));
+        queue.wait();
+        assert!(queue.is_full(), "nothing was discarded");
+        drop(windows);
+    }
+}
