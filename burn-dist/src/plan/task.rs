@@ -126,8 +126,21 @@ pub struct UploadTask {
     pub shape: Vec<usize>,
     /// Flat element ranges of the host tensor, in local order; `None` for all of it.
     pub runs: Option<Arc<[Range<usize>]>>,
-    /// Splits the values into terms (fuzz layouts): index of this rank's term, number of terms, how terms combine, seed.
-    pub term: Option<(usize, usize, ReduceOp, u64)>,
+    /// The reductions whose terms the rank is to hold instead of the values (fuzz layouts), and the seed that picks the terms.
+    pub terms: Vec<TermOf>,
+    /// See `terms`.
+    pub seed: u64,
+}
+
+/// Which term of a reduction a rank holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermOf {
+    /// How the terms combine.
+    pub op: ReduceOp,
+    /// Which term, counted over all axes partial by `op`.
+    pub index: usize,
+    /// Number of terms.
+    pub count: usize,
 }
 
 /// Random values by global index; see [`Task::Random`].

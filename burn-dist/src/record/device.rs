@@ -365,7 +365,8 @@ impl DeviceMeshBuilder {
 
     /// Gives every tensor made from data a random layout (uneven, factored, partial) drawn from `seed`.
     ///
-    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of that promise.
+    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of that promise. Partial layouts hold terms that
+    /// reduce to the data bit by bit, different ones on every rank. The layout is a function of the seed and of the data, so that a seed replays exactly, in any order of threads.
     pub fn fuzz_layouts(mut self, seed: u64) -> Self {
         self.options.fuzz_layouts = Some(seed);
         self

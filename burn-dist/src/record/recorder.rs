@@ -80,7 +80,6 @@ pub(crate) struct Recorder<B: BackendIr> {
     cache: PlanCache,
     seed: u64,
     streams: u64,
-    fuzzed: u64,
     /// Tensors given by rank.
     given: u64,
     /// Windows run, and the hashes of those that other processes know.
@@ -215,7 +214,6 @@ impl<B: BackendIr> Recorder<B> {
             seed: 0,
             streams: 0,
             given: 0,
-            fuzzed: 0,
             windows: 0,
             told: FxHashSet::default(),
             stats: RecorderStats::default(),
@@ -318,19 +316,13 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
-    fn entry_layout(&mut self, data: &TensorData) -> Layout {
+    fn entry_layout(&self, data: &TensorData) -> Layout {
         let shape = data.shape.to_vec();
         if matches!(data.dtype, DType::QFloat(_)) {
             return Layout::replicated(&shape);
         }
         if let Some(seed) = self.options.fuzz_layouts {
-            self.fuzzed += 1;
-            return fuzz::random_layout(
-                &self.mesh,
-                &shape,
-                data.dtype,
-                seed.wrapping_add(self.fuzzed),
-            );
+            return fuzz::layout_of_data(&self.mesh, &shape, data.dtype, &data.bytes, seed);
         }
         batch_layout(&self.mesh, self.options.input, &shape)
     }

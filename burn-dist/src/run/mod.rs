@@ -15,6 +15,7 @@ mod host_store;
 pub mod random;
 mod runtime;
 mod seat;
+mod terms;
 mod ticket;
 mod times;
 mod trace;
