@@ -10,15 +10,16 @@ use burn_ir::{
     SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::BoolStore;
+use rustc_hash::FxHashMap;
 
 use super::PlanOptions;
 use super::hierarchy::{Decision, Hierarchy, reduce_order, stages};
-use super::localize::{Local, localize};
+use super::localize::{Local, indices, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::storage::Storage;
 use super::task::{
-    CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, TermOf,
-    UploadTask,
+    CollectiveKind, CollectiveRecord, CollectiveTask, Indexed, RandomTask, RankPlan, Slot, Task,
+    TermOf, UploadTask,
 };
 use super::units::Visits;
 use super::window::Window;
@@ -348,6 +349,7 @@ impl<'a> Lowering<'a> {
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as u64;
         let mut ops = Vec::new();
+        let mut indexed = FxHashMap::default();
         let mut record = 0;
         let mut staged = Staged::default();
         let mut visit = 0;
@@ -390,7 +392,7 @@ impl<'a> Lowering<'a> {
                 }
                 Common::Local(step) => {
                     ops.clear();
-                    self.local(rank, step, &mut num_slots, &mut ops);
+                    self.local(rank, step, &mut num_slots, &mut ops, &mut indexed);
                     let path = self.path_index(&step.path);
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
@@ -452,6 +454,7 @@ impl<'a> Lowering<'a> {
             paths: self.paths.clone(),
             classes: Arc::default(),
             storage: self.storage,
+            indexed: indexed.into(),
         };
         (plan, visit_of)
     }
@@ -471,7 +474,14 @@ impl<'a> Lowering<'a> {
         (local.iter().product::<usize>() * info.dtype.size()) as u64
     }
 
-    fn local(&self, rank: Rank, step: &LocalStep, num_slots: &mut u64, ops: &mut Vec<OperationIr>) {
+    fn local(
+        &self,
+        rank: Rank,
+        step: &LocalStep,
+        num_slots: &mut u64,
+        ops: &mut Vec<OperationIr>,
+        indexed: &mut FxHashMap<Slot, Indexed>,
+    ) {
         let mut op = step.op.clone();
         super::rename::redirect(&mut op, &self.alias);
         let local = Local {
@@ -489,6 +499,10 @@ impl<'a> Lowering<'a> {
             TensorId::new(*num_slots - 1)
         };
         localize(&local, &mut temps, ops);
+        if let Some(global) = local.indexed() {
+            let results = ops.iter().filter_map(indices);
+            indexed.extend(results.map(|(_, out)| (out.id.value() as Slot, global.clone())));
+        }
     }
 
     fn upload(&self, rank: Rank, value: u32, slot: Slot) -> UploadTask {

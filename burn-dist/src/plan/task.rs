@@ -2,6 +2,7 @@
 
 use burn_backend::{DType, Distribution};
 use burn_ir::OperationIr;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -254,6 +255,21 @@ pub struct RankPlan {
     pub classes: Arc<[MemoryClass]>,
     /// How the inner backend stores tensors.
     pub storage: Storage,
+    /// Of operations that read or write at indices, by the slot of their result, what they do globally.
+    pub indexed: Arc<FxHashMap<Slot, Indexed>>,
+}
+
+/// What an operation at indices does globally, for the message should one of them be out of range: the rank itself knows a part of the dim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Indexed {
+    /// The operation with its global shapes.
+    pub op: String,
+    /// Global shape of the tensor that is read or written.
+    pub shape: Vec<usize>,
+    /// Along which dim.
+    pub dim: usize,
+    /// Where the rank's part of the dim starts: its indices count from there.
+    pub start: usize,
 }
 
 /// A value that a window leaves behind.

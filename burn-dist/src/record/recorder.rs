@@ -20,7 +20,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
-use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
+use crate::plan::{CustomOp, Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
     SyncTicket, Trace,
@@ -404,6 +404,22 @@ impl<B: BackendIr> Recorder<B> {
             (Some(fault), _) => Err(fault.clone()),
             (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),
             (None, _) => Err(Fault::unknown_tensor(tensor.id)),
+        }
+    }
+
+    /// Returns the path of the parameter that a tensor is, if it was placed as one.
+    pub fn path_of(&self, tensor: &TensorIr) -> Option<String> {
+        if let Some(Live::Placed { tag: Some(tag), .. }) = self.live.get(&tensor.id) {
+            return Some(tag.path.clone());
+        }
+        let placed = |op: &&OperationIr| op.outputs().any(|out| out.id == tensor.id);
+        let OperationIr::Custom(custom) = self.log.iter().find(placed)? else {
+            return None;
+        };
+        let shape = tensor.shape.to_vec();
+        match CustomOp::parse(&custom.id, &shape, &self.mesh).ok()? {
+            CustomOp::Param(spec) => Some(spec.path),
+            CustomOp::Redistribute(_) => None,
         }
     }
 
