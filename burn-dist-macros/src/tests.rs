@@ -64,7 +64,10 @@ fn styles_and_options() {
     assert_eq!(mark.axis.expect("named").value(), "model");
     assert_eq!(mark.input.expect("given").value(), "[-, {model}]");
     assert!(mark.output.is_none());
-    assert_eq!(mark.heads.expect("given").label, "kv heads");
+    assert_eq!(
+        mark.heads.expect("given").label,
+        "kv heads (`self.n_kv_heads`)"
+    );
     assert!(mark.unit.unit && mark.unit.checkpoint);
     assert_eq!(mark.unit.strategy.expect("given").value(), "zero2");
     assert_eq!(
@@ -76,12 +79,16 @@ fn styles_and_options() {
 #[test]
 fn counts_are_labelled_by_their_last_name() {
     for (count, label) in [
-        (quote!(self.n_heads), "heads"),
-        (quote!(self.config.num_key_value_heads), "key value heads"),
-        (quote!(self.groups()), "groups"),
-        (quote!(N_EXPERTS), "experts"),
+        (quote!(self.n_heads), "heads (`self.n_heads`)"),
+        (
+            quote!(self.config.num_key_value_heads),
+            "key value heads (`self.config.num_key_value_heads`)",
+        ),
+        (quote!(self.groups()), "groups (`self.groups()`)"),
+        (quote!(N_EXPERTS), "experts (`N_EXPERTS`)"),
+        (quote!(self.h), "heads (`self.h`)"),
         (quote!(8), "heads"),
-        (quote!(2 * self.n_heads), "heads"),
+        (quote!(2 * self.n_heads), "heads (`2 * self.n_heads`)"),
     ] {
         let heads = mark(quote!(colwise, heads = #count)).heads.expect("given");
         assert_eq!(heads.label, label, "{count}");

@@ -3,6 +3,7 @@
 use crate::attr::Item;
 use crate::layout_text;
 use crate::model::Heads;
+use quote::ToTokens;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
 
 /// A key that stands alone.
@@ -152,8 +153,20 @@ pub(crate) fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> 
     Some(Heads { count, label })
 }
 
-/// What is counted, in words: `self.n_kv_heads` counts `kv heads`.
+/// What is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a number "heads".
 fn label(count: &Expr) -> String {
+    let words = words(count);
+    if matches!(count, Expr::Lit(_)) {
+        return words;
+    }
+    let written = count.to_token_stream().to_string();
+    let written = written.replace(" . ", ".").replace(" (", "(");
+    let written = written.replace("( ", "(").replace(" )", ")");
+    format!("{words} (`{written}`)")
+}
+
+/// What is counted, in words: heads, unless a name says something else.
+fn words(count: &Expr) -> String {
     let name = match count {
         Expr::Field(field) => match &field.member {
             Member::Named(name) => name.to_string(),
@@ -174,7 +187,8 @@ fn label(count: &Expr) -> String {
         .or_else(|| name.strip_prefix("n_"))
         .unwrap_or(&name)
         .replace('_', " ");
-    if words.is_empty() {
+    // A letter or two (`self.h`) say nothing.
+    if words.len() <= 2 {
         "heads".into()
     } else {
         words

@@ -728,7 +728,7 @@ fn heads_that_do_not_divide() {
     let error = refused(&model(), &model().plan(), "tp=8");
     assert_eq!(
         error.to_string(),
-        "layers.0.attention.wk: 4 kv heads cannot be split over axis tp (size 8): use tp = 1, 2 or 4, or mark it replicate / pass \
+        "layers.0.attention.wk: 4 kv heads (`self.n_kv_heads`) cannot be split over axis tp (size 8): use tp = 1, 2 or 4, or mark it replicate / pass \
          .replicate_indivisible()"
     );
     let lines = planned(&model(), &model().plan().replicate_indivisible(), "tp=8");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum ReduceOp {
     /// Elementwise sum.
     Sum,
-    /// Elementwise mean: the sum divided by the number of members of the group.
+    /// Elementwise mean: the sum divided by the number of members of the group; of equal terms, that term.
     Mean,
     /// Elementwise minimum.
     Min,
@@ -37,6 +37,13 @@ impl ReduceOp {
             ReduceOp::Max => "max",
             ReduceOp::Prod => "prod",
         }
+    }
+
+    /// Whether equal terms reduce to just that term, bit for bit.
+    ///
+    /// A value becomes terms of such a reduction by being repeated. Of a sum or a product, one rank keeps the value and the others hold the identity.
+    pub fn is_idempotent(self) -> bool {
+        matches!(self, ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max)
     }
 
     /// Whether reducing over one axis by `self` and over another by `other` gives the same value in either order.

@@ -58,6 +58,21 @@ pub enum MeshError {
         /// The name.
         name: String,
     },
+    /// An axis of a parallelism that is not built yet.
+    #[error(
+        "axis `{name}` (size {size}) of the mesh `{mesh}` stands for {what}, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another \
+         axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name"
+    )]
+    NotBuilt {
+        /// Name of the axis.
+        name: String,
+        /// Its size.
+        size: usize,
+        /// What the name stands for: `pipeline parallelism`.
+        what: &'static str,
+        /// The mesh in text form.
+        mesh: String,
+    },
     /// A sharding strategy for an axis that does not shard.
     #[error(
         "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, or given that role"

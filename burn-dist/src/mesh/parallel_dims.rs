@@ -36,11 +36,11 @@ pub struct ParallelDims {
     pub dp_replicate: Degree,
     /// Data parallel with parameters in pieces (FSDP), axis `fsdp`.
     pub dp_shard: Degree,
-    /// Context parallel, axis `cp`. Not built yet: its ranks repeat the work.
+    /// Context parallel, axis `cp`. Not built yet: any degree but 1 is an error.
     pub cp: Degree,
     /// Tensor parallel, axis `tp`.
     pub tp: Degree,
-    /// Pipeline parallel, axis `pp`. Not built yet: its ranks repeat the work.
+    /// Pipeline parallel, axis `pp`. Not built yet: any degree but 1 is an error.
     pub pp: Degree,
 }
 
@@ -62,7 +62,7 @@ impl ParallelDims {
     ///
     /// # Errors
     /// [`MeshError::InferTwice`] if more than one degree is left open, [`MeshError::EmptyAxis`] for a degree of 0,
-    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`.
+    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`, [`MeshError::NotBuilt`] for a degree of `pp` or `cp` above 1.
     pub fn build(&self, world_size: usize) -> Result<MeshShape, MeshError> {
         let degrees = [
             ("pp", self.pp),
@@ -100,7 +100,7 @@ impl ParallelDims {
                 hint: hint(&open, known, world_size, left),
             });
         }
-        MeshShape::new(
+        let mesh = MeshShape::new(
             degrees
                 .into_iter()
                 .map(|(name, degree)| match degree {
@@ -108,7 +108,9 @@ impl ParallelDims {
                     Degree::Infer => (name, left),
                 })
                 .filter(|&(_, degree)| degree != 1),
-        )
+        )?;
+        mesh.check_built()?;
+        Ok(mesh)
     }
 }
 
@@ -164,8 +166,8 @@ mod tests {
 
     #[test]
     fn order_and_sizes() {
-        let mesh = exact(2, 3, 4, 5, 6).build(720).unwrap();
-        assert_eq!(mesh.to_string(), "pp=2,dp_replicate=3,fsdp=4,cp=5,tp=6");
+        let mesh = exact(1, 3, 4, 1, 6).build(72).unwrap();
+        assert_eq!(mesh.to_string(), "dp_replicate=3,fsdp=4,tp=6");
         assert_eq!(exact(1, 1, 1, 1, 2).build(2).unwrap().to_string(), "tp=2");
         assert_eq!(exact(1, 1, 1, 1, 1).build(1).unwrap().num_ranks(), 1);
     }
@@ -173,10 +175,16 @@ mod tests {
     #[test]
     fn one_degree_is_inferred() {
         let dims = ParallelDims {
+            dp_replicate: Degree::Infer,
+            ..exact(1, 1, 2, 1, 2)
+        };
+        let mesh = dims.build(12).unwrap();
+        assert_eq!(mesh.to_string(), "dp_replicate=3,fsdp=2,tp=2");
+        let dims = ParallelDims {
             pp: Degree::Infer,
             ..exact(1, 1, 2, 1, 2)
         };
-        assert_eq!(dims.build(12).unwrap().to_string(), "pp=3,fsdp=2,tp=2");
+        assert_eq!(dims.build(4).unwrap().to_string(), "fsdp=2,tp=2");
         assert_eq!(ParallelDims::default().build(1).unwrap().to_string(), "1");
     }
 
@@ -197,6 +205,12 @@ mod tests {
             exact(1, 1, 0, 1, 1).build(1),
             open.build(8),
             twice.build(8),
+            exact(2, 1, 2, 1, 1).build(4),
+            ParallelDims {
+                cp: Degree::Infer,
+                ..exact(1, 1, 2, 1, 1)
+            }
+            .build(6),
         ]
         .map(|built| built.unwrap_err().to_string())
         .into();
@@ -207,6 +221,8 @@ mod tests {
         axis `fsdp` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used
         fsdp=inferred,tp=3 needs 3 ranks, but there are 8: start a multiple of 3 ranks, for example 9, so that fsdp is whole
         fsdp and cp are all to be inferred, which has no single answer: give all but one, for example fsdp=8
+        axis `pp` (size 2) of the mesh `pp=2,fsdp=2` stands for pipeline parallelism, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name
+        axis `cp` (size 3) of the mesh `fsdp=2,cp=3` stands for context parallelism, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name
         ");
     }
 }

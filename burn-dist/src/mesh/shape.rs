@@ -74,6 +74,37 @@ impl MeshShape {
         }
     }
 
+    /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named `pp` or `pipeline`, `cp` or `context`.
+    ///
+    /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of size 1 have nothing to split: both are fine.
+    ///
+    /// ```
+    /// use burn_dist::mesh::MeshShape;
+    /// assert!(MeshShape::parse("fsdp=2,tp=2")?.check_built().is_ok());
+    /// assert!(MeshShape::parse("fsdp=2,pp=2")?.check_built().is_err());
+    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// ```
+    /// # Errors
+    /// [`MeshError::NotBuilt`].
+    pub fn check_built(&self) -> Result<(), MeshError> {
+        for axis in &self.axes {
+            let what = match axis.name.as_str() {
+                "pp" | "pipeline" => "pipeline parallelism",
+                "cp" | "context" => "context parallelism",
+                _ => continue,
+            };
+            if axis.role == AxisRole::Model && axis.size > 1 {
+                return Err(MeshError::NotBuilt {
+                    name: axis.name.clone(),
+                    size: axis.size,
+                    what,
+                    mesh: self.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the axes, outermost first.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
@@ -284,6 +315,37 @@ mod tests {
         let err = new(&[("a", 1 << 20), ("b", 1 << 20)]).unwrap_err();
         assert!(matches!(err, MeshError::TooManyRanks { .. }));
         assert!(new(&[("a", 1 << 16), ("b", (1 << 16) - 1)]).is_ok());
+    }
+
+    #[test]
+    fn axes_of_what_is_not_built_are_errors() {
+        let check = |text: &str| MeshShape::parse(text).unwrap().check_built();
+        for (text, name, what) in [
+            ("pp=2", "pp", "pipeline"),
+            ("fsdp=2,cp=3", "cp", "context"),
+            ("pipeline=4,tp=2", "pipeline", "pipeline"),
+            ("context=2", "context", "context"),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            let wanted = [
+                format!("axis `{name}`"),
+                format!("{what} parallelism"),
+                format!("`{text}`"),
+            ];
+            for part in wanted {
+                assert!(error.contains(&part), "{error}");
+            }
+        }
+        for text in ["1", "pp=1,cp=1,tp=2", "dp=2,stages=2,ep=2"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        // A role given by hand says what the axis does.
+        let batch = Axis {
+            role: AxisRole::Replicate,
+            ..Axis::new("pp", 2)
+        };
+        let mesh = MeshShape::with_roles(vec![batch]).unwrap();
+        assert_eq!(mesh.check_built(), Ok(()));
     }
 
     #[test]

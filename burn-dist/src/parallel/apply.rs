@@ -19,6 +19,8 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     ///
     /// # Communication
     /// None by itself: layouts are recorded, and moves happen where values are used.
+    /// # Panics
+    /// Not here, but later: `load_record` panics with [`ParallelError::RecordShape`] if the record holds a parameter of another shape.
     /// # Errors
     /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
     fn parallelize_with(
@@ -124,21 +126,43 @@ fn install<B: Annotate, const D: usize>(
 ) -> Param<Tensor<B, D>> {
     if param.is_initialized() {
         let (id, tensor, mapper) = param.consume();
+        let expected = tensor.dims();
         let tensor = pin(tensor, &spec);
-        return Param::from_mapped_value(id, tensor, mapper.clone())
-            .load_mapper(move |loaded| pin(mapper.on_load(untracked(loaded)), &spec));
+        return Param::from_mapped_value(id, tensor, mapper.clone()).load_mapper(move |loaded| {
+            let loaded = mapper.on_load(untracked(loaded));
+            check_loaded(&spec.path, &expected, &loaded.dims());
+            pin(loaded, &spec)
+        });
     }
     // A lazy parameter hands out its mappers only by loading; a clone of it is a recipe and holds no value.
     let recipe = param.clone();
+    // Burn states the shape before the mappers, and records hold it so too.
+    let expected = param.lazy_shape().to_vec();
     let id = param.id;
     let at_init = spec.clone();
     param
         .init_mapper(move |tensor| pin(tensor, &at_init))
         .load_mapper(move |loaded| {
+            check_loaded(&spec.path, &expected, &loaded.dims());
             let recipe = recipe.clone();
             let loaded = recipe.transform_for_load(untracked(loaded), id);
             pin(loaded.into_value(), &spec)
         })
+}
+
+/// Checks the shape of a loaded parameter: Burn itself takes any, and the model would fail somewhere else, or compute something else.
+///
+/// # Panics
+/// If it is not the expected one: `load_record` returns no result.
+fn check_loaded(path: &str, expected: &[usize], found: &[usize]) {
+    if expected != found {
+        let error = ParallelError::RecordShape {
+            path: path.into(),
+            expected: expected.into(),
+            found: found.into(),
+        };
+        panic!("{error}");
+    }
 }
 
 /// What a mapper makes of a tracked tensor could not become a leaf again. Burn tracks the loaded parameter afterwards.

@@ -114,6 +114,18 @@ pub enum ParallelError {
         /// The mesh of the parameter's device.
         found: MeshShape,
     },
+    /// A record holds a parameter of another shape than the model, which has been parallelised.
+    #[error(
+        "{path}: the record holds a parameter of shape {found:?}, and the model's has {expected:?}: load it into a model of the config that it was saved from"
+    )]
+    RecordShape {
+        /// The parameter.
+        path: String,
+        /// Its shape in the model.
+        expected: Vec<usize>,
+        /// Its shape in the record.
+        found: Vec<usize>,
+    },
     /// A module written by hand maps other parameters than it visits.
     #[error(
         "{path}: `Module::map` reaches a float parameter that `Module::visit` does not; \

@@ -16,6 +16,7 @@ use crate::rules::{Assignment, FactorKind, Lowering, OpRule, Rule};
 use build::Emit;
 use burn_ir::*;
 use burn_std::BoolStore;
+pub(crate) use index::indices;
 use std::ops::Range;
 
 /// One operation as one rank sees it.

@@ -10,14 +10,16 @@ use burn_ir::{
     SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::BoolStore;
+use rustc_hash::FxHashMap;
 
 use super::PlanOptions;
 use super::hierarchy::{Decision, Hierarchy, reduce_order, stages};
-use super::localize::{Local, localize};
+use super::localize::{Local, indices, localize};
 use super::propagate::{Common, LocalStep, Move, Program, random_parts};
 use super::storage::Storage;
 use super::task::{
-    CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, UploadTask,
+    CollectiveKind, CollectiveRecord, CollectiveTask, Indexed, RandomTask, RankPlan, Slot, Task,
+    TermOf, UploadTask,
 };
 use super::units::Visits;
 use super::window::Window;
@@ -347,6 +349,7 @@ impl<'a> Lowering<'a> {
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as u64;
         let mut ops = Vec::new();
+        let mut indexed = FxHashMap::default();
         let mut record = 0;
         let mut staged = Staged::default();
         let mut visit = 0;
@@ -389,7 +392,7 @@ impl<'a> Lowering<'a> {
                 }
                 Common::Local(step) => {
                     ops.clear();
-                    self.local(rank, step, &mut num_slots, &mut ops);
+                    self.local(rank, step, &mut num_slots, &mut ops, &mut indexed);
                     let path = self.path_index(&step.path);
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
@@ -451,6 +454,7 @@ impl<'a> Lowering<'a> {
             paths: self.paths.clone(),
             classes: Arc::default(),
             storage: self.storage,
+            indexed: indexed.into(),
         };
         (plan, visit_of)
     }
@@ -470,7 +474,14 @@ impl<'a> Lowering<'a> {
         (local.iter().product::<usize>() * info.dtype.size()) as u64
     }
 
-    fn local(&self, rank: Rank, step: &LocalStep, num_slots: &mut u64, ops: &mut Vec<OperationIr>) {
+    fn local(
+        &self,
+        rank: Rank,
+        step: &LocalStep,
+        num_slots: &mut u64,
+        ops: &mut Vec<OperationIr>,
+        indexed: &mut FxHashMap<Slot, Indexed>,
+    ) {
         let mut op = step.op.clone();
         super::rename::redirect(&mut op, &self.alias);
         let local = Local {
@@ -488,31 +499,33 @@ impl<'a> Lowering<'a> {
             TensorId::new(*num_slots - 1)
         };
         localize(&local, &mut temps, ops);
+        if let Some(global) = local.indexed() {
+            let results = ops.iter().filter_map(indices);
+            indexed.extend(results.map(|(_, out)| (out.id.value() as Slot, global.clone())));
+        }
     }
 
     fn upload(&self, rank: Rank, value: u32, slot: Slot) -> UploadTask {
         let info = &self.program.slots[slot as usize];
         let layout = &info.layout;
         let whole = layout.dims.iter().all(|dim| dim.is_whole());
-        let term = match layout.partial.as_slice() {
-            [] => None,
-            partial => {
-                let axes: Vec<AxisIndex> = partial.iter().map(|p| p.axis).collect();
-                Some((
-                    self.mesh.group_index(rank, &axes),
-                    self.mesh.group_size(&axes),
-                    partial[0].op,
-                    self.fuzz.unwrap_or(0).wrapping_add(value.into()),
-                ))
-            }
-        };
+        let terms = ReduceOp::ALL.into_iter().filter_map(|op| {
+            let of_op = layout.partial.iter().filter(|partial| partial.op == op);
+            let axes: Vec<AxisIndex> = of_op.map(|partial| partial.axis).collect();
+            (!axes.is_empty()).then(|| TermOf {
+                op,
+                index: self.mesh.group_index(rank, &axes),
+                count: self.mesh.group_size(&axes),
+            })
+        });
         UploadTask {
             value,
             slot,
             dtype: info.dtype,
             shape: layout.local_shape(self.mesh, rank),
             runs: (!whole).then(|| runs(layout, self.mesh, rank)),
-            term,
+            terms: terms.collect(),
+            seed: self.fuzz.unwrap_or(0),
         }
     }
 
@@ -710,7 +723,7 @@ impl<'a> Lowering<'a> {
                 }
             }
             StepKind::ToPartial { axis, op } => {
-                if mesh.coord(rank, *axis) == 0 {
+                if op.is_idempotent() || mesh.coord(rank, *axis) == 0 {
                     ops.push(reshape((from_id, &from_shape), (to_id, &to_shape)));
                 } else {
                     ops.push(identity(
@@ -724,43 +737,24 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Returns a tensor full of the identity of `op`.
+/// Returns a tensor full of the identity of a sum or a product.
+///
+/// The identity of a float sum is -0.0: `-0.0 + 0.0` is `0.0`, and a value must keep its sign.
 fn identity(op: ReduceOp, out: TensorIr) -> OperationIr {
     let dtype = out.dtype;
-    let extreme = |low: bool| {
-        if dtype.is_float() {
-            ScalarIr::Float(if low {
-                f64::NEG_INFINITY
-            } else {
-                f64::INFINITY
-            })
-        } else if dtype.is_uint() {
-            let max = match dtype.size() {
-                1 => u8::MAX as i64,
-                2 => u16::MAX as i64,
-                4 => u32::MAX as i64,
-                _ => i64::MAX,
-            };
-            ScalarIr::Int(if low { 0 } else { max })
-        } else {
-            let bits = 8 * dtype.size() as u32;
-            let max = (i64::MAX) >> (64 - bits);
-            ScalarIr::Int(if low { -max - 1 } else { max })
-        }
-    };
-    let full = |value: ScalarIr, out: TensorIr| {
-        let op = NumericOperationIr::Full(FullOpIr { out, value });
-        if dtype.is_float() {
-            OperationIr::NumericFloat(dtype, op)
-        } else {
-            OperationIr::NumericInt(dtype, op)
-        }
-    };
     match op {
-        ReduceOp::Sum | ReduceOp::Mean => base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })),
+        ReduceOp::Sum if dtype.is_float() => OperationIr::NumericFloat(
+            dtype,
+            NumericOperationIr::Full(FullOpIr {
+                out,
+                value: ScalarIr::Float(-0.0),
+            }),
+        ),
+        ReduceOp::Sum => base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })),
         ReduceOp::Prod => base(dtype, BaseOperationIr::Ones(CreationOpIr { out })),
-        ReduceOp::Max => full(extreme(true), out),
-        ReduceOp::Min => full(extreme(false), out),
+        ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max => {
+            unreachable!("every rank keeps the value")
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use burn_backend::{DType, Distribution};
 use burn_ir::OperationIr;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -126,8 +127,21 @@ pub struct UploadTask {
     pub shape: Vec<usize>,
     /// Flat element ranges of the host tensor, in local order; `None` for all of it.
     pub runs: Option<Arc<[Range<usize>]>>,
-    /// Splits the values into terms (fuzz layouts): index of this rank's term, number of terms, how terms combine, seed.
-    pub term: Option<(usize, usize, ReduceOp, u64)>,
+    /// The reductions whose terms the rank is to hold instead of the values (fuzz layouts), and the seed that picks the terms.
+    pub terms: Vec<TermOf>,
+    /// See `terms`.
+    pub seed: u64,
+}
+
+/// Which term of a reduction a rank holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermOf {
+    /// How the terms combine.
+    pub op: ReduceOp,
+    /// Which term, counted over all axes partial by `op`.
+    pub index: usize,
+    /// Number of terms.
+    pub count: usize,
 }
 
 /// Random values by global index; see [`Task::Random`].
@@ -241,6 +255,21 @@ pub struct RankPlan {
     pub classes: Arc<[MemoryClass]>,
     /// How the inner backend stores tensors.
     pub storage: Storage,
+    /// Of operations that read or write at indices, by the slot of their result, what they do globally.
+    pub indexed: Arc<FxHashMap<Slot, Indexed>>,
+}
+
+/// What an operation at indices does globally, for the message should one of them be out of range: the rank itself knows a part of the dim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Indexed {
+    /// The operation with its global shapes.
+    pub op: String,
+    /// Global shape of the tensor that is read or written.
+    pub shape: Vec<usize>,
+    /// Along which dim.
+    pub dim: usize,
+    /// Where the rank's part of the dim starts: its indices count from there.
+    pub start: usize,
 }
 
 /// A value that a window leaves behind.

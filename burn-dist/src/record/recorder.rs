@@ -22,7 +22,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
-use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
+use crate::plan::{CustomOp, Float, PlanError, PlanOptions, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
@@ -85,7 +85,6 @@ pub(crate) struct Recorder<B: BackendIr> {
     cache: PlanCache,
     seed: u64,
     streams: u64,
-    fuzzed: u64,
     /// Tensors given by rank.
     given: u64,
     /// Windows run, and the hashes of those that other processes know.
@@ -227,7 +226,6 @@ impl<B: BackendIr> Recorder<B> {
             seed: 0,
             streams: 0,
             given: 0,
-            fuzzed: 0,
             windows: 0,
             told: FxHashSet::default(),
             stats: RecorderStats::default(),
@@ -363,19 +361,13 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
-    fn entry_layout(&mut self, data: &TensorData) -> Layout {
+    fn entry_layout(&self, data: &TensorData) -> Layout {
         let shape = data.shape.to_vec();
         if matches!(data.dtype, DType::QFloat(_)) {
             return Layout::replicated(&shape);
         }
         if let Some(seed) = self.options.fuzz_layouts {
-            self.fuzzed += 1;
-            return fuzz::random_layout(
-                &self.mesh,
-                &shape,
-                data.dtype,
-                seed.wrapping_add(self.fuzzed),
-            );
+            return fuzz::layout_of_data(&self.mesh, &shape, data.dtype, &data.bytes, seed);
         }
         batch_layout(&self.mesh, self.options.input, &shape)
     }
@@ -457,6 +449,22 @@ impl<B: BackendIr> Recorder<B> {
             (Some(fault), _) => Err(fault.clone()),
             (None, Some(Live::Placed { layout, .. })) => Ok(layout.clone()),
             (None, _) => Err(Fault::unknown_tensor(tensor.id)),
+        }
+    }
+
+    /// Returns the path of the parameter that a tensor is, if it was placed as one.
+    pub fn path_of(&self, tensor: &TensorIr) -> Option<String> {
+        if let Some(Live::Placed { tag: Some(tag), .. }) = self.live.get(&tensor.id) {
+            return Some(tag.path.clone());
+        }
+        let placed = |op: &&OperationIr| op.outputs().any(|out| out.id == tensor.id);
+        let OperationIr::Custom(custom) = self.log.iter().find(placed)? else {
+            return None;
+        };
+        let shape = tensor.shape.to_vec();
+        match CustomOp::parse(&custom.id, &shape, &self.mesh).ok()? {
+            CustomOp::Param(spec) => Some(spec.path),
+            CustomOp::Redistribute(_) => None,
         }
     }
 

@@ -222,21 +222,19 @@ impl<B: BackendIr> Context<'_, B> {
     /// Combines terms from left to right.
     fn along<K: KindOps<B>>(
         &self,
-        terms: impl Iterator<Item = K::Tensor>,
+        terms: impl ExactSizeIterator<Item = K::Tensor>,
     ) -> Result<K::Tensor, CollectiveError> {
         let (op, dtype) = (self.task.op, self.task.dtype);
         let bools = get_device_settings::<B>(self.device).bool_dtype;
+        let members = terms.len();
         let mut terms = terms.map(|term| K::widen(term, dtype));
         let mut sum = terms.next().expect("a group has a member");
-        let mut members = 1;
+        if op == ReduceOp::Mean && members > 1 {
+            return Ok(K::narrow(K::mean(sum, terms.collect(), bools)?, dtype));
+        }
         for term in terms {
             sum = K::pair(op, sum, term, bools)?;
-            members += 1;
         }
-        let sum = match op {
-            ReduceOp::Mean if members > 1 => K::over(sum, members)?,
-            _ => sum,
-        };
         Ok(K::narrow(sum, dtype))
     }
 }
@@ -251,7 +249,7 @@ pub(super) trait KindOps<B: BackendIr> {
     fn cat(tensors: Vec<Self::Tensor>, dim: usize) -> Self::Tensor;
     fn empty(shape: Shape, device: &B::Device, dtype: DType) -> Self::Tensor;
 
-    /// Combines two terms; the mean adds here and divides at the end.
+    /// Combines two terms of any reduction but a mean.
     fn pair(
         op: ReduceOp,
         a: Self::Tensor,
@@ -259,8 +257,12 @@ pub(super) trait KindOps<B: BackendIr> {
         bools: BoolDType,
     ) -> Result<Self::Tensor, CollectiveError>;
 
-    /// Divides by a number of members.
-    fn over(sum: Self::Tensor, members: usize) -> Result<Self::Tensor, CollectiveError>;
+    /// Returns the mean of a term and others: their sum divided by their number or, where all are equal, the term itself.
+    fn mean(
+        first: Self::Tensor,
+        others: Vec<Self::Tensor>,
+        bools: BoolDType,
+    ) -> Result<Self::Tensor, CollectiveError>;
 
     /// Converts a term to what terms are combined in.
     fn widen(term: Self::Tensor, _dtype: DType) -> Self::Tensor {
@@ -300,6 +302,33 @@ macro_rules! moves {
     };
 }
 
+macro_rules! mean {
+    ($tensor:ident, $equal:ident $add:ident $div:ident $choose:ident, $number:ty) => {
+        fn mean(
+            first: $tensor<B>,
+            others: Vec<$tensor<B>>,
+            bools: BoolDType,
+        ) -> Result<$tensor<B>, CollectiveError> {
+            let members = others.len() + 1;
+            let mut sum = first.clone();
+            let mut are_equal: Option<BoolTensor<B>> = None;
+            for term in others {
+                let equal = B::$equal(first.clone(), term.clone(), bools);
+                are_equal = Some(match are_equal {
+                    Some(so_far) => B::bool_and(so_far, equal),
+                    None => equal,
+                });
+                sum = B::$add(sum, term);
+            }
+            let mean = B::$div(sum, Scalar::from(members as $number));
+            Ok(match are_equal {
+                Some(are_equal) => B::$choose(mean, are_equal, first),
+                None => mean,
+            })
+        }
+    };
+}
+
 pub(super) struct FloatOps;
 
 impl<B: BackendIr> KindOps<B> for FloatOps {
@@ -325,9 +354,7 @@ impl<B: BackendIr> KindOps<B> for FloatOps {
         })
     }
 
-    fn over(sum: FloatTensor<B>, members: usize) -> Result<FloatTensor<B>, CollectiveError> {
-        Ok(B::float_div_scalar(sum, Scalar::from(members as f64)))
-    }
+    mean! { FloatTensor, float_equal float_add float_div_scalar float_mask_where, f64 }
 
     fn widen(term: FloatTensor<B>, dtype: DType) -> FloatTensor<B> {
         match dtype {
@@ -366,9 +393,7 @@ impl<B: BackendIr> KindOps<B> for IntOps {
         })
     }
 
-    fn over(sum: IntTensor<B>, members: usize) -> Result<IntTensor<B>, CollectiveError> {
-        Ok(B::int_div_scalar(sum, Scalar::from(members as i64)))
-    }
+    mean! { IntTensor, int_equal int_add int_div_scalar int_mask_where, i64 }
 }
 
 pub(super) struct BoolOps;
@@ -397,7 +422,11 @@ impl<B: BackendIr> KindOps<B> for BoolOps {
         }
     }
 
-    fn over(_: BoolTensor<B>, _: usize) -> Result<BoolTensor<B>, CollectiveError> {
+    fn mean(
+        _: BoolTensor<B>,
+        _: Vec<BoolTensor<B>>,
+        _: BoolDType,
+    ) -> Result<BoolTensor<B>, CollectiveError> {
         Err(Self::unsupported(ReduceOp::Mean))
     }
 }

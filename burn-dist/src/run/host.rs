@@ -5,7 +5,8 @@ use std::ops::Range;
 use burn_backend::TensorData;
 use burn_std::Bytes;
 
-use crate::layout::{ReduceOp, Rows};
+use super::terms;
+use crate::layout::Rows;
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::runs;
 use crate::plan::task::{ReadPlan, UploadTask};
@@ -58,10 +59,10 @@ pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) ->
         },
     };
     part.shape = task.shape.clone().into();
-    if let Some((index, terms, op, seed)) = task.term {
-        part = term(part, index, terms, op, seed);
+    match task.terms.as_slice() {
+        [] => part,
+        of => terms::terms(part, of, task.seed),
     }
-    part
 }
 
 /// Where runs of the whole tensor lie in the rows that are here. The parts of the ranks here are in them, and no part goes from one range of rows to another.
@@ -86,47 +87,4 @@ fn cut(bytes: &[u8], runs: &[Range<usize>], elem: usize) -> Vec<u8> {
         part.extend_from_slice(&bytes[run.start * elem..run.end * elem]);
     }
     part
-}
-
-/// Returns term `index` of `terms` that sum up to `data`, unlike each other so that mistakes do not cancel: small integers that are exact in every
-/// dtype, alternating in sign, and on the last rank what is missing.
-fn term(data: TensorData, index: usize, terms: usize, op: ReduceOp, seed: u64) -> TensorData {
-    debug_assert_eq!(op, ReduceOp::Sum, "fuzz layouts draw sums only");
-    let noise = |element: usize, term: usize| -> i64 {
-        let mut z = seed ^ ((element as u64) << 8) ^ (term as u64 + 1).wrapping_mul(0x9E37_79B9);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z ^= z >> 27;
-        (z % 7) as i64 - 3
-    };
-    let (shape, dtype) = (data.shape.clone(), data.dtype);
-    let value = |element: usize, x: f64| -> f64 {
-        if index + 1 < terms {
-            noise(element, index) as f64
-        } else {
-            x - (0..terms - 1)
-                .map(|t| noise(element, t) as f64)
-                .sum::<f64>()
-        }
-    };
-    if dtype.is_float() {
-        let values: Vec<f64> = data
-            .iter::<f64>()
-            .enumerate()
-            .map(|(element, x)| value(element, x))
-            .collect();
-        TensorData::new(values, shape).convert_dtype(dtype)
-    } else {
-        let values: Vec<i64> = data
-            .iter::<i64>()
-            .enumerate()
-            .map(|(element, x)| {
-                if index + 1 < terms {
-                    noise(element, index)
-                } else {
-                    x.wrapping_sub((0..terms - 1).map(|t| noise(element, t)).sum())
-                }
-            })
-            .collect();
-        TensorData::new(values, shape).convert_dtype(dtype)
-    }
 }

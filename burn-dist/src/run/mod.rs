@@ -16,6 +16,7 @@ mod queue;
 pub mod random;
 mod runtime;
 mod seat;
+mod terms;
 mod ticket;
 mod times;
 mod trace;

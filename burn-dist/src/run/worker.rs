@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use burn_backend::{DType, Scalar, TensorData};
-use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
+use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
 use super::Fault;
@@ -24,6 +24,7 @@ use super::times::Clock;
 use super::trace;
 use crate::comm::{CommError, Communicator, LocalHub};
 use crate::mesh::Rank;
+use crate::plan::localize::indices;
 use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, visit_ref};
@@ -87,6 +88,8 @@ pub(super) struct Worker<B: BackendIr> {
     slots: Vec<Option<B::Handle>>,
     /// What is on the host of the slots.
     store: HostStore,
+    /// Those of the operation that runs, if it has any.
+    indices: Option<B::Handle>,
     routes: bridge::Routes<B>,
     busy: Duration,
     clock: Clock,
@@ -163,6 +166,7 @@ impl<B: BackendIr> Worker<B> {
             peak_bytes: 0,
             slots: Vec::new(),
             store: HostStore::default(),
+            indices: None,
             routes: bridge::Routes::new(gpus),
             busy: Duration::ZERO,
             clock,
@@ -289,6 +293,7 @@ impl<B: BackendIr> Worker<B> {
             }
         }
         // After a fault, reads are answered with it and everything is given back.
+        self.indices = None;
         self.routes.abort();
         self.slots.clear();
         self.kept.clear();
@@ -345,8 +350,12 @@ impl<B: BackendIr> Worker<B> {
                     if let Some(account) = &mut env.account {
                         account.start_op(op);
                     }
+                    // A kernel that panics has taken its inputs: the indices are kept for the message.
+                    self.indices = indices(op)
+                        .and_then(|(indices, _)| env.slots[indices.id.value() as usize].clone());
                     execute::<B, _>(op, &mut env)
                         .map_err(|error| self.describe(run, index, error.to_string()))?;
+                    self.indices = None;
                     if let Some(account) = &mut self.account {
                         account.end_op();
                     }
@@ -717,15 +726,47 @@ impl<B: BackendIr> Worker<B> {
         Some(kept)
     }
 
+    /// Returns the operation and the first of its indices that is out of range, in global numbers.
+    fn out_of_range(&self, plan: &RankPlan, op: &OperationIr) -> Option<(String, String)> {
+        let (indices, out) = indices(op)?;
+        let global = plan.indexed.get(&(out.id.value() as Slot))?;
+        let data = into_data::<B>(self.indices.clone()?, indices.shape.clone(), indices.dtype);
+        let data = burn_std::future::block_on(data).ok()?;
+        let size = global.shape[global.dim];
+        let start = global.start as i64;
+        let index = data
+            .iter::<i64>()
+            .map(|index| index.saturating_add(start))
+            .find(|index| !(0..size as i64).contains(index))?;
+        let range = match size {
+            0 => "it has no elements".to_string(),
+            _ => format!("its indices are 0 to {}", size - 1),
+        };
+        let message = format!(
+            "index {index} is out of range for dim {} (size {size}) of the tensor of shape {:?}: {range}",
+            global.dim, global.shape
+        );
+        Some((global.op.clone(), message))
+    }
+
     /// Names the task that failed: operation, local shapes, module.
     fn describe(&self, run: &Run, at: usize, message: String) -> Fault {
         let (op, path) = match run.plan.tasks.get(at) {
             Some(Task::Op(op, path)) => {
+                let path_text = run.plan.paths.get(*path as usize).cloned();
+                if let Some((op, message)) = self.out_of_range(&run.plan, op) {
+                    return Fault::Op {
+                        rank: self.rank,
+                        op,
+                        path: path_text,
+                        message,
+                    };
+                }
                 let mut shapes = Shapes::default();
                 visit_ref(op, &mut shapes);
                 (
                     format!("{}({})", crate::plan::op_name(op), shapes.0.join(", ")),
-                    run.plan.paths.get(*path as usize).cloned(),
+                    path_text,
                 )
             }
             Some(Task::Random(_)) => ("random".to_string(), None),

@@ -37,7 +37,7 @@ pub enum Command {
 pub struct MeshArgs {
     /// Axes of the device mesh, outermost first, of dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
     /// takes fsdp=2,tp=2, every other command one device.
-    #[arg(long, value_name = "AXES")]
+    #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
@@ -100,7 +100,7 @@ pub struct ModelArgs {
     #[command(flatten)]
     pub devices: MeshArgs,
     /// Shape of a model that is made here.
-    #[arg(long, value_enum, default_value = "tiny")]
+    #[arg(long, value_enum, default_value = "tiny", conflicts_with = "model")]
     pub size: Size,
     /// A folder with config.json, *.safetensors and tokenizer.json, as Hugging Face lays it out; sets the shape.
     #[arg(long, value_name = "DIR")]
@@ -208,6 +208,13 @@ pub struct ExplainArgs {
     pub json: Option<PathBuf>,
 }
 
+fn mesh(text: &str) -> Result<MeshShape, String> {
+    if text.trim().is_empty() {
+        return Err("there are no axes in it: write them as name=size, for example fsdp=2,tp=2, or 1 for one device".to_string());
+    }
+    MeshShape::parse(text).map_err(|error| error.to_string())
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_string()),
@@ -246,6 +253,10 @@ mod tests {
     fn a_bad_value_names_its_option() {
         let error = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
         assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
+        assert!(error(&["llama", "pretrain", "--mesh", ""]).contains("there are no axes in it"));
+        let both = ["llama", "pretrain", "--size", "tiny", "--model", "folder"];
+        assert!(error(&both).contains("'--size <SIZE>' cannot be used with '--model <DIR>'"));
+        assert!(Cli::try_parse_from(["llama", "pretrain", "--model", "folder"]).is_ok());
         assert!(error(&["llama", "pretrain", "--batch", "0"]).contains("--batch"));
         assert!(error(&["llama", "pretrain", "--size", "9b"]).contains("405b"));
         assert!(error(&["llama", "explain", "--link", "gbps=1"]).contains("latency_us is missing"));

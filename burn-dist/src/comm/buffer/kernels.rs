@@ -35,7 +35,7 @@ pub(crate) fn is_reducible(dtype: DType, op: ReduceOp) -> bool {
 /// Every bit pattern is a value, and there is no padding.
 pub(super) unsafe trait Element: Copy + 'static {
     /// What partial results are kept in: wider than the element where that saves roundings.
-    type Wide: Copy + Default + 'static;
+    type Wide: Copy + Default + PartialEq + 'static;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
     fn sum(a: Self::Wide, b: Self::Wide) -> Self::Wide;
@@ -291,23 +291,61 @@ fn reduce_run<T: Element>(
     start: usize,
     how: &Reduction,
 ) {
-    let keep = |wide, _| wide;
     match (how.op, &how.axes[..]) {
-        (ReduceOp::Sum, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum, keep),
-        (ReduceOp::Mean, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum, T::over),
-        (ReduceOp::Prod, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::prod, keep),
+        (ReduceOp::Sum, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum),
+        (ReduceOp::Mean, axes @ [_, _, ..]) => fold_means(out, srcs, start, axes),
+        (ReduceOp::Mean, _) => fold_means(out, srcs, start, &[srcs.len()]),
+        (ReduceOp::Prod, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::prod),
         // The smallest and the largest are what they are in any order.
-        (op, _) => reduce_axis(out, srcs, start, op),
+        (ReduceOp::Sum, _) => fold(out, srcs, start, T::sum),
+        (ReduceOp::Min, _) => fold(out, srcs, start, T::min),
+        (ReduceOp::Max, _) => fold(out, srcs, start, T::max),
+        (ReduceOp::Prod, _) => fold(out, srcs, start, T::prod),
     }
 }
 
-fn reduce_axis<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, op: ReduceOp) {
-    match op {
-        ReduceOp::Sum => fold(out, srcs, start, T::sum, |wide| wide),
-        ReduceOp::Mean => fold(out, srcs, start, T::sum, |wide| T::over(wide, srcs.len())),
-        ReduceOp::Min => fold(out, srcs, start, T::min, |wide| wide),
-        ReduceOp::Max => fold(out, srcs, start, T::max, |wide| wide),
-        ReduceOp::Prod => fold(out, srcs, start, T::prod, |wide| wide),
+/// Writes the means over each of `axes`, the last first: sums divided by the number of terms, or the term itself where all terms are equal, which a rounded
+/// (or overflown) sum would not give.
+fn fold_means<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, axes: &[usize]) {
+    let mut acc = [T::Wide::default(); BLOCK];
+    for (index, out) in out.chunks_mut(BLOCK).enumerate() {
+        let acc = &mut acc[..out.len()];
+        fold_mean(acc, srcs, start + index * BLOCK, axes);
+        for (out, &wide) in out.iter_mut().zip(acc.iter()) {
+            out.write(T::narrow(wide));
+        }
+    }
+}
+
+/// The recursion of [`fold_means`], over a block.
+fn fold_mean<T: Element>(acc: &mut [T::Wide], srcs: &[&[T]], at: usize, axes: &[usize]) {
+    let n = acc.len();
+    let Some((&size, inner)) = axes.split_first() else {
+        for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
+            *acc = x.widen();
+        }
+        return;
+    };
+    let mut sum = [T::Wide::default(); BLOCK];
+    let mut term = [T::Wide::default(); BLOCK];
+    let mut are_equal = [true; BLOCK];
+    for (index, srcs) in srcs.chunks(srcs.len() / size).enumerate() {
+        fold_mean(&mut term[..n], srcs, at, inner);
+        if index == 0 {
+            acc.copy_from_slice(&term[..n]);
+            sum = term;
+            continue;
+        }
+        for i in 0..n {
+            sum[i] = T::sum(sum[i], term[i]);
+            are_equal[i] &= acc[i] == term[i];
+        }
+    }
+    for i in 0..n {
+        if !are_equal[i] {
+            // As if the result had been handed to the ranks of the next axis.
+            acc[i] = T::narrow(T::over(sum[i], size)).widen();
+        }
     }
 }
 
@@ -318,12 +356,11 @@ fn fold_axes<T: Element>(
     start: usize,
     axes: &[usize],
     combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-    finish: impl Fn(T::Wide, usize) -> T::Wide + Copy,
 ) {
     let mut acc = [T::Wide::default(); BLOCK];
     for (index, out) in out.chunks_mut(BLOCK).enumerate() {
         let acc = &mut acc[..out.len()];
-        fold_axis(acc, srcs, start + index * BLOCK, axes, combine, finish);
+        fold_axis(acc, srcs, start + index * BLOCK, axes, combine);
         for (out, &wide) in out.iter_mut().zip(acc.iter()) {
             out.write(T::narrow(wide));
         }
@@ -337,7 +374,6 @@ fn fold_axis<T: Element>(
     at: usize,
     axes: &[usize],
     combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-    finish: impl Fn(T::Wide, usize) -> T::Wide + Copy,
 ) {
     let n = acc.len();
     let Some((&size, inner)) = axes.split_first() else {
@@ -349,7 +385,7 @@ fn fold_axis<T: Element>(
     let mut term = [T::Wide::default(); BLOCK];
     for (index, srcs) in srcs.chunks(srcs.len() / size).enumerate() {
         match (index, inner) {
-            (0, _) => fold_axis(acc, srcs, at, inner, combine, finish),
+            (0, _) => fold_axis(acc, srcs, at, inner, combine),
             (_, []) => {
                 for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
                     *acc = combine(*acc, x.widen());
@@ -357,7 +393,7 @@ fn fold_axis<T: Element>(
             }
             _ => {
                 let term = &mut term[..n];
-                fold_axis(term, srcs, at, inner, combine, finish);
+                fold_axis(term, srcs, at, inner, combine);
                 for (acc, &x) in acc.iter_mut().zip(term.iter()) {
                     *acc = combine(*acc, x);
                 }
@@ -366,7 +402,7 @@ fn fold_axis<T: Element>(
     }
     // As if the result had been handed to the ranks of the next axis.
     for acc in acc.iter_mut() {
-        *acc = T::narrow(finish(*acc, size)).widen();
+        *acc = T::narrow(*acc).widen();
     }
 }
 
@@ -376,19 +412,18 @@ fn fold<T: Element>(
     srcs: &[&[T]],
     start: usize,
     combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-    finish: impl Fn(T::Wide) -> T::Wide + Copy,
 ) {
     let n = out.len();
     match *srcs {
         [a] => {
             for (out, &a) in out.iter_mut().zip(&a[start..start + n]) {
-                out.write(T::narrow(finish(a.widen())));
+                out.write(T::narrow(a.widen()));
             }
         }
         [a, b] => {
             let (a, b) = (&a[start..start + n], &b[start..start + n]);
             for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-                out.write(T::narrow(finish(combine(a.widen(), b.widen()))));
+                out.write(T::narrow(combine(a.widen(), b.widen())));
             }
         }
         [a, b, c, d] => {
@@ -400,7 +435,7 @@ fn fold<T: Element>(
             );
             for ((((out, &a), &b), &c), &d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
                 let wide = combine(combine(combine(a.widen(), b.widen()), c.widen()), d.widen());
-                out.write(T::narrow(finish(wide)));
+                out.write(T::narrow(wide));
             }
         }
         _ => {
@@ -417,7 +452,7 @@ fn fold<T: Element>(
                     }
                 }
                 for (out, &wide) in out.iter_mut().zip(acc.iter()) {
-                    out.write(T::narrow(finish(wide)));
+                    out.write(T::narrow(wide));
                 }
             }
         }

@@ -251,6 +251,8 @@ pub(super) fn reduce(dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> 
                 let rest = values[1..].iter().copied();
                 let value = match op {
                     ReduceOp::Sum => rest.fold(first, $sum),
+                    // Of equal terms it is the term, whatever their sum rounds to.
+                    ReduceOp::Mean if values.iter().all(|value| *value == first) => first,
                     ReduceOp::Mean => $over(rest.fold(first, $sum), inputs.len()),
                     ReduceOp::Min => rest.fold(first, |a, b| if b < a { b } else { a }),
                     ReduceOp::Max => rest.fold(first, |a, b| if b > a { b } else { a }),

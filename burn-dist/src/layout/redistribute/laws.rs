@@ -71,6 +71,36 @@ fn every_reduction() {
     }
 }
 
+/// A value survives being made into terms and reduced again, to the bit.
+#[test]
+fn terms_reduce_to_the_bits_of_the_value() {
+    let mut values = vec![0.0, -0.0, 3.3, -3.3, 1e-9, 1.0 / 3.0, f64::EPSILON];
+    values.extend([f64::MAX, f64::MIN, f64::MIN_POSITIVE, f64::from_bits(1)]);
+    values.extend([f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    // Mantissas of all kinds at their low end: three times some of them rounds away from the value.
+    values.extend((0..16).map(|i| 1.75 + f64::from(i) * f64::EPSILON));
+    let bits = |block: &[f64]| block.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    let meshes = (2..=8).map(|k| format!("a={k}"));
+    for text in meshes.chain(["a=2,b=3".into(), "a=3,b=2".into()]) {
+        let mesh = MeshShape::parse(&text).unwrap();
+        let whole = Layout::replicated(&[values.len()]);
+        let start = vec![values.clone(); mesh.num_ranks()];
+        for partial in plain_layouts(&mesh, &[values.len()], &ReduceOp::ALL) {
+            let there = plan(&mesh, &whole, &partial, 8).unwrap();
+            let back = plan(&mesh, &partial, &whole, 8).unwrap();
+            let terms = simulate(&mesh, &whole, &there, &start);
+            for block in simulate(&mesh, &partial, &back, &terms) {
+                assert_eq!(
+                    bits(&block),
+                    bits(&values),
+                    "{} on {text}",
+                    partial.display(&mesh)
+                );
+            }
+        }
+    }
+}
+
 /// All steps out of a layout, pruned by nothing but this: an axis enters a dim only if some dim of the target is split over it. (An
 /// all_reduce over one axis is cheaper if the work is split over another, idle one, but that is an algorithm for an all_reduce.)
 fn all_steps(mesh: &MeshShape, layout: &Layout, splitting: &[AxisIndex]) -> Vec<StepKind> {

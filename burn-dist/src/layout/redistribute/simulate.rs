@@ -115,15 +115,15 @@ fn to_partial(
     op: ReduceOp,
     block: &[f64],
 ) -> Vec<f64> {
-    let identity = match op {
-        ReduceOp::Sum => Some(0.0),
-        ReduceOp::Prod => Some(1.0),
-        ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max => None,
-    };
-    match identity {
-        Some(identity) if mesh.coord(rank, axis) > 0 => vec![identity; block.len()],
-        _ => block.to_vec(),
+    if op.is_idempotent() || mesh.coord(rank, axis) == 0 {
+        return block.to_vec();
     }
+    let identity = match op {
+        // Unlike 0.0, it leaves -0.0 as it is.
+        ReduceOp::Sum => -0.0,
+        _ => 1.0,
+    };
+    vec![identity; block.len()]
 }
 
 /// Where a factor is in the view that has every factor as a dim.
@@ -159,7 +159,14 @@ fn reduce(op: ReduceOp, terms: &[&[f64]]) -> Vec<f64> {
         }
     }
     if op == ReduceOp::Mean {
-        out.iter_mut().for_each(|a| *a /= terms.len() as f64);
+        for (i, a) in out.iter_mut().enumerate() {
+            let are_equal = rest.iter().all(|term| term[i] == first[i]);
+            *a = if are_equal {
+                first[i]
+            } else {
+                *a / terms.len() as f64
+            };
+        }
     }
     out
 }

@@ -3,10 +3,70 @@
 use super::build::{Emit, base, read};
 use super::{Local, same};
 use crate::layout::DimLayout;
-use crate::rules::Rule;
+use crate::plan::op_name;
+use crate::plan::task::Indexed;
+use crate::rules::{OpRule, Rule};
 use burn_backend::DType;
 use burn_ir::*;
 use std::ops::Range;
+
+/// Returns the indices and the result of an operation that reads or writes at indices along one dim.
+pub(crate) fn indices(op: &OperationIr) -> Option<(&TensorIr, &TensorIr)> {
+    use OperationIr::{BaseBool, BaseFloat, BaseInt, Module};
+    match op {
+        BaseFloat(op) | BaseInt(op) | BaseBool(op) => match op {
+            BaseOperationIr::Gather(op) => Some((&op.indices, &op.out)),
+            BaseOperationIr::Scatter(op) => Some((&op.indices, &op.out)),
+            BaseOperationIr::Select(op) => Some((&op.indices, &op.out)),
+            BaseOperationIr::SelectAssign(op) => Some((&op.indices, &op.out)),
+            _ => None,
+        },
+        Module(ModuleOperationIr::Embedding(op)) => Some((&op.indices, &op.out)),
+        Module(ModuleOperationIr::EmbeddingBackward(op)) => Some((&op.indices, &op.out)),
+        _ => None,
+    }
+}
+
+impl Local<'_> {
+    /// Returns what the operation does globally, if it reads or writes at indices along one dim.
+    pub(in crate::plan) fn indexed(&self) -> Option<Indexed> {
+        use OperationIr::{BaseBool, BaseFloat, BaseInt, Module};
+        let (tensor, dim) = match self.op {
+            BaseFloat(op) | BaseInt(op) | BaseBool(op) => match op {
+                BaseOperationIr::Gather(op) => (&op.tensor, op.dim),
+                BaseOperationIr::Scatter(op) => (&op.tensor, op.dim),
+                BaseOperationIr::Select(op) => (&op.tensor, op.dim),
+                BaseOperationIr::SelectAssign(op) => (&op.tensor, op.dim),
+                _ => return None,
+            },
+            Module(ModuleOperationIr::Embedding(op)) => (&op.weights, 0),
+            Module(ModuleOperationIr::EmbeddingBackward(op)) => (&op.weights, 0),
+            _ => return None,
+        };
+        let split = match self.rule {
+            OpRule::Factors(rule) => {
+                let is_backward =
+                    matches!(self.op, Module(ModuleOperationIr::EmbeddingBackward(_)));
+                let operand = match is_backward {
+                    true => &rule.outputs[0],
+                    false => &rule.inputs[0],
+                };
+                self.split(&operand.dims, dim)
+            }
+            _ => None,
+        };
+        let inputs = self.op.inputs();
+        let inputs: Vec<String> = inputs
+            .map(|t| format!("{} {:?}", t.dtype.name(), t.shape.to_vec()))
+            .collect();
+        Some(Indexed {
+            op: format!("{}({})", op_name(self.op), inputs.join(", ")),
+            shape: tensor.shape.to_vec(),
+            dim,
+            start: split.map_or(0, |split| self.range(split).start),
+        })
+    }
+}
 
 /// Indices into the range of this rank, and where they would have pointed elsewhere (there they point to the first element instead).
 struct Here {

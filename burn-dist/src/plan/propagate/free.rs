@@ -105,9 +105,13 @@ impl Propagator<'_> {
     ) -> Result<Slot, PlanError> {
         let (op, shape) = match self.value(value).source {
             Source::Host => {
-                let slot = self.add_version(value, Arc::new(layout.clone()));
+                let made = layout.resolved();
+                let slot = self.add_version(value, Arc::new(made.clone()));
                 self.steps.push(Common::Upload { value, slot });
-                return Ok(slot);
+                // Terms are made as those of every other value.
+                let elem_bytes = self.value(value).dtype.size();
+                let steps = redistribute::plan(self.mesh, &made, layout, elem_bytes)?;
+                return Ok(self.redistribute(value, slot, steps, Reason::Constraint("terms")));
             }
             Source::Deferred { op, .. } => (op, self.value(value).shape.clone()),
             Source::Versions => return Err(PlanError::NoVersion { value }),

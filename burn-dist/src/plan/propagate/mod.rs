@@ -45,6 +45,13 @@ pub(super) use values::OpIndex;
 /// Number of values that are split over an axis along a dim.
 type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
 
+/// An output layout that waits for its module's result to be reshaped.
+struct Unflattened {
+    tag: Arc<ParamSpec>,
+    /// Whether it was.
+    is_applied: bool,
+}
+
 pub(super) struct Propagator<'a> {
     mesh: &'a MeshShape,
     options: &'a PlanOptions,
@@ -63,7 +70,7 @@ pub(super) struct Propagator<'a> {
     /// Where those of them that are at rest are kept.
     resting: HashMap<(Vec<usize>, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
-    unflattened: HashMap<ValueIndex, Arc<ParamSpec>>,
+    unflattened: HashMap<ValueIndex, Unflattened>,
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
@@ -333,6 +340,13 @@ impl<'a> Propagator<'a> {
         if rule.elementwise {
             self.inherit_tag(tensors, kind == "cast");
         }
+        if kind == "cast"
+            && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].0)
+        {
+            waiting.is_applied = true;
+            let tag = waiting.tag.clone();
+            self.wait_for_reshape(tensors.outputs[0].0, tag);
+        }
         // burn-router records an embedding as a select on its weights.
         if matches!(kind, "linear" | "embedding" | "select") {
             self.constrain_output(kind, tensors)?;
@@ -425,10 +439,12 @@ impl<'a> Propagator<'a> {
         };
         let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
         self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors)?;
-        match self.unflattened.get(value).cloned() {
-            Some(tag) => self.constrain_result(&tag, tensors),
-            None => Ok(()),
-        }
+        let Some(waiting) = self.unflattened.get_mut(value) else {
+            return Ok(());
+        };
+        waiting.is_applied = true;
+        let tag = waiting.tag.clone();
+        self.constrain_result(&tag, tensors)
     }
 
     #[allow(clippy::too_many_arguments)] // The parts of one step, each from another place.
@@ -496,6 +512,7 @@ impl<'a> Propagator<'a> {
 
     fn finish(mut self) -> Result<Program, PlanError> {
         self.now = self.window.ops.len() as OpIndex;
+        self.check_applied()?;
         // What survives is no business of the last module used.
         self.path = None;
         let mut reads = Vec::new();

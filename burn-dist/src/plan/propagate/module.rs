@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::Propagator;
 use super::operands::Tensors;
 use super::program::Reason;
 use super::values::Version;
+use super::{Propagator, Unflattened};
 use crate::layout::{Layout, Partial, ReduceOp};
 use crate::mesh::{AxisIndex, AxisRole};
 use crate::parallel::ParamSpec;
 use crate::plan::PlanError;
 use crate::plan::custom::CustomOp;
-use crate::plan::window::InputState;
+use crate::plan::window::{InputState, ValueIndex};
 
 impl Propagator<'_> {
     /// Handles our own operations, by name.
@@ -116,7 +116,7 @@ impl Propagator<'_> {
         };
         let (value, shape, _) = &tensors.outputs[0];
         if text.ndim() > shape.len() && !self.unflattened.contains_key(&tensors.inputs[0].0) {
-            self.unflattened.insert(*value, tag.clone());
+            self.wait_for_reshape(*value, tag.clone());
             return Ok(());
         }
         let current = self.values[*value as usize].versions[0]
@@ -133,6 +133,43 @@ impl Propagator<'_> {
         info.versions
             .retain(|version| version.layout.as_ref() == &target);
         Ok(())
+    }
+
+    /// Notes that the output layout of a module has more dims than its result.
+    pub(super) fn wait_for_reshape(&mut self, value: ValueIndex, tag: Arc<ParamSpec>) {
+        let waiting = Unflattened {
+            tag,
+            is_applied: false,
+        };
+        self.unflattened.insert(value, waiting);
+    }
+
+    /// Checks that no output layout was asked for in vain: that a result with fewer dims was reshaped before it came to its end.
+    ///
+    /// A result that lives on may still be reshaped in a later window.
+    pub(super) fn check_applied(&self) -> Result<(), PlanError> {
+        let mut vain: Vec<_> = self
+            .unflattened
+            .iter()
+            .filter(|(value, waiting)| {
+                let is_read = self.window.reads.contains(value);
+                let is_used = is_read || !self.value(**value).uses.is_empty();
+                !waiting.is_applied && is_used && self.window.dies[**value as usize]
+            })
+            .collect();
+        vain.sort_by_key(|(value, _)| **value);
+        let Some((value, Unflattened { tag, .. })) = vain.first() else {
+            return Ok(());
+        };
+        let text = tag.output.as_ref().map_or("", |text| text.as_str());
+        match Layout::parse(text, self.mesh, Some(&self.value(**value).shape)) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(PlanError::ModuleLayout {
+                path: tag.path.clone(),
+                text: text.to_string(),
+                source,
+            }),
+        }
     }
 
     /// Returns `current` with its splits over model axes replaced by what `text` says; data axes stay as they are.

@@ -1,5 +1,6 @@
 //! Operations that Burn has as one: layers, convolutions, pools, attention, Fourier transforms.
 
+use burn_backend::TensorMetadata;
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward,
     DeformConvOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices,
@@ -16,7 +17,6 @@ use super::{Call, Dist, Router, delegate, record_on, recording};
 
 impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
     delegate! {
-        fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, bias: Option<FloatTensor<Self>>) -> FloatTensor<Self>;
         fn linear_x_backward(weight: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
         fn linear_weight_backward(x: FloatTensor<Self>, output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
         fn linear_bias_backward(output_grad: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -89,6 +89,15 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
             query: FloatTensor<Self>, key: FloatTensor<Self>, value: FloatTensor<Self>, mask: Option<BoolTensor<Self>>,
             attn_bias: Option<FloatTensor<Self>>, options: AttentionModuleOptions
         ) -> FloatTensor<Self>;
+    }
+
+    fn linear(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        bias: Option<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        check_linear::<B>(&x, &weight, bias.as_ref());
+        Router::<B>::linear(x, weight, bias)
     }
 
     fn max_pool1d_with_indices(
@@ -303,5 +312,44 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
             );
             OperationIr::Module(ModuleOperationIr::CtcLossBackward(desc))
         })
+    }
+}
+
+/// Checks that a linear layer's parameters fit its input and each other. Burn leaves that to the backend, where no name is known any more; a record of another config,
+/// loaded before the model was parallelised, ends here.
+///
+/// # Panics
+/// If they do not fit: Burn's functions return no results.
+fn check_linear<B: BackendIr>(
+    x: &FloatTensor<Dist<B>>,
+    weight: &FloatTensor<Dist<B>>,
+    bias: Option<&FloatTensor<Dist<B>>>,
+) {
+    let (x_shape, weight_shape) = (x.shape().to_vec(), weight.shape().to_vec());
+    let features = x_shape.last().copied();
+    let outputs = weight_shape.last().copied();
+    let name = |tensor: &FloatTensor<Dist<B>>, what: &str| {
+        let ir = tensor.clone().into_ir();
+        let path = tensor.client.recorder().path_of(&ir);
+        path.unwrap_or_else(|| format!("the {what} of a linear layer"))
+    };
+    let way_out = "check the sizes in the config, or whether the record was saved from another one";
+    if features != weight_shape.first().copied() {
+        panic!(
+            "{}: its shape is {:?} ([input, output]), and it was given an input of shape {:?}: {way_out}",
+            name(weight, "weight"),
+            weight_shape,
+            x_shape,
+        );
+    }
+    if let Some(bias) = bias
+        && bias.shape().to_vec().last().copied() != outputs
+    {
+        panic!(
+            "{}: its shape is {:?}, and the weight's is {:?} ([input, output]): {way_out}",
+            name(bias, "bias"),
+            bias.shape().to_vec(),
+            weight_shape,
+        );
     }
 }

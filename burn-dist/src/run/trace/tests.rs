@@ -7,6 +7,7 @@ fn plan() -> Arc<RankPlan> {
     Arc::new(RankPlan {
         classes: Default::default(),
         storage: Default::default(),
+        indexed: Default::default(),
         tasks: vec![Task::Free(0); 3],
         num_slots: 1,
         paths: Arc::new([]),
