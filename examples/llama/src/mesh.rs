@@ -20,6 +20,7 @@ use burn_dist::{
 };
 
 use crate::cli::{MeshArgs, Strategy};
+use crate::files::write_whole;
 use crate::model::Llama;
 use crate::processes::Processes;
 use crate::report::{PlanStats, RankMemory, Traffic};
@@ -309,8 +310,7 @@ impl Mesh {
     /// If the devices were not opened by [`Self::traced`], or the file cannot be written.
     pub fn save_trace(&self, path: &Path) -> anyhow::Result<u64> {
         let trace = TrainBackend::trace(&self.device).context("the mesh keeps no trace")?;
-        trace
-            .save(path)
+        write_whole(path, |to| trace.write(to))
             .with_context(|| format!("cannot write the trace {}", path.display()))?;
         Ok(trace.left_out())
     }

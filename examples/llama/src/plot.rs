@@ -3,12 +3,15 @@
 mod canvas;
 mod memory;
 
+use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
+use crate::files::write_whole;
 use canvas::Canvas;
 pub use memory::{MemoryPlot, write_memory};
 
@@ -88,7 +91,8 @@ fn render(path: &Path, drawing: &'static str, what: &impl Surface) -> anyhow::Re
             png
         }
     };
-    std::fs::write(path, bytes).with_context(|| format!("cannot write the plot {}", path.display()))
+    write_whole(path, |to| to.write_all(&bytes))
+        .with_context(|| format!("cannot write the plot {}", path.display()))
 }
 
 /// Refuses names that end in neither `.svg` nor `.png`.
@@ -129,8 +133,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
             .filter(|loss| loss.is_finite())
     };
     let num_steps: usize = curves.iter().map(|curve| curve.losses.len()).sum();
-    // The room above keeps the legend off a flat curve.
-    let highest = finite().fold(0.0_f32, f32::max).max(f32::MIN_POSITIVE);
+    let (losses, decimals) = axis(finite());
     let font = |size: u32| ("sans-serif", scale * size);
 
     root.fill(&WHITE)?;
@@ -139,7 +142,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .margin(16 * scale)
         .x_label_area_size(40 * scale)
         .y_label_area_size(56 * scale)
-        .build_cartesian_2d(0..num_steps.max(1), 0.0..highest * 1.15)?;
+        .build_cartesian_2d(0..num_steps.max(1), losses)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -148,7 +151,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .x_labels(10)
         .y_labels(8)
         .x_label_formatter(&|step| step.to_string())
-        .y_label_formatter(&|loss| format!("{loss:.1}"))
+        .y_label_formatter(&|loss| format!("{loss:.decimals$}"))
         .x_desc("step")
         .y_desc("loss (nats per token)")
         .label_style(font(13))
@@ -191,6 +194,26 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .draw()?;
     root.present()?;
     Ok(())
+}
+
+/// The axis of the losses, from just below the lowest to above the highest, and the decimals that tell its marks apart.
+fn axis(losses: impl Iterator<Item = f32>) -> (Range<f32>, usize) {
+    let (low, high) = losses.fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), loss| {
+        (low.min(loss), high.max(loss))
+    });
+    if low > high {
+        return (0.0..1.0, 1);
+    }
+    // A flat curve has room above and below, as much as can be told apart.
+    let range = (high - low).max(1e-3 * high.abs()).max(1e-6);
+    let below = low - 0.05 * range;
+    // A loss is never negative: below 0 there is nothing to show. The room above keeps the legend off a flat curve.
+    let below = if low >= 0.0 { below.max(0.0) } else { below };
+    let mark = range / 8.0;
+    (
+        below..high + 0.15 * range,
+        (-mark.log10()).ceil().max(1.0) as usize,
+    )
 }
 
 /// The mean of each value and its `reach` neighbours on either side.
@@ -276,6 +299,23 @@ mod tests {
             error.contains("loss.gif is neither an .svg nor a .png file"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_axis_begins_near_the_data() {
+        let axis = |losses: &[f32]| axis(losses.iter().copied());
+        let (range, decimals) = axis(&[7.4, 7.2, 7.0, 6.9]);
+        assert!(range.start > 6.8 && range.start < 6.9, "{range:?}");
+        assert!(range.end > 7.4 && range.end < 7.5, "{range:?}");
+        assert_eq!(decimals, 2);
+        // A curve that comes down to nothing ends on the axis.
+        let (range, decimals) = axis(&[8.0, 0.01]);
+        assert_eq!((range.start, decimals), (0.0, 1));
+        for flat in [[3.0, 3.0], [0.0, 0.0], [1e-9, 1e-9]] {
+            let (range, _) = axis(&flat);
+            assert!(range.start <= flat[0] && range.end > flat[0], "{range:?}");
+        }
+        assert_eq!(axis(&[]), (0.0..1.0, 1));
     }
 
     #[test]

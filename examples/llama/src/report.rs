@@ -1,12 +1,15 @@
 //! What a run leaves behind as JSON.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use burn_dist::run::RankTimes;
 use serde::{Deserialize, Serialize};
+
+use crate::files::write_whole;
 
 /// Memory of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +156,7 @@ pub struct Report {
 /// If the file cannot be written; the message names it.
 pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value).context("the report has no JSON form")?;
-    std::fs::write(path, text + "\n")
+    write_whole(path, |to| writeln!(to, "{text}"))
         .with_context(|| format!("cannot write the report {}", path.display()))
 }
 

@@ -1,4 +1,4 @@
-//! Who speaks where several processes run the same program: the first.
+//! Who speaks where several processes run the same program: the first; and each of its own errors.
 
 use burn_dist::comm::World;
 
@@ -17,4 +17,43 @@ macro_rules! say {
             println!($($text)*);
         }
     };
+}
+
+/// Tells an error, with the process whose it is if there are others.
+pub fn complain(error: &anyhow::Error) {
+    let process = match World::of_launcher() {
+        Ok(Some(world)) => format!("process {}: ", world.process()),
+        _ => String::new(),
+    };
+    eprintln!("{process}error: {}", in_one_line(error));
+}
+
+/// An error with its causes, without those that the text before them already tells.
+fn in_one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !line.contains(&cause) {
+            if !line.is_empty() {
+                line += ": ";
+            }
+            line += &cause;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = || anyhow::anyhow!("no space").context("cannot write a: no space");
+        assert_eq!(in_one_line(&error()), "cannot write a: no space");
+        let error = error().context("the run failed");
+        assert_eq!(
+            in_one_line(&error),
+            "the run failed: cannot write a: no space"
+        );
+    }
 }

@@ -369,6 +369,57 @@ fn a_full_disk_is_reported_and_the_rest_is_written() {
 
 #[cfg(unix)]
 #[test]
+fn a_disk_that_fills_up_leaves_nothing_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| text(&dir.path().join(name)).to_owned();
+    let names = ["run.json", "trace.json", "loss.png", "memory.svg"];
+    let [json, trace, plot, memory] = names.map(file);
+    // Files may hold 1 KiB at most, and whoever writes more is told so instead of ended.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_llama"))
+        .args(short(&["--mesh", "fsdp=2", "--json", &json]))
+        .args(["--trace", &trace, "--plot", &plot, "--memory", &memory])
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for (what, path) in [
+        ("report", json),
+        ("trace", trace),
+        ("plot", plot),
+        ("plot", memory),
+    ] {
+        let told = format!("error: cannot write the {what} {path}: File too large");
+        assert!(said.contains(&told), "{told}: {said}");
+    }
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn data_that_does_not_fit_is_told_before_anything_is_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data.jsonl");
+    let words: String = (0..400).map(|i| format!("w{i} ")).collect();
+    let line = |i| {
+        format!("{{\"prompt\": \"What is {i}? {words}\", \"response\": \"It is {i}: {words}\"}}\n")
+    };
+    std::fs::write(&data, (0..4).map(line).collect::<String>()).unwrap();
+    let output = llama(&["finetune", "--no-plot", "--data", text(&data)]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("none of 3 examples fits into 48 positions") && said.contains("--seq"),
+        "{said}"
+    );
+    // Asking the model is what takes long: it answers token by token, up to the longest answer.
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!printed.contains("before fine-tuning"), "{printed}");
+}
+
+#[cfg(unix)]
+#[test]
 fn ctrl_c_ends_after_the_step_with_the_report() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;

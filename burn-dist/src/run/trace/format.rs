@@ -1,5 +1,6 @@
 //! A [`Trace`] as JSON.
 
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -74,12 +75,28 @@ impl Trace {
         to.flush()
     }
 
-    /// Writes the trace to a file.
+    /// Writes the trace to a file, which is complete or, after an error, as it was before: it is written under another
+    /// name in its folder first. What is no regular file, such as a pipe, is written to directly.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        self.write(BufWriter::new(std::fs::File::create(path)?))
+        let path = path.as_ref();
+        if path.metadata().is_ok_and(|file| !file.is_file()) {
+            let file = OpenOptions::new().write(true).open(path)?;
+            return self.write(BufWriter::new(file));
+        }
+        // Through a symbolic link, its target is replaced.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+        let written = File::create(&partial)
+            .and_then(|file| self.write(BufWriter::new(file)))
+            .and_then(|()| fs::rename(&partial, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&partial);
+        }
+        written
     }
 
     fn entries<'a>(&'a self, pid: usize, rank: &'a RankTrace) -> impl Iterator<Item = Entry> + 'a {

@@ -11,7 +11,7 @@ use crate::data::documents::Documents;
 use crate::data::generate::{self as generated, KINDS};
 use crate::data::jsonl::Lines;
 use crate::data::rng::Rng;
-use crate::data::tokenizer::Encoded;
+use crate::data::tokenizer::{Encoded, Text};
 use crate::data::{Example, Examples};
 use crate::generate::{Answered, ask, exact_match};
 use crate::mesh::TrainBackend;
@@ -58,6 +58,24 @@ impl Lessons {
         }
     }
 
+    /// The questions to ask: those that with their answers are no longer than what is trained on.
+    fn questions(&self, text: &Text, seq: usize) -> anyhow::Result<Vec<Example>> {
+        let mut asked = Vec::with_capacity(self.held_out.len());
+        for example in &self.held_out {
+            if text.encode_example(example)?.ids.len() <= seq + 1 {
+                asked.push(example.clone());
+            }
+        }
+        let left_out = self.held_out.len() - asked.len();
+        if left_out > 0 {
+            say!(
+                "{left_out} questions are longer than {} tokens and not asked",
+                seq + 1
+            );
+        }
+        Ok(asked)
+    }
+
     /// Everything that is said in training.
     fn texts(&self) -> anyhow::Result<Vec<String>> {
         let statements = self.statements.iter().cloned().map(Ok);
@@ -73,31 +91,35 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let lessons = lessons(args, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();
-
-    let mut model = session.model()?;
-    let mut base = Trace::default();
     let base_steps = match args.base_steps {
         Some(steps) => steps,
         None if lessons.statements.is_empty() || args.train.model.model.is_some() => 0,
         None => BASE_STEPS,
     };
-    if base_steps > 0 {
-        let phase = Phase {
-            name: "pretrain",
-            steps: base_steps,
-            end: text.end(),
-        };
-        (model, base) = phase.run(&session, model, &lessons, |index| {
+    // All data is looked at before anything is computed with it: whether it fits is known at once.
+    let held_out = lessons.questions(&text, session.shape.seq)?;
+    let base_source = match base_steps {
+        0 => None,
+        _ => Some(source(&session, &lessons, text.end(), |index| {
             Ok(text.encode_text(&lessons.statement(index)?)?)
-        })?;
+        })?),
+    };
+    let source = source(&session, &lessons, text.end(), |index| {
+        Ok(text.encode_example(&*lessons.examples.get(index)?)?)
+    })?;
+
+    let mut model = session.model()?;
+    let mut base = Trace::default();
+    if let Some(source) = base_source {
+        (model, base) = train(&session, model, ("pretrain", base_steps), source)?;
     }
 
     let before = if base.interrupted {
         None
     } else {
-        exact_match(&ask(&model.valid(), &text, &lessons.held_out, device)?)
+        exact_match(&ask(&model.valid(), &text, &held_out, device)?)
     };
-    let num_questions = lessons.held_out.len();
+    let num_questions = held_out.len();
     if let Some(before) = before {
         say!(
             "before fine-tuning: {:.0} % of {num_questions} unseen questions right",
@@ -106,15 +128,8 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let phase = Phase {
-            name: "finetune",
-            steps: args.train.steps.unwrap_or(STEPS),
-            end: text.end(),
-        };
-        (model, trace) = phase.run(&session, model, &lessons, |index| {
-            let example = lessons.examples.get(index)?;
-            Ok(text.encode_example(&example)?)
-        })?;
+        let steps = args.train.steps.unwrap_or(STEPS);
+        (model, trace) = train(&session, model, ("finetune", steps), source)?;
     }
 
     // Whatever becomes of the report, the model is kept.
@@ -122,7 +137,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let mut report = session.report("finetune", &base, &trace)?;
     report.exact_match_before = before;
     if !report.interrupted {
-        let answers = ask(&model.valid(), &text, &lessons.held_out, device)?;
+        let answers = ask(&model.valid(), &text, &held_out, device)?;
         report.exact_match = exact_match(&answers);
         show(&answers);
         if let Some(after) = report.exact_match {
@@ -178,49 +193,48 @@ fn lessons(args: &FinetuneArgs, processes: &Processes) -> anyhow::Result<Lessons
     })
 }
 
-/// Some steps of training on lessons.
-struct Phase {
-    name: &'static str,
-    steps: usize,
-    /// The id that ends a document.
+/// The rows that are made of the lessons, as `encode` makes documents of them; `end` is the id that ends one.
+fn source<'a>(
+    session: &Session<'_>,
+    lessons: &Lessons,
     end: u32,
+    encode: impl Fn(usize) -> anyhow::Result<Encoded> + 'a,
+) -> anyhow::Result<Packed<'a>> {
+    let (processes, shape) = (session.mesh.processes(), &session.shape);
+    let mine = lessons.examples.mine(processes);
+    let (source, left_out) = Packed::new(
+        Documents::share(mine, processes, encode)?,
+        lessons.train.iter().copied(),
+        (shape.batch, shape.seq),
+        end,
+        Rng::new(session.args.model.seed, 2),
+    )?;
+    if left_out > 0 {
+        say!(
+            "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
+            shape.seq + 1
+        );
+    }
+    Ok(source.only(session.rows()))
 }
 
-impl Phase {
-    /// Trains on the lessons as `encode` makes documents of them.
-    fn run(
-        &self,
-        session: &Session<'_>,
-        model: Llama<TrainBackend>,
-        lessons: &Lessons,
-        encode: impl Fn(usize) -> anyhow::Result<Encoded>,
-    ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
-        let (mesh, shape) = (&session.mesh, &session.shape);
-        let mine = lessons.examples.mine(mesh.processes());
-        let documents = Documents::share(mine, mesh.processes(), encode)?;
-        let (source, left_out) = Packed::new(
-            documents,
-            lessons.train.iter().copied(),
-            (shape.batch, shape.seq),
-            self.end,
-            Rng::new(session.args.model.seed, 2),
-        )?;
-        if left_out > 0 {
-            say!(
-                "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
-                shape.seq + 1
-            );
-        }
-        train::run(
-            model,
-            &mut source.only(session.rows()),
-            (Schedule::new(session.rate(), self.steps), session.recipe()),
-            mesh.device(),
-            mesh,
-            &Progress::new(self.name, self.steps, mesh.world_size()),
-            &session.stop,
-        )
-    }
+/// Trains for so many steps of a phase.
+fn train(
+    session: &Session<'_>,
+    model: Llama<TrainBackend>,
+    (name, steps): (&'static str, usize),
+    mut source: Packed<'_>,
+) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
+    let mesh = &session.mesh;
+    train::run(
+        model,
+        &mut source,
+        (Schedule::new(session.rate(), steps), session.recipe()),
+        mesh.device(),
+        mesh,
+        &Progress::new(name, steps, mesh.world_size()),
+        &session.stop,
+    )
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with what the model said.

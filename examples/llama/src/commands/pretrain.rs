@@ -16,6 +16,9 @@ use crate::train::{self, Schedule, Trace};
 const STEPS: usize = 20;
 
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
+    if args.save.is_some() && args.data.is_none() && args.model.model.is_none() {
+        bail!("--save needs a tokenizer to save with the model: give --data or --model");
+    }
     let session = Session::start(args, None)?;
     session.introduce();
     let plan = session.predict(false)?;
@@ -65,10 +68,6 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
             })
         }
     };
-    if args.save.is_some() && text.is_none() {
-        bail!("--save needs a tokenizer to save with the model: give --data or --model");
-    }
-
     let steps = args.steps.unwrap_or(STEPS);
     let (model, trace) = train::run(
         session.model()?,

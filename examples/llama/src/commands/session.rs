@@ -20,7 +20,7 @@ use crate::plot::{self, Curve, MemoryPlot};
 use crate::report::{RankReport, Report, StepTimes, Traffic, bytes_text, count_text, write_json};
 use crate::say;
 use crate::train::{Recipe, Trace};
-use crate::voice::speaks;
+use crate::voice::{complain, speaks};
 
 /// The model that the command line names, not yet built.
 #[derive(Debug, Clone)]
@@ -319,7 +319,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Writes what else the command line asks for: the report, the trace, the plot. All are tried; the first error counts, before that of what has been `tried` already.
+    /// Writes what else the command line asks for: the report, the trace, the plot. All are tried, and all errors are
+    /// told, those of what has been `tried` already too; the first one is returned.
     pub(super) fn finish(
         &self,
         report: &Report,
@@ -336,8 +337,13 @@ impl<'a> Session<'a> {
             _ if self.args.no_plot || !speaks() => Ok(()),
             path => draw(path, report).inspect(|()| say!("plot: {}", path.display())),
         };
-        json.and(trace).and(plot)?;
-        tried.into_iter().collect::<anyhow::Result<()>>()?;
+        let results = [json, trace, plot].into_iter().chain(tried);
+        let mut errors = results.filter_map(Result::err);
+        let first = errors.next();
+        errors.for_each(|error| complain(&error));
+        if let Some(first) = first {
+            return Err(first);
+        }
         Ok(match report.interrupted {
             true => End::Interrupted,
             false => End::Done,
