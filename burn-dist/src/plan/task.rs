@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::memory::MemoryClass;
 use super::storage::Storage;
-use super::window::ValueIndex;
+use super::window::{Origin, ValueIndex};
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::Rank;
 use crate::parallel::ParamSpec;
@@ -252,6 +252,8 @@ pub struct Output {
     pub layout: Arc<Layout>,
     /// What is known of it as a parameter.
     pub tag: Option<Arc<ParamSpec>>,
+    /// What it is made of, if its layout is not decided.
+    pub origin: Option<Origin>,
 }
 
 /// How the host puts a read tensor together.
@@ -315,4 +317,6 @@ pub struct Plan {
     pub accumulated: super::explain::Accumulated,
     /// What is made again in the backward.
     pub recomputed: super::checkpoint::Recomputed,
+    /// Work that ranks repeat.
+    pub redundancy: super::Redundancy,
 }

@@ -12,6 +12,7 @@ use burn_std::future::DynFut;
 use super::{MeshDevice, Recorder};
 use crate::layout::Layout;
 use crate::mesh::Rank;
+use crate::plan::window::Origin;
 use crate::run::{Fault, ReadTicket};
 
 /// A handle on the recorder of one mesh; every tensor holds one.
@@ -92,6 +93,14 @@ impl<B: BackendIr> MeshClient<B> {
         Ok((ticket.wait()?, layout.local_shape(&mesh, rank)))
     }
 
+    /// Takes data of the host.
+    pub(super) fn enter(&self, data: TensorData, origin: Origin) -> RouterTensor<Self> {
+        let id = self.create_empty_handle();
+        let (shape, dtype) = (data.shape.clone(), data.dtype);
+        self.recorder().add_data(id, data, origin);
+        RouterTensor::new(id, shape, dtype, self.clone())
+    }
+
     /// Closes the window and asks for the content of `tensor`.
     pub(super) fn read(&self, tensor: TensorIr) -> ReadTicket {
         self.recorder().read(tensor)
@@ -132,10 +141,7 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     }
 
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
-        let id = self.create_empty_handle();
-        let (shape, dtype) = (data.shape.clone(), data.dtype);
-        self.recorder().add_data(id, data);
-        RouterTensor::new(id, shape, dtype, self.clone())
+        self.enter(data, Origin::Data)
     }
 
     fn device(&self) -> MeshDevice {
