@@ -34,7 +34,9 @@ pub use parallel::private as __private;
 pub use parallel::{
     DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
 };
-pub use plan::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
+pub use plan::{
+    Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ShardStrategy,
+};
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
 /// Inner backends beside `burn_flex::Flex`, by feature.

@@ -30,5 +30,5 @@ pub use error::LayoutError;
 pub use local::chunk;
 pub use placement::Placement;
 pub use rows::Rows;
-pub(crate) use rows::repeated;
+pub(crate) use rows::{by_rows, repeated};
 pub use types::{DimLayout, Factor, Layout, Partial, ReduceOp};

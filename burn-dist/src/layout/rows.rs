@@ -6,6 +6,17 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Returns the layout of a batch: dim 0 over the data axes, whole where it has fewer rows than parts.
+pub(crate) fn by_rows(mesh: &MeshShape, shape: &[usize]) -> Layout {
+    let axes = mesh.data_axes();
+    if axes.is_empty() || shape.first() < Some(&mesh.group_size(&axes)) {
+        return Layout::replicated(shape);
+    }
+    let mut layout = Layout::sharded(shape, 0, &axes);
+    layout.normalize(mesh);
+    layout
+}
+
 /// Some rows (indices along dim 0) of a tensor: ascending ranges that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rows {

@@ -9,6 +9,7 @@ use super::account::account;
 use super::checkpoint::{Checkpoint, Recomputed};
 use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use super::options::Accumulation;
+use super::redundancy::Redundancy;
 use super::task::{CollectiveRecord, Plan};
 use crate::mesh::{Links, Topology};
 
@@ -79,6 +80,8 @@ pub struct Explanation {
     pub checkpoint: String,
     /// What is made again in the backward.
     pub recomputed: Recomputed,
+    /// Work that ranks repeat.
+    pub redundancy: Redundancy,
     /// Memory of the planned ranks.
     pub memory: Vec<MemoryPlan>,
     /// Nanoseconds that collectives take on the links of the mesh, by the axes they go over; empty without links.
@@ -130,6 +133,7 @@ impl Explanation {
             launched = record.launch;
         }
         self.recomputed += plan.recomputed;
+        self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
         for (rank, memory) in plan.memory.iter().enumerate() {
@@ -340,6 +344,9 @@ impl std::fmt::Display for Explanation {
             )?;
         }
         self.write_checkpoint(f)?;
+        if self.redundancy.flops > 0.0 {
+            writeln!(f, "{}", self.redundancy)?;
+        }
         self.write_memory(f)?;
         Ok(())
     }

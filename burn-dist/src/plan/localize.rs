@@ -1,13 +1,15 @@
 //! From a global operation to the local operations of one rank.
 //!
 //! Most operations are the same on local shapes. The rest is here too: sums whose constant terms must be added once, means that divide by
-//! the global count, reads and writes at indices that may lie on other ranks, ranks that hold nothing.
+//! the global count, reads and writes at indices that may lie on other ranks, the pieces of a joined tensor that fall into a rank's part,
+//! ranks that hold nothing.
 //!
 //! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every tensor is read-only,
 //! last uses are found by a later pass.
 
 mod build;
 mod index;
+mod pieces;
 mod same;
 
 use crate::layout::{DimLayout, Layout, ReduceOp};
@@ -229,6 +231,8 @@ fn special(local: &Local, rule: &Rule, emit: &mut Emit) {
                 BaseOperationIr::Scatter(op) => index::scatter(local, rule, op, emit),
                 BaseOperationIr::SelectAssign(op) => index::select_assign(local, rule, op, emit),
                 BaseOperationIr::ScatterNd(op) => index::scatter_nd(local, op, emit),
+                BaseOperationIr::Cat(op) => pieces::cat(local, rule, op, emit),
+                BaseOperationIr::SliceAssign(op) => pieces::slice_assign(local, rule, op, emit),
                 _ => unreachable_lowering(local),
             }
         }

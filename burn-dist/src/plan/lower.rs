@@ -22,6 +22,7 @@ use super::task::{
     TermOf, UploadTask,
 };
 use super::units::Visits;
+use super::unneeded;
 use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::layout::{Layout, ReduceOp};
@@ -108,6 +109,8 @@ pub(super) struct Lowering<'a> {
     pub mesh: &'a MeshShape,
     /// Slots that hold the same blocks as an earlier one.
     alias: Vec<Slot>,
+    /// Slots that some rank reads, where not all ranks read the same.
+    read_somewhere: Option<Vec<bool>>,
     paths: Arc<[Arc<str>]>,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
@@ -225,6 +228,7 @@ impl<'a> Lowering<'a> {
             window,
             program,
             mesh,
+            read_somewhere: unneeded::read_somewhere(program, &alias),
             alias,
             paths: paths.into(),
             fuzz: options.fuzz,
@@ -448,6 +452,9 @@ impl<'a> Lowering<'a> {
             }
         }
         visit_of.resize(tasks.len(), visit);
+        if let Some(read) = &self.read_somewhere {
+            unneeded::remove(&mut tasks, &mut visit_of, num_slots as usize, read);
+        }
         let plan = RankPlan {
             tasks,
             num_slots: num_slots as u32,

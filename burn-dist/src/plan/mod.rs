@@ -4,10 +4,11 @@
 //! window      recorded operations in canonical form                     window.rs
 //!   precision   16-bit types where units ask for them                  precision/
 //!   propagate   a layout for every value, redistributions inserted        propagate/
+//!   redundancy  counts the work that ranks repeat                      redundancy.rs, flops.rs
 //!   checkpoint  activations made again in the backward                 checkpoint/
 //!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
 //!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
-//!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/
+//!   lower       local shapes, local operations, pieces of collectives    lower.rs, localize/, unneeded.rs
 //!   offload     moves to the host and back                                offload.rs
 //!   lifetimes   last uses                                                 lifetimes.rs
 //!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
@@ -21,6 +22,7 @@ pub mod cache;
 pub mod checkpoint;
 mod custom;
 pub mod explain;
+mod flops;
 pub mod fuzz;
 mod hierarchy;
 mod lifetimes;
@@ -31,11 +33,13 @@ mod offload;
 mod options;
 mod precision;
 mod propagate;
+mod redundancy;
 mod rename;
 mod schedule;
 mod storage;
 pub mod task;
 mod units;
+mod unneeded;
 pub mod window;
 
 use std::collections::BTreeMap;
@@ -57,6 +61,7 @@ pub use options::{
     Accumulation, AccumulationTextError, PlanOptions, ShardStrategy, Sharding, StrategyTextError,
 };
 pub use precision::{Float, Precision, PrecisionTextError};
+pub use redundancy::{AxisRedundancy, Redundancy};
 pub use storage::Storage;
 pub(crate) use storage::makes;
 use task::{Output, Plan, ReadPlan};
@@ -138,6 +143,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         }
     };
     let mut program = propagate::propagate(window, mesh, options, &visits, reduces_first)?;
+    let redundancy = redundancy::redundancy(&program, mesh);
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
@@ -193,10 +199,11 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     let outputs = program
         .outputs
         .iter()
-        .map(|(value, layout, tag)| Output {
-            value: *value,
-            layout: layout.clone(),
-            tag: tag.clone(),
+        .map(|output| Output {
+            value: output.value,
+            layout: output.layout.clone(),
+            tag: output.tag.clone(),
+            origin: output.origin,
         })
         .collect();
     let mut operations = BTreeMap::new();
@@ -216,6 +223,7 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
         collectives,
         memory,
         recomputed,
+        redundancy,
     })
 }
 

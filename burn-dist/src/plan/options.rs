@@ -162,6 +162,8 @@ impl Sharding {
 pub struct PlanOptions {
     /// Whether values that come from nothing wait for their use.
     pub defer: bool,
+    /// Whether dim 0 of data, and of what is made of it, is split over the data axes where nothing decides.
+    pub split_batches: bool,
     /// Seed of fuzz layouts, if on.
     pub fuzz: Option<u64>,
     /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.

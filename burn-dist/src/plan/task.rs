@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::memory::MemoryClass;
 use super::storage::Storage;
-use super::window::{OP_BYTES, ValueIndex};
+use super::window::{OP_BYTES, Origin, ValueIndex};
 use crate::layout::{Layout, ReduceOp};
 use crate::mesh::Rank;
 use crate::parallel::ParamSpec;
@@ -281,6 +281,8 @@ pub struct Output {
     pub layout: Arc<Layout>,
     /// What is known of it as a parameter.
     pub tag: Option<Arc<ParamSpec>>,
+    /// What it is made of, if its layout is not decided.
+    pub origin: Option<Origin>,
 }
 
 /// How the host puts a read tensor together.
@@ -344,6 +346,8 @@ pub struct Plan {
     pub accumulated: super::explain::Accumulated,
     /// What is made again in the backward.
     pub recomputed: super::checkpoint::Recomputed,
+    /// Work that ranks repeat.
+    pub redundancy: super::Redundancy,
 }
 
 impl Plan {

@@ -17,6 +17,24 @@ use crate::record::visit::{OpVisitor, kind_number, visit_mut};
 /// Number of a value in its window, in order of first appearance.
 pub type ValueIndex = u32;
 
+/// What a value is made of whose layout nothing has decided yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// Constants, random numbers and tables: whole where nothing decides.
+    Constants,
+    /// Data of the host, and constants: dim 0 is split over the data axes where nothing decides.
+    Data,
+}
+
+/// How data of the host enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Entry {
+    /// Every rank can take any part of it.
+    Free(Origin),
+    /// The process has the parts of its own ranks in the preferred layout and no more: it enters so, and moves from there.
+    Rows,
+}
+
 /// Where a value that a window takes from outside is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum InputState {
@@ -26,13 +44,15 @@ pub enum InputState {
         layout: Arc<Layout>,
         /// What is known of it as a parameter.
         tag: Option<Arc<ParamSpec>>,
+        /// What it is made of, if it was placed for no other reason than the end of its window.
+        origin: Option<Origin>,
     },
-    /// On the host: every rank can take any part of it, unless it is fixed.
+    /// On the host.
     Host {
         /// The layout it takes if nothing else decides.
         preferred: Arc<Layout>,
-        /// Whether the process has the parts of its own ranks in that layout and no more: it enters so, and moves from there.
-        fixed: bool,
+        /// What the ranks can take of it.
+        entry: Entry,
     },
 }
 

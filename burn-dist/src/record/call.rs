@@ -5,7 +5,6 @@
 //! its operation is recorded. Nothing waits for a rank under the lock.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use burn_backend::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConvOptions,
@@ -16,7 +15,7 @@ use burn_backend::{DType, Distribution, FloatDType, IntDType, Scalar, Shape, Ten
 use burn_ir::BackendIr;
 use burn_router::{RouterTensor, RunnerClient};
 use burn_std::BoolDType;
-use parking_lot::{ArcReentrantMutexGuard, RawMutex, RawThreadId, ReentrantMutex};
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::{MeshClient, Recorder};
 
@@ -26,34 +25,23 @@ pub(super) type Locked<B> = ReentrantMutex<RefCell<Recorder<B>>>;
 
 /// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the ranks run.
 pub(super) struct Recording<B: BackendIr> {
-    guard: Option<ArcReentrantMutexGuard<RawMutex, RawThreadId, RefCell<Recorder<B>>>>,
+    guard: Option<ReentrantMutexGuard<'static, RefCell<Recorder<B>>>>,
+    client: MeshClient<B>,
 }
 
 impl<B: BackendIr> Recording<B> {
     #[inline]
-    pub fn new(recorder: &Arc<Locked<B>>) -> Self {
-        Self {
-            guard: Some(recorder.lock_arc()),
-        }
+    pub fn new(client: MeshClient<B>, recorder: &'static Locked<B>) -> Self {
+        let guard = Some(recorder.lock());
+        Self { guard, client }
     }
 }
 
 impl<B: BackendIr> Drop for Recording<B> {
     #[inline]
     fn drop(&mut self) {
-        let Some(guard) = self.guard.take() else {
-            return;
-        };
-        if !guard.borrow().queue().is_full() {
-            return;
-        }
-        let queue = guard.borrow().queue().clone();
-        let lock = ArcReentrantMutexGuard::remutex(&guard).clone();
-        drop(guard);
-        // An outer call of this thread still holds the lock: it waits when it ends.
-        if !lock.is_owned_by_current_thread() && !std::thread::panicking() {
-            queue.wait();
-        }
+        drop(self.guard.take());
+        self.client.wait_for_room();
     }
 }
 

@@ -16,17 +16,20 @@ use super::call::{Locked, Recording};
 use super::{MeshDevice, Recorder};
 use crate::layout::Layout;
 use crate::mesh::Rank;
-use crate::run::{Fault, ReadTicket};
+use crate::plan::window::Origin;
+use crate::run::{Fault, Queue, ReadTicket};
 
 /// A handle on the recorder of one mesh; every tensor holds one.
 pub struct MeshClient<B: BackendIr> {
-    shared: Arc<Shared<B>>,
+    /// burn-router keeps a client per mesh for the life of the process, so nothing is lost by never freeing what it shares.
+    shared: &'static Shared<B>,
 }
 
 struct Shared<B: BackendIr> {
     mesh: u16,
     next_id: AtomicU64,
-    recorder: Arc<Locked<B>>,
+    queue: Arc<Queue>,
+    recorder: Locked<B>,
 }
 
 // The recorder never leaves its state half-changed.
@@ -36,9 +39,10 @@ impl<B: BackendIr> RefUnwindSafe for Shared<B> {}
 const MESH_SHIFT: u32 = 48;
 
 impl<B: BackendIr> Clone for MeshClient<B> {
+    #[inline]
     fn clone(&self) -> Self {
         Self {
-            shared: self.shared.clone(),
+            shared: self.shared,
         }
     }
 }
@@ -47,24 +51,21 @@ impl<B: BackendIr> MeshClient<B> {
     /// Called by burn-router, once per mesh and inner backend.
     pub(super) fn new(device: &MeshDevice) -> Self {
         let mesh = burn_std::device::Device::to_id(device).index_id;
-        let recorder = Arc::new(ReentrantMutex::new(RefCell::new(Recorder::new(device))));
+        let recorder = Recorder::new(device);
+        let shared: &'static Shared<B> = Box::leak(Box::new(Shared {
+            mesh,
+            next_id: AtomicU64::new(u64::from(mesh) << MESH_SHIFT),
+            queue: recorder.queue().clone(),
+            recorder: ReentrantMutex::new(RefCell::new(recorder)),
+        }));
         if let Some(inner) = device.inner() {
-            let weak = Arc::downgrade(&recorder);
             inner.on_close(Box::new(move || {
-                if let Some(recorder) = weak.upgrade() {
-                    let workers = recorder.lock().borrow_mut().close();
-                    // Joined without the lock: a worker that is still busy must not keep others from dropping their tensors.
-                    drop(workers);
-                }
+                let workers = shared.recorder.lock().borrow_mut().close();
+                // Joined without the lock: a worker that is still busy must not keep others from dropping their tensors.
+                drop(workers);
             }));
         }
-        Self {
-            shared: Arc::new(Shared {
-                mesh,
-                next_id: AtomicU64::new(u64::from(mesh) << MESH_SHIFT),
-                recorder,
-            }),
-        }
+        Self { shared }
     }
 
     /// Calls `f` with the recorder, under its lock.
@@ -75,13 +76,28 @@ impl<B: BackendIr> MeshClient<B> {
     /// Keeps other threads from recording on this mesh until the result is dropped.
     #[inline]
     pub(super) fn recording(&self) -> Recording<B> {
-        Recording::new(&self.shared.recorder)
+        Recording::new(self.clone(), &self.shared.recorder)
+    }
+
+    /// Waits if the program is too far ahead of the ranks, unless this thread still holds the lock: then the outer call waits when it ends.
+    #[inline]
+    pub(super) fn wait_for_room(&self) {
+        if self.shared.queue.is_full() {
+            self.wait_in_queue();
+        }
+    }
+
+    #[cold]
+    fn wait_in_queue(&self) {
+        if !self.shared.recorder.is_owned_by_current_thread() && !std::thread::panicking() {
+            self.shared.queue.wait();
+        }
     }
 
     /// Returns whether both are handles on one mesh.
     #[inline]
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        std::ptr::eq(self.shared, other.shared)
     }
 
     /// Returns the layout of `tensor` on the ranks, closing the window.
@@ -119,6 +135,15 @@ impl<B: BackendIr> MeshClient<B> {
         client.read_ir(tensor.into_ir())
     }
 
+    /// Takes data of the host.
+    pub(super) fn enter(&self, data: TensorData, origin: Origin) -> RouterTensor<Self> {
+        let id = self.create_empty_handle();
+        let (shape, dtype) = (data.shape.clone(), data.dtype);
+        self.with(|recorder| recorder.add_data(id, data, origin));
+        self.wait_for_room();
+        RouterTensor::new(id, shape, dtype, self.clone())
+    }
+
     /// Closes the window and asks for the content of `tensor`.
     pub(super) fn read_ir(&self, tensor: TensorIr) -> ReadTicket {
         self.with(|recorder| recorder.read(tensor))
@@ -135,8 +160,8 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
             // Data announces itself by `register_tensor_data`.
             OperationIr::Init(_) => {}
             op => {
-                let _recording = self.recording();
-                self.with(|recorder| recorder.record(op));
+                self.shared.recorder.lock().borrow_mut().record(op);
+                self.wait_for_room();
             }
         }
     }
@@ -156,11 +181,7 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
     }
 
     fn register_tensor_data(&self, data: TensorData) -> RouterTensor<Self> {
-        let id = self.create_empty_handle();
-        let (shape, dtype) = (data.shape.clone(), data.dtype);
-        let _recording = self.recording();
-        self.with(|recorder| recorder.add_data(id, data));
-        RouterTensor::new(id, shape, dtype, self.clone())
+        self.enter(data, Origin::Data)
     }
 
     fn device(&self) -> MeshDevice {

@@ -16,13 +16,13 @@ use super::log::{Log, Taken};
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::processes::{PartPrint, WindowPrint};
-use crate::layout::{Layout, Rows, repeated};
+use crate::layout::{Layout, Rows, by_rows, repeated};
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
-use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
-use crate::plan::{CustomOp, Float, PlanError, PlanOptions, Sharding, fuzz};
+use crate::plan::window::{Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize};
+use crate::plan::{CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
@@ -37,6 +37,7 @@ enum Live {
     Host {
         data: Arc<TensorData>,
         preferred: Arc<Layout>,
+        origin: Origin,
         /// The rows that `data` has, if it is this process's part of the tensor.
         rows: Option<Rows>,
     },
@@ -44,6 +45,8 @@ enum Live {
     Placed {
         layout: Arc<Layout>,
         tag: Option<Arc<ParamSpec>>,
+        /// What it is made of, if its layout is not decided.
+        origin: Option<Origin>,
         born: Born,
     },
 }
@@ -66,6 +69,8 @@ pub struct RecorderStats {
     pub plan_time: Duration,
     /// Operations recorded.
     pub ops: u64,
+    /// Work that ranks repeat, of all windows that were run.
+    pub redundancy: Redundancy,
 }
 
 pub(crate) struct Recorder<B: BackendIr> {
@@ -91,6 +96,8 @@ pub(crate) struct Recorder<B: BackendIr> {
     windows: u64,
     told: FxHashSet<u64>,
     stats: RecorderStats,
+    /// Whether it was said that ranks repeat work.
+    warned: bool,
     explanation: Option<Explanation>,
 }
 
@@ -110,16 +117,10 @@ fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
 
 /// Returns the layout in which a tensor enters whose dim 0 is the batch.
 pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]) -> Layout {
-    let mut layout = Layout::replicated(shape);
-    let axes = mesh.data_axes();
-    if input == InputPolicy::Batch
-        && !axes.is_empty()
-        && shape.first() >= Some(&mesh.group_size(&axes))
-    {
-        layout = Layout::sharded(shape, 0, &axes);
-        layout.normalize(mesh);
+    match input {
+        InputPolicy::Batch => by_rows(mesh, shape),
+        InputPolicy::Replicate => Layout::replicated(shape),
     }
-    layout
 }
 
 impl<B: BackendIr> Recorder<B> {
@@ -152,6 +153,7 @@ impl<B: BackendIr> Recorder<B> {
         let inner_device = devices[0].clone();
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
+            split_batches: options.input == InputPolicy::Batch,
             fuzz: options.fuzz_layouts,
             scatter_bytes_min: options.scatter_bytes_min,
             sharding: Sharding {
@@ -229,6 +231,7 @@ impl<B: BackendIr> Recorder<B> {
             windows: 0,
             told: FxHashSet::default(),
             stats: RecorderStats::default(),
+            warned: false,
             explanation: None,
             options,
         }
@@ -317,17 +320,23 @@ impl<B: BackendIr> Recorder<B> {
         self.streams = 0;
     }
 
-    pub fn add_data(&mut self, id: TensorId, data: TensorData) {
+    /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
+    pub fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
         if self.ended.is_some() {
             return;
         }
-        let preferred = Arc::new(self.entry_layout(&data));
+        let origin = match data.dtype {
+            DType::QFloat(_) => Origin::Constants,
+            _ => origin,
+        };
+        let preferred = Arc::new(self.entry_layout(&data, origin));
         self.entered += data.bytes.len() as u64;
         self.live.insert(
             id,
             Live::Host {
                 data: Arc::new(data),
                 preferred,
+                origin,
                 rows: None,
             },
         );
@@ -353,6 +362,7 @@ impl<B: BackendIr> Recorder<B> {
             let live = Live::Host {
                 data: Arc::new(data),
                 preferred: Arc::new(layout),
+                origin: Origin::Data,
                 rows: Some(rows),
             };
             self.live.insert(id, live);
@@ -361,7 +371,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the layout in which data enters if nothing else decides; quantized data is whole everywhere.
-    fn entry_layout(&self, data: &TensorData) -> Layout {
+    fn entry_layout(&self, data: &TensorData, origin: Origin) -> Layout {
         let shape = data.shape.to_vec();
         if matches!(data.dtype, DType::QFloat(_)) {
             return Layout::replicated(&shape);
@@ -369,7 +379,10 @@ impl<B: BackendIr> Recorder<B> {
         if let Some(seed) = self.options.fuzz_layouts {
             return fuzz::layout_of_data(&self.mesh, &shape, data.dtype, &data.bytes, seed);
         }
-        batch_layout(&self.mesh, self.options.input, &shape)
+        match origin {
+            Origin::Data => batch_layout(&self.mesh, self.options.input, &shape),
+            Origin::Constants => Layout::replicated(&shape),
+        }
     }
 
     pub fn read(&mut self, tensor: TensorIr) -> ReadTicket {
@@ -430,6 +443,7 @@ impl<B: BackendIr> Recorder<B> {
             Live::Placed {
                 layout: Arc::new(layout.clone()),
                 tag: None,
+                origin: None,
                 born: Born::Given(self.given),
             },
         );
@@ -458,7 +472,7 @@ impl<B: BackendIr> Recorder<B> {
             return Some(tag.path.clone());
         }
         let placed = |op: &&OperationIr| op.outputs().any(|out| out.id == tensor.id);
-        let OperationIr::Custom(custom) = self.log.iter().find(placed)? else {
+        let OperationIr::Custom(custom) = self.log.ops().iter().find(placed)? else {
             return None;
         };
         let shape = tensor.shape.to_vec();
@@ -579,6 +593,17 @@ impl<B: BackendIr> Recorder<B> {
         parts
     }
 
+    /// Says once that ranks repeat much of the work of a window. Random layouts are meant to.
+    fn warn_of_redundancy(&mut self, redundancy: &Redundancy) {
+        if self.warned || self.options.fuzz_layouts.is_some() {
+            return;
+        }
+        if let Some(warning) = redundancy.warning() {
+            self.warned = true;
+            tracing::warn!(mesh = %self.mesh, "{warning}");
+        }
+    }
+
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Option<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
@@ -588,22 +613,32 @@ impl<B: BackendIr> Recorder<B> {
         let live = &self.live;
         let (window, bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
             match live.get(&tensor.id) {
-                Some(Live::Placed { layout, tag, born }) => {
+                Some(Live::Placed {
+                    layout,
+                    tag,
+                    origin,
+                    born,
+                }) => {
                     of_inputs.push(*born);
                     Ok(InputState::Placed {
                         layout: layout.clone(),
                         tag: tag.clone(),
+                        origin: *origin,
                     })
                 }
                 Some(Live::Host {
                     data,
                     preferred,
+                    origin,
                     rows,
                 }) => {
                     host.push((data.clone(), rows.clone()));
                     Ok(InputState::Host {
                         preferred: preferred.clone(),
-                        fixed: rows.is_some(),
+                        entry: match rows {
+                            Some(_) => Entry::Rows,
+                            None => Entry::Free(*origin),
+                        },
                     })
                 }
                 None => Err(Fault::unknown_tensor(tensor.id)),
@@ -669,6 +704,7 @@ impl<B: BackendIr> Recorder<B> {
                 Live::Placed {
                     layout: output.layout.clone(),
                     tag: output.tag.clone(),
+                    origin: output.origin,
                     born: Born::In(number, output.value),
                 },
             );
@@ -676,6 +712,8 @@ impl<B: BackendIr> Recorder<B> {
         if let Some(explanation) = &mut self.explanation {
             explanation.add(&plan);
         }
+        self.stats.redundancy += &plan.redundancy;
+        self.warn_of_redundancy(&plan.redundancy);
         let streams = self.streams;
         self.streams += plan.num_streams;
         self.stats.plan_time += start.elapsed();

@@ -6,6 +6,7 @@ use burn_ir::BackendIr;
 use burn_router::get_client;
 
 use super::{MeshChannel, MeshDevice};
+use crate::plan::Redundancy;
 use crate::plan::cache::CacheStats;
 use crate::plan::explain::Explanation;
 use crate::run::{Fault, RankStats, Trace};
@@ -19,6 +20,8 @@ pub struct MeshReport {
     pub plan_time: Duration,
     /// Operations recorded.
     pub ops: u64,
+    /// Work that ranks repeat, of all windows that were run.
+    pub redundancy: Redundancy,
     /// Memory and traffic of the local ranks.
     pub ranks: Vec<RankStats>,
 }
@@ -30,6 +33,7 @@ pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
         cache: stats.cache,
         plan_time: stats.plan_time,
         ops: stats.ops,
+        redundancy: stats.redundancy,
         ranks: answers.map(|ticket| ticket.wait()).unwrap_or_default(),
     }
 }

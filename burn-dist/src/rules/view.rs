@@ -1,7 +1,7 @@
 //! Ops that move elements by their place alone. Reshape is not here: it regroups the factors of a layout instead.
 
-use super::OpRule;
 use super::builder::{Name, RuleBuilder, Tensors, dims, dims_but};
+use super::{Lowering, OpRule};
 use burn_ir::*;
 use burn_std::Slice;
 
@@ -64,11 +64,18 @@ pub(super) fn slice(tensors: &Tensors, op: &SliceOpIr) -> OpRule {
         .build()
 }
 
-/// `slice_assign(tensor, value)`: dims assigned whole may be split.
+/// `slice_assign(tensor, value)`: each rank assigns what falls into its part; a dim assigned in steps stays whole.
 pub(super) fn slice_assign(tensors: &Tensors, op: &SliceAssignOpIr) -> OpRule {
-    let names = sliced(&op.tensor, &op.value, &op.ranges);
-    RuleBuilder::named(tensors, vec![names.clone(), names.clone()], vec![names])
+    let value = sliced(&op.tensor, &op.value, &op.ranges);
+    let mut names = dims(&op.tensor);
+    for (name, range) in names.iter_mut().zip(&op.ranges) {
+        if range.step != 1 {
+            *name = Name::Whole;
+        }
+    }
+    RuleBuilder::named(tensors, vec![names.clone(), value], vec![names])
         .joint_linear(&[0, 1])
+        .lowering(Lowering::Special)
         .build()
 }
 
@@ -94,12 +101,13 @@ pub(super) fn repeat_dim(tensors: &Tensors, op: &RepeatDimOpIr) -> OpRule {
         .build()
 }
 
-/// `cat`: the dim stays whole.
+/// `cat`: the dim stays whole in the inputs; of the output, each rank makes its part from those inputs that fall into it.
 pub(super) fn cat(tensors: &Tensors, op: &CatOpIr) -> OpRule {
     let names = |tensor: &TensorIr| dims_but(tensor, op.dim, Name::Whole);
     let inputs: Vec<_> = op.tensors.iter().map(names).collect();
     let all: Vec<usize> = (0..inputs.len()).collect();
-    RuleBuilder::named(tensors, inputs, vec![names(&op.out)])
+    RuleBuilder::named(tensors, inputs, vec![dims(&op.out)])
         .joint_linear(&all)
+        .lowering(Lowering::Special)
         .build()
 }

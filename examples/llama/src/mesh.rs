@@ -335,6 +335,14 @@ impl Mesh {
         }
     }
 
+    /// Shares of the work that ranks along an axis do more than once, by axis.
+    pub fn redundancy(&self) -> BTreeMap<String, f64> {
+        let redundancy = TrainBackend::report(&self.device).redundancy;
+        let axes = redundancy.axes.iter();
+        axes.map(|axis| (axis.axis.clone(), redundancy.share(&axis.axis)))
+            .collect()
+    }
+
     /// Runs `step` and returns what its plans do.
     pub fn explain<T>(&self, step: impl FnOnce() -> T) -> (T, Explanation) {
         let (result, explanation) = burn_dist::explain::<TrainBackend, T>(&self.device, step);

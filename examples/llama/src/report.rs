@@ -144,6 +144,8 @@ pub struct Report {
     pub collectives: BTreeMap<String, Traffic>,
     /// The planner's work over the whole run.
     pub plan: PlanStats,
+    /// Share of the work of the whole run that ranks along an axis do more than once, from 0 to 1, by axis.
+    pub redundancy: BTreeMap<String, f64>,
     /// Share of the unseen questions answered right before fine-tuning.
     pub exact_match_before: Option<f64>,
     /// Share of the unseen questions answered right.

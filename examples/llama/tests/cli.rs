@@ -201,6 +201,14 @@ fn every_mesh_leaves_the_same_report() {
         assert!(report["step_ms_median"].as_f64() > Some(0.0));
         assert!(report["tokens_per_second"].as_f64() > Some(0.0));
         assert!(report["plan"]["windows"].as_u64() > Some(0));
+        // Rows of a batch are split; along tp, norms and sums are computed more than once.
+        let redundancy = report["redundancy"].as_object().unwrap();
+        for (axis, share) in redundancy {
+            let share = share.as_f64().unwrap();
+            let most = if axis == "fsdp" { 0.01 } else { 0.25 };
+            assert!((0.0..most).contains(&share), "{mesh}: {share} along {axis}");
+        }
+        assert_eq!(redundancy.len(), mesh.matches('=').count());
         losses.push(report["losses"][0].as_f64().unwrap());
         assert!(std::fs::read(&plot).unwrap().starts_with(b"\x89PNG"));
     }

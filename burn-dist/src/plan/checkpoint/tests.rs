@@ -66,6 +66,7 @@ impl Builder {
             state: InputState::Placed {
                 layout: Arc::new(layout),
                 tag: tag.map(Arc::new),
+                origin: None,
             },
         });
         value
@@ -178,6 +179,7 @@ impl Builder {
     fn options(&self) -> PlanOptions {
         PlanOptions {
             defer: true,
+            split_batches: true,
             fuzz: None,
             scatter_bytes_min: 0,
             sharding: Sharding::default(),

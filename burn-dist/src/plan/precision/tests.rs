@@ -35,6 +35,7 @@ fn a_type_that_the_backend_lacks_is_named() {
                     strategy: None,
                     at_rest: true,
                 })),
+                origin: None,
             },
         }],
         dies: vec![false],
@@ -42,6 +43,7 @@ fn a_type_that_the_backend_lacks_is_named() {
     };
     let options = |precision| PlanOptions {
         defer: true,
+        split_batches: true,
         fuzz: None,
         scatter_bytes_min: 0,
         sharding: Sharding::default(),

@@ -97,13 +97,18 @@ impl Propagator<'_> {
     pub(super) fn choose(&mut self, rule: &Rule, tensors: &Tensors, hints: &Hints) -> Choice {
         let mut options = Options::new(rule);
         let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
+        let decided: Vec<u8> = rule
+            .inputs
+            .iter()
+            .zip(&tensors.inputs)
+            .filter(|(operand, (value, ..))| !operand.shape_only && self.value(*value).decides())
+            .flat_map(|(operand, _)| operand.dims.iter().flatten().copied())
+            .collect();
         for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
             let info = self.value(*value);
             let mut offered: Vec<Layout> = Vec::new();
             let mut partial = None;
-            if info.is_free() && info.versions.is_empty() {
-                offered.push(info.preferred.as_ref().clone());
-            } else {
+            if !info.is_free() || !info.versions.is_empty() {
                 for version in info.versions_at(self.now) {
                     offered.push(if rule.on_pieces() {
                         version.layout.as_ref().clone()
@@ -123,9 +128,23 @@ impl Propagator<'_> {
                 }
             }
             partials.push(partial);
+            if hints.joins_rows {
+                continue;
+            }
             for layout in &offered {
                 options.offer_layout(rule, self.mesh, &operand.dims, layout);
             }
+            // What is undecided takes the layout that the others ask for; only where they ask for none has it a say.
+            if let Some(own) = self.own_layout(*value) {
+                let mut dims = operand.dims.clone();
+                for dim in &mut dims {
+                    *dim = dim.filter(|factor| !decided.contains(factor));
+                }
+                options.offer_layout(rule, self.mesh, &dims, &own);
+            }
+        }
+        if let Some(batch) = &hints.batch {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, batch);
         }
         if let Some(mirror) = &hints.mirror {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);

@@ -1,28 +1,56 @@
 //! Values that come from nothing or from the host: computed where, and in the parts in which, they are used.
+//!
+//! What is made of them alone is undecided ([`Origin`]) until an operation uses it together with something placed: then it takes the layout that this asks for. Where
+//! that decides nothing, dim 0 of what is made of data is split over the data axes, and what is made of constants is whole. So is what outlives its window, and
+//! what is made of that alone later on.
 
 use super::Propagator;
-use super::operands::{Tensors, tensors};
+use super::operands::{Tensors, joined_dim, tensors};
 use super::options::{simplify, whole};
 use super::program::{Common, Reason};
 use super::values::Source;
-use crate::layout::Layout;
 use crate::layout::redistribute;
+use crate::layout::{Layout, by_rows};
 use crate::mesh::AxisIndex;
 use crate::plan::PlanError;
+use crate::plan::flops::is_product;
 use crate::plan::op_name;
 use crate::plan::task::Slot;
-use crate::plan::window::ValueIndex;
-use crate::rules::{FactorKind, OpRule, Rule};
+use crate::plan::window::{Origin, ValueIndex};
+use crate::rules::{FactorKind, OpRule, PartialRule, Rule};
+use burn_ir::OperationIr;
 use std::sync::Arc;
 
 /// Chains of deferred operations are cut at this length: long ones are real work.
 const DEFERRED_DEPTH_MAX: u32 = 24;
 
 impl Propagator<'_> {
+    /// Returns what the results of an operation are made of, if the layout of none of its inputs is decided.
+    pub(super) fn origin(&self, rule: &OpRule, tensors: &Tensors) -> Option<Origin> {
+        if !self.options.defer || (tensors.inputs.is_empty() && *rule != OpRule::Create) {
+            return None;
+        }
+        tensors
+            .inputs
+            .iter()
+            .try_fold(Origin::Constants, |origin, (value, ..)| {
+                Some(origin.max(self.value(*value).origin?))
+            })
+    }
+
     /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where they are used: all its inputs are
-    /// free, or they are whole everywhere and smaller than the result (an expansion).
-    pub(super) fn deferrable(&self, rule: &OpRule, tensors: &Tensors) -> Option<(Layout, u32)> {
+    /// free, or they are whole everywhere and smaller than the result (an expansion). Products of data are real work, of which each rank does its part.
+    pub(super) fn deferrable(
+        &self,
+        op: &OperationIr,
+        rule: &OpRule,
+        tensors: &Tensors,
+        origin: Option<Origin>,
+    ) -> Option<(Layout, u32)> {
         if !self.options.defer || tensors.outputs.len() != 1 {
+            return None;
+        }
+        if origin != Some(Origin::Constants) && is_product(op) {
             return None;
         }
         let (_, out_shape, _) = &tensors.outputs[0];
@@ -60,28 +88,73 @@ impl Propagator<'_> {
         }
         let preferred = match rule {
             OpRule::Create => Layout::replicated(out_shape),
-            OpRule::Factors(rule) => self.preferred(rule, tensors),
-            OpRule::Reshape => self
-                .value(tensors.inputs[0].0)
-                .preferred
-                .reshape(self.mesh, out_shape)
-                .map_or_else(|| Layout::replicated(out_shape), |l| simplify(l, self.mesh)),
+            OpRule::Factors(rule) => self.preferred(op, rule, tensors, origin),
+            OpRule::Reshape => self.preferred_reshape(tensors, origin),
             OpRule::Replicated(_) | OpRule::Custom => return None,
         };
         Some((preferred, depth))
     }
 
-    /// Follows the preferred layouts of free inputs through a rule: the first input that prefers a split of a factor decides.
-    pub(super) fn preferred(&self, rule: &Rule, tensors: &Tensors) -> Layout {
+    /// Returns the layout of what is made of data where nothing decides.
+    fn batch(&self, shape: &[usize]) -> Layout {
+        match self.options.split_batches {
+            true => by_rows(self.mesh, shape),
+            false => Layout::replicated(shape),
+        }
+    }
+
+    /// Returns the layout that a value has any part of which every rank can take, if nothing else decides.
+    pub(super) fn own_layout(&self, value: ValueIndex) -> Option<Layout> {
+        let info = self.value(value);
+        if info.is_free() {
+            return Some(info.preferred.as_ref().clone());
+        }
+        let mut versions = info.versions_at(self.now);
+        let is_whole = versions.any(|version| version.layout.is_replicated());
+        (is_whole && info.origin == Some(Origin::Data)).then(|| self.batch(&info.shape))
+    }
+
+    /// Returns the layout that a value has, or would take by itself, if it is not decided.
+    fn leaning(&self, value: ValueIndex) -> Layout {
+        let info = self.value(value);
+        if info.is_free() && info.versions.is_empty() {
+            return info.preferred.gathered();
+        }
+        match info.versions_at(self.now).next() {
+            Some(version) if !info.decides() => {
+                let mut layout = version.layout.gathered();
+                layout.partial.clear();
+                layout
+            }
+            _ => Layout::replicated(&info.shape),
+        }
+    }
+
+    /// Follows the preferred layouts of undecided inputs through a rule: the first input that prefers a split of a factor decides. Rows of an input that are not
+    /// the rows of the result are no batch, unless a view moved them. Where that leads to no split, dim 0 of what is made of data is the batch; so it is where
+    /// rows are put together.
+    pub(super) fn preferred(
+        &self,
+        op: &OperationIr,
+        rule: &Rule,
+        tensors: &Tensors,
+        origin: Option<Origin>,
+    ) -> Layout {
         let mut assignment = rule.unsplit();
         let mut used: Vec<AxisIndex> = Vec::new();
+        let output = &rule.outputs[0];
         for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
             if operand.shape_only {
                 continue;
             }
-            let preferred = self.value(*value).preferred.gathered();
-            for (factor, dim) in operand.dims.iter().zip(&preferred.dims) {
+            let moves =
+                rule.partial == PartialRule::Move && operand.dims.len() == output.dims.len();
+            let preferred = self.leaning(*value);
+            for (position, (factor, dim)) in operand.dims.iter().zip(&preferred.dims).enumerate() {
                 let Some(factor) = *factor else { continue };
+                if position == 0 && !moves && output.dims[0] != Some(factor) {
+                    continue;
+                }
                 let axes: Vec<AxisIndex> = dim.axes().collect();
                 let slot = &mut assignment.factors[factor as usize];
                 if rule.factors[factor as usize].kind == FactorKind::Map
@@ -94,7 +167,30 @@ impl Propagator<'_> {
                 }
             }
         }
-        rule.output_layout(&rule.outputs[0], &assignment)
+        let layout = rule.output_layout(output, &assignment);
+        match origin {
+            Some(Origin::Data) if used.is_empty() || joined_dim(op) == Some(0) => {
+                self.batch(&output.shape)
+            }
+            _ => layout,
+        }
+    }
+
+    /// As [`Self::preferred`]: rows that are rows no more are no batch.
+    pub(super) fn preferred_reshape(&self, tensors: &Tensors, origin: Option<Origin>) -> Layout {
+        let (_, out_shape, _) = &tensors.outputs[0];
+        let before = self.leaning(tensors.inputs[0].0);
+        let followed = before.reshape(self.mesh, out_shape);
+        let followed = followed.map(|layout| simplify(layout, self.mesh));
+        if origin != Some(Origin::Data) {
+            return followed.unwrap_or_else(|| Layout::replicated(out_shape));
+        }
+        let split = |layout: &Layout| layout.dims.iter().position(|dim| !dim.is_whole());
+        match (split(&before), followed) {
+            (Some(0), Some(layout)) if split(&layout) == Some(0) => layout,
+            (Some(1..), Some(layout)) => layout,
+            _ => self.batch(out_shape),
+        }
     }
 
     /// Computes a free value in `layout`: every rank makes just its part.

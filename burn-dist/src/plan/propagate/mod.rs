@@ -27,19 +27,19 @@ use burn_ir::OperationIr;
 use super::explain::Accumulated;
 use super::task::Slot;
 use super::units::Visits;
-use super::window::{InputState, ValueIndex, Window};
+use super::window::{Entry, InputState, Origin, ValueIndex, Window};
 use super::{PlanError, PlanOptions, op_name};
 use crate::layout::Layout;
-use crate::mesh::{AxisIndex, MeshShape};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::parallel::ParamSpec;
-use crate::rules::{self, Activation, Assignment, OpRule, PartialRule, Rule};
+use crate::rules::{self, Activation, Assignment, FactorKind, OpRule, PartialRule, Rule};
 use choice::LOCAL_WORK;
-use operands::{Hints, Indexing, Tensors, indexed_dim, module_path, tensors};
+use operands::{Hints, Indexing, Tensors, indexed_dim, joined_dim, module_path, tensors};
 use options::simplify;
 use values::{SlotInfo, Source, Value};
 
 pub(super) use operands::random_parts;
-pub(super) use program::{Common, LocalStep, Move, Program, Reason};
+pub(super) use program::{Common, LocalStep, Move, Outlives, Program, Reason};
 pub(super) use values::OpIndex;
 
 /// Number of values that are split over an axis along a dim.
@@ -76,6 +76,8 @@ pub(super) struct Propagator<'a> {
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     reduces_first: &'a [bool],
     accumulated: Accumulated,
+    /// Rows of the batch, as far as known.
+    rows: usize,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     now: OpIndex,
@@ -111,6 +113,8 @@ impl<'a> Propagator<'a> {
             source: Source::Versions,
             versions: Vec::new(),
             preferred: Arc::new(Layout::replicated(&[])),
+            origin: None,
+            met: false,
             tag: None,
             strategy: None,
             uses: Vec::new(),
@@ -163,6 +167,7 @@ impl<'a> Propagator<'a> {
             visits,
             reduces_first: &[],
             accumulated: Accumulated::default(),
+            rows: 0,
             path: None,
             now: 0,
         };
@@ -171,8 +176,13 @@ impl<'a> Propagator<'a> {
             value.shape = input.shape.clone();
             value.dtype = input.dtype;
             match &input.state {
-                InputState::Placed { layout, tag } => {
+                InputState::Placed {
+                    layout,
+                    tag,
+                    origin,
+                } => {
                     value.tag = tag.clone();
+                    value.origin = origin.filter(|_| options.defer);
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
@@ -181,21 +191,56 @@ impl<'a> Propagator<'a> {
                         slot,
                     });
                 }
-                InputState::Host { preferred, fixed } => {
+                InputState::Host { preferred, entry } => {
                     value.preferred = preferred.clone();
-                    if options.fuzz.is_some() || *fixed {
-                        let slot = this.add_version(input.value, preferred.clone());
-                        this.steps.push(Common::Upload {
-                            value: input.value,
-                            slot,
-                        });
-                    } else {
-                        value.source = Source::Host;
+                    match entry {
+                        Entry::Free(origin) if options.fuzz.is_none() => {
+                            value.source = Source::Host;
+                            value.origin = Some(*origin);
+                        }
+                        Entry::Free(_) | Entry::Rows => {
+                            let slot = this.add_version(input.value, preferred.clone());
+                            this.steps.push(Common::Upload {
+                                value: input.value,
+                                slot,
+                            });
+                        }
                     }
                 }
             }
         }
         this
+    }
+
+    /// Notes how many rows of data an operation takes, or of a batch that was placed before.
+    fn note_rows(&mut self, rule: &Rule, tensors: &Tensors) {
+        for (operand, (value, shape, _)) in rule.inputs.iter().zip(&tensors.inputs) {
+            let info = self.value(*value);
+            let placed = match info.versions.first() {
+                Some(version) => {
+                    info.tag.is_none()
+                        && version.layout.at_rest.is_empty()
+                        && version.layout.dims.first().is_some_and(|dim| {
+                            dim.axes()
+                                .any(|axis| self.mesh.role(axis) != AxisRole::Model)
+                        })
+                }
+                None => false,
+            };
+            if !placed && info.origin != Some(Origin::Data) {
+                continue;
+            }
+            let is_rows = |factor: &u8| {
+                let kind = rule.factors[*factor as usize].kind;
+                matches!(kind, FactorKind::Map | FactorKind::Reduce(_))
+            };
+            let rows = match operand.dims.first() {
+                Some(Some(factor)) if is_rows(factor) => shape[0],
+                Some(None) => 1,
+                _ => 0,
+            };
+            self.rows = self.rows.max(rows);
+        }
     }
 
     fn value(&self, value: ValueIndex) -> &Value {
@@ -227,7 +272,14 @@ impl<'a> Propagator<'a> {
         }
         let rule = Arc::new(rule);
         self.rules[index as usize] = Some(rule.clone());
-        if let Some((preferred, depth)) = self.deferrable(&rule, &tensors) {
+        let origin = self.origin(&rule, &tensors);
+        for (value, ..) in &tensors.outputs {
+            self.values[*value as usize].origin = origin;
+        }
+        for (value, ..) in &tensors.inputs {
+            self.values[*value as usize].met |= origin.is_none();
+        }
+        if let Some((preferred, depth)) = self.deferrable(op, &rule, &tensors, origin) {
             for (value, ..) in &tensors.outputs {
                 let value = &mut self.values[*value as usize];
                 value.source = Source::Deferred { op: index, depth };
@@ -236,8 +288,8 @@ impl<'a> Propagator<'a> {
             return Ok(());
         }
         match rule.as_ref() {
-            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors),
-            OpRule::Reshape => self.reshape(index, &rule, &tensors),
+            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors, origin),
+            OpRule::Reshape => self.reshape(index, &rule, &tensors, origin),
             OpRule::Create => {
                 // Only reached where deferring is off: made whole, where it stands.
                 let layout = Layout::replicated(&tensors.outputs[0].1);
@@ -267,9 +319,11 @@ impl<'a> Propagator<'a> {
         shared: &Arc<OpRule>,
         rule: &Rule,
         tensors: &Tensors,
+        origin: Option<Origin>,
     ) -> Result<(), PlanError> {
         let op = &self.window.ops[index as usize];
         let kind = op_name(op);
+        self.note_rows(rule, tensors);
         let forced = match kind {
             "linear" => self.constrain_input(tensors)?,
             _ => None,
@@ -281,7 +335,13 @@ impl<'a> Propagator<'a> {
                 .cloned(),
             _ => None,
         };
-        let hints = Hints { forced, mirror };
+        let is_data = origin == Some(Origin::Data);
+        let hints = Hints {
+            forced,
+            mirror,
+            batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
+            joins_rows: is_data && joined_dim(op) == Some(0),
+        };
         let choice = self.choose(rule, tensors, &hints);
         if rule.partial == PartialRule::JointLinear
             && tensors.inputs.len() > 1
@@ -380,9 +440,18 @@ impl<'a> Propagator<'a> {
         index: OpIndex,
         rule: &Arc<OpRule>,
         tensors: &Tensors,
+        origin: Option<Origin>,
     ) -> Result<(), PlanError> {
-        let (value, _, dtype) = &tensors.inputs[0];
+        let (value, in_shape, dtype) = &tensors.inputs[0];
         let (_, out_shape, _) = &tensors.outputs[0];
+        if origin == Some(Origin::Data) {
+            let to = self.preferred_reshape(tensors, origin);
+            if let Some(from) = to.reshape(self.mesh, in_shape) {
+                let from = simplify(from, self.mesh);
+                let slot = self.require(*value, &from, Reason::Operand("reshape"))?;
+                return self.emit(index, rule, None, &[slot], vec![from], vec![to], tensors);
+            }
+        }
         let info = self.value(*value);
         let mut sources: Vec<Layout> = Vec::new();
         if info.is_free() && info.versions.is_empty() {
@@ -537,11 +606,13 @@ impl<'a> Propagator<'a> {
             if slot == self.loaded[value as usize] {
                 continue; // Untouched: it stays where it was.
             }
-            outputs.push((
+            let info = self.value(value);
+            outputs.push(Outlives {
                 value,
-                self.slots[slot as usize].layout.clone(),
-                self.value(value).tag.clone(),
-            ));
+                layout: self.slots[slot as usize].layout.clone(),
+                tag: info.tag.clone(),
+                origin: info.origin.filter(|_| !info.met),
+            });
             self.steps.push(Common::Store { slot, value });
         }
         for (index, (slot, _)) in reads.iter().enumerate() {
@@ -559,6 +630,7 @@ impl<'a> Propagator<'a> {
             reads,
             num_streams,
             accumulated: self.accumulated,
+            rows: self.rows,
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::mesh::{AxisIndex, AxisRole};
 use crate::parallel::ParamSpec;
 use crate::plan::PlanError;
 use crate::plan::custom::CustomOp;
-use crate::plan::window::{InputState, ValueIndex};
+use crate::plan::window::{InputState, Origin, ValueIndex};
 
 impl Propagator<'_> {
     /// Handles our own operations, by name.
@@ -29,6 +29,9 @@ impl Propagator<'_> {
                 (layout, None, "redistribute")
             }
         };
+        if tag.is_none() && self.value(*value).origin == Some(Origin::Data) {
+            self.rows = self.rows.max(shape.first().copied().unwrap_or(1));
+        }
         let slot = self.require(*value, &layout, Reason::Constraint(what))?;
         let layout = Arc::new(layout);
         if tag.is_some() {

@@ -15,6 +15,10 @@ pub(super) struct Hints {
     pub forced: Option<(usize, Layout)>,
     /// The layout that the result is wanted in.
     pub mirror: Option<Layout>,
+    /// The layout of the result where the operands decide nothing.
+    pub batch: Option<Layout>,
+    /// Whether the rows of the result are its inputs, whose own layouts then say nothing.
+    pub joins_rows: bool,
 }
 
 /// How an operation uses indices.
@@ -34,6 +38,16 @@ pub(super) fn indexed_dim(op: &OperationIr) -> Option<(Indexing, usize)> {
         BaseOperationIr::Select(desc) => Some((Indexing::Read, desc.dim)),
         BaseOperationIr::Scatter(desc) => Some((Indexing::Write, desc.dim)),
         BaseOperationIr::SelectAssign(desc) => Some((Indexing::Write, desc.dim)),
+        _ => None,
+    }
+}
+
+/// Returns the dim along which an operation joins its inputs.
+pub(super) fn joined_dim(op: &OperationIr) -> Option<usize> {
+    match op {
+        OperationIr::BaseFloat(BaseOperationIr::Cat(desc))
+        | OperationIr::BaseInt(BaseOperationIr::Cat(desc))
+        | OperationIr::BaseBool(BaseOperationIr::Cat(desc)) => Some(desc.dim),
         _ => None,
     }
 }

@@ -7,10 +7,12 @@ use burn_ir::OperationIr;
 use super::values::{OpIndex, SlotInfo, Value};
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
+use crate::mesh::AxisIndex;
 use crate::parallel::ParamSpec;
 use crate::plan::explain::Accumulated;
 use crate::plan::task::Slot;
-use crate::plan::window::ValueIndex;
+use crate::plan::window::{Origin, ValueIndex};
+use crate::record::visit::kind_name;
 use crate::rules::{Assignment, OpRule};
 
 /// One step of all ranks.
@@ -83,6 +85,25 @@ pub(in crate::plan) struct LocalStep {
     pub at: OpIndex,
 }
 
+impl LocalStep {
+    /// Returns the axes over which input `position` is needed in pieces: along them, each rank looks at what falls into its part of the result.
+    pub fn in_pieces(&self, position: usize) -> Vec<AxisIndex> {
+        let (OpRule::Factors(rule), Some(assignment)) = (self.rule.as_ref(), &self.assignment)
+        else {
+            return Vec::new();
+        };
+        if !matches!(kind_name(&self.op), "cat" | "slice_assign") {
+            return Vec::new();
+        }
+        let input = &rule.inputs[position].dims;
+        let of_output = rule.outputs[0].dims.iter().flatten();
+        of_output
+            .filter(|factor| !input.contains(&Some(**factor)))
+            .flat_map(|factor| assignment.factors[*factor as usize].axes())
+            .collect()
+    }
+}
+
 /// Why a redistribution is there.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) enum Reason {
@@ -107,16 +128,28 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// A value that outlives its window.
+#[derive(Clone, Debug)]
+pub(in crate::plan) struct Outlives {
+    pub value: ValueIndex,
+    pub layout: Arc<Layout>,
+    pub tag: Option<Arc<ParamSpec>>,
+    /// What it is made of, if it is placed for no other reason.
+    pub origin: Option<Origin>,
+}
+
 /// The common program of a window.
 #[derive(Clone, Debug)]
 pub(in crate::plan) struct Program {
     pub steps: Vec<Common>,
     pub slots: Vec<SlotInfo>,
     pub values: Vec<Value>,
-    pub outputs: Vec<(ValueIndex, Arc<Layout>, Option<Arc<ParamSpec>>)>,
+    pub outputs: Vec<Outlives>,
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
     pub accumulated: Accumulated,
+    /// The most rows of data that an operation takes; 0 if none takes any.
+    pub rows: usize,
 }
 
 impl Program {

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::parallel::ParamSpec;
 use crate::plan::options::ShardStrategy;
 use crate::plan::task::Slot;
-use crate::plan::window::ValueIndex;
+use crate::plan::window::{Origin, ValueIndex};
 
 /// Position of an operation in its window.
 pub(in crate::plan) type OpIndex = u32;
@@ -46,6 +46,10 @@ pub(in crate::plan) struct Value {
     pub versions: Vec<Version>,
     /// The layout it takes if nothing else decides (free values).
     pub preferred: Arc<Layout>,
+    /// What it is made of, if nothing placed was among its sources: its layout is not decided, even where it has one.
+    pub origin: Option<Origin>,
+    /// Whether an operation used it together with something whose layout is decided.
+    pub met: bool,
     pub tag: Option<Arc<ParamSpec>>,
     /// What shard axes do with it if its unit says so: that of the parameter it is, or is to update.
     pub strategy: Option<ShardStrategy>,
@@ -66,6 +70,11 @@ impl Value {
     /// Returns whether any part of it can be had without communication.
     pub fn is_free(&self) -> bool {
         matches!(self.source, Source::Host | Source::Deferred { .. })
+    }
+
+    /// Returns whether other operands have to follow it.
+    pub fn decides(&self) -> bool {
+        self.origin.is_none() && !self.is_free()
     }
 
     /// Returns the first use after `now`.

@@ -1,16 +1,33 @@
 //! Ints.
 
+use std::ops::Range;
+
 use burn_backend::ops::IntTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor};
 use burn_backend::{
     Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
 use burn_ir::BackendIr;
+use burn_router::get_client;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, read, recording};
+use super::{Call, Dist, MeshChannel, Router, delegate, forward, read, recording};
+use crate::plan::window::Origin;
 
 impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
+    /// A constant: whoever uses it says where it goes, and it is no batch.
+    fn int_arange_step(
+        range: Range<i64>,
+        step: usize,
+        device: &Device<Self>,
+        dtype: IntDType,
+    ) -> IntTensor<Self> {
+        let values: Vec<i64> = range.step_by(step).collect();
+        let shape = [values.len()];
+        let data = TensorData::new(values, shape).convert_dtype(dtype.into());
+        get_client::<MeshChannel<B>>(device).enter(data, Origin::Constants)
+    }
+
     forward! {
         fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
         fn int_to_device(tensor: IntTensor<Self>, device: &Device<Self>) -> IntTensor<Self>;

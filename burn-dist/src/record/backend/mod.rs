@@ -10,7 +10,7 @@
 //! | `module` | `rfft`, `irfft`; `ctc_loss` and its gradient | panics; is hundreds of operations |
 //! | `activation` | what works element by element | is Burn's default composition, where the inner backend may differ (the gradient of `gelu`) |
 //! | `float` | `grid_sample_2d`, `is_nan`, `is_inf`, `max_abs`; reads | is a composition; reads convert to the default float |
-//! | `int` | reads | reads convert to the default int |
+//! | `int` | `arange`; reads | is data of the host, as a batch is; reads convert to the default int |
 //!
 //! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the whole cannot.
 

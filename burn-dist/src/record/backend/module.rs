@@ -330,7 +330,7 @@ fn check_linear<B: BackendIr>(
     let outputs = weight_shape.last().copied();
     let name = |tensor: &FloatTensor<Dist<B>>, what: &str| {
         let ir = tensor.clone().into_ir();
-        let path = tensor.client.recorder().path_of(&ir);
+        let path = tensor.client.with(|recorder| recorder.path_of(&ir));
         path.unwrap_or_else(|| format!("the {what} of a linear layer"))
     };
     let way_out = "check the sizes in the config, or whether the record was saved from another one";

@@ -292,6 +292,7 @@ impl<'a> Session<'a> {
             ranks,
             collectives,
             plan: self.mesh.plan(),
+            redundancy: self.mesh.redundancy(),
             exact_match_before: None,
             exact_match: None,
         })

@@ -1,0 +1,134 @@
+//! What an operation costs: floating-point operations, counted as the papers do.
+//!
+//! | operation | flops |
+//! | --- | --- |
+//! | matrix product `[.., m, k] x [.., k, n]` | `2 m k n` per matrix |
+//! | linear layer, the gradients of its input and its weight | `2 i o` per row |
+//! | convolution, the gradients of its input and its weight | `2 c/groups k` per element of the result, `k` elements of the kernel |
+//! | transposed convolution | `2 o/groups k` per element of the input |
+//! | attention | `2 (d + e)` per pair of a query and a key |
+//! | views, and what is made from nothing | 0 |
+//! | everything else | one per element of the results |
+
+use burn_ir::{BaseOperationIr, FloatOperationIr, IntOperationIr, ModuleOperationIr, OperationIr};
+
+use crate::rules::{OpRule, PartialRule};
+
+/// Returns the flops of a product, `None` of any other operation. The product of a column and a row adds nothing up, so it is no product here.
+fn product(op: &OperationIr) -> Option<f64> {
+    let shapes: Vec<&[usize]> = op.inputs().map(|tensor| tensor.shape.as_slice()).collect();
+    let out: f64 = op.outputs().map(|t| numel(t.shape.as_slice())).sum();
+    let last = |index: usize| shapes[index].last().map_or(1.0, |&size| size as f64);
+    let kernel = |index: usize| numel(&shapes[index][1..]);
+    use ModuleOperationIr::*;
+    let flops = match op {
+        OperationIr::Float(_, FloatOperationIr::Matmul(_))
+        | OperationIr::Int(IntOperationIr::Matmul(_)) => {
+            if last(0) < 2.0 {
+                return None;
+            }
+            2.0 * out * last(0)
+        }
+        OperationIr::Module(op) => match op {
+            Linear(_) => 2.0 * out * last(0),
+            // The weight is `[i, o]`.
+            LinearXBackward(_) => 2.0 * out * last(0),
+            LinearWeightBackward(_) => 2.0 * numel(shapes[0]) * last(1),
+            Conv1d(_) | Conv2d(_) | Conv3d(_) => 2.0 * out * kernel(1),
+            DeformableConv2d(_) => 2.0 * out * kernel(2),
+            Conv1dXBackward(_)
+            | Conv2dXBackward(_)
+            | Conv3dXBackward(_)
+            | Conv1dWeightBackward(_)
+            | Conv2dWeightBackward(_)
+            | Conv3dWeightBackward(_) => 2.0 * numel(shapes[2]) * kernel(1),
+            // The gradients of the input and of the weight.
+            DeformableConv2dBackward(_) => 4.0 * numel(shapes[3]) * kernel(2),
+            ConvTranspose1d(_) | ConvTranspose2d(_) | ConvTranspose3d(_) => {
+                2.0 * numel(shapes[0]) * kernel(1)
+            }
+            Attention(_) => {
+                let (query, key) = (shapes[0], shapes[1]);
+                let keys = key[key.len() - 2] as f64;
+                2.0 * numel(&query[..query.len() - 1]) * keys * (last(0) + last(2))
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(flops)
+}
+
+fn numel(shape: &[usize]) -> f64 {
+    shape.iter().map(|&size| size as f64).product()
+}
+
+/// Returns whether an operation is a product: what models spend their time on.
+pub(super) fn is_product(op: &OperationIr) -> bool {
+    product(op).is_some()
+}
+
+/// Returns the flops of an operation with the shapes that it has; see the module.
+pub(super) fn flops(op: &OperationIr, rule: &OpRule) -> f64 {
+    if let Some(flops) = product(op) {
+        return flops;
+    }
+    let assigns = matches!(
+        op,
+        OperationIr::BaseFloat(BaseOperationIr::SliceAssign(_))
+            | OperationIr::BaseInt(BaseOperationIr::SliceAssign(_))
+            | OperationIr::BaseBool(BaseOperationIr::SliceAssign(_))
+    );
+    match rule {
+        OpRule::Reshape | OpRule::Create => 0.0,
+        OpRule::Factors(rule) if rule.partial == PartialRule::Move => 0.0,
+        // In place: what is assigned.
+        _ if assigns => op
+            .inputs()
+            .nth(1)
+            .map_or(0.0, |t| numel(t.shape.as_slice())),
+        _ => op.outputs().map(|t| numel(t.shape.as_slice())).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::record::samples::samples;
+    use crate::record::visit::kind_name;
+    use crate::rules::rule;
+
+    #[test]
+    fn flops_written_out() {
+        let mut found = BTreeMap::new();
+        for op in samples() {
+            let shape = |t: &burn_ir::TensorIr| format!("{:?}", t.shape.as_slice());
+            let inputs: Vec<String> = op.inputs().map(shape).collect();
+            if is_product(&op) {
+                found
+                    .entry(kind_name(&op))
+                    .or_insert((inputs.join(" "), flops(&op, &rule(&op))));
+            }
+        }
+        insta::assert_debug_snapshot!(found);
+    }
+
+    #[test]
+    fn what_computes_nothing_costs_nothing() {
+        for op in samples() {
+            let free = [
+                "reshape",
+                "permute",
+                "expand",
+                "slice",
+                "zeros",
+                "swap_dims",
+            ];
+            if free.contains(&kind_name(&op)) && !matches!(rule(&op), OpRule::Replicated(_)) {
+                assert_eq!(flops(&op, &rule(&op)), 0.0, "{op:?}");
+            }
+        }
+    }
+}
