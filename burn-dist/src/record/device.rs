@@ -186,6 +186,7 @@ fn register(
     devices: Vec<DeviceId>,
     mut options: MeshOptions,
 ) -> Result<DeviceMesh, MeshError> {
+    shape.check_built()?;
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
         return Err(MeshError::DeviceCount {
             mesh: shape.to_string(),
@@ -551,7 +552,6 @@ impl DeviceMeshBuilder {
             Some(axes) => MeshShape::with_roles(axes)?,
             None => MeshShape::new(self.axes)?,
         };
-        shape.check_built()?;
         for (name, _) in &self.options.strategies {
             let axis = shape.axis(name)?;
             if shape.role(axis) != AxisRole::Shard {
