@@ -292,7 +292,8 @@ fn a_record_of_another_config_is_refused_by_name() {
                 .forward(Tensor::from_ints([[1, 2]], &device))
                 .into_data();
             let error = panics(|| placed().load_record(new(4, 8).into_record()));
-            // Burn keeps the weight of a column layout transposed in records; what was initialised is known as it is used.
+            // Burn keeps the weight of a column layout transposed in records; what was initialised is known as it is
+            // used.
             let (found, expected) = match (layout, is_initialized) {
                 (LinearLayout::Col, false) => ("[8, 4]", "[6, 4]"),
                 _ => ("[4, 8]", "[4, 6]"),

@@ -366,8 +366,9 @@ impl DeviceMeshBuilder {
 
     /// Gives every tensor made from data a random layout (uneven, factored, partial) drawn from `seed`.
     ///
-    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of that promise. Partial layouts hold terms that
-    /// reduce to the data bit by bit, different ones on every rank. The layout is a function of the seed and of the data, so that a seed replays exactly, in any order of threads.
+    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of
+    /// that promise. Partial layouts hold terms that reduce to the data bit by bit, different ones on every rank. The
+    /// layout is a function of the seed and of the data, so that a seed replays exactly, in any order of threads.
     pub fn fuzz_layouts(mut self, seed: u64) -> Self {
         self.options.fuzz_layouts = Some(seed);
         self
@@ -546,7 +547,10 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`pp`, `cp`), a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`pp`,
+    /// `cp`), a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks
+    /// that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process
+    /// can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
