@@ -52,8 +52,12 @@ fn at_index(
     // Computed on the mesh, so that it lies there.
     let x = x.exp();
     let line = |other: i32| Tensor::<B, 1, Int>::from_ints([other, index], device);
-    let grid = || Tensor::<B, 2, Int>::from_ints([[0, 1], [index, 0]], device);
-    let ones = Tensor::<B, 2>::ones([2, 2], device);
+    let grid = || {
+        let mut indices = vec![0; 48];
+        indices[13] = index;
+        Tensor::<B, 2, Int>::from_data(TensorData::new(indices, [8, 6]), device)
+    };
+    let ones = Tensor::<B, 2>::ones([8, 6], device);
     let result = match what {
         "select" => x.select(dim, line(0)),
         "gather" => x.gather(dim, grid()),
@@ -275,20 +279,21 @@ fn a_record_of_another_config_is_refused_by_name() {
         let new = |dim, hidden| Model::<A>::new(dim, hidden, layout, &device);
         for is_initialized in [false, true] {
             let placed = || {
-                let model = new(4, 6).parallelize(&mesh).expect("a plan");
+                let model = new(4, 6);
                 if is_initialized {
                     model
                         .forward(Tensor::from_ints([[1, 2]], &device))
                         .into_data();
                 }
-                model
+                model.parallelize(&mesh).expect("a plan")
             };
             let loaded = placed().load_record(new(4, 6).into_record());
             loaded
                 .forward(Tensor::from_ints([[1, 2]], &device))
                 .into_data();
             let error = panics(|| placed().load_record(new(4, 8).into_record()));
-            // Burn keeps the weight of a column layout transposed in records; what was initialised is known as it is used.
+            // Burn keeps the weight of a column layout transposed in records; what was initialised is known as it is
+            // used.
             let (found, expected) = match (layout, is_initialized) {
                 (LinearLayout::Col, false) => ("[8, 4]", "[6, 4]"),
                 _ => ("[4, 8]", "[4, 6]"),

@@ -1,4 +1,5 @@
-//! Partial layouts: a value becomes terms, and the terms reduce to the value again, bit for bit, whatever the reduction, the dtype, the mesh, and wherever the value comes from.
+//! Partial layouts: a value becomes terms, and the terms reduce to the value again, bit for bit, whatever the
+//! reduction, the dtype, the mesh, and wherever the value comes from.
 
 use burn::backend::Flex;
 use burn::tensor::{BasicOps, Bool, Float, Int, Numeric, Tensor, TensorData};
@@ -14,7 +15,8 @@ fn mesh(text: &str) -> DeviceMesh {
         .expect("a mesh")
 }
 
-/// Elements whose bits are easily lost: zeros of both signs, the ends of the type, mantissas that round when multiplied by 3, and some more.
+/// Elements whose bits are easily lost: zeros of both signs, the ends of the type, mantissas that round when multiplied
+/// by 3, and some more.
 macro_rules! floats {
     ($type:ident, $from:expr, $salt:expr) => {{
         let from: fn(f64) -> $type = $from;

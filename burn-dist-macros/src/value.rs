@@ -153,7 +153,8 @@ pub(crate) fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> 
     Some(Heads { count, label })
 }
 
-/// What is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a number "heads".
+/// What is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a number
+/// "heads".
 fn label(count: &Expr) -> String {
     let words = words(count);
     if matches!(count, Expr::Lit(_)) {

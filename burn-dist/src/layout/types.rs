@@ -41,7 +41,8 @@ impl ReduceOp {
 
     /// Whether equal terms reduce to just that term, bit for bit.
     ///
-    /// A value becomes terms of such a reduction by being repeated. Of a sum or a product, one rank keeps the value and the others hold the identity.
+    /// A value becomes terms of such a reduction by being repeated. Of a sum or a product, one rank keeps the value and
+    /// the others hold the identity.
     pub fn is_idempotent(self) -> bool {
         matches!(self, ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max)
     }

@@ -23,8 +23,8 @@ pub enum AxisRole {
     Replicate,
     /// Data parallel, parameters at rest in pieces (FSDP / ZeRO): `fsdp`, `dp_shard`, `zero`, `shard`.
     Shard,
-    /// Anything that splits the model itself: `tp` and every other name. Of these, `pp` and `cp` are kept for parallelisms that are not built yet
-    /// ([`MeshShape::check_built`](super::MeshShape::check_built)).
+    /// Anything that splits the model itself: `tp` and every other name. Of these, `pp` and `cp` are kept for
+    /// parallelisms that are not built yet ([`MeshShape::check_built`](super::MeshShape::check_built)).
     Model,
 }
 

@@ -62,7 +62,8 @@ impl ParallelDims {
     ///
     /// # Errors
     /// [`MeshError::InferTwice`] if more than one degree is left open, [`MeshError::EmptyAxis`] for a degree of 0,
-    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`, [`MeshError::NotBuilt`] for a degree of `pp` or `cp` above 1.
+    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`, [`MeshError::NotBuilt`] for a degree of
+    /// `pp` or `cp` above 1.
     pub fn build(&self, world_size: usize) -> Result<MeshShape, MeshError> {
         let degrees = [
             ("pp", self.pp),

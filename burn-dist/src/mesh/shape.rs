@@ -74,9 +74,11 @@ impl MeshShape {
         }
     }
 
-    /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named `pp` or `pipeline`, `cp` or `context`.
+    /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named
+    /// `pp` or `pipeline`, `cp` or `context`.
     ///
-    /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of size 1 have nothing to split: both are fine.
+    /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of
+    /// size 1 have nothing to split: both are fine.
     ///
     /// ```
     /// use burn_dist::mesh::MeshShape;

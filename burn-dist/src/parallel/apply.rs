@@ -20,7 +20,8 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// # Communication
     /// None by itself: layouts are recorded, and moves happen where values are used.
     /// # Panics
-    /// Not here, but later: `load_record` panics with [`ParallelError::RecordShape`] if the record holds a parameter of another shape.
+    /// Not here, but later: `load_record` panics with [`ParallelError::RecordShape`] if the record holds a parameter of
+    /// another shape.
     /// # Errors
     /// Those of [`Plan::resolve`], and [`ParallelError::OtherMesh`] if the model lives on another mesh.
     fn parallelize_with(
@@ -150,7 +151,8 @@ fn install<B: Annotate, const D: usize>(
         })
 }
 
-/// Checks the shape of a loaded parameter: Burn itself takes any, and the model would fail somewhere else, or compute something else.
+/// Checks the shape of a loaded parameter: Burn itself takes any, and the model would fail somewhere else, or compute
+/// something else.
 ///
 /// # Panics
 /// If it is not the expected one: `load_record` returns no result.

@@ -400,8 +400,9 @@ pub trait DTensor: Sized {
 
     /// Moves the tensor to the layout that `target` describes (text form), by the cheapest sequence of collectives.
     ///
-    /// In a partial layout the ranks hold terms that reduce to the value, bit by bit, whatever the reduction: of a sum or a product one rank has the value and the others the
-    /// identity (-0.0 of floats, 1), of a mean, minimum or maximum all have the value.
+    /// In a partial layout the ranks hold terms that reduce to the value, bit by bit, whatever the reduction: of a sum
+    /// or a product one rank has the value and the others the identity (-0.0 of floats, 1), of a mean, minimum or
+    /// maximum all have the value.
     ///
     /// # Gradient
     /// The gradient has the same global value.

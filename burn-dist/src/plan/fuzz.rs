@@ -24,7 +24,8 @@ impl Pick {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Picks how terms of this dtype combine over one more axis: sums in half of all cases, since they are what programs make.
+    /// Picks how terms of this dtype combine over one more axis: sums in half of all cases, since they are what
+    /// programs make.
     fn reduction(&mut self, dtype: DType, so_far: &[Partial]) -> ReduceOp {
         use ReduceOp::{Max, Mean, Min, Prod, Sum};
         let ops: &[ReduceOp] = match dtype {
@@ -40,8 +41,8 @@ impl Pick {
     }
 }
 
-/// Returns the random layout of a tensor made from data: a function of the seed and the data alone, so that a seed gives every tensor the same layout however
-/// the threads of a program take turns.
+/// Returns the random layout of a tensor made from data: a function of the seed and the data alone, so that a seed
+/// gives every tensor the same layout however the threads of a program take turns.
 pub fn layout_of_data(
     mesh: &MeshShape,
     shape: &[usize],
@@ -62,7 +63,8 @@ pub fn layout_of_data(
     )
 }
 
-/// Returns a random layout of a tensor: uneven splits, products of factors, partial by any reduction that the dtype has, at rest.
+/// Returns a random layout of a tensor: uneven splits, products of factors, partial by any reduction that the dtype
+/// has, at rest.
 fn random_layout(mesh: &MeshShape, shape: &[usize], dtype: DType, seed: u64) -> Layout {
     let mut pick = Pick(seed);
     let mut layout = Layout::replicated(shape);

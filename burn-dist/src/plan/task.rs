@@ -127,7 +127,8 @@ pub struct UploadTask {
     pub shape: Vec<usize>,
     /// Flat element ranges of the host tensor, in local order; `None` for all of it.
     pub runs: Option<Arc<[Range<usize>]>>,
-    /// The reductions whose terms the rank is to hold instead of the values (fuzz layouts), and the seed that picks the terms.
+    /// The reductions whose terms the rank is to hold instead of the values (fuzz layouts), and the seed that picks the
+    /// terms.
     pub terms: Vec<TermOf>,
     /// See `terms`.
     pub seed: u64,
@@ -259,7 +260,8 @@ pub struct RankPlan {
     pub indexed: Arc<FxHashMap<Slot, Indexed>>,
 }
 
-/// What an operation at indices does globally, for the message should one of them be out of range: the rank itself knows a part of the dim.
+/// What an operation at indices does globally, for the message should one of them be out of range: the rank itself
+/// knows a part of the dim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Indexed {
     /// The operation with its global shapes.

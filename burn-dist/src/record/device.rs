@@ -209,6 +209,7 @@ fn register(
     devices: Vec<DeviceId>,
     mut options: MeshOptions,
 ) -> Result<DeviceMesh, MeshError> {
+    shape.check_built()?;
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
         return Err(MeshError::DeviceCount {
             mesh: shape.to_string(),
@@ -385,8 +386,9 @@ impl DeviceMeshBuilder {
 
     /// Gives every tensor made from data a random layout (uneven, factored, partial) drawn from `seed`.
     ///
-    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of that promise. Partial layouts hold terms that
-    /// reduce to the data bit by bit, different ones on every rank. The layout is a function of the seed and of the data, so that a seed replays exactly, in any order of threads.
+    /// Layouts may change speed and memory, never a value: any Burn program can be run under this option as a test of
+    /// that promise. Partial layouts hold terms that reduce to the data bit by bit, different ones on every rank. The
+    /// layout is a function of the seed and of the data, so that a seed replays exactly, in any order of threads.
     pub fn fuzz_layouts(mut self, seed: u64) -> Self {
         self.options.fuzz_layouts = Some(seed);
         self
@@ -582,13 +584,15 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`pp`, `cp`), a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`pp`,
+    /// `cp`), a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks
+    /// that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process
+    /// can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
             None => MeshShape::new(self.axes)?,
         };
-        shape.check_built()?;
         for (name, _) in &self.options.strategies {
             let axis = shape.axis(name)?;
             if shape.role(axis) != AxisRole::Shard {

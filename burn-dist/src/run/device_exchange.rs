@@ -257,7 +257,8 @@ pub(super) trait KindOps<B: BackendIr> {
         bools: BoolDType,
     ) -> Result<Self::Tensor, CollectiveError>;
 
-    /// Returns the mean of a term and others: their sum divided by their number or, where all are equal, the term itself.
+    /// Returns the mean of a term and others: their sum divided by their number or, where all are equal, the term
+    /// itself.
     fn mean(
         first: Self::Tensor,
         others: Vec<Self::Tensor>,

@@ -1,5 +1,5 @@
-//! Host data in partial layouts, as [fuzz layouts](crate::DeviceMeshBuilder::fuzz_layouts) make them: every rank holds a term, and the reduction of the terms is
-//! the value, bit for bit.
+//! Host data in partial layouts, as [fuzz layouts](crate::DeviceMeshBuilder::fuzz_layouts) make them: every rank holds
+//! a term, and the reduction of the terms is the value, bit for bit.
 //!
 //! | reduction | one rank | a second one | the others |
 //! | --- | --- | --- | --- |
@@ -9,8 +9,9 @@
 //! | max, min | `x` | below (above) `x` | below (above) `x` |
 //! | mean over a power of two `k` of ranks | `kx` | `-0.0`, 0 | `-0.0`, 0 |
 //!
-//! Which rank is which differs from element to element, so that mistakes do not cancel. Only exact terms are made: partial results over any of the axes are one of the numbers
-//! of the row, zero or one. Where a number does not exist (`2x` overflows, `x - n` is below zero), one rank holds `x` and the others the identity; of a mean, all hold `x`.
+//! Which rank is which differs from element to element, so that mistakes do not cancel. Only exact terms are made:
+//! partial results over any of the axes are one of the numbers of the row, zero or one. Where a number does not exist
+//! (`2x` overflows, `x - n` is below zero), one rank holds `x` and the others the identity; of a mean, all hold `x`.
 
 use burn_backend::{DType, TensorData};
 use burn_std::BoolStore;
@@ -19,7 +20,8 @@ use half::{bf16, f16};
 use crate::layout::ReduceOp;
 use crate::plan::task::TermOf;
 
-/// Returns a rank's terms of the elements of `data`. Ranks of one group hold equal elements and call it with the same seed.
+/// Returns a rank's terms of the elements of `data`. Ranks of one group hold equal elements and call it with the same
+/// seed.
 pub(super) fn terms(mut data: TensorData, of: &[TermOf], seed: u64) -> TensorData {
     match data.dtype {
         DType::F64 => replace::<f64>(&mut data, of, seed),
@@ -47,7 +49,8 @@ fn replace<T: Element>(data: &mut TensorData, of: &[TermOf], seed: u64) {
     let elements = data.bytes.chunks_exact_mut(size_of::<T>());
     for (element, bytes) in elements.enumerate() {
         let mut value = T::read(bytes);
-        // Means come before sums: each term of a mean is a sum of terms. The ranks are picked alike for all terms, so either order of reductions gives the value.
+        // Means come before sums: each term of a mean is a sum of terms. The ranks are picked alike for all terms, so
+        // either order of reductions gives the value.
         for of in of.iter().rev() {
             let pick = Pick::new(seed, element, of);
             value = value.term(of.op, pick);

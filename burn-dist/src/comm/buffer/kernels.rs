@@ -304,8 +304,8 @@ fn reduce_run<T: Element>(
     }
 }
 
-/// Writes the means over each of `axes`, the last first: sums divided by the number of terms, or the term itself where all terms are equal, which a rounded
-/// (or overflown) sum would not give.
+/// Writes the means over each of `axes`, the last first: sums divided by the number of terms, or the term itself where
+/// all terms are equal, which a rounded (or overflown) sum would not give.
 fn fold_means<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, axes: &[usize]) {
     let mut acc = [T::Wide::default(); BLOCK];
     for (index, out) in out.chunks_mut(BLOCK).enumerate() {

@@ -58,8 +58,9 @@ pub enum StepKind {
     },
     /// Makes a value that the ranks along `axis` repeat into parts of a reduction. No communication.
     ///
-    /// For [`ReduceOp::Sum`] and [`ReduceOp::Prod`] the first member keeps the value and the others take the identity: -0.0 (0 of integers) and 1.
-    /// For the other operations equal parts already reduce to the value ([`ReduceOp::is_idempotent`]), so nobody does anything.
+    /// For [`ReduceOp::Sum`] and [`ReduceOp::Prod`] the first member keeps the value and the others take the identity:
+    /// -0.0 (0 of integers) and 1. For the other operations equal parts already reduce to the value
+    /// ([`ReduceOp::is_idempotent`]), so nobody does anything.
     ToPartial {
         /// The axis.
         axis: AxisIndex,

@@ -147,7 +147,8 @@ impl Propagator<'_> {
         self.unflattened.insert(value, waiting);
     }
 
-    /// Checks that no output layout was asked for in vain: that a result with fewer dims was reshaped before it came to its end.
+    /// Checks that no output layout was asked for in vain: that a result with fewer dims was reshaped before it came to
+    /// its end.
     ///
     /// A result that lives on may still be reshaped in a later window.
     pub(super) fn check_applied(&self) -> Result<(), PlanError> {

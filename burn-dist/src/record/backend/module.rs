@@ -315,8 +315,8 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
     }
 }
 
-/// Checks that a linear layer's parameters fit its input and each other. Burn leaves that to the backend, where no name is known any more; a record of another config,
-/// loaded before the model was parallelised, ends here.
+/// Checks that a linear layer's parameters fit its input and each other. Burn leaves that to the backend, where no name
+/// is known any more; a record of another config, loaded before the model was parallelised, ends here.
 ///
 /// # Panics
 /// If they do not fit: Burn's functions return no results.
