@@ -226,11 +226,19 @@ impl Explanation {
         }
     }
 
+    /// One line for ranks that agree.
     fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (rank, memory) in self.memory.iter().enumerate() {
+            if self.memory[..rank].contains(memory) {
+                continue;
+            }
+            let others = (rank..).zip(&self.memory[rank..]);
+            let alike = others.filter(|(_, other)| *other == memory);
+            let alike: Vec<usize> = alike.map(|(rank, _)| rank).collect();
             write!(
                 f,
-                "rank {rank}: peak {} at {}, between windows {}",
+                "{}: peak {} at {}, between windows {}",
+                ranks_text(&alike),
                 human_bytes(memory.peak_bytes),
                 memory.peak_cause,
                 human_bytes(memory.end_bytes)
@@ -257,6 +265,21 @@ impl Explanation {
             .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
+}
+
+/// Ranks in rising order, runs of them by their ends: `rank 3`, `ranks 0..3, 6`.
+fn ranks_text(ranks: &[usize]) -> String {
+    if let [rank] = ranks {
+        return format!("rank {rank}");
+    }
+    let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, .., last] => format!("{first}..{last}"),
+            run => run.iter().map(usize::to_string).collect(),
+        })
+        .collect();
+    format!("ranks {}", runs.join(", "))
 }
 
 /// `layers.3.attention.wq` -> `layers.*.attention.wq`
@@ -342,5 +365,28 @@ impl std::fmt::Display for Explanation {
         self.write_checkpoint(f)?;
         self.write_memory(f)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_agree_share_a_line() {
+        let plan = |peak_bytes| MemoryPlan {
+            peak_bytes,
+            ..MemoryPlan::default()
+        };
+        let explanation = Explanation {
+            memory: [1, 1, 2, 1, 3, 3].map(plan).to_vec(),
+            ..Explanation::default()
+        };
+        let text = explanation.to_string();
+        let heads: Vec<&str> = text
+            .lines()
+            .filter_map(|line| Some(line.split_once(": peak")?.0))
+            .collect();
+        assert_eq!(heads, ["ranks 0..1, 3", "rank 2", "ranks 4..5"]);
     }
 }
