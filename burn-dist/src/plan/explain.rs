@@ -226,33 +226,18 @@ impl Explanation {
         }
     }
 
-    /// One line for ranks that agree.
+    /// One line for ranks of which the same is to be said.
     fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
         for (rank, memory) in self.memory.iter().enumerate() {
-            if self.memory[..rank].contains(memory) {
-                continue;
+            let line = memory_text(memory)?;
+            match lines.iter_mut().find(|(same, _)| *same == line) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => lines.push((line, vec![rank])),
             }
-            let others = (rank..).zip(&self.memory[rank..]);
-            let alike = others.filter(|(_, other)| *other == memory);
-            let alike: Vec<usize> = alike.map(|(rank, _)| rank).collect();
-            write!(
-                f,
-                "{}: peak {} at {}, between windows {}",
-                ranks_text(&alike),
-                human_bytes(memory.peak_bytes),
-                memory.peak_cause,
-                human_bytes(memory.end_bytes)
-            )?;
-            for (class, bytes) in &memory.peak_by_class {
-                write!(f, "; {} {}", class.name(), human_bytes(*bytes))?;
-            }
-            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
-                write!(f, "; activations at most {}", human_bytes(*bytes))?;
-            }
-            if memory.host_peak_bytes > 0 {
-                write!(f, "; on the host {}", human_bytes(memory.host_peak_bytes))?;
-            }
-            writeln!(f)?;
+        }
+        for (line, ranks) in lines {
+            writeln!(f, "{}: {line}", ranks_text(&ranks))?;
         }
         Ok(())
     }
@@ -265,6 +250,30 @@ impl Explanation {
             .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
+}
+
+/// What is said of a rank's memory.
+fn memory_text(memory: &MemoryPlan) -> Result<String, std::fmt::Error> {
+    let mut line = format!(
+        "peak {} at {}, between windows {}",
+        human_bytes(memory.peak_bytes),
+        memory.peak_cause,
+        human_bytes(memory.end_bytes)
+    );
+    for (class, bytes) in &memory.peak_by_class {
+        write!(line, "; {} {}", class.name(), human_bytes(*bytes))?;
+    }
+    if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
+        write!(line, "; activations at most {}", human_bytes(*bytes))?;
+    }
+    if memory.host_peak_bytes > 0 {
+        write!(
+            line,
+            "; on the host {}",
+            human_bytes(memory.host_peak_bytes)
+        )?;
+    }
+    Ok(line)
 }
 
 /// Ranks in rising order, runs of them by their ends: `rank 3`, `ranks 0..3, 6`.
