@@ -87,29 +87,35 @@ pub(super) fn token(
     Ok(plan)
 }
 
-/// Memory of the ranks as a table; ranks that are alike share a row.
+/// Memory of the ranks as a table; ranks of which the same is said share a row.
 pub(super) fn table(memory: &[MemoryPlan]) -> String {
     let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
     for class in MemoryClass::ALL {
         let _ = write!(text, " {:>10}", class.name());
     }
     text += "  at\n";
-    let mut first = 0;
+    let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, plan) in memory.iter().enumerate() {
-        if memory.get(rank + 1) == Some(plan) {
-            continue;
-        }
-        let ranks = match first == rank {
-            true => rank.to_string(),
-            false => format!("{first}..{rank}"),
-        };
-        first = rank + 1;
-        let _ = write!(text, "{ranks:>8} {:>10}", bytes_text(plan.peak_bytes));
+        let mut row = format!("{:>10}", bytes_text(plan.peak_bytes));
         for class in MemoryClass::ALL {
             let bytes = plan.peak_by_class.get(&class).copied().unwrap_or(0);
-            let _ = write!(text, " {:>10}", bytes_text(bytes));
+            let _ = write!(row, " {:>10}", bytes_text(bytes));
         }
-        let _ = writeln!(text, "  {}", plan.peak_cause);
+        let _ = write!(row, "  {}", plan.peak_cause);
+        match rows.iter_mut().find(|(same, _)| *same == row) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => rows.push((row, vec![rank])),
+        }
+    }
+    for (row, ranks) in rows {
+        let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+        let runs: Vec<String> = runs
+            .map(|run| match run {
+                [first, .., last] => format!("{first}..{last}"),
+                run => run.iter().map(usize::to_string).collect(),
+            })
+            .collect();
+        let _ = writeln!(text, "{:>8} {row}", runs.join(","));
     }
     text
 }
