@@ -59,7 +59,15 @@ pub mod backend {
     pub type Wgpu = burn_wgpu::CubeBackend<burn_wgpu::WgpuRuntime, f32, i32, u32>;
 }
 
-/// The programs of the README, as doctests.
+/// The programs of the README and of the guides, as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod guides {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guide/explain.md")]
+    struct Explain;
+    #[doc = include_str!("../../docs/guide/models.md")]
+    struct Models;
+    #[doc = include_str!("../../docs/guide/processes.md")]
+    struct Processes;
+}

@@ -230,25 +230,18 @@ impl Explanation {
         }
     }
 
+    /// One line for ranks of which the same is to be said.
     fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
         for (rank, memory) in self.memory.iter().enumerate() {
-            write!(
-                f,
-                "rank {rank}: peak {} at {}, between windows {}",
-                human_bytes(memory.peak_bytes),
-                memory.peak_cause,
-                human_bytes(memory.end_bytes)
-            )?;
-            for (class, bytes) in &memory.peak_by_class {
-                write!(f, "; {} {}", class.name(), human_bytes(*bytes))?;
+            let line = memory_text(memory)?;
+            match lines.iter_mut().find(|(same, _)| *same == line) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => lines.push((line, vec![rank])),
             }
-            if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
-                write!(f, "; activations at most {}", human_bytes(*bytes))?;
-            }
-            if memory.host_peak_bytes > 0 {
-                write!(f, "; on the host {}", human_bytes(memory.host_peak_bytes))?;
-            }
-            writeln!(f)?;
+        }
+        for (line, ranks) in lines {
+            writeln!(f, "{}: {line}", ranks_text(&ranks))?;
         }
         Ok(())
     }
@@ -261,6 +254,45 @@ impl Explanation {
             .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
     }
+}
+
+/// What is said of a rank's memory.
+fn memory_text(memory: &MemoryPlan) -> Result<String, std::fmt::Error> {
+    let mut line = format!(
+        "peak {} at {}, between windows {}",
+        human_bytes(memory.peak_bytes),
+        memory.peak_cause,
+        human_bytes(memory.end_bytes)
+    );
+    for (class, bytes) in &memory.peak_by_class {
+        write!(line, "; {} {}", class.name(), human_bytes(*bytes))?;
+    }
+    if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
+        write!(line, "; activations at most {}", human_bytes(*bytes))?;
+    }
+    if memory.host_peak_bytes > 0 {
+        write!(
+            line,
+            "; on the host {}",
+            human_bytes(memory.host_peak_bytes)
+        )?;
+    }
+    Ok(line)
+}
+
+/// Ranks in rising order, runs of them by their ends: `rank 3`, `ranks 0..3, 6`.
+fn ranks_text(ranks: &[usize]) -> String {
+    if let [rank] = ranks {
+        return format!("rank {rank}");
+    }
+    let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, .., last] => format!("{first}..{last}"),
+            run => run.iter().map(usize::to_string).collect(),
+        })
+        .collect();
+    format!("ranks {}", runs.join(", "))
 }
 
 /// `layers.3.attention.wq` -> `layers.*.attention.wq`
@@ -349,5 +381,28 @@ impl std::fmt::Display for Explanation {
         }
         self.write_memory(f)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_agree_share_a_line() {
+        let plan = |peak_bytes| MemoryPlan {
+            peak_bytes,
+            ..MemoryPlan::default()
+        };
+        let explanation = Explanation {
+            memory: [1, 1, 2, 1, 3, 3].map(plan).to_vec(),
+            ..Explanation::default()
+        };
+        let text = explanation.to_string();
+        let heads: Vec<&str> = text
+            .lines()
+            .filter_map(|line| Some(line.split_once(": peak")?.0))
+            .collect();
+        assert_eq!(heads, ["ranks 0..1, 3", "rank 2", "ranks 4..5"]);
     }
 }

@@ -51,6 +51,19 @@ pub enum Fault {
     /// The processes do not run the same program, or one of them is late.
     #[error(transparent)]
     Processes(Arc<CommError>),
+    /// The system starts no more threads.
+    #[error(
+        "rank {} of {ranks} in this process has no thread: {reason}; use fewer ranks here (a smaller mesh, or more processes), or raise the limits of \
+         this process (threads: `ulimit -u` and the control group's `pids.max`; address space: `ulimit -v`)", rank.0
+    )]
+    Thread {
+        /// The first without one.
+        rank: Rank,
+        /// Ranks of this process.
+        ranks: usize,
+        /// What the system said.
+        reason: String,
+    },
     /// A rank lives in another process.
     #[error("rank {} lives in another process: take the part of a rank of this one, or read the whole tensor", rank.0)]
     ElsewhereRank {
@@ -137,6 +150,7 @@ impl Fault {
             Self::Op { .. } | Self::Bug { .. } => EXIT_SOFTWARE,
             Self::Plan(_)
             | Self::Ended { .. }
+            | Self::Thread { .. }
             | Self::ElsewhereRank { .. }
             | Self::UnknownTensor { .. } => EXIT_CONFIG,
         }

@@ -279,20 +279,27 @@ impl<B: BackendIr> Runtime<B> {
                 .zip(gpus.drain(..))
                 .map(|((((&rank, device), seat), comm), gpus)| {
                     let (jobs, queue) = channel();
-                    let shared = shared.clone();
+                    let of_worker = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
                     let clock = Clock::new(mesh.clone(), options.topology.clone(), tracer);
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
                             let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
-                            Worker::new(rank, device, seat, ways, shared, clock, account)
+                            Worker::new(rank, device, seat, ways, of_worker, clock, account)
                                 .serve(queue, threads);
-                        })
-                        .expect("the system can start a thread per rank");
+                        });
+                    if let Err(error) = &thread {
+                        let fault = Fault::Thread {
+                            rank,
+                            ranks: ranks.len(),
+                            reason: error.to_string(),
+                        };
+                        shared.fault.set(rank, fault);
+                    }
                     Handle {
                         jobs,
-                        thread: Some(thread),
+                        thread: thread.ok(),
                     }
                 })
                 .collect(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
@@ -24,46 +25,45 @@ pub enum Command {
     Pretrain(TrainArgs),
     /// Train on questions and answers, then answer questions the model has not seen.
     Finetune(FinetuneArgs),
-    /// Answer a prompt with a model from a folder.
+    /// Go on with a text, or answer a question (--chat, --template), with a model from a folder.
     Generate(GenerateArgs),
     /// Show what a training step does on the mesh, without running it.
     Explain(ExplainArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use.
-    Mesh(MeshArgs),
+    Mesh(AxesArgs),
 }
 
-/// The devices.
+/// The axes, and the machines under them: all that `mesh` shows.
 #[derive(Debug, Clone, Default, Args)]
-pub struct MeshArgs {
+pub struct AxesArgs {
     /// Axes of the device mesh, outermost first, of dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
     /// takes fsdp=2,tp=2, every other command one device.
     #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
+    /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a node.
+    #[arg(long, value_name = "N")]
+    pub ranks_per_node: Option<Nodes>,
+}
+
+/// The devices, and how a forward pass is laid out over them: all that `generate` needs.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ForwardArgs {
+    /// The axes.
+    #[command(flatten)]
+    pub axes: AxesArgs,
     /// Keep whole on every rank of tp what it cannot split evenly, such as 2 kv heads over 4 ranks, instead of failing.
     #[arg(long)]
     pub replicate_indivisible: bool,
     /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub param_dtype: Float,
-    /// What gradients are reduced in: f32, or the type of --param-dtype.
-    #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
-    pub reduce_dtype: Float,
-    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
-    #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
-    pub activation_checkpoint: Checkpoint,
     /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps (zero2), gradients only in the optimizer too
     /// (zero1); nothing (ddp); over fsdp within dp (hsdp).
     #[arg(long, value_enum, default_value = "fsdp")]
     pub strategy: Strategy,
-    /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
-    #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
-    pub reshard: Reshard,
     /// Units whose parameters are gathered ahead of their use.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub prefetch: u32,
-    /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a node.
-    #[arg(long, value_name = "N")]
-    pub ranks_per_node: Option<Nodes>,
     /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10), by nodes (inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40) or
     /// axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
@@ -71,10 +71,46 @@ pub struct MeshArgs {
     /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
+}
+
+/// The devices, and how training is laid out over them.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MeshArgs {
+    /// What a forward pass needs.
+    #[command(flatten)]
+    pub forward: ForwardArgs,
+    /// What gradients are reduced in: f32, or the type of --param-dtype.
+    #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
+    pub reduce_dtype: Float,
+    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
+    #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
+    pub activation_checkpoint: Checkpoint,
+    /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
+    #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
+    pub reshard: Reshard,
     /// When gradients of the microbatches of --accumulate are reduced over the ranks: once a step (step), each microbatch (microbatch: more traffic, less memory),
     /// or once for those between two reads of the loss, which here are those of a step (window).
     #[arg(long, value_name = "WHEN", default_value_t = Accumulation::PerWindow)]
     pub accumulate_reduce: Accumulation,
+}
+
+impl From<ForwardArgs> for MeshArgs {
+    fn from(forward: ForwardArgs) -> Self {
+        Self {
+            forward,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<AxesArgs> for MeshArgs {
+    fn from(axes: AxesArgs) -> Self {
+        let forward = ForwardArgs {
+            axes,
+            ..ForwardArgs::default()
+        };
+        forward.into()
+    }
 }
 
 /// What data parallelism shards.
@@ -155,9 +191,12 @@ pub struct TrainArgs {
     /// processes the one that runs this rank draws it.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
-    /// Write the trained model to this folder, in the form that --model reads.
+    /// Write the trained model to this folder, in the form that --model reads: with the types and settings of the model that it came from.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
+    /// Run even if the plan says that more memory is needed than is left.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// How to fine-tune.
@@ -180,18 +219,35 @@ pub struct GenerateArgs {
     /// A folder with config.json, *.safetensors and tokenizer.json.
     #[arg(long, value_name = "DIR")]
     pub model: PathBuf,
-    /// What to answer; may be given several times.
+    /// The text to go on with, or with --chat or --template, the question to answer; may be given several times.
     #[arg(long, required = true)]
     pub prompt: Vec<String>,
+    /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of those that finetune has made from scratch.
+    #[arg(long)]
+    pub chat: bool,
+    /// Put the prompt into this text, in place of {prompt}; without a text, into "Question: {prompt}\nAnswer:", by which finetune teaches base models.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = QUESTION,
+        value_parser = template,
+        conflicts_with = "chat"
+    )]
+    pub template: Option<String>,
     /// The devices.
     #[command(flatten)]
-    pub devices: MeshArgs,
+    pub devices: ForwardArgs,
     /// 0 takes the likeliest token; higher values draw more freely.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     pub temperature: f64,
     /// The longest answer, in tokens.
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub max_new_tokens: usize,
+    /// Run even if the plan says that more memory is needed than is left.
+    #[arg(long)]
+    pub force: bool,
     /// Seed of the draws.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -213,6 +269,16 @@ fn mesh(text: &str) -> Result<MeshShape, String> {
         return Err("there are no axes in it: write them as name=size, for example fsdp=2,tp=2, or 1 for one device".to_string());
     }
     MeshShape::parse(text).map_err(|error| error.to_string())
+}
+
+/// A template has a place for the prompt.
+fn template(text: &str) -> Result<String, String> {
+    match text.contains(PLACE) {
+        true => Ok(text.to_string()),
+        false => Err(format!(
+            "there is no {PLACE} in it, where the prompt belongs"
+        )),
+    }
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -250,6 +316,37 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_what_applies() {
+        let command = Cli::command();
+        let options = |name: &str| -> Vec<String> {
+            let command = command.find_subcommand(name).expect("a command");
+            let options = command.get_arguments().filter_map(|arg| arg.get_long());
+            options.map(str::to_string).collect()
+        };
+        assert_eq!(options("mesh"), ["mesh", "ranks-per-node"]);
+        let generate = options("generate");
+        for option in ["mesh", "strategy", "chat", "template", "force"] {
+            assert!(generate.iter().any(|found| found == option), "{generate:?}");
+        }
+        // Nothing that only training has.
+        let training = [
+            "activation-checkpoint",
+            "reshard",
+            "reduce-dtype",
+            "accumulate",
+            "accumulate-reduce",
+            "batch",
+        ];
+        for option in training {
+            assert!(
+                !generate.iter().any(|found| found == option),
+                "{generate:?}"
+            );
+            assert!(options("explain").iter().any(|found| found == option));
+        }
+    }
+
+    #[test]
     fn a_bad_value_names_its_option() {
         let error = |args: &[&str]| Cli::try_parse_from(args).unwrap_err().to_string();
         assert!(error(&["llama", "pretrain", "--mesh", "tp=0"]).contains("axis `tp` has size 0"));
@@ -264,5 +361,9 @@ mod tests {
         let policy = ["llama", "pretrain", "--activation-checkpoint", "every=0"];
         assert!(error(&policy).contains("every=N with N of at least 1"));
         assert!(error(&["llama", "generate", "--prompt", "a"]).contains("--model"));
+        let generate = ["llama", "generate", "--model", "m", "--prompt", "a"];
+        let with = |more: &[&str]| error(&[&generate[..], more].concat());
+        assert!(with(&["--template=Q:"]).contains("no {prompt} in it"));
+        assert!(with(&["--template", "--chat"]).contains("cannot be used with"));
     }
 }

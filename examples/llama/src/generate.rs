@@ -6,7 +6,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 
 use crate::data::Example;
 use crate::data::rng::Rng;
-use crate::data::tokenizer::Text;
+use crate::data::tokenizer::{Text, Wrap};
 use crate::model::Llama;
 
 /// How answers are made.
@@ -25,7 +25,7 @@ const ROWS: usize = 64;
 /// Rows are padded to a multiple of this many positions, so that few shapes occur.
 const SEQ_STEP: usize = 16;
 
-/// Answers every question.
+/// Answers every question, each wrapped as `wrap` says, or goes on with every text if it says nothing.
 ///
 /// Each token runs the whole prefix again: there is no cache of keys and values.
 ///
@@ -34,7 +34,7 @@ const SEQ_STEP: usize = 16;
 pub fn answer<B: Backend>(
     model: &Llama<B>,
     text: &Text,
-    prompts: &[&str],
+    (prompts, wrap): (&[&str], Wrap<'_>),
     decoding: &Decoding,
     device: &B::Device,
 ) -> anyhow::Result<Vec<String>> {
@@ -43,32 +43,50 @@ pub fn answer<B: Backend>(
     for prompts in prompts.chunks(ROWS) {
         let rows: Vec<Vec<u32>> = prompts
             .iter()
-            .map(|prompt| text.encode_prompt(prompt))
+            .map(|prompt| text.encode_prompt(prompt, wrap))
             .collect::<Result<_, _>>()?;
-        for ids in decode(model, rows, text.end(), decoding, &mut rng, device)? {
-            answers.push(text.decode(&ids)?);
+        let is_end = |id| text.is_end(id);
+        for ids in decode(
+            model,
+            rows,
+            (text.end(), &is_end),
+            decoding,
+            &mut rng,
+            device,
+        )? {
+            answers.push(match wrap {
+                // Its first space is part of the text.
+                Wrap::Nothing => text.decode_exactly(&ids)?,
+                Wrap::Chat | Wrap::Template(_) => text.decode(&ids)?,
+            });
         }
     }
     Ok(answers)
 }
 
-/// Extends every row until its end token; returns the new ids without it.
+/// The rows that are decoded together, and the positions of each, for prompts of these lengths.
+pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
+    let longest = prompt_lens.iter().max().copied().unwrap_or(0);
+    let seq = (longest + decoding.max_new_tokens).next_multiple_of(SEQ_STEP);
+    (prompt_lens.len().min(ROWS), seq)
+}
+
+/// Extends every row until an id that ends it; returns the new ids without that one.
 fn decode<B: Backend>(
     model: &Llama<B>,
     mut rows: Vec<Vec<u32>>,
-    end: u32,
+    (pad, is_end): (u32, &dyn Fn(u32) -> bool),
     decoding: &Decoding,
     rng: &mut Rng,
     device: &B::Device,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let prompt_lens: Vec<usize> = rows.iter().map(Vec::len).collect();
-    let longest = prompt_lens.iter().max().copied().unwrap_or(0);
-    let seq = (longest + decoding.max_new_tokens).next_multiple_of(SEQ_STEP);
+    let (_, seq) = extent(&prompt_lens, decoding);
     let mut ended = vec![false; rows.len()];
     for _ in 0..decoding.max_new_tokens {
-        let next = next_tokens(model, &rows, seq, end, decoding.temperature, rng, device)?;
+        let next = next_tokens(model, &rows, seq, pad, decoding.temperature, rng, device)?;
         for ((row, ended), id) in rows.iter_mut().zip(&mut ended).zip(next) {
-            *ended |= id == end;
+            *ended |= is_end(id);
             if !*ended {
                 row.push(id);
             }
@@ -84,8 +102,11 @@ fn decode<B: Backend>(
         .collect())
 }
 
-/// The token after each row.
-fn next_tokens<B: Backend>(
+/// The token after each row, padded to `seq` positions.
+///
+/// # Errors
+/// If the device fails.
+pub fn next_tokens<B: Backend>(
     model: &Llama<B>,
     rows: &[Vec<u32>],
     seq: usize,
@@ -186,7 +207,7 @@ pub fn ask<'a, B: Backend>(
         max_new_tokens,
         seed: 0,
     };
-    let said = answer(model, text, &prompts, &decoding, device)?;
+    let said = answer(model, text, (&prompts, text.asking()), &decoding, device)?;
     Ok(questions
         .iter()
         .zip(said)
@@ -218,7 +239,7 @@ mod tests {
             decode(
                 &model,
                 rows,
-                63,
+                (63, &|id| id == 63),
                 &decoding,
                 &mut Rng::new(0, 0),
                 &FlexDevice,

@@ -1,5 +1,6 @@
 //! A Llama-3-style model in plain Burn style, and what it takes to train it on a mesh of devices.
 
+pub mod capacity;
 pub mod cli;
 pub mod commands;
 pub mod data;

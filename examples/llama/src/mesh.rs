@@ -19,6 +19,7 @@ use burn_dist::{
     ParallelizeWith, Precision, ShardStrategy,
 };
 
+use crate::capacity::TooLarge;
 use crate::cli::{MeshArgs, Strategy};
 use crate::files::write_whole;
 use crate::model::Llama;
@@ -32,6 +33,9 @@ type Inner = burn::backend::flex::Flex;
 type Inner = burn_dist::backend::Wgpu;
 #[cfg(feature = "cuda")]
 type Inner = burn_dist::backend::Cuda;
+
+/// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
+pub const IN_HOST_MEMORY: bool = cfg!(not(any(feature = "wgpu", feature = "cuda")));
 
 /// The backend everything runs on.
 pub type TrainBackend = Autodiff<Dist<Inner>>;
@@ -99,6 +103,8 @@ static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     let of_cause = |cause: &(dyn std::error::Error + 'static)| {
         let call = cause.downcast_ref().map(CommError::exit_code);
+        // As of any configuration that cannot be.
+        let memory = cause.downcast_ref().map(|_: &TooLarge| 78);
         let fault = cause.downcast_ref().map(Fault::exit_code);
         let mesh = match cause.downcast_ref::<MeshError>() {
             Some(MeshError::Processes { exit_code, .. }) => Some(*exit_code),
@@ -108,7 +114,7 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
             Some(DTensorError::Fault(fault)) => Some(fault.exit_code()),
             _ => None,
         };
-        call.or(fault).or(mesh).or(tensor)
+        call.or(fault).or(mesh).or(tensor).or(memory)
     };
     let told = error.chain().find_map(of_cause);
     told.unwrap_or_else(|| EXIT_CODE.load(Ordering::Relaxed))
@@ -166,7 +172,8 @@ impl Mesh {
 
     fn build(args: &MeshArgs, dry: bool, trace: bool) -> anyhow::Result<Self> {
         let mut builder = DeviceMesh::builder();
-        if let Some(shape) = &args.mesh {
+        let forward = &args.forward;
+        if let Some(shape) = &forward.axes.mesh {
             // All its ranks would do the same work.
             let idle = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "tp";
             if let Some(axis) = shape.axes().iter().find(idle) {
@@ -175,26 +182,27 @@ impl Mesh {
                     axis.name
                 );
             }
-            builder = strategy(builder, shape, args.strategy)?;
+            builder = strategy(builder, shape, forward.strategy)?;
         }
         builder = builder
             .checkpoint(args.activation_checkpoint)
             .reshard(args.reshard)
-            .prefetch(args.prefetch)
-            .links(args.link.clone().unwrap_or_default())
-            .nodes(args.ranks_per_node.clone().unwrap_or_default())
-            .offload(args.offload)
+            .prefetch(forward.prefetch)
+            .links(forward.link.clone().unwrap_or_default())
+            .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
+            .offload(forward.offload)
             .account_memory(true)
             .accumulation(args.accumulate_reduce);
-        if args.reduce_dtype != Float::F32 && args.reduce_dtype != args.param_dtype {
+        if args.reduce_dtype != Float::F32 && args.reduce_dtype != forward.param_dtype {
             bail!(
                 "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
                 args.reduce_dtype,
-                args.param_dtype
+                forward.param_dtype
             );
         }
-        if args.param_dtype != Float::F32 {
-            builder = builder.precision(Precision::new(args.param_dtype).reduce(args.reduce_dtype));
+        if forward.param_dtype != Float::F32 {
+            builder =
+                builder.precision(Precision::new(forward.param_dtype).reduce(args.reduce_dtype));
         }
         if trace {
             builder = builder.trace();
@@ -206,7 +214,7 @@ impl Mesh {
         Ok(Self {
             device: mesh.device(),
             mesh,
-            replicate_indivisible: args.replicate_indivisible,
+            replicate_indivisible: args.forward.replicate_indivisible,
             processes: match World::of_launcher()?.filter(|_| !dry) {
                 Some(world) => Processes::of(&world)?,
                 None => Processes::default(),

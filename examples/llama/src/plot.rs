@@ -3,7 +3,6 @@
 mod canvas;
 mod memory;
 
-use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 

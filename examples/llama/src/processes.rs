@@ -20,6 +20,8 @@ struct Several {
     votes: Votes,
     process: usize,
     num: usize,
+    /// The machine of this process.
+    host: String,
 }
 
 impl Processes {
@@ -32,6 +34,7 @@ impl Processes {
             votes: world.votes()?,
             process: world.process(),
             num: world.num_processes(),
+            host: world.peers()[world.process()].host.clone(),
         })))
     }
 
@@ -43,6 +46,12 @@ impl Processes {
     /// The number of this process.
     pub fn process(&self) -> usize {
         self.0.as_ref().map_or(0, |several| several.process)
+    }
+
+    /// The name of the machine of this process; empty if there are no others.
+    pub fn host(&self) -> String {
+        let several = self.0.as_ref();
+        several.map_or_else(String::new, |several| several.host.clone())
     }
 
     /// How many there are.

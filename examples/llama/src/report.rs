@@ -1,7 +1,6 @@
 //! What a run leaves behind as JSON.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -108,6 +107,15 @@ pub struct PlanStats {
     pub plan_ms: f64,
 }
 
+/// Where the weights of a run came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Weights {
+    /// The folder.
+    pub from: String,
+    /// Whether they were compared with checksums: never, since folders as Hugging Face lays them out have none.
+    pub verified: bool,
+}
+
 /// The record of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -121,6 +129,8 @@ pub struct Report {
     pub size: String,
     /// The seed.
     pub seed: u64,
+    /// Where the first weights came from, if they were not made here.
+    pub weights: Option<Weights>,
     /// Number of parameters.
     pub num_params: usize,
     /// Positions of all rows of a step, padding included.

@@ -292,7 +292,7 @@ fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::MeshArgs;
+    use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
     use crate::mesh::TrainBackend;
@@ -311,6 +311,14 @@ mod tests {
         }
     }
 
+    fn devices(axes: Option<&str>) -> MeshArgs {
+        let axes = AxesArgs {
+            mesh: axes.map(|axes| axes.parse().unwrap()),
+            ..AxesArgs::default()
+        };
+        axes.into()
+    }
+
     fn repeat() -> Repeat {
         Repeat(
             RandomTokens {
@@ -327,11 +335,7 @@ mod tests {
 
     #[test]
     fn the_loss_falls() {
-        let mesh = Mesh::open(&MeshArgs {
-            mesh: Some("fsdp=2,tp=2".parse().unwrap()),
-            ..MeshArgs::default()
-        })
-        .unwrap();
+        let mesh = Mesh::open(&devices(Some("fsdp=2,tp=2"))).unwrap();
         TrainBackend::seed(mesh.device(), 0);
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let model = mesh.parallelize(model).unwrap();
@@ -361,9 +365,8 @@ mod tests {
     fn microbatches_and_clipping_change_nothing_but_rounding() {
         let losses = |axes: Option<&str>, reduce: Accumulation, recipe: Recipe| -> Vec<f32> {
             let mesh = Mesh::open(&MeshArgs {
-                mesh: axes.map(|axes| axes.parse().unwrap()),
                 accumulate_reduce: reduce,
-                ..MeshArgs::default()
+                ..devices(axes)
             })
             .unwrap();
             TrainBackend::seed(mesh.device(), 0);
@@ -412,6 +415,39 @@ mod tests {
             },
         );
         assert_ne!(free, clipped, "a small norm shows");
+    }
+
+    #[test]
+    fn an_embedding_that_is_the_output_too_trains_alike_on_every_mesh() {
+        let losses = |axes: Option<&str>| -> Vec<f32> {
+            let mesh = Mesh::open(&devices(axes)).unwrap();
+            TrainBackend::seed(mesh.device(), 0);
+            let config = LlamaConfig {
+                tied: true,
+                ..LlamaConfig::test()
+            };
+            let model = config.init::<TrainBackend>(mesh.device());
+            let mut model = mesh.parallelize(model).unwrap();
+            let mut optim = optimizer::<TrainBackend>();
+            let batch = repeat().next_batch().unwrap();
+            let step = |_| {
+                let (next, loss) = step(model.clone(), &mut optim, &batch, 1e-2, mesh.device());
+                model = next;
+                loss.into_scalar().elem()
+            };
+            (0..5).map(step).collect()
+        };
+        let expected = losses(None);
+        assert!(expected[4] < 0.9 * expected[0], "{expected:?}");
+        for axes in ["fsdp=2", "tp=2", "fsdp=2,tp=2"] {
+            let found = losses(Some(axes));
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() < 2e-4 * expected,
+                    "{axes}: {found}, {expected}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -316,9 +316,9 @@ fn a_saved_model_answers_alike_on_every_mesh() {
         "--save",
         text(&model),
     ]);
-    let ask = |mesh: &str| {
+    let ask = |mesh: &str, more: &[&str]| {
         let model = text(&model);
-        works(&[
+        let asked = [
             "generate",
             "--model",
             model,
@@ -328,12 +328,45 @@ fn a_saved_model_answers_alike_on_every_mesh() {
             "4",
             "--mesh",
             mesh,
-        ])
+        ];
+        works(&[&asked, more].concat())
     };
-    let alone = ask("1");
+    let alone = ask("1", &["--chat"]);
     for mesh in ["fsdp=3", "tp=2", "fsdp=2,tp=2"] {
-        assert_eq!(ask(mesh), alone, "{mesh}");
+        assert_eq!(ask(mesh, &["--chat"]), alone, "{mesh}");
     }
+    // What the model reads is the text itself, unless it is asked to be wrapped.
+    assert_eq!(
+        ask("1", &["--template={prompt}"]).trim(),
+        ask("1", &[]).trim()
+    );
+    assert_ne!(ask("1", &[]).trim(), alone.trim());
+
+    // It was not compared with anything, and says so; nothing is lost on the way through.
+    let again = dir.path().join("again");
+    let json = dir.path().join("run.json");
+    let printed = works(&short(&[
+        "--no-plot",
+        "--lr",
+        "1e-30",
+        "--model",
+        text(&model),
+        "--save",
+        text(&again),
+        "--json",
+        text(&json),
+    ]));
+    let note = format!("weights from {}, unverified", text(&model));
+    assert!(printed.contains(&note), "{printed}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["weights"]["verified"], false);
+    assert_eq!(report["weights"]["from"], text(&model));
+    let read = |dir: &Path, name| std::fs::read(dir.join(name)).unwrap();
+    let name = "tokenizer.json";
+    assert!(read(&again, name) == read(&model, name));
+    let config =
+        |dir| serde_json::from_slice::<serde_json::Value>(&read(dir, "config.json")).unwrap();
+    assert_eq!(config(&again), config(&model));
     let said = fails(
         &[
             "generate",
@@ -373,6 +406,58 @@ fn a_full_disk_is_reported_and_the_rest_is_written() {
         &["cannot write the plot", "full.png: No space left on device"],
     );
     assert!(json.exists());
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_refused_before_the_run() {
+    // One rank that would hold many TiB of activations.
+    let large = ["--size", "8b", "--batch", "64"];
+    // Rows that 1,000 ranks cannot share are on each of them.
+    let many = ["--size", "M", "--mesh", "fsdp=1000", "--batch", "999"];
+    for more in [&large[..], &many] {
+        let args = [&["pretrain", "--no-plot"], more].concat();
+        let parts = [
+            "this run needs about",
+            "on this machine, and",
+            "of tensors",
+            "(at ",
+            "use fewer ranks on it",
+            "--activation-checkpoint full",
+            "--force runs it all the same",
+        ];
+        let said = fails(&args, 78, &parts);
+        let ranks = if more == large {
+            "1 rank there holds up to"
+        } else {
+            "1000 ranks there hold up to"
+        };
+        assert!(said.contains(ranks), "{said}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_the_address_space_counts_and_can_be_overridden() {
+    let run = |more: &[&str]| {
+        // 40 ranks of 10 MiB each: it is their stacks and arenas that do not fit.
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -v 1500000; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_llama"))
+            .args(short(&["--no-plot", "--mesh", "fsdp=40"]))
+            .args(more)
+            .output()
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let (code, said) = run(&[]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("limit of its address space (ulimit -v)"),
+        "{said}"
+    );
+    let (_, said) = run(&["--force"]);
+    assert!(said.contains("forced: this run needs about"), "{said}");
 }
 
 #[cfg(unix)]

@@ -47,7 +47,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         plan,
     };
 
-    let plan = predict::step(&mesh, &shape, args.model.seed, false)?;
+    let plan = predict::step(&mesh, &shape, args.model.seed, false)?.steady;
     let memory = predict::table(&plan.memory);
     let explained = explained(Some(plan.json));
 
@@ -111,14 +111,18 @@ fn table(name: &str, config: &LlamaConfig) {
     row(2 * num_layers, "attention wk, wv", &[*dim, kv_dim]);
     row(2 * num_layers, "ffn w1, w3", &[*dim, *hidden_dim]);
     row(*num_layers, "ffn w2", &[*hidden_dim, *dim]);
-    row(1, "output", &[*dim, *vocab]);
+    if !config.tied {
+        row(1, "output", &[*dim, *vocab]);
+    }
 }
 
 /// Floating-point operations of the matrix products of a training step: each once forward and twice backward.
 fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
     let tokens = (batch * seq) as f64;
     let embedding = (config.vocab * config.dim) as f64;
-    let matrices = config.num_params() as f64 - embedding;
+    // A tied embedding is multiplied with once, as the output.
+    let read = if config.tied { 0.0 } else { embedding };
+    let matrices = config.num_params() as f64 - read;
     // Scores and their product with the values; the masked half is computed too.
     let attention = (config.num_layers * 2 * seq * config.dim) as f64;
     3.0 * 2.0 * tokens * (matrices + attention)

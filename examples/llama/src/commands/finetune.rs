@@ -85,9 +85,8 @@ impl Lessons {
 }
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
-    let session = Session::start(&args.train, Some(MESH))?;
+    let session = Session::start(&args.train, Some(MESH), true)?;
     session.introduce();
-    let plan = session.predict(true)?;
     let lessons = lessons(args, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();
@@ -147,7 +146,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
             );
         }
     }
-    let drawn = session.draw_memory(plan.as_ref());
+    let drawn = session.draw_memory();
     session.finish(&report, [saved, drawn])
 }
 

@@ -2,18 +2,26 @@ use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
-use super::session::{Shape, read_text};
+use super::predict;
+use super::session::{Shape, check_memory, read_text, unverified, weights_on_host};
 
+use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};
-use crate::generate::{Decoding, answer};
+use crate::data::tokenizer::Wrap;
+use crate::generate::{Decoding, answer, extent};
 use crate::hf;
-use crate::mesh::{Mesh, TrainBackend};
+use crate::mesh::{IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::model::{Llama, Size};
 use crate::say;
+use crate::voice::speaks;
+
+/// What needs less memory than an answer that does not fit.
+const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer --prompt, \
+                        or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&ModelArgs {
-        devices: args.devices.clone(),
+        devices: args.devices.clone().into(),
         size: Size::Tiny,
         model: Some(args.model.clone()),
         seed: args.seed,
@@ -22,18 +30,37 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         accumulate: 1,
     })?;
     let text = read_text(&args.model, &shape)?;
-    let mesh = Mesh::open(&args.devices)?;
-    let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
-    let model = hf::load(model, &shape.config, &args.model)?;
-    let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();
-
+    let wrap = match &args.template {
+        Some(template) => Wrap::Template(template),
+        None if args.chat => Wrap::Chat,
+        None => Wrap::Nothing,
+    };
     let decoding = Decoding {
         temperature: args.temperature,
         max_new_tokens: args.max_new_tokens,
         seed: args.seed,
     };
     let prompts: Vec<&str> = args.prompt.iter().map(String::as_str).collect();
-    for said in answer(&model, &text, &prompts, &decoding, mesh.device())? {
+    let mut lens = Vec::with_capacity(prompts.len());
+    for prompt in &prompts {
+        lens.push(text.encode_prompt(prompt, wrap)?.len());
+    }
+
+    let devices = args.devices.clone().into();
+    let mesh = Mesh::open(&devices)?;
+    if IN_HOST_MEMORY {
+        let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
+        let windows = [(&plan.memory[..], weights_on_host(&shape, true))];
+        check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
+    }
+    if speaks() {
+        // Not among the answers.
+        eprintln!("{}", unverified(&args.model));
+    }
+    let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
+    let model = hf::load(model, &shape.config, &args.model)?;
+    let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();
+    for said in answer(&model, &text, (&prompts, wrap), &decoding, mesh.device())? {
         say!("{said}");
     }
     Ok(End::Done)

@@ -35,8 +35,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Mesh(args) => {
             // Alone, nothing has to run: the mesh may be larger than this machine.
             let mesh = match World::of_launcher()? {
-                Some(_) => Mesh::open(args)?,
-                None => Mesh::dry(args)?,
+                Some(_) => Mesh::open(&args.clone().into())?,
+                None => Mesh::dry(&args.clone().into())?,
             };
             say!("{}", mesh.table().trim_end());
             Ok(End::Done)

@@ -3,23 +3,34 @@
 use std::fmt::Write;
 
 use anyhow::Context;
+use burn::module::AutodiffModule;
 use burn_dist::layout::Rows;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
 use crate::data::batch::{Batch, BatchSource, RandomTokens};
 use crate::data::rng::Rng;
+use crate::generate::next_tokens;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
 use crate::report::bytes_text;
 use crate::train::{self, Recipe};
 
-/// Plans one step of steady training on a dry mesh; `weighted` as the rows of questions and answers are.
+/// What the steps of a run do.
+#[derive(Debug, Clone)]
+pub(super) struct Predicted {
+    /// Memory of the first, which makes the parameters and the optimizer's state.
+    pub(super) first: Vec<MemoryPlan>,
+    /// Every later one.
+    pub(super) steady: Explanation,
+}
+
+/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are.
 pub(super) fn step(
     mesh: &Mesh,
     shape: &Shape,
     seed: u64,
     weighted: bool,
-) -> anyhow::Result<Explanation> {
+) -> anyhow::Result<Predicted> {
     let device = mesh.device();
     let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
     let mut source = RandomTokens {
@@ -41,40 +52,70 @@ pub(super) fn step(
         accumulate: shape.accumulate,
         clip: None,
     };
-    // The first step makes the parameters and the optimizer's state; the second is like all later ones.
-    (model, _) = train::step_with(model, &mut optim, &next()?, recipe, 1e-4, device);
-    let batch = next()?;
-    let (result, plan) = mesh.explain(|| {
-        let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
-        loss.try_into_data().map(|_| model)
-    });
-    let _model = result.context("the step cannot be planned")?;
+    let mut plan = |model| {
+        let batch = next()?;
+        let (result, plan) = mesh.explain(|| {
+            let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
+            loss.try_into_data().map(|_| model)
+        });
+        let model = result.context("the step cannot be planned")?;
+        anyhow::Ok((model, plan))
+    };
+    let first;
+    (model, first) = plan(model)?;
+    // The second is like all later ones.
+    let (_model, steady) = plan(model)?;
+    Ok(Predicted {
+        first: first.memory,
+        steady,
+    })
+}
+
+/// Plans the making of one token for each of `rows` rows of `seq` positions, on a dry mesh.
+pub(super) fn token(
+    mesh: &Mesh,
+    shape: &Shape,
+    (rows, seq): (usize, usize),
+) -> anyhow::Result<Explanation> {
+    let device = mesh.device();
+    let model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
+    let model = model.valid();
+    let rows = vec![vec![0]; rows];
+    let (result, plan) =
+        mesh.explain(|| next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device));
+    result.context("the model cannot be planned")?;
     Ok(plan)
 }
 
-/// Memory of the ranks as a table; ranks that are alike share a row.
+/// Memory of the ranks as a table; ranks of which the same is said share a row.
 pub(super) fn table(memory: &[MemoryPlan]) -> String {
     let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
     for class in MemoryClass::ALL {
         let _ = write!(text, " {:>10}", class.name());
     }
     text += "  at\n";
-    let mut first = 0;
+    let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, plan) in memory.iter().enumerate() {
-        if memory.get(rank + 1) == Some(plan) {
-            continue;
-        }
-        let ranks = match first == rank {
-            true => rank.to_string(),
-            false => format!("{first}..{rank}"),
-        };
-        first = rank + 1;
-        let _ = write!(text, "{ranks:>8} {:>10}", bytes_text(plan.peak_bytes));
+        let mut row = format!("{:>10}", bytes_text(plan.peak_bytes));
         for class in MemoryClass::ALL {
             let bytes = plan.peak_by_class.get(&class).copied().unwrap_or(0);
-            let _ = write!(text, " {:>10}", bytes_text(bytes));
+            let _ = write!(row, " {:>10}", bytes_text(bytes));
         }
-        let _ = writeln!(text, "  {}", plan.peak_cause);
+        let _ = write!(row, "  {}", plan.peak_cause);
+        match rows.iter_mut().find(|(same, _)| *same == row) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => rows.push((row, vec![rank])),
+        }
+    }
+    for (row, ranks) in rows {
+        let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+        let runs: Vec<String> = runs
+            .map(|run| match run {
+                [first, .., last] => format!("{first}..{last}"),
+                run => run.iter().map(usize::to_string).collect(),
+            })
+            .collect();
+        let _ = writeln!(text, "{:>8} {row}", runs.join(","));
     }
     text
 }

@@ -19,9 +19,8 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     if args.save.is_some() && args.data.is_none() && args.model.model.is_none() {
         bail!("--save needs a tokenizer to save with the model: give --data or --model");
     }
-    let session = Session::start(args, None)?;
+    let session = Session::start(args, None, false)?;
     session.introduce();
-    let plan = session.predict(false)?;
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);
 
@@ -86,7 +85,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         let median = report.step_ms_median.unwrap_or(0.0);
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
-    let drawn = session.draw_memory(plan.as_ref());
+    let drawn = session.draw_memory();
     session.finish(&report, [saved, drawn])
 }
 

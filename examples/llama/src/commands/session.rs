@@ -11,13 +11,16 @@ use burn_dist::layout::Rows;
 
 use super::End;
 use super::predict;
-use crate::cli::{MeshArgs, ModelArgs, TrainArgs};
+use crate::capacity::{self, Needs};
+use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::tokenizer::Text;
-use crate::hf;
-use crate::mesh::{Explanation, Mesh, TrainBackend};
+use crate::hf::{self, Origin};
+use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
-use crate::report::{RankReport, Report, StepTimes, Traffic, bytes_text, count_text, write_json};
+use crate::report::{
+    RankReport, Report, StepTimes, Traffic, Weights, bytes_text, count_text, write_json,
+};
 use crate::say;
 use crate::train::{Recipe, Trace};
 use crate::voice::{complain, speaks};
@@ -28,8 +31,8 @@ pub(super) struct Shape {
     pub(super) config: LlamaConfig,
     /// The size's name, or the model's folder.
     pub(super) name: String,
-    /// The checkpoint's id for the end of an answer.
-    pub(super) eos: Option<u32>,
+    /// The checkpoint's ids for the end of an answer.
+    pub(super) eos: Vec<u32>,
     pub(super) seq: usize,
     pub(super) batch: usize,
     /// Microbatches of a step.
@@ -48,7 +51,7 @@ impl Shape {
                 (
                     size.config(),
                     size.name().to_string(),
-                    None,
+                    Vec::new(),
                     size.default_seq_and_batch(),
                 )
             }
@@ -78,14 +81,22 @@ pub(super) struct Session<'a> {
     pub(super) mesh: Mesh,
     pub(super) shape: Shape,
     pub(super) stop: Arc<AtomicBool>,
-    devices: MeshArgs,
+    /// What a step does; known where it is shown, or compared with the memory there is.
+    predicted: Option<Explanation>,
+    /// What the model brought along, if it came from a folder.
+    origin: Option<Origin>,
 }
 
 impl<'a> Session<'a> {
-    /// Checks what can be checked before work is spent, opens the mesh, and listens for Ctrl-C.
+    /// Checks what can be checked before work is spent, opens the mesh, compares the memory that a step needs with what
+    /// there is, and listens for Ctrl-C.
     ///
-    /// `default_mesh` are the devices if the command line names none.
-    pub(super) fn start(args: &'a TrainArgs, default_mesh: Option<&str>) -> anyhow::Result<Self> {
+    /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and answers.
+    pub(super) fn start(
+        args: &'a TrainArgs,
+        default_mesh: Option<&str>,
+        weighted: bool,
+    ) -> anyhow::Result<Self> {
         let shape = Shape::new(&args.model)?;
         let plot = (!args.no_plot).then_some(&args.plot);
         let files = args.json.iter().chain(&args.trace).chain(&args.memory);
@@ -104,13 +115,31 @@ impl<'a> Session<'a> {
         for path in plot.into_iter().chain(&args.memory) {
             plot::check_name(path)?;
         }
+        if let Some(dir) = &args.save {
+            hf::check_folder(dir)?;
+        }
+        let origin = args.model.model.as_deref();
+        let origin = origin.map(Origin::read).transpose()?;
         let mut devices = args.model.devices.clone();
-        if let (None, Some(axes)) = (&devices.mesh, default_mesh) {
-            devices.mesh = Some(axes.parse().context("the default mesh")?);
+        let axes = &mut devices.forward.axes;
+        if let (None, Some(default)) = (&axes.mesh, default_mesh) {
+            axes.mesh = Some(default.parse().context("the default mesh")?);
         }
         let mesh = match args.trace {
             Some(_) => Mesh::traced(&devices)?,
             None => Mesh::open(&devices)?,
+        };
+        // Nothing has run yet: threads, weights and data come later.
+        let predicted = match IN_HOST_MEMORY || args.memory.is_some() {
+            true => {
+                let dry = Mesh::dry(&devices)?;
+                let plan = predict::step(&dry, &shape, args.model.seed, weighted)?;
+                let reading = weights_on_host(&shape, origin.is_some());
+                let windows = [(&plan.first[..], reading), (&plan.steady.memory, 0)];
+                check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
+                Some(plan.steady)
+            }
+            false => None,
         };
         TrainBackend::seed(mesh.device(), args.model.seed);
         let stop = Arc::new(AtomicBool::new(false));
@@ -127,7 +156,8 @@ impl<'a> Session<'a> {
             mesh,
             shape,
             stop,
-            devices,
+            predicted,
+            origin,
         })
     }
 
@@ -178,7 +208,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One line about the model and the devices, and one if these would be better in another order.
+    /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what each rank
+    /// will hold.
     pub(super) fn introduce(&self) {
         let Shape {
             config,
@@ -198,28 +229,22 @@ impl<'a> Session<'a> {
         if let Some(advice) = self.mesh.advice() {
             say!("{advice}");
         }
-    }
-
-    /// With `--memory`, plans a step before any runs, and prints what each rank will hold.
-    ///
-    /// # Errors
-    /// If a step cannot be planned.
-    pub(super) fn predict(&self, weighted: bool) -> anyhow::Result<Option<Explanation>> {
-        if self.args.memory.is_none() {
-            return Ok(None);
+        if let Some(dir) = &self.args.model.model {
+            say!("{}", unverified(dir));
         }
-        let dry = Mesh::dry(&self.devices)?;
-        let plan = predict::step(&dry, &self.shape, self.args.model.seed, weighted)?;
-        say!("{}", predict::table(&plan.memory).trim_end());
-        Ok(Some(plan))
+        if self.args.memory.is_some()
+            && let Some(plan) = &self.predicted
+        {
+            say!("{}", predict::table(&plan.memory).trim_end());
+        }
     }
 
     /// With `--memory`, draws what the fullest rank held, and what the plan said: in the process that has this rank.
     ///
     /// # Errors
     /// If the file cannot be written, or another process does not say what its ranks held.
-    pub(super) fn draw_memory(&self, plan: Option<&Explanation>) -> anyhow::Result<()> {
-        let (Some(path), Some(plan)) = (&self.args.memory, plan) else {
+    pub(super) fn draw_memory(&self) -> anyhow::Result<()> {
+        let (Some(path), Some(plan)) = (&self.args.memory, &self.predicted) else {
             return Ok(());
         };
         let here = self.mesh.accounted();
@@ -281,6 +306,10 @@ impl<'a> Session<'a> {
             mesh: self.mesh.name(),
             size: self.shape.name.clone(),
             seed: self.args.model.seed,
+            weights: self.args.model.model.as_ref().map(|dir| Weights {
+                from: dir.display().to_string(),
+                verified: false,
+            }),
             num_params: self.shape.config.num_params(),
             tokens_per_step: measured.tokens_per_step,
             interrupted: base.interrupted || trace.interrupted,
@@ -315,7 +344,7 @@ impl<'a> Session<'a> {
         if !speaks() {
             return Ok(hf::read_along(model)?);
         }
-        hf::save(model, &self.shape.config, text, dir)?;
+        hf::save(model, &self.shape.config, text, self.origin.as_ref(), dir)?;
         say!("model: {}", dir.display());
         Ok(())
     }
@@ -380,13 +409,53 @@ fn of_process(path: &Path, process: usize) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// What needs less memory than a training step that does not fit.
+const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --batch or --seq, \
+                        --accumulate, --activation-checkpoint full, or a smaller model";
+
+/// What a user should know of weights that come from a folder.
+pub(super) fn unverified(dir: &Path) -> String {
+    format!(
+        "weights from {}, unverified: no checksums come with them, so a changed byte is not noticed",
+        dir.display()
+    )
+}
+
+/// Bytes of the weights that every process reads, all of which it has on its host until the first step uses them.
+pub(super) fn weights_on_host(shape: &Shape, from_folder: bool) -> u64 {
+    match from_folder {
+        true => 4 * shape.config.num_params() as u64,
+        false => 0,
+    }
+}
+
+/// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not fit
+/// is only told.
+///
+/// # Communication
+/// Waits for the other processes.
+pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::Result<()> {
+    if !IN_HOST_MEMORY {
+        return Ok(());
+    }
+    match capacity::check(needs, mesh.world_size(), mesh.processes()) {
+        Err(error) if force && error.is::<capacity::TooLarge>() => {
+            if speaks() {
+                eprintln!("forced: {error}");
+            }
+            Ok(())
+        }
+        checked => checked,
+    }
+}
+
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
 const MAX_TRAINED_VOCAB: usize = 2048;
 
 /// Reads a model folder's tokenizer and compares it with the model.
 pub(super) fn read_text(dir: &Path, shape: &Shape) -> anyhow::Result<Text> {
     let path = dir.join("tokenizer.json");
-    let text = Text::read(&path, shape.eos)?;
+    let text = Text::read(&path, &shape.eos)?;
     if text.vocab() > shape.config.vocab {
         bail!(
             "{} has {} tokens, and the model's embedding has {} rows: they do not belong together",

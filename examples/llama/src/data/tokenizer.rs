@@ -17,6 +17,22 @@ const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";
 const END: &str = "<|end|>";
 
+/// Where a template takes the prompt.
+pub const PLACE: &str = "{prompt}";
+/// The template by which base models, whose tokenizers have no marks for a dialogue, are taught to answer.
+pub const QUESTION: &str = "Question: {prompt}\nAnswer:";
+
+/// What becomes of a prompt before a model reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrap<'a> {
+    /// Nothing: the model goes on with it.
+    Nothing,
+    /// It is what a user says in a dialogue, in the form that the tokenizer has marks for.
+    Chat,
+    /// It takes the place of [`PLACE`] in this text.
+    Template(&'a str),
+}
+
 /// A tokenizer that cannot be made, read or used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -43,6 +59,12 @@ pub enum TokenizerError {
     /// Text or ids that the tokenizer cannot take.
     #[error("the tokenizer failed: {0}")]
     Use(String),
+    /// Nothing tells how to speak with the model.
+    #[error(
+        "the tokenizer has neither the headers of Llama 3's dialogues nor the marks of models made here, so how to \
+         chat with this model is not known: use --template, or neither to have it go on with a text"
+    )]
+    NoChat,
     /// Nothing tells where an answer ends.
     #[error(
         "the tokenizer has no token that ends an answer: none of {tried:?} is in its vocabulary, \
@@ -81,6 +103,8 @@ pub struct Text {
     dialogue: Dialogue,
     begin: Option<u32>,
     end: u32,
+    /// All that end an answer.
+    ends: Vec<u32>,
 }
 
 impl Text {
@@ -119,14 +143,14 @@ impl Text {
         tokenizer
             .train(&mut trainer, texts.map(|text| format!(" {text}")))
             .map_err(train)?;
-        Self::new(tokenizer, None)
+        Self::new(tokenizer, &[])
     }
 
-    /// Reads a `tokenizer.json`; `eos` is the id that ends an answer if the tokenizer has no token known for it.
+    /// Reads a `tokenizer.json`; `eos` are ids that end an answer, the first also what is taught as its end if the tokenizer has no token known for it.
     ///
     /// # Errors
     /// [`TokenizerError::Read`]; [`TokenizerError::NoEnd`].
-    pub fn read(path: &Path, eos: Option<u32>) -> Result<Self, TokenizerError> {
+    pub fn read(path: &Path, eos: &[u32]) -> Result<Self, TokenizerError> {
         let tokenizer = Tokenizer::from_file(path).map_err(|error| TokenizerError::Read {
             path: path.to_path_buf(),
             reason: error.to_string(),
@@ -147,7 +171,7 @@ impl Text {
             })
     }
 
-    fn new(tokenizer: Tokenizer, eos: Option<u32>) -> Result<Self, TokenizerError> {
+    fn new(tokenizer: Tokenizer, eos: &[u32]) -> Result<Self, TokenizerError> {
         let id = |token| tokenizer.token_to_id(token);
         let (dialogue, tried): (_, &[&'static str]) =
             if id(USER).is_some() && id(ASSISTANT).is_some() {
@@ -163,7 +187,7 @@ impl Text {
         let end = tried
             .iter()
             .find_map(|token| id(token))
-            .or(eos)
+            .or(eos.first().copied())
             .ok_or_else(|| TokenizerError::NoEnd {
                 tried: tried.to_vec(),
             })?;
@@ -173,6 +197,7 @@ impl Text {
             dialogue,
             begin,
             end,
+            ends: std::iter::once(end).chain(eos.iter().copied()).collect(),
         })
     }
 
@@ -186,6 +211,27 @@ impl Text {
         self.end
     }
 
+    /// Whether an answer ends with this id.
+    pub fn is_end(&self, id: u32) -> bool {
+        self.ends.contains(&id)
+    }
+
+    /// How to ask a model that [`Self::encode_example`] has taught.
+    pub fn asking(&self) -> Wrap<'static> {
+        match self.dialogue {
+            Dialogue::Plain => Wrap::Template(QUESTION),
+            Dialogue::Marks | Dialogue::Llama3 => Wrap::Chat,
+        }
+    }
+
+    /// A space before the first word makes it the same token there as within a sentence, for tokenizers trained here.
+    fn space(&self) -> &'static str {
+        match self.dialogue {
+            Dialogue::Marks => " ",
+            Dialogue::Llama3 | Dialogue::Plain => "",
+        }
+    }
+
     fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = self
             .tokenizer
@@ -194,19 +240,22 @@ impl Text {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The ids of a question, up to where the answer begins.
+    /// The ids of a prompt, up to where the model goes on.
     ///
     /// # Errors
-    /// [`TokenizerError::Use`].
-    pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, TokenizerError> {
-        // A space before the first word makes it the same token there as within a sentence.
-        let ids = self.ids(&match self.dialogue {
-            Dialogue::Marks => format!("{USER} {prompt}{ASSISTANT}"),
-            Dialogue::Llama3 => format!(
+    /// [`TokenizerError::NoChat`]; [`TokenizerError::Use`].
+    pub fn encode_prompt(&self, prompt: &str, wrap: Wrap<'_>) -> Result<Vec<u32>, TokenizerError> {
+        let ids = self.ids(&match (wrap, self.dialogue) {
+            (Wrap::Nothing, _) => format!("{}{prompt}", self.space()),
+            (Wrap::Template(template), _) => {
+                format!("{}{}", self.space(), template.replace(PLACE, prompt))
+            }
+            (Wrap::Chat, Dialogue::Marks) => format!("{USER} {prompt}{ASSISTANT}"),
+            (Wrap::Chat, Dialogue::Llama3) => format!(
                 "<|start_header_id|>user<|end_header_id|>\n\n{prompt}<|eot_id|>\
                  <|start_header_id|>assistant<|end_header_id|>\n\n"
             ),
-            Dialogue::Plain => format!("Question: {prompt}\nAnswer:"),
+            (Wrap::Chat, Dialogue::Plain) => return Err(TokenizerError::NoChat),
         })?;
         Ok(self.begin.into_iter().chain(ids).collect())
     }
@@ -216,7 +265,7 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn encode_example(&self, example: &Example) -> Result<Encoded, TokenizerError> {
-        let mut ids = self.encode_prompt(&example.prompt)?;
+        let mut ids = self.encode_prompt(&example.prompt, self.asking())?;
         let answer_from = ids.len();
         let space = if self.dialogue == Dialogue::Llama3 {
             ""
@@ -233,14 +282,10 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn encode_text(&self, text: &str) -> Result<Encoded, TokenizerError> {
-        let ids = self.ids(&format!(" {text}"))?;
+        let mut ids = self.encode_prompt(text, Wrap::Nothing)?;
+        ids.push(self.end);
         Ok(Encoded {
-            ids: self
-                .begin
-                .into_iter()
-                .chain(ids)
-                .chain([self.end])
-                .collect(),
+            ids,
             answer_from: 0,
         })
     }
@@ -250,11 +295,16 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        let text = self
-            .tokenizer
-            .decode(ids, true)
-            .map_err(|error| TokenizerError::Use(error.to_string()))?;
-        Ok(text.trim().to_string())
+        Ok(self.decode_exactly(ids)?.trim().to_string())
+    }
+
+    /// The text of ids, without marks.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Use`].
+    pub fn decode_exactly(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        let text = self.tokenizer.decode(ids, true);
+        text.map_err(|error| TokenizerError::Use(error.to_string()))
     }
 }
 
@@ -302,13 +352,81 @@ mod tests {
         let encoded = text.encode_example(&example).unwrap();
         assert_eq!(
             encoded.ids[..encoded.answer_from],
-            text.encode_prompt(&example.prompt).unwrap()
+            text.encode_prompt(&example.prompt, Wrap::Chat).unwrap()
         );
         assert_eq!(
             text.decode(&encoded.ids[encoded.answer_from..]).unwrap(),
             "9"
         );
         assert_eq!(encoded.ids.last(), Some(&text.end()));
+    }
+
+    /// A byte-level tokenizer with these tokens besides the bytes, as a checkpoint brings it.
+    fn of_a_checkpoint(tokens: &[&str]) -> Text {
+        let bytes = ByteLevel::new(false, true, true);
+        let mut tokenizer = Tokenizer::new(BPE::default());
+        tokenizer
+            .with_pre_tokenizer(Some(PreTokenizerWrapper::ByteLevel(bytes)))
+            .with_decoder(Some(bytes));
+        let mut trainer: TrainerWrapper = BpeTrainerBuilder::new()
+            .show_progress(false)
+            .vocab_size(256)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .build()
+            .into();
+        tokenizer.train(&mut trainer, ["a"].into_iter()).unwrap();
+        let special = tokens.iter().map(|token| AddedToken::from(*token, true));
+        tokenizer.add_special_tokens(&special.collect::<Vec<_>>());
+        Text::new(tokenizer, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_prompt_is_what_the_model_reads_unless_it_is_to_be_wrapped() {
+        let all = ["<|begin_of_text|>", "<|end_of_text|>"];
+        let llama3 = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];
+        let base = of_a_checkpoint(&all);
+        let instruct = of_a_checkpoint(&[&all[..], &llama3[..]].concat());
+        let read = |text: &Text, wrap| -> String {
+            let ids = text
+                .encode_prompt("The capital of France is", wrap)
+                .unwrap();
+            text.tokenizer.decode(&ids, false).unwrap()
+        };
+        for text in [&base, &instruct] {
+            assert_eq!(
+                read(text, Wrap::Nothing),
+                "<|begin_of_text|>The capital of France is"
+            );
+            assert_eq!(
+                read(text, Wrap::Template("Say: {prompt}!")),
+                "<|begin_of_text|>Say: The capital of France is!"
+            );
+        }
+        assert!(read(&instruct, Wrap::Chat).starts_with(
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nThe capital"
+        ));
+        let error = base.encode_prompt("a", Wrap::Chat).unwrap_err();
+        assert!(matches!(error, TokenizerError::NoChat), "{error}");
+        assert!(error.to_string().contains("--template"), "{error}");
+        // Asked as it was taught.
+        let example = Example {
+            kind: None,
+            prompt: "a".into(),
+            response: "b".into(),
+        };
+        for text in [&base, &instruct] {
+            let taught = text.encode_example(&example).unwrap();
+            let asked = text.encode_prompt("a", text.asking()).unwrap();
+            assert_eq!(taught.ids[..taught.answer_from], asked);
+        }
+    }
+
+    #[test]
+    fn every_end_that_the_configuration_names_ends_an_answer() {
+        let text = of_a_checkpoint(&["<|end_of_text|>"]);
+        let ended = Text::new(text.tokenizer.clone(), &[7, 8]).unwrap();
+        assert!(ended.is_end(7) && ended.is_end(8) && ended.is_end(text.end()));
+        assert!(!text.is_end(7));
     }
 
     #[test]
@@ -322,7 +440,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         a.write(&path).unwrap();
-        let read = Text::read(&path, None).unwrap();
+        let read = Text::read(&path, &[]).unwrap();
         assert_eq!(
             a.encode_text(sample).unwrap(),
             read.encode_text(sample).unwrap()
@@ -335,7 +453,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, "{}").unwrap();
-        let error = Text::read(&path, None).unwrap_err().to_string();
+        let error = Text::read(&path, &[]).unwrap_err().to_string();
         assert!(error.contains("tokenizer.json"), "{error}");
         let error = Text::train(["a"].into_iter(), 100).unwrap_err().to_string();
         assert!(

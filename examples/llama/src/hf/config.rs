@@ -77,11 +77,11 @@ fn default_act() -> String {
     "silu".to_string()
 }
 
-/// Reads `config.json` of a folder; also returns the id that ends an answer, if it names one.
+/// Reads `config.json` of a folder; also returns the ids that end an answer, as far as it names any.
 ///
 /// # Errors
 /// [`HfError::Read`], [`HfError::Json`], [`HfError::Unsupported`] or [`HfError::Sizes`].
-pub fn read_config(dir: &Path) -> Result<(LlamaConfig, Option<u32>), HfError> {
+pub fn read_config(dir: &Path) -> Result<(LlamaConfig, Vec<u32>), HfError> {
     let path = dir.join("config.json");
     let text = std::fs::read_to_string(&path).map_err(|source| HfError::Read {
         path: path.clone(),
@@ -91,10 +91,11 @@ pub fn read_config(dir: &Path) -> Result<(LlamaConfig, Option<u32>), HfError> {
         path: path.clone(),
         reason: error.to_string(),
     })?;
-    let eos = config.eos_token_id.as_ref().and_then(|eos| match eos {
-        OneOrMany::One(id) => Some(*id),
-        OneOrMany::Many(ids) => ids.first().copied(),
-    });
+    let eos = match &config.eos_token_id {
+        None => Vec::new(),
+        Some(OneOrMany::One(id)) => vec![*id],
+        Some(OneOrMany::Many(ids)) => ids.clone(),
+    };
     Ok((config.to_llama(&path)?, eos))
 }
 
@@ -141,6 +142,7 @@ impl HfConfig {
             norm_eps: self.rms_norm_eps,
             // All values come from the checkpoint.
             init_std: 0.02,
+            tied: self.tie_word_embeddings,
         };
         config.validate().map_err(|source| HfError::Sizes {
             path: path.to_path_buf(),
@@ -224,7 +226,7 @@ impl HfConfig {
             hidden_act: default_act(),
             attention_bias: false,
             mlp_bias: false,
-            tie_word_embeddings: false,
+            tie_word_embeddings: config.tied,
             eos_token_id: Some(OneOrMany::One(eos)),
             torch_dtype: Some("float32".to_string()),
         }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use super::HfError;
 use super::names::{EMBEDDING, Entry, OUTPUT, PathStack, entries, stored_as};
+use super::origin::Dtypes;
 use crate::model::{Llama, LlamaConfig};
 
 /// Tensors that older checkpoints hold and no model needs: they follow from the configuration.
@@ -31,13 +32,23 @@ pub fn load<B: Backend>(
     dir: &Path,
 ) -> Result<Llama<B>, HfError> {
     let checkpoint = Checkpoint::open(dir)?;
-    checkpoint.check(&entries(&model, config.head_dim()))?;
+    checkpoint.check(&entries(&model, config.head_dim()), config.tied)?;
     let mut loader = Loader {
         checkpoint,
         path: PathStack::default(),
         head_dim: config.head_dim(),
     };
     Ok(model.map(&mut loader))
+}
+
+/// Returns the types of a folder's tensors, by name.
+///
+/// # Errors
+/// Why a file cannot be read.
+pub(super) fn dtypes(dir: &Path) -> Result<Dtypes, HfError> {
+    let tensors = Checkpoint::open(dir)?.tensors;
+    let dtypes = tensors.into_iter();
+    Ok(dtypes.map(|(name, stored)| (name, stored.dtype)).collect())
 }
 
 /// Where a tensor's bytes are.
@@ -107,23 +118,28 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The name under which the model's `name` is stored: the embedding's, for an output that is left out.
-    fn resolve<'a>(&self, name: &'a str) -> &'a str {
-        if name == OUTPUT && !self.tensors.contains_key(OUTPUT) {
-            EMBEDDING
-        } else {
-            name
-        }
+    /// Whether two tensors have the same bits.
+    fn are_equal(&self, one: &str, other: &str) -> bool {
+        let bits = |name: &str| {
+            let stored = self.tensors.get(name)?;
+            let bytes = &self.maps[stored.file][stored.bytes.clone()];
+            Some((stored.dtype, &stored.shape, bytes))
+        };
+        bits(one) == bits(other)
     }
 
-    fn check(&self, entries: &[Entry]) -> Result<(), HfError> {
+    fn check(&self, entries: &[Entry], tied: bool) -> Result<(), HfError> {
         let mut problems = Vec::new();
         let mut used = BTreeSet::new();
         for entry in entries {
-            let name = self.resolve(&entry.name);
+            let name = entry.name.as_str();
             used.insert(name);
             let expected = entry.form.stored_shape(&entry.shape);
             match self.tensors.get(name) {
+                None if name == OUTPUT => problems.push(format!(
+                    "missing {name}, shape {expected:?}, and config.json does not say that {EMBEDDING} takes its place \
+                     (tie_word_embeddings)"
+                )),
                 None => problems.push(format!("missing {name}, shape {expected:?}")),
                 Some(stored) if stored.shape != expected => {
                     problems.push(format!(
@@ -138,6 +154,15 @@ impl Checkpoint {
                     ));
                 }
                 Some(_) => {}
+            }
+        }
+        if tied && self.tensors.contains_key(OUTPUT) {
+            used.insert(OUTPUT);
+            if !self.are_equal(OUTPUT, EMBEDDING) {
+                problems.push(format!(
+                    "{OUTPUT} is another one than {EMBEDDING}, and config.json says that they are one \
+                     (tie_word_embeddings)"
+                ));
             }
         }
         for (name, stored) in &self.tensors {
@@ -216,7 +241,7 @@ impl<B: Backend> ModuleMapper<B> for Loader {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (name, form) = stored_as(&self.path.path(), self.head_dim);
         let shape = param.lazy_shape().to_vec();
-        let values = form.unpack(self.checkpoint.read(self.checkpoint.resolve(&name)), &shape);
+        let values = form.unpack(self.checkpoint.read(&name), &shape);
         let tensor = Tensor::from_data(TensorData::new(values, shape), &param.lazy_device());
         let id = param.id;
         param.transform_for_load(tensor, id)

@@ -4,11 +4,13 @@
 mod config;
 mod load;
 mod names;
+mod origin;
 mod save;
 
 pub use config::read_config;
 pub use load::load;
-pub use save::{read_along, save};
+pub use origin::Origin;
+pub use save::{check_folder, read_along, save};
 
 use std::path::PathBuf;
 
@@ -89,6 +91,23 @@ pub enum HfError {
         path: PathBuf,
         /// One line for each missing, unexpected or misshapen tensor.
         problems: Vec<String>,
+    },
+    /// The folder holds another model, whose files would be read instead of what is written.
+    #[error(
+        "{} holds a model in several files, and what is saved here would not be read beside them: choose another folder",
+        path.display()
+    )]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A trained value is beyond the type in which the checkpoint keeps it.
+    #[error(
+        "{name} has values beyond 65,504, the highest of F16, the type that it came in: convert the checkpoint to BF16 or F32 first"
+    )]
+    Range {
+        /// The tensor.
+        name: String,
     },
     /// A parameter cannot be read from the device.
     #[error("cannot read {name} from the device: {reason}")]

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use burn::backend::flex::{Flex, FlexDevice};
-use burn::tensor::{Int, Tensor, TensorData, bf16};
+use burn::tensor::{Int, Tensor, TensorData, bf16, f16};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -86,6 +86,10 @@ impl Fake {
                         .iter()
                         .flat_map(|x| bf16::from_f32(*x).to_le_bytes())
                         .collect(),
+                    Dtype::F16 => values
+                        .iter()
+                        .flat_map(|x| f16::from_f32(*x).to_le_bytes())
+                        .collect(),
                     _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
                 })
                 .collect();
@@ -126,7 +130,7 @@ fn load_from(dir: &Path) -> Result<crate::model::Llama<Flex>, HfError> {
 fn parameters(model: &crate::model::Llama<Flex>) -> HashMap<String, Vec<f32>> {
     let dir = tempfile::tempdir().unwrap();
     let config = LlamaConfig::test();
-    save(model, &config, &text(), dir.path()).unwrap();
+    save(model, &config, &text(), None, dir.path()).unwrap();
     let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     entries(model, config.head_dim())
@@ -154,7 +158,11 @@ fn reads_one_file_or_several_with_a_tied_output() {
         let dir = tempfile::tempdir().unwrap();
         fake.write(dir.path(), num_files);
         let (config, eos) = read_config(dir.path()).unwrap();
-        assert_eq!((config, eos), (LlamaConfig::test(), Some(7)));
+        let tied = LlamaConfig {
+            tied: true,
+            ..LlamaConfig::test()
+        };
+        assert_eq!((config, eos), (tied, vec![7, 8]));
         let model = load_from(dir.path()).unwrap();
         let parameters = parameters(&model);
         assert_eq!(
@@ -171,12 +179,7 @@ fn reads_one_file_or_several_with_a_tied_output() {
             down[5 * 32 + 3],
             "transposed"
         );
-        let embedding = fake.tensor("model.embed_tokens.weight");
-        assert_eq!(
-            parameters["lm_head.weight"][2 * 64 + 9],
-            embedding[9 * 16 + 2],
-            "the output is the embedding"
-        );
+        assert!(!parameters.contains_key("lm_head.weight"), "tied");
         let tokens = Tensor::<Flex, 2, Int>::from_data(
             TensorData::new(vec![1_i64, 2, 3], [1, 3]),
             &FlexDevice,
@@ -261,7 +264,7 @@ fn a_saved_model_answers_as_before() {
         ..LlamaConfig::test()
     };
     let model = config.init::<Flex>(&FlexDevice);
-    save(&model, &config, &text(), dir.path()).unwrap();
+    save(&model, &config, &text(), None, dir.path()).unwrap();
     assert_eq!(read_config(dir.path()).unwrap().0, config);
     let loaded = load_from(dir.path()).unwrap();
     let tokens = || {
@@ -279,6 +282,111 @@ fn a_saved_model_answers_as_before() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(names.len(), 3, "{names:?}");
+}
+
+/// The tensors of a folder's only file: type, shape and bytes.
+fn stored(dir: &Path) -> HashMap<String, (Dtype, Vec<usize>, Vec<u8>)> {
+    let bytes = std::fs::read(dir.join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let tensors = file.tensors().into_iter();
+    let stored =
+        |view: &TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
+    tensors.map(|(name, view)| (name, stored(&view))).collect()
+}
+
+#[test]
+fn a_model_leaves_as_it_came() {
+    for tied in [true, false] {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut fake = fake();
+        let more = serde_json::json!({
+            "tie_word_embeddings": tied, "max_position_embeddings": 8192, "bos_token_id": 128000,
+            "pretraining_tp": 1, "torch_dtype": "bfloat16", "what is this": {"nobody": ["knows"]}
+        });
+        let config = fake.config.as_object_mut().unwrap();
+        config.extend(more.as_object().unwrap().clone());
+        if !tied {
+            let output = values(64 * 16, &mut Rng::new(1, 1));
+            let shape = vec![64, 16];
+            let name = "lm_head.weight".to_string();
+            fake.tensors.push((name, Dtype::F16, shape, output));
+        }
+        // Values that all three types hold.
+        fake.write(from.path(), 1);
+        let companions = ["tokenizer.json", "tokenizer_config.json"];
+        for name in companions {
+            std::fs::write(from.path().join(name), format!("{{ \"is\": \"{name}\"}}")).unwrap();
+        }
+        let origin = Origin::read(from.path()).unwrap();
+        let (config, _) = read_config(from.path()).unwrap();
+        assert_eq!(config.tied, tied);
+        let model = load_from(from.path()).unwrap();
+        save(&model, &config, &text(), Some(&origin), to.path()).unwrap();
+        assert_eq!(stored(to.path()), stored(from.path()));
+        let json = |dir: &Path| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
+        };
+        assert_eq!(json(to.path()), json(from.path()));
+        for name in companions {
+            let read = |dir: &Path| std::fs::read(dir.join(name)).unwrap();
+            assert_eq!(read(to.path()), read(from.path()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_output_that_is_not_what_the_configuration_says_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fake = fake();
+    fake.config["tie_word_embeddings"] = false.into();
+    fake.write(dir.path(), 1);
+    let error = load_from(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("missing lm_head.weight, shape [64, 16]"),
+        "{error}"
+    );
+    assert!(error.contains("tie_word_embeddings"), "{error}");
+
+    // Some write the embedding twice; another matrix is another model.
+    fake.config["tie_word_embeddings"] = true.into();
+    let (_, dtype, shape, values) = fake.tensors[0].clone();
+    fake.tensors
+        .push(("lm_head.weight".to_string(), dtype, shape, values));
+    fake.write(dir.path(), 1);
+    load_from(dir.path()).unwrap();
+    fake.tensors.last_mut().unwrap().3[5] += 0.5;
+    fake.write(dir.path(), 1);
+    let error = load_from(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("lm_head.weight is another one than"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_would_not_be_read_or_has_no_place_is_not_written() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut fake = fake();
+    fake.tensors[0].1 = Dtype::F16;
+    fake.write(dir.path(), 1);
+    let origin = Origin::read(dir.path()).unwrap();
+    let (config, _) = read_config(dir.path()).unwrap();
+    // As if training had led there: the file holds it in a wider type.
+    fake.tensors[0].1 = Dtype::F32;
+    fake.tensors[0].3[3] = 70_000.0;
+    fake.write(dir.path(), 1);
+    let model = load_from(dir.path()).unwrap();
+    let error = save(&model, &config, &text(), Some(&origin), to.path()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.starts_with("model.embed_tokens.weight has values beyond"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0);
+
+    std::fs::write(to.path().join("model.safetensors.index.json"), "{}").unwrap();
+    let error = save(&model, &config, &text(), None, to.path()).unwrap_err();
+    assert!(matches!(error, HfError::Occupied { .. }), "{error}");
 }
 
 #[test]
@@ -362,6 +470,7 @@ fn a_full_disk_leaves_the_earlier_model() {
         &config.init::<Flex>(&FlexDevice),
         &config,
         &text(),
+        None,
         dir.path(),
     )
     .unwrap_err()

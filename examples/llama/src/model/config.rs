@@ -60,6 +60,7 @@ impl Size {
             },
             norm_eps: 1e-5,
             init_std: 0.02,
+            tied: false,
         };
         let published = |dim, layers, heads, hidden_dim| LlamaConfig {
             hidden_dim,
@@ -158,6 +159,8 @@ pub struct LlamaConfig {
     pub norm_eps: f64,
     /// Standard deviation of the initial matrices that read the residual.
     pub init_std: f64,
+    /// Whether the embedding is also the output matrix. The named sizes have one of each.
+    pub tied: bool,
 }
 
 impl LlamaConfig {
@@ -171,7 +174,8 @@ impl LlamaConfig {
         let kv_dim = self.num_kv_heads * self.head_dim();
         let attention = 2 * self.dim * self.dim + 2 * self.dim * kv_dim;
         let block = attention + 3 * self.dim * self.hidden_dim + 2 * self.dim;
-        2 * self.vocab * self.dim + self.num_layers * block + self.dim
+        let vocab = if self.tied { 1 } else { 2 } * self.vocab;
+        vocab * self.dim + self.num_layers * block + self.dim
     }
 
     /// Checks that the sizes fit each other.
@@ -251,14 +255,16 @@ impl LlamaConfig {
                 }
             })
             .collect();
+        let of_output = (self.dim as f64).powf(-0.5);
         let tok_embeddings: Embedding<B> = EmbeddingConfig::new(self.vocab, self.dim)
-            .with_initializer(normal(1.0))
+            // An output matrix that keeps the scale of what it reads.
+            .with_initializer(normal(if self.tied { of_output } else { 1.0 }))
             .init(device);
         Llama {
             tok_embeddings,
             layers,
             norm: norm(),
-            output: linear(self.dim, self.vocab, (self.dim as f64).powf(-0.5)),
+            output: (!self.tied).then(|| linear(self.dim, self.vocab, of_output)),
             head_dim: self.head_dim(),
             rope: self.rope.clone(),
         }

@@ -1,6 +1,6 @@
 //! A Llama-3-style decoder in plain Burn style: nothing in this folder knows of ranks or meshes.
 //!
-//! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases, embedding and output untied.
+//! RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases.
 //!
 //! Shape letters: `b` batch, `s` sequence, `t` tokens (`b * s`), `d` model width, `h` query heads, `k` key/value heads,
 //! `n` query heads per key/value head, `e` head width, `f` feed-forward width, `v` vocabulary.
@@ -42,8 +42,9 @@ pub struct Llama<B: Backend> {
     #[parallel(sequence)]
     norm: RmsNorm<B>,
     // The logits stay split over the vocabulary: loss parallel.
+    /// None if the embedding is the output too.
     #[parallel(vocab)]
-    output: Linear<B>,
+    output: Option<Linear<B>>,
     head_dim: usize,
     #[module(skip)]
     rope: RopeConfig,
@@ -78,7 +79,11 @@ impl<B: Backend> Llama<B> {
     /// `hidden`: `[b, s, d]`; output: `[b, s, v]`.
     pub fn logits(&self, hidden_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
         let [b, s, d] = hidden_bsd.dims();
-        let logits_tv = self.output.forward(hidden_bsd.reshape([b * s, d]));
+        let hidden_td = hidden_bsd.reshape([b * s, d]);
+        let logits_tv = match &self.output {
+            Some(output) => output.forward(hidden_td),
+            None => hidden_td.matmul(self.tok_embeddings.weight.val().transpose()),
+        };
         let [_, v] = logits_tv.dims();
         logits_tv.reshape([b, s, v])
     }
@@ -132,16 +137,19 @@ mod tests {
     #[test]
     fn nothing_is_allocated_before_use() {
         let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
-        assert!(!model.output.weight.is_initialized());
+        assert!(!model.output.as_ref().unwrap().weight.is_initialized());
         assert!(!model.tok_embeddings.weight.is_initialized());
     }
 
     #[test]
     fn the_count_of_parameters_is_what_the_model_holds() {
-        let config = LlamaConfig::test();
-        assert_eq!(
-            config.num_params(),
-            config.init::<Flex>(&FlexDevice).num_params()
-        );
+        for tied in [false, true] {
+            let config = LlamaConfig {
+                tied,
+                ..LlamaConfig::test()
+            };
+            let held = config.init::<Flex>(&FlexDevice).num_params();
+            assert_eq!(config.num_params(), held);
+        }
     }
 }

@@ -1,0 +1,60 @@
+//! What a model brought along besides its weights, and takes along when it is saved.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::Dtype;
+use serde_json::{Map, Value};
+
+use super::HfError;
+use super::load::dtypes;
+
+/// The types of tensors, by name.
+pub(super) type Dtypes = BTreeMap<String, Dtype>;
+
+/// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
+const COMPANIONS: [&str; 5] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "chat_template.jinja",
+];
+
+/// What is not trained of a model from a folder: its settings as they were written, the types of its tensors, and the
+/// files beside them.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    pub(super) config: Map<String, Value>,
+    pub(super) dtypes: Dtypes,
+    pub(super) companions: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Origin {
+    /// Reads it of a folder.
+    ///
+    /// # Errors
+    /// [`HfError::Read`]; [`HfError::Json`]; as [`super::load()`], why a file of weights cannot be read.
+    pub fn read(dir: &Path) -> Result<Self, HfError> {
+        let read = |name: &str| {
+            let path = dir.join(name);
+            std::fs::read(&path).map_err(|source| HfError::Read { path, source })
+        };
+        let config = read("config.json")?;
+        let config = serde_json::from_slice(&config).map_err(|error| HfError::Json {
+            path: dir.join("config.json"),
+            reason: error.to_string(),
+        })?;
+        let mut companions = Vec::new();
+        for name in COMPANIONS {
+            if dir.join(name).exists() {
+                companions.push((name, read(name)?));
+            }
+        }
+        Ok(Self {
+            config,
+            dtypes: dtypes(dir)?,
+            companions,
+        })
+    }
+}
