@@ -19,9 +19,7 @@ use crate::mesh::{MeshShape, Rank, Topology};
 use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
-use crate::plan::window::{
-    Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize,
-};
+use crate::plan::window::{Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize};
 use crate::plan::{Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
