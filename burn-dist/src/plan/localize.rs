@@ -1,8 +1,8 @@
 //! From a global operation to the local operations of one rank.
 //!
 //! Most operations are the same on local shapes. The rest is here too: sums whose constant terms must be added once, means that divide by
-//! the global count, reads and writes at indices that may lie on other ranks, the pieces of a joined tensor that fall into a rank's part,
-//! ranks that hold nothing.
+//! the global count, reads and writes at indices that may lie on other ranks, the pieces of a joined tensor that fall
+//! into a rank's part, ranks that hold nothing.
 //!
 //! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every tensor is read-only,
 //! last uses are found by a later pass.

@@ -1,10 +1,12 @@
-//! Work that ranks do more than once: what of the flops of a window several ranks along a mesh axis spend on the same result.
+//! Work that ranks do more than once: what of the flops of a window several ranks along a mesh axis spend on the same
+//! result.
 //!
-//! An operation uses an axis if its work is split over it, or if ranks along it work on different terms. Along an axis of size n that it does not use, all n ranks compute
-//! the same: (n - 1) / n of the work is done more than once.
+//! An operation uses an axis if its work is split over it, or if ranks along it work on different terms. Along an axis
+//! of size n that it does not use, all n ranks compute the same: (n - 1) / n of the work is done more than once.
 //!
-//! Left out are the update of parameters by the optimizer (elementwise operations that lead to a parameter) and what checkpointing makes again. Over data axes,
-//! so are windows with fewer rows of data than ranks, and windows without any: there is nothing to split.
+//! Left out are the update of parameters by the optimizer (elementwise operations that lead to a parameter) and what
+//! checkpointing makes again. Over data axes, so are windows with fewer rows of data than ranks, and windows without
+//! any: there is nothing to split.
 
 use std::fmt;
 
@@ -34,6 +36,9 @@ pub struct AxisRedundancy {
     is_product: bool,
     #[serde(skip)]
     is_model: bool,
+    /// Whether the work of some product is split over it.
+    #[serde(skip)]
+    is_split: bool,
 }
 
 /// How much of the work is done more than once.
@@ -57,7 +62,8 @@ impl Redundancy {
         }
     }
 
-    /// Returns what to say of a window whose ranks repeat too much; nothing of one without products, which is no work to speak of.
+    /// Returns what to say of a window whose ranks repeat too much; nothing of one without products, which is no work
+    /// to speak of.
     pub(crate) fn warning(&self) -> Option<String> {
         let too_much = |axis: &&AxisRedundancy| self.share(&axis.axis) > SHARE_MAX;
         let texts: Vec<String> = self
@@ -69,16 +75,24 @@ impl Redundancy {
                 let percent = 100.0 * self.share(&axis.axis);
                 let first = axis.first.as_deref().unwrap_or("an operation");
                 let name = &axis.axis;
-                let way_out = match axis.is_model {
-                    true => format!(
-                        "split the model over {name}: give its layers a style (`#[parallel(..)]` or a `Plan`) and call `.parallelize` before it is first used"
+                let way_out = match (axis.is_model, axis.is_split) {
+                    (true, _) => format!(
+                        "split the model over {name}: give its layers a style (`#[parallel(..)]` or a `Plan`) \
+                         and call `.parallelize` before it is first used"
                     ),
-                    false => format!(
-                        "split the batch over {name}: make it from data, with as many rows (dim 0) as there are ranks or more, or `redistribute` it, and call `.parallelize` on the \
-                         model before it is first used"
+                    (false, false) => format!(
+                        "split the batch over {name}: make it from data, its rows as dim 0, or `redistribute` \
+                         it, and call `.parallelize` on the model before it is first used"
+                    ),
+                    (false, true) => format!(
+                        "the batch is split over {name}, but to gather its few rows is cheaper than to reduce \
+                         the gradients of large weights: give a step more rows, or look for what is whole in \
+                         `burn_dist::explain`"
                     ),
                 };
-                format!("{percent:.0} % of the work is done more than once along {name}, first by {first}: {way_out}")
+                format!(
+                    "{percent:.0} % of the work is done more than once along {name}, first by {first}: {way_out}"
+                )
             })
             .collect();
         (!texts.is_empty()).then(|| texts.join("; "))
@@ -91,7 +105,10 @@ impl std::ops::AddAssign<&Redundancy> for Redundancy {
         self.has_products |= other.has_products;
         for axis in &other.axes {
             match self.axes.iter_mut().find(|mine| mine.axis == axis.axis) {
-                Some(mine) => mine.add(axis.flops, axis.is_product, || axis.first.clone()),
+                Some(mine) => {
+                    mine.is_split |= axis.is_split;
+                    mine.add(axis.flops, axis.is_product, || axis.first.clone());
+                }
                 None => self.axes.push(axis.clone()),
             }
         }
@@ -152,7 +169,8 @@ fn bits(axes: impl IntoIterator<Item = crate::mesh::AxisIndex>) -> Axes {
     axes.into_iter().fold(0, |bits, axis| bits | (1 << axis.0))
 }
 
-/// Returns the axes over which the ranks that run a step share the work: over which not all of them need what each step makes.
+/// Returns the axes over which the ranks that run a step share the work: over which not all of them need what each step
+/// makes.
 fn shared(program: &Program) -> Vec<Axes> {
     let mut needed: Vec<Option<Axes>> = vec![None; program.slots.len()];
     let mut shared = vec![0; program.steps.len()];
@@ -189,7 +207,8 @@ fn shared(program: &Program) -> Vec<Axes> {
     shared
 }
 
-/// Returns the values that are parameters or go into one by elementwise operations alone: gradients and the state of the optimizer.
+/// Returns the values that are parameters or go into one by elementwise operations alone: gradients and the state of
+/// the optimizer.
 fn owned(program: &Program) -> Vec<bool> {
     let mut owned: Vec<bool> = program.values.iter().map(|v| v.tag.is_some()).collect();
     let value = |slot: u64| {
@@ -269,6 +288,7 @@ pub(super) fn redundancy(program: &Program, mesh: &MeshShape) -> Redundancy {
         found.flops += done;
         found.has_products |= is_product;
         for (axis, total) in axes.iter().zip(&mut found.axes) {
+            total.is_split |= is_product && is_used(axis);
             if !is_used(axis) && (total.is_model || has_rows) {
                 let size = mesh.size(*axis) as f64;
                 let repeated = done * (size - 1.0) / size;

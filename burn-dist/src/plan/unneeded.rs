@@ -60,3 +60,42 @@ pub(super) fn remove(
     let mut kept = keep.iter();
     visit_of.retain(|_| kept.next() == Some(&true));
 }
+
+#[cfg(test)]
+mod tests {
+    use burn_backend::DType;
+    use burn_ir::{BaseOperationIr, CatOpIr, OperationIr, TensorId, TensorIr};
+
+    use super::*;
+    use crate::plan::task::UploadTask;
+
+    fn upload(slot: Slot) -> Task {
+        Task::Upload(Box::new(UploadTask {
+            value: slot,
+            slot,
+            dtype: DType::F32,
+            shape: vec![2],
+            runs: None,
+            term: None,
+        }))
+    }
+
+    #[test]
+    fn pieces_of_other_ranks_are_not_made() {
+        let tensor = |slot| TensorIr::uninit(TensorId::new(slot), [2].into(), DType::F32);
+        let cat = CatOpIr {
+            tensors: vec![tensor(0)],
+            dim: 0,
+            out: tensor(2),
+        };
+        let cat = Task::Op(OperationIr::BaseFloat(BaseOperationIr::Cat(cat)), 0);
+        // Slot 1 is a piece that another rank joins, slot 3 is what nobody reads.
+        let mut tasks = vec![upload(0), upload(1), cat.clone(), upload(3)];
+        let mut visit_of = vec![0, 1, 2, 3];
+
+        remove(&mut tasks, &mut visit_of, 4, &[true, true, false, false]);
+
+        assert_eq!(tasks, [upload(0), cat, upload(3)]);
+        assert_eq!(visit_of, [0, 2, 3]);
+    }
+}

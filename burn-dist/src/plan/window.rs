@@ -31,7 +31,8 @@ pub enum Origin {
 pub enum Entry {
     /// Every rank can take any part of it.
     Free(Origin),
-    /// The process has the parts of its own ranks in the preferred layout and no more: it enters so, and moves from there.
+    /// The process has the parts of its own ranks in the preferred layout and no more: it enters so, and moves from
+    /// there.
     Rows,
 }
 

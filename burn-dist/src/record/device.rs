@@ -24,23 +24,28 @@ const RANKS_MAX: usize = 1024;
 
 /// How tensors made from data enter the mesh, and what is computed from them.
 ///
-/// Data stays on the host until it is used, and what is computed from data and constants alone is free like it: each rank makes the part that it needs. Both take the
-/// layout that the first operation with something placed (a parameter, an activation) asks for, at no cost. What this policy says holds only where
-/// that decides nothing: for a product of data with a whole weight, for what the host reads, for what outlives its window. Layouts that are asked for
+/// Data stays on the host until it is used, and what is computed from data and constants alone is free like it: each
+/// rank makes the part that it needs. Both take the layout that the first operation with something placed (a parameter,
+/// an activation) asks for, at no cost. What this policy says holds only where that decides nothing: for a product of
+/// data with a whole weight, for what the host reads, for what outlives its window. Layouts that are asked for
 /// ([`redistribute`](crate::DTensor::redistribute), `.parallelize`) win.
 ///
-/// Constants (`zeros`, `ones`, `full`, `arange`, random numbers) and what is computed from them alone are whole under either.
+/// Constants (`zeros`, `ones`, `full`, `arange`, random numbers) and what is computed from them alone are whole under
+/// either.
 ///
 /// # What outlives its window
-/// Data that no operation has used stays on the host, as free as before. What was computed from data is placed at the end of the window, as the policy says. If
-/// nothing placed was involved so far, it remains undecided: a batch whose items were made in one window, by a loader's thread perhaps, and joined in a later one is split as
-/// if it were made in one.
+/// Data that no operation has used stays on the host, as free as before. What was computed from data is placed at the
+/// end of the window, as the policy says. If nothing placed was involved so far, it remains undecided: a batch whose
+/// items were made in one window, by a loader's thread perhaps, and joined in a later one is split as if it were made
+/// in one. A weight computed from data is placed as a batch would be, until `.parallelize` says where it lives; one that
+/// is data itself, as a record's are, is whole where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum InputPolicy {
     /// Dim 0 is the batch: split over the data axes where it has at least one row per part, else whole.
     ///
-    /// Of a tensor put together from items (`cat`, `stack`, assignment of rows) it is that tensor's dim 0 whatever the items look like, and each rank makes its own items
-    /// alone. Views that move dims (`swap_dims`, `permute`) take the batch along; rows that a reshape makes rows no more (`unsqueeze`) are no batch.
+    /// Of a tensor put together from items (`cat`, `stack`, assignment of rows) it is that tensor's dim 0 whatever the
+    /// items look like, and each rank makes its own items alone. Views that move dims (`swap_dims`, `permute`) take the
+    /// batch along; rows that a reshape makes rows no more (`unsqueeze`) are no batch.
     #[default]
     Batch,
     /// Whole on every rank.

@@ -101,7 +101,8 @@ pub(super) fn repeat_dim(tensors: &Tensors, op: &RepeatDimOpIr) -> OpRule {
         .build()
 }
 
-/// `cat`: the dim stays whole in the inputs; of the output, each rank makes its part from those inputs that fall into it.
+/// `cat`: the dim stays whole in the inputs; of the output, each rank makes its part from those inputs that fall into
+/// it.
 pub(super) fn cat(tensors: &Tensors, op: &CatOpIr) -> OpRule {
     let names = |tensor: &TensorIr| dims_but(tensor, op.dim, Name::Whole);
     let inputs: Vec<_> = op.tensors.iter().map(names).collect();

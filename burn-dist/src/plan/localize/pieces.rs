@@ -1,4 +1,5 @@
-//! Tensors put together from pieces: a rank makes its part from the pieces that fall into it, and does not look at the others.
+//! Tensors put together from pieces: a rank makes its part from the pieces that fall into it, and does not look at the
+//! others.
 
 use std::ops::Range;
 

@@ -23,6 +23,20 @@ const FORCED: f64 = 1e15;
 /// Cost per local byte of the result: breaks ties in favour of less local work.
 pub(super) const LOCAL_WORK: f64 = 1e-3;
 
+/// Returns whether a factor that is dim 0 of an operand may be its batch: if it is dim 0 of the result too, or a view
+/// moves it, or dim 0 of all operands is summed. Dim 0 of a weight is none of these.
+fn are_rows(rule: &Rule, factor: u8) -> bool {
+    let output = &rule.outputs[0].dims;
+    let is_first = |dims: &[Option<u8>]| dims.first() == Some(&Some(factor));
+    let moves = rule.partial == PartialRule::Move && rule.inputs[0].dims.len() == output.len();
+    let mut inputs = rule.inputs.iter();
+    is_first(output)
+        || moves
+        || (!output.contains(&Some(factor))
+            && matches!(rule.factors[factor as usize].kind, FactorKind::Reduce(_))
+            && inputs.all(|input| !input.dims.contains(&Some(factor)) || is_first(&input.dims)))
+}
+
 impl Propagator<'_> {
     /// Returns the layout that input number `position` must have.
     pub(super) fn needed(&self, rule: &Rule, position: usize, assignment: &Assignment) -> Layout {
@@ -137,8 +151,10 @@ impl Propagator<'_> {
             // What is undecided takes the layout that the others ask for; only where they ask for none has it a say.
             if let Some(own) = self.own_layout(*value) {
                 let mut dims = operand.dims.clone();
-                for dim in &mut dims {
-                    *dim = dim.filter(|factor| !decided.contains(factor));
+                for (position, dim) in dims.iter_mut().enumerate() {
+                    *dim = dim.filter(|&factor| {
+                        !decided.contains(&factor) && (position > 0 || are_rows(rule, factor))
+                    });
                 }
                 options.offer_layout(rule, self.mesh, &dims, &own);
             }

@@ -1,8 +1,9 @@
 //! Values that come from nothing or from the host: computed where, and in the parts in which, they are used.
 //!
-//! What is made of them alone is undecided ([`Origin`]) until an operation uses it together with something placed: then it takes the layout that this asks for. Where
-//! that decides nothing, dim 0 of what is made of data is split over the data axes, and what is made of constants is whole. So is what outlives its window, and
-//! what is made of that alone later on.
+//! What is made of them alone is undecided ([`Origin`]) until an operation uses it together with something placed: then
+//! it takes the layout that this asks for. Where that decides nothing, dim 0 of what is made of data is split over the
+//! data axes, and what is made of constants is whole. So is what outlives its window, and what is made of that alone
+//! later on.
 
 use super::Propagator;
 use super::operands::{Tensors, joined_dim, tensors};
@@ -39,7 +40,8 @@ impl Propagator<'_> {
     }
 
     /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where they are used: all its inputs are
-    /// free, or they are whole everywhere and smaller than the result (an expansion). Products of data are real work, of which each rank does its part.
+    /// free, or they are whole everywhere and smaller than the result (an expansion). Products of data are real work,
+    /// of which each rank does its part.
     pub(super) fn deferrable(
         &self,
         op: &OperationIr,
@@ -57,8 +59,8 @@ impl Propagator<'_> {
         let mut depth = 0;
         let mut free = 0;
         let mut placed_elements = 0;
-        for (value, shape, _) in &tensors.inputs {
-            let value = self.value(*value);
+        for (index, shape, _) in &tensors.inputs {
+            let value = self.value(*index);
             match value.source {
                 Source::Host => free += 1,
                 Source::Deferred { depth: d, .. } => {
@@ -71,6 +73,11 @@ impl Propagator<'_> {
                         .any(|version| version.layout.is_replicated())
                     {
                         return None;
+                    }
+                    // It is whole for no other reason than the end of its window: any part of it is as free as before.
+                    if value.origin.is_some() && self.loaded[*index as usize] != Slot::MAX {
+                        free += 1;
+                        continue;
                     }
                     placed_elements += shape.iter().product::<usize>();
                 }
@@ -130,9 +137,9 @@ impl Propagator<'_> {
         }
     }
 
-    /// Follows the preferred layouts of undecided inputs through a rule: the first input that prefers a split of a factor decides. Rows of an input that are not
-    /// the rows of the result are no batch, unless a view moved them. Where that leads to no split, dim 0 of what is made of data is the batch; so it is where
-    /// rows are put together.
+    /// Follows the preferred layouts of undecided inputs through a rule: the first input that prefers a split of a
+    /// factor decides. Rows of an input that are not the rows of the result are no batch, unless a view moved them.
+    /// Where that leads to no split, dim 0 of what is made of data is the batch; so it is where rows are put together.
     pub(super) fn preferred(
         &self,
         op: &OperationIr,

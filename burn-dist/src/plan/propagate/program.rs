@@ -86,7 +86,8 @@ pub(in crate::plan) struct LocalStep {
 }
 
 impl LocalStep {
-    /// Returns the axes over which input `position` is needed in pieces: along them, each rank looks at what falls into its part of the result.
+    /// Returns the axes over which input `position` is needed in pieces: along them, each rank looks at what falls into
+    /// its part of the result.
     pub fn in_pieces(&self, position: usize) -> Vec<AxisIndex> {
         let (OpRule::Factors(rule), Some(assignment)) = (self.rule.as_ref(), &self.assignment)
         else {
