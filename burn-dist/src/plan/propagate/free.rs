@@ -64,6 +64,7 @@ impl Propagator<'_> {
             OpRule::Reshape => self
                 .value(tensors.inputs[0].0)
                 .preferred
+                .gathered()
                 .reshape(self.mesh, out_shape)
                 .map_or_else(|| Layout::replicated(out_shape), |l| simplify(l, self.mesh)),
             OpRule::Replicated(_) | OpRule::Custom => return None,

@@ -15,6 +15,8 @@ pub(super) struct Hints {
     pub forced: Option<(usize, Layout)>,
     /// The layout that the result is wanted in.
     pub mirror: Option<Layout>,
+    /// Where the result rests: unless it stays partial, it is made there.
+    pub home: Option<Arc<Layout>>,
 }
 
 /// How an operation uses indices.

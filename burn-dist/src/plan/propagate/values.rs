@@ -47,6 +47,8 @@ pub(in crate::plan) struct Value {
     /// The layout it takes if nothing else decides (free values).
     pub preferred: Arc<Layout>,
     pub tag: Option<Arc<ParamSpec>>,
+    /// Where it rests, if it belongs to the update of a parameter that rests in pieces: as that parameter.
+    pub home: Option<Arc<Layout>>,
     /// What shard axes do with it if its unit says so: that of the parameter it is, or is to update.
     pub strategy: Option<ShardStrategy>,
     /// Operations that use it, ascending.
