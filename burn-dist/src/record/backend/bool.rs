@@ -3,10 +3,10 @@
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData};
-use burn_ir::BackendIr;
+use burn_ir::{BackendIr, OperationIr};
 use burn_std::BoolDType;
 
-use super::{Dist, Router, delegate, read};
+use super::{Dist, Router, delegate, read, reshape};
 
 impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
     delegate! {
@@ -18,7 +18,6 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
         fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
         fn bool_to_device(tensor: BoolTensor<Self>, device: &Device<Self>) -> BoolTensor<Self>;
-        fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self>;
         fn bool_slice(tensor: BoolTensor<Self>, slices: &[Slice]) -> BoolTensor<Self>;
         fn bool_slice_assign(tensor: BoolTensor<Self>, slices: &[Slice], value: BoolTensor<Self>) -> BoolTensor<Self>;
         fn bool_equal(lhs: BoolTensor<Self>, rhs: BoolTensor<Self>) -> BoolTensor<Self>;
@@ -39,6 +38,10 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_equal_elem(lhs: BoolTensor<Self>, rhs: Scalar) -> BoolTensor<Self>;
         fn bool_select(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>) -> BoolTensor<Self>;
         fn bool_select_or(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>, value: BoolTensor<Self>) -> BoolTensor<Self>;
+    }
+
+    fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self> {
+        reshape(tensor, shape, OperationIr::BaseBool)
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {
