@@ -45,6 +45,36 @@ macro_rules! families {
     };
 }
 
+/// Empty tensors, and dims with fewer elements than ranks, so that some of them hold nothing.
+macro_rules! small {
+    ($($family:ident)*) => {
+        $(
+            #[test]
+            fn $family() {
+                for to in [0, 1] {
+                    let (computed, refused) = harness::run_small::<harness::Mesh>(
+                        &harness::FLEX,
+                        $family::table(),
+                        $family::table(),
+                        to,
+                    );
+                    println!("{} of size {to}: {computed} computed", stringify!($family));
+                    for refused in &refused {
+                        println!("  Flex refuses {refused}");
+                    }
+                    assert!(computed > refused.len() / 2, "{computed}: {refused:?}");
+                }
+            }
+        )*
+    };
+}
+
+mod small {
+    use super::*;
+
+    small! { index linalg module nn pointwise reduce view }
+}
+
 mod families {
     use super::*;
 

@@ -8,7 +8,7 @@ impl Layout {
     ///
     /// A pure function of layout and mesh, so gradients and optimizer state know where their parameter rests. The dim to cut is dim 0 if
     /// that leaves every rank something to hold, else the first dim for which it does, else the largest dim. The axes become the minor
-    /// ones of that dim's first factor. A scalar stays whole, and so does a tensor whose shard axes are all taken (split or partial).
+    /// ones of that dim's first factor. One element stays whole, for there is nothing to cut, and so does a tensor whose shard axes are all taken (split or partial).
     /// # Source
     /// ZeRO stage 3 (arXiv:1910.02054), FSDP (arXiv:2304.11277). Differs: tensors are cut along a dim instead of flattened.
     pub fn at_rest(&self, mesh: &MeshShape) -> Layout {
@@ -35,7 +35,7 @@ impl Layout {
             (0..self.ndim()).rev().max_by_key(|&dim| local_sizes[dim])
         });
         let mut layout = self.clone();
-        let Some(dim) = dim else {
+        let Some(dim) = dim.filter(|_| self.numel() > 1) else {
             return layout;
         };
         layout.dims[dim].factors[0].axes.extend(&axes);
@@ -64,6 +64,8 @@ mod tests {
         assert_eq!(at_rest(mesh, "[-, -]", &[2, 3]), "[-, {fsdp*}]");
         assert_eq!(at_rest(mesh, "[-, -]", &[3, 3]), "[{fsdp*}, -]");
         assert_eq!(at_rest(mesh, "[]", &[]), "[]");
+        assert_eq!(at_rest(mesh, "[-, -]", &[1, 1]), "[-, -]");
+        assert_eq!(at_rest(mesh, "[-, -]", &[0, 3]), "[-, -]");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn localize(local: &Local, temps: &mut dyn FnMut() -> TensorId, out: &mut Ve
     let nothing = outputs
         .iter()
         .all(|output| output.shape.num_elements() == 0);
-    if !outputs.is_empty() && (nothing || local.has_no_terms()) {
+    if !outputs.is_empty() && (nothing || local.has_no_terms() || local.sums_nothing()) {
         outputs.into_iter().for_each(|output| emit.zeros(output));
         return;
     }
@@ -140,6 +140,38 @@ impl Local<'_> {
             }
         }
         false
+    }
+
+    /// Whether this is a sum of products, or of elements, of which there are none: of a batch without rows. Backends do not agree on what that is.
+    fn sums_nothing(&self) -> bool {
+        use ModuleOperationIr::*;
+        let sums = match self.op {
+            OperationIr::Float(_, FloatOperationIr::Matmul(_))
+            | OperationIr::Int(IntOperationIr::Matmul(_)) => true,
+            OperationIr::NumericFloat(_, op) | OperationIr::NumericInt(_, op) => matches!(
+                op,
+                NumericOperationIr::Sum(_) | NumericOperationIr::SumDim(_)
+            ),
+            OperationIr::Module(Linear(op)) => op.bias.is_none(),
+            OperationIr::Module(op) => matches!(
+                op,
+                LinearXBackward(_)
+                    | LinearWeightBackward(_)
+                    | LinearBiasBackward(_)
+                    | Conv1dXBackward(_)
+                    | Conv1dWeightBackward(_)
+                    | Conv1dBiasBackward(_)
+                    | Conv2dXBackward(_)
+                    | Conv2dWeightBackward(_)
+                    | Conv2dBiasBackward(_)
+                    | Conv3dXBackward(_)
+                    | Conv3dWeightBackward(_)
+                    | Conv3dBiasBackward(_)
+            ),
+            _ => false,
+        };
+        let empty = |layout: &Layout| layout.local_numel(self.mesh, self.rank) == 0;
+        sums && self.inputs.iter().any(empty)
     }
 
     /// Whether the rank is the first one along all of `axes`.

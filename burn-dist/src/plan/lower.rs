@@ -676,6 +676,11 @@ impl<'a> Lowering<'a> {
         };
         match &step.kind {
             StepKind::Refactor => {}
+            // Backends cut and reshape what has no elements in ways of their own.
+            _ if to_shape.contains(&0) => {
+                let out = tensor(to_id, to_shape, dtype, TensorStatus::NotInit);
+                ops.push(base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })));
+            }
             StepKind::Slice { axes, dim, factor } => {
                 let view = View::new(&step.from, mesh, rank);
                 let position = view.position((*dim, *factor));
@@ -684,15 +689,6 @@ impl<'a> Lowering<'a> {
                 let index = mesh.group_index(rank, axes);
                 let start: usize = sizes[..index].iter().sum();
                 let end = start + sizes[index];
-                if start == end {
-                    ops.push(base(
-                        dtype,
-                        BaseOperationIr::Zeros(CreationOpIr {
-                            out: tensor(to_id, to_shape, dtype, TensorStatus::NotInit),
-                        }),
-                    ));
-                    return;
-                }
                 let simple = view.sizes.len() == from_shape.len();
                 let mut cut_shape = view.sizes.clone();
                 cut_shape[position] = end - start;

@@ -166,7 +166,7 @@ pub struct PlanOptions {
     pub split_batches: bool,
     /// Seed of fuzz layouts, if on.
     pub fuzz: Option<u64>,
-    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes.
+    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes. Not gradients that the window's optimizer uses.
     pub scatter_bytes_min: usize,
     /// How sharded parameters and gradients move.
     pub sharding: Sharding,

@@ -434,7 +434,8 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets the local size below which partial values (gradients) are all-reduced rather than reduce-scattered.
+    /// Sets the local size below which partial values are all-reduced rather than reduce-scattered. Gradients that this window's optimizer uses are
+    /// scattered however small they are: where they rest is a promise of the [strategy](Self::strategy).
     pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
         self.options.scatter_bytes_min = bytes;
         self

@@ -17,8 +17,12 @@ use crate::rules::{Assignment, FactorKind, PartialRule, Rule};
 /// Moving a parameter off the axes it is pinned to costs as much as this many times the bytes.
 const PIN_FACTOR: f64 = 1e4;
 
-/// Added to the cost of a candidate that ignores the input layout a module asks for.
+/// Added to the cost of a candidate that ignores the input layout a module asks for, or where the result rests.
 const FORCED: f64 = 1e15;
+
+/// Added to the cost of a candidate that gathers rows over a data axis to sum them: each rank sums its own. So what is summed, and in which order, depends neither
+/// on the number of rows nor on the strategy of the axis.
+const GATHERED_ROWS: f64 = 1e12;
 
 /// Cost per local byte of the result: breaks ties in favour of less local work.
 pub(super) const LOCAL_WORK: f64 = 1e-3;
@@ -165,6 +169,10 @@ impl Propagator<'_> {
         if let Some(mirror) = &hints.mirror {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);
         }
+        if let Some(home) = &hints.home {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, home);
+        }
+        let terms = self.terms(rule, tensors);
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let mut kept = passing(rule, &borrowed);
         if self.options.sharding.accumulation == Accumulation::PerMicrobatch
@@ -203,12 +211,62 @@ impl Propagator<'_> {
             {
                 cost += FORCED;
             }
+            if let (Some(home), true) = (&hints.home, kept.is_empty())
+                && rule.output_layout(&rule.outputs[0], &assignment).dims != home.dims
+            {
+                cost += FORCED;
+            }
+            let splits = |(axis, factor): &(AxisIndex, u8)| {
+                let mut axes = assignment.factors[*factor as usize].axes();
+                axes.any(|other| other == *axis)
+            };
+            cost += GATHERED_ROWS * terms.iter().filter(|term| !splits(term)).count() as f64;
             keep_cheaper(&mut best, Choice { assignment, cost });
         }
         best.unwrap_or_else(|| Choice {
             assignment: rule.unsplit(),
             cost: 0.0,
         })
+    }
+
+    /// Returns the data axes over which each rank has rows of its own to sum, with the factor they split: those that split no operand in another way. Sums by index
+    /// are left out: of a large table, few rows are gathered.
+    fn terms(&self, rule: &Rule, tensors: &Tensors) -> Vec<(AxisIndex, u8)> {
+        let mut terms: Vec<(AxisIndex, u8)> = Vec::new();
+        if rule.factors.iter().any(|f| f.kind == FactorKind::Index) {
+            return terms;
+        }
+        let mut others: Vec<AxisIndex> = Vec::new();
+        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+            let version = self.value(*value).versions_at(self.now).next();
+            let Some(version) = version.filter(|_| !operand.shape_only) else {
+                continue;
+            };
+            let layout = version.layout.gathered();
+            for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
+                let summed = factor.filter(|factor| {
+                    let kind = rule.factors[*factor as usize].kind;
+                    matches!(kind, FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean))
+                });
+                let data = |axis: &AxisIndex| self.mesh.role(*axis) != AxisRole::Model;
+                for axis in dim.axes().filter(data) {
+                    match summed {
+                        Some(factor) => terms.push((axis, factor)),
+                        None => others.push(axis),
+                    }
+                }
+            }
+        }
+        terms.sort();
+        terms.dedup();
+        let factors_of = |axis| terms.iter().filter(|term| term.0 == axis).count();
+        let one_way: Vec<bool> = terms
+            .iter()
+            .map(|(axis, _)| factors_of(*axis) == 1 && !others.contains(axis))
+            .collect();
+        let mut one_way = one_way.into_iter();
+        terms.retain(|_| one_way.next() == Some(true));
+        terms
     }
 
     pub(super) fn assignment_cost(

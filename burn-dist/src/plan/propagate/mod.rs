@@ -57,6 +57,8 @@ pub(super) struct Propagator<'a> {
     options: &'a PlanOptions,
     window: &'a Window,
     values: Vec<Value>,
+    /// Whether pieces of a value are enough for all that use it.
+    on_pieces: Vec<bool>,
     slots: Vec<SlotInfo>,
     steps: Vec<Common>,
     rules: Vec<Option<Arc<OpRule>>>,
@@ -116,6 +118,7 @@ impl<'a> Propagator<'a> {
             origin: None,
             met: false,
             tag: None,
+            home: None,
             strategy: None,
             uses: Vec::new(),
             survives: false,
@@ -154,6 +157,7 @@ impl<'a> Propagator<'a> {
             options,
             window,
             values,
+            on_pieces: owners::used_on_pieces(window),
             slots: Vec::new(),
             steps: Vec::new(),
             rules: vec![None; window.ops.len()],
@@ -171,6 +175,12 @@ impl<'a> Propagator<'a> {
             path: None,
             now: 0,
         };
+        for (value, param) in owners::updated(window, mesh).into_iter().enumerate() {
+            this.values[value].home = param
+                .map(|param| this.home(&param))
+                .filter(|home| !home.at_rest.is_empty())
+                .map(Arc::new);
+        }
         for input in &window.inputs {
             let value = &mut this.values[input.value as usize];
             value.shape = input.shape.clone();
@@ -280,20 +290,21 @@ impl<'a> Propagator<'a> {
             self.values[*value as usize].met |= origin.is_none();
         }
         if let Some((preferred, depth)) = self.deferrable(op, &rule, &tensors, origin) {
-            for (value, ..) in &tensors.outputs {
-                let value = &mut self.values[*value as usize];
+            for (out, ..) in &tensors.outputs {
+                let resting = self.resting(op, *out, &preferred);
+                let value = &mut self.values[*out as usize];
                 value.source = Source::Deferred { op: index, depth };
-                value.preferred = Arc::new(preferred.clone());
+                value.preferred = Arc::new(resting.unwrap_or_else(|| preferred.clone()));
             }
             return Ok(());
         }
         match rule.as_ref() {
-            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors, origin),
-            OpRule::Reshape => self.reshape(index, &rule, &tensors, origin),
+            OpRule::Factors(factors) => self.factors(index, &rule, factors, &tensors, origin)?,
+            OpRule::Reshape => self.reshape(index, &rule, &tensors, origin)?,
             OpRule::Create => {
                 // Only reached where deferring is off: made whole, where it stands.
                 let layout = Layout::replicated(&tensors.outputs[0].1);
-                self.make(index, &rule, None, &[], vec![layout], &tensors)
+                self.make(index, &rule, None, &[], vec![layout], &tensors)?;
             }
             OpRule::Replicated(_) | OpRule::Custom => {
                 let mut slots = Vec::new();
@@ -308,9 +319,10 @@ impl<'a> Propagator<'a> {
                     .iter()
                     .map(|(_, shape, _)| Layout::replicated(shape))
                     .collect();
-                self.emit(index, &rule, None, &slots, layouts, outputs, &tensors)
+                self.emit(index, &rule, None, &slots, layouts, outputs, &tensors)?;
             }
         }
+        self.bring_home(op, &tensors)
     }
 
     fn factors(
@@ -336,9 +348,11 @@ impl<'a> Propagator<'a> {
             _ => None,
         };
         let is_data = origin == Some(Origin::Data);
+        let home = self.updates(rule, tensors);
         let hints = Hints {
             forced,
             mirror,
+            home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && joined_dim(op) == Some(0),
         };
@@ -360,7 +374,13 @@ impl<'a> Propagator<'a> {
             }
             self.mirrors.insert(key, layout);
         }
-        let resting = rule.on_pieces() && self.rests(rule, tensors, &choice.assignment);
+        let made = |home: &Arc<Layout>| {
+            rule.output_layout(&rule.outputs[0], &choice.assignment)
+                .dims
+                == home.dims
+        };
+        let resting = rule.on_pieces()
+            && (home.as_ref().is_some_and(made) || self.rests(rule, tensors, &choice.assignment));
         let mut slots = Vec::with_capacity(tensors.inputs.len());
         let mut layouts = Vec::with_capacity(tensors.inputs.len());
         for (position, (operand, (value, shape, _))) in
@@ -455,7 +475,7 @@ impl<'a> Propagator<'a> {
         let info = self.value(*value);
         let mut sources: Vec<Layout> = Vec::new();
         if info.is_free() && info.versions.is_empty() {
-            sources.push(info.preferred.as_ref().clone());
+            sources.push(info.preferred.gathered());
         } else {
             let single = info.single_use();
             let versions: Vec<Arc<Layout>> = info

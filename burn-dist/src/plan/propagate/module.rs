@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use burn_ir::OperationIr;
+
 use super::operands::Tensors;
+use super::owners;
 use super::program::Reason;
 use super::values::Version;
 use super::{Propagator, Unflattened};
@@ -12,6 +15,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::PlanError;
 use crate::plan::custom::CustomOp;
 use crate::plan::window::{InputState, Origin, ValueIndex};
+use crate::rules::Rule;
 
 impl Propagator<'_> {
     /// Handles our own operations, by name.
@@ -70,6 +74,55 @@ impl Propagator<'_> {
             .sharding
             .rest_axes(self.mesh, spec.own_strategy());
         layout.at_rest_over(self.mesh, &axes)
+    }
+
+    /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.
+    pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors) -> Option<Arc<Layout>> {
+        let (out, ..) = &tensors.outputs[0];
+        let home = self.value(*out).home.clone();
+        home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
+    }
+
+    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, and the gradient of a layer's weights that nothing
+    /// but elementwise operations use.
+    pub(super) fn resting(
+        &self,
+        op: &OperationIr,
+        out: ValueIndex,
+        made: &Layout,
+    ) -> Option<Layout> {
+        if let Some(home) = &self.value(out).home {
+            return Some(home.as_ref().clone());
+        }
+        let gradient = owners::makes_gradient(op) && self.on_pieces[out as usize];
+        let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
+        (gradient && made.at_rest.is_empty()).then_some(rest)
+    }
+
+    /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank has made whole is cut at once. Terms of a
+    /// gradient are left alone: they are summed there once they are all there.
+    pub(super) fn bring_home(
+        &mut self,
+        op: &OperationIr,
+        tensors: &Tensors,
+    ) -> Result<(), PlanError> {
+        for (out, ..) in &tensors.outputs {
+            let Some(made) = self.value(*out).versions.first() else {
+                continue;
+            };
+            let made = made.layout.clone();
+            let Some(rest) = self.resting(op, *out, &made) else {
+                continue;
+            };
+            if made.has_partial() || made.as_ref() == &rest {
+                continue;
+            }
+            self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
+            self.values[*out as usize]
+                .versions
+                .retain(|version| version.layout.as_ref() == &rest);
+        }
+        Ok(())
     }
 
     /// Brings the first input of a linear layer into the layout its weight asks for.

@@ -15,6 +15,8 @@ pub(super) struct Hints {
     pub forced: Option<(usize, Layout)>,
     /// The layout that the result is wanted in.
     pub mirror: Option<Layout>,
+    /// Where the result rests: unless it stays partial, it is made there.
+    pub home: Option<Arc<Layout>>,
     /// The layout of the result where the operands decide nothing.
     pub batch: Option<Layout>,
     /// Whether the rows of the result are its inputs, whose own layouts then say nothing.

@@ -1,12 +1,16 @@
-//! Which parameter a gradient, an update or a state of the optimizer belongs to, as far as that matters: the strategy its unit has of its own.
+//! Which parameter a gradient, an update or a state of the optimizer belongs to, as far as that matters: the strategy its unit has of its own, and where it
+//! rests.
 
-use burn_ir::OperationIr;
+use std::sync::Arc;
+
+use burn_ir::{ModuleOperationIr, OperationIr};
 
 use super::operands::{Tensors, tensors};
 use crate::mesh::MeshShape;
+use crate::parallel::ParamSpec;
 use crate::plan::custom::CustomOp;
 use crate::plan::options::ShardStrategy;
-use crate::plan::units::Visits;
+use crate::plan::units::{Tags, Visits};
 use crate::plan::window::{InputState, Window};
 use crate::rules::{self, OpRule};
 
@@ -67,6 +71,84 @@ pub(super) fn strategies(
         }
     }
     found
+}
+
+/// Returns for each value the parameter with which it rests: what updates a parameter (gradient, moments, the new parameter).
+///
+/// An update is what a parameter goes into by elementwise operations and what outlives the window. Elementwise operations are followed back from it, through
+/// values that nothing else uses: a gradient that other gradients are computed from is also an activation's. What is updated but not by this window is not
+/// found.
+pub(super) fn updated(window: &Window, mesh: &MeshShape) -> Vec<Option<Arc<ParamSpec>>> {
+    let tags = Tags::new(window, mesh);
+    let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; window.dies.len()];
+    if tags.iter().next().is_none() {
+        return found;
+    }
+    let alone = used_on_pieces(window);
+    for op in window.ops.iter().rev() {
+        let Some(op) = elementwise(op) else { continue };
+        let (out, shape, _) = &op.outputs[0];
+        let out = *out as usize;
+        if found[out].is_none() && !window.dies[out] {
+            found[out] = tags.get(out as u64).cloned();
+        }
+        let Some(param) = found[out].clone() else {
+            continue;
+        };
+        for (input, ..) in op.inputs.iter().filter(|input| &input.1 == shape) {
+            let tag = tags.get(u64::from(*input));
+            let input = *input as usize;
+            if found[input].is_none() && (alone[input] || tag.is_some()) {
+                found[input] = Some(tag.unwrap_or(&param).clone());
+            }
+        }
+    }
+    found
+}
+
+/// Returns for each value whether pieces of it are enough for every operation of the window that uses it: elementwise ones with a result of its shape, and the
+/// sum of all elements.
+pub(super) fn used_on_pieces(window: &Window) -> Vec<bool> {
+    let mut alone = vec![true; window.dies.len()];
+    for op in &window.ops {
+        if matches!(op, OperationIr::Init(_) | OperationIr::Drop(_)) {
+            continue;
+        }
+        let tensors = tensors(op);
+        let on_pieces = match rules::rule(op) {
+            OpRule::Factors(rule) => rule.on_pieces().then_some(rule.elementwise),
+            _ => None,
+        };
+        for (value, shape, _) in &tensors.inputs {
+            let enough = match on_pieces {
+                None => false,
+                Some(false) => true,
+                Some(true) => tensors.outputs.iter().all(|out| &out.1 == shape),
+            };
+            alone[*value as usize] &= enough;
+        }
+    }
+    alone
+}
+
+/// Returns whether an operation makes the gradient of what a layer is linear in: its weight or its bias.
+pub(super) fn makes_gradient(op: &OperationIr) -> bool {
+    use ModuleOperationIr::*;
+    let OperationIr::Module(op) = op else {
+        return false;
+    };
+    matches!(
+        op,
+        EmbeddingBackward(_)
+            | LinearWeightBackward(_)
+            | LinearBiasBackward(_)
+            | Conv1dWeightBackward(_)
+            | Conv1dBiasBackward(_)
+            | Conv2dWeightBackward(_)
+            | Conv2dBiasBackward(_)
+            | Conv3dWeightBackward(_)
+            | Conv3dBiasBackward(_)
+    )
 }
 
 /// Returns the tensors of an elementwise operation with one result.

@@ -51,6 +51,8 @@ pub(in crate::plan) struct Value {
     /// Whether an operation used it together with something whose layout is decided.
     pub met: bool,
     pub tag: Option<Arc<ParamSpec>>,
+    /// Where it rests, if it belongs to the update of a parameter that rests in pieces: as that parameter.
+    pub home: Option<Arc<Layout>>,
     /// What shard axes do with it if its unit says so: that of the parameter it is, or is to update.
     pub strategy: Option<ShardStrategy>,
     /// Operations that use it, ascending.

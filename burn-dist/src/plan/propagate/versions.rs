@@ -42,10 +42,13 @@ impl Propagator<'_> {
         }
     }
 
-    /// Returns where a partial value goes when it is resolved for its own sake: over shard axes to where a parameter of its shape rests, over model axes
+    /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes
     /// to the dim along which most values of its shape are split, else everywhere. What is partial over other data axes is a gradient or a loss, needed
     /// everywhere, even if an activation happens to have its shape. So is what its unit replicates over shard axes.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
+        if let Some(home) = &self.value(value).home {
+            return home.as_ref().clone();
+        }
         let dtype = self.value(value).dtype;
         let rest_axes = self.rest_axes(value);
         let mut target = layout.clone();

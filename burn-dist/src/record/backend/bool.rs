@@ -3,10 +3,10 @@
 use burn_backend::ops::BoolTensorOps;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn_backend::{ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData};
-use burn_ir::BackendIr;
+use burn_ir::{BackendIr, OperationIr};
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, read, recording};
+use super::{Call, Dist, Router, delegate, forward, read, recording, reshape};
 
 impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
     forward! {
@@ -21,7 +21,6 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self>;
         fn bool_into_int(tensor: BoolTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
         fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
-        fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self>;
         fn bool_slice(tensor: BoolTensor<Self>, slices: &[Slice]) -> BoolTensor<Self>;
         fn bool_slice_assign(tensor: BoolTensor<Self>, slices: &[Slice], value: BoolTensor<Self>) -> BoolTensor<Self>;
         fn bool_equal(lhs: BoolTensor<Self>, rhs: BoolTensor<Self>) -> BoolTensor<Self>;
@@ -42,6 +41,10 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_equal_elem(lhs: BoolTensor<Self>, rhs: Scalar) -> BoolTensor<Self>;
         fn bool_select(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>) -> BoolTensor<Self>;
         fn bool_select_or(tensor: BoolTensor<Self>, dim: usize, indices: IntTensor<Self>, value: BoolTensor<Self>) -> BoolTensor<Self>;
+    }
+
+    fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self> {
+        reshape(tensor, shape, OperationIr::BaseBool)
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

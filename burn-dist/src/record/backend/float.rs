@@ -12,7 +12,7 @@ use burn_ir::{
 use burn_router::RunnerClient;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, read, record_on, recording};
+use super::{Call, Dist, Router, delegate, forward, read, record_on, recording, reshape};
 
 impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
     forward! {
@@ -42,7 +42,6 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
         fn float_matmul(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_cross(lhs: FloatTensor<Self>, rhs: FloatTensor<Self>, dim: usize) -> FloatTensor<Self>;
         fn float_swap_dims(tensor: FloatTensor<Self>, dim1: usize, dim2: usize) -> FloatTensor<Self>;
-        fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self>;
         fn float_gather(dim: usize, tensor: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self>;
         fn float_scatter_add(dim: usize, tensor: FloatTensor<Self>, indices: IntTensor<Self>, value: FloatTensor<Self>) -> FloatTensor<Self>;
         fn float_scatter_nd(
@@ -120,6 +119,10 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
         fn float_flip(tensor: FloatTensor<Self>, axes: &[usize]) -> FloatTensor<Self>;
         fn float_cast(tensor: FloatTensor<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_unfold(tensor: FloatTensor<Self>, dim: usize, size: usize, step: usize) -> FloatTensor<Self>;
+    }
+
+    fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
+        reshape(tensor, shape, OperationIr::BaseFloat)
     }
 
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -7,11 +7,11 @@ use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, In
 use burn_backend::{
     Distribution, ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, TensorData,
 };
-use burn_ir::BackendIr;
+use burn_ir::{BackendIr, OperationIr};
 use burn_router::get_client;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, MeshChannel, Router, delegate, forward, read, recording};
+use super::{Call, Dist, MeshChannel, Router, delegate, forward, read, recording, reshape};
 use crate::plan::window::Origin;
 
 impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
@@ -36,7 +36,6 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
     delegate! {
         fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
         fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self>;
-        fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self>;
         fn int_slice(tensor: IntTensor<Self>, slices: &[Slice]) -> IntTensor<Self>;
         fn int_slice_assign(tensor: IntTensor<Self>, slices: &[Slice], value: IntTensor<Self>) -> IntTensor<Self>;
         fn int_matmul(lhs: IntTensor<Self>, rhs: IntTensor<Self>) -> IntTensor<Self>;
@@ -117,6 +116,10 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
         fn int_unfold(tensor: IntTensor<Self>, dim: usize, size: usize, step: usize) -> IntTensor<Self>;
         fn int_powi(lhs: IntTensor<Self>, rhs: IntTensor<Self>) -> IntTensor<Self>;
         fn int_powi_scalar_impl(lhs: IntTensor<Self>, rhs: Scalar) -> IntTensor<Self>;
+    }
+
+    fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self> {
+        reshape(tensor, shape, OperationIr::BaseInt)
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

@@ -10,6 +10,7 @@
 //! | `module` | `rfft`, `irfft`; `ctc_loss` and its gradient | panics; is hundreds of operations |
 //! | `activation` | what works element by element | is Burn's default composition, where the inner backend may differ (the gradient of `gelu`) |
 //! | `float` | `grid_sample_2d`, `is_nan`, `is_inf`, `max_abs`; reads | is a composition; reads convert to the default float |
+//! | `float`, `int`, `bool` | reshapes | take a size of 0 for that of the input |
 //! | `int` | `arange`; reads | is data of the host, as a batch is; reads convert to the default int |
 //!
 //! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the whole cannot.
@@ -24,8 +25,10 @@ mod quantized;
 use std::marker::PhantomData;
 
 use burn_backend::ops::TransactionOps;
-use burn_backend::{Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, TensorData};
-use burn_ir::{BackendIr, OperationIr, OperationOutput, TensorIr};
+use burn_backend::{
+    Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, Shape, TensorData,
+};
+use burn_ir::{BackendIr, BaseOperationIr, OperationIr, OperationOutput, ShapeOpIr, TensorIr};
 use burn_router::{BackendRouter, RouterTensor, RunnerChannel, RunnerClient};
 
 use super::call::Call;
@@ -143,6 +146,18 @@ fn record_on<B: BackendIr>(
     let _recording = client.recording();
     let op = describe(tensor.into_ir(), &client);
     client.register(op).output()
+}
+
+/// Records a reshape to exactly this shape: burn-ir 0.21 takes a size of 0 for that of the input.
+fn reshape<B: BackendIr>(
+    tensor: MeshTensor<B>,
+    shape: Shape,
+    family: impl FnOnce(BaseOperationIr) -> OperationIr,
+) -> MeshTensor<B> {
+    record_on(tensor, |input, client| {
+        let out = TensorIr::uninit(client.create_empty_handle(), shape, input.dtype);
+        family(BaseOperationIr::Reshape(ShapeOpIr { input, out }))
+    })
 }
 
 /// Reads a tensor in the dtype in which the ranks hold it.

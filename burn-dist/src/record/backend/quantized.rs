@@ -17,7 +17,7 @@ use burn_ir::{
 };
 use burn_router::{RunnerChannel, RunnerClient, get_client};
 
-use super::{Call, Dist, MeshChannel, read, record_on, recording};
+use super::{Call, Dist, MeshChannel, read, record_on, recording, reshape};
 
 impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
     fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> {
@@ -73,10 +73,7 @@ impl<B: BackendIr> QTensorOps<Self> for Dist<B> {
     }
 
     fn q_reshape(tensor: QuantizedTensor<Self>, shape: Shape) -> QuantizedTensor<Self> {
-        record_on(tensor, |input, client| {
-            let desc = ShapeOpIr::reshape(input, shape, || client.create_empty_handle());
-            OperationIr::BaseFloat(BaseOperationIr::Reshape(desc))
-        })
+        reshape(tensor, shape, OperationIr::BaseFloat)
     }
 
     fn q_expand(tensor: QuantizedTensor<Self>, shape: Shape) -> QuantizedTensor<Self> {
