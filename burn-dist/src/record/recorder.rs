@@ -20,7 +20,7 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{Input, InputState, ValueIndex, Window, canonicalize};
-use crate::plan::{Float, PlanError, PlanOptions, Sharding, fuzz};
+use crate::plan::{Float, PlanError, PlanOptions, Sharding, check_known, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, ReadTicket, RunArgs, Runtime, RuntimeOptions, StatsTicket,
     SyncTicket, Trace,
@@ -521,6 +521,7 @@ impl<B: BackendIr> Recorder<B> {
         reads: Vec<TensorIr>,
     ) -> Result<Option<ReadTicket>, Fault> {
         let start = Instant::now();
+        check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();

@@ -16,6 +16,7 @@
 
 mod activation;
 mod bool;
+mod distributed;
 mod float;
 mod int;
 mod module;
