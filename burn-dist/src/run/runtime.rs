@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     pub ids: Arc<[TensorId]>,
     /// Scalars by slot.
     pub scalars: Arc<[Scalar]>,
-    /// Host tensors by value.
+    /// Host tensors, by ascending value.
     pub host: Arc<[HostValue]>,
     /// Tensors that were dropped without being used.
     pub forget: Arc<[TensorId]>,
@@ -72,6 +72,15 @@ pub(crate) struct RunArgs {
     pub number: u64,
     /// The window, as other processes know it, if there are some.
     pub print: Option<WindowPrint>,
+}
+
+impl RunArgs {
+    /// Returns the host tensor that is a value of the window.
+    pub fn host(&self, value: ValueIndex) -> Option<&HostValue> {
+        // A batch may come as a tensor per item, and every rank looks for each of them.
+        let at = self.host.binary_search_by_key(&value, |host| host.value);
+        at.ok().map(|at| &self.host[at])
+    }
 }
 
 /// Memory and traffic of one rank, in bytes of tensor contents, and its time.
