@@ -2,6 +2,8 @@
 //!
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
+mod items;
+
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus
 use burn_std::BoolStore;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use self::items::Items;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::processes::{PartPrint, WindowPrint};
 use crate::layout::{Layout, Rows, repeated};
@@ -76,6 +79,7 @@ pub(crate) struct Recorder<B: BackendIr> {
     ended: Option<Fault>,
     log: Vec<OperationIr>,
     dropped: Vec<TensorId>,
+    items: Items,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
     seed: u64,
@@ -210,6 +214,7 @@ impl<B: BackendIr> Recorder<B> {
             ended,
             log: Vec::new(),
             dropped: Vec::new(),
+            items: Items::default(),
             live: FxHashMap::default(),
             cache: PlanCache::default(),
             seed: 0,
@@ -246,6 +251,7 @@ impl<B: BackendIr> Recorder<B> {
         // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
         self.log = Vec::new();
         self.dropped = Vec::new();
+        self.items = Items::default();
         self.live = FxHashMap::default();
         self.cache.clear();
         // Nor may it keep the engine of the processes alive.
@@ -256,6 +262,9 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
+        let Some(op) = self.record_items(op) else {
+            return;
+        };
         self.log.push(op);
         if self.log.len() >= self.options.window_ops_max {
             self.flush(Vec::new());
@@ -263,7 +272,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub fn drop_tensor(&mut self, id: TensorId) {
-        if self.ended.is_none() {
+        if self.ended.is_none() && !self.drop_waiting(id) {
             self.dropped.push(id);
         }
     }
@@ -346,6 +355,7 @@ impl<B: BackendIr> Recorder<B> {
             }
             return ReadTicket::ready(Arc::unwrap_or_clone(data));
         }
+        self.record_waiting(tensor.id);
         let ticket = self.flush(vec![tensor]);
         match (ticket, &self.ended) {
             (_, Some(fault)) => ReadTicket::failed(fault.clone()),
@@ -403,6 +413,7 @@ impl<B: BackendIr> Recorder<B> {
     pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
+        self.record_waiting(tensor.id);
         // A read places data that no operation has used; what it would answer is not needed.
         let _ = self.flush(vec![tensor.clone()]);
         if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
