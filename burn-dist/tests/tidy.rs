@@ -345,6 +345,8 @@ fn packages() -> Vec<PathBuf> {
         "burn-dist-macros",
         "examples/llama",
         "examples/swap",
+        "tests/features",
+        "tests/programs",
     ]
     .map(|p| root.join(p))
     .into();

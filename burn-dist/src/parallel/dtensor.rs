@@ -9,7 +9,7 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{AutodiffBackend, Backend, TensorData, TensorMetadata, get_device_settings};
+use burn_backend::{Backend, TensorData, TensorMetadata, get_device_settings};
 use burn_core::tensor::{Bool, Float, Int, Tensor, TensorPrimitive};
 use burn_ir::{BackendIr, TensorHandle};
 
@@ -339,7 +339,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         device: &Self::Device,
     ) -> Result<FloatTensor<Self>, Fault> {
         let inner = B::float_from_local(parts, layout, device)?;
-        Ok(<Self as AutodiffBackend>::from_inner(inner))
+        Ok(<FloatTensor<Self>>::new(inner))
     }
 
     fn float_from_process_local(
@@ -348,7 +348,7 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         device: &Self::Device,
     ) -> Result<FloatTensor<Self>, Rows> {
         let inner = B::float_from_process_local(data, rows, device)?;
-        Ok(<Self as AutodiffBackend>::from_inner(inner))
+        Ok(<FloatTensor<Self>>::new(inner))
     }
 
     fn int_from_process_local(

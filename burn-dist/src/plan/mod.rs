@@ -48,9 +48,11 @@ use std::sync::Arc;
 use explain::human_bytes;
 use memory::MemoryPlan;
 
+use burn_ir::OperationIr;
+
 use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
-use crate::record::visit::family_name;
+use crate::record::visit::{UNKNOWN, family_name};
 
 pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
@@ -93,6 +95,14 @@ pub enum PlanError {
         /// Its id.
         id: String,
     },
+    /// An operation of a family that a feature of burn-ir brings.
+    #[error(
+        "burn-dist has no rule for {op}, which a feature of burn-ir brings: a mesh reduces gradients over its ranks by itself, so leave `all_reduce` to it"
+    )]
+    UnknownOperation {
+        /// The operation.
+        op: String,
+    },
     /// The backend lacks a type that a precision asks for.
     #[error(
         "{path} is to be computed in {float}, which the inner backend does not have on this device; it has {others}: choose one of them in `DeviceMeshBuilder::precision` or the unit's own precision"
@@ -123,6 +133,19 @@ pub enum PlanError {
         /// The value.
         value: u32,
     },
+}
+
+/// Checks that `ops` are of the families that burn-ir has without features.
+///
+/// # Errors
+/// [`PlanError::UnknownOperation`] for the first one that is not.
+pub fn check_known(ops: &[OperationIr]) -> Result<(), PlanError> {
+    match ops.iter().find(|op| family_name(op) == UNKNOWN) {
+        Some(op) => Err(PlanError::UnknownOperation {
+            op: format!("{op:?}"),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Plans a window for the ranks named in `options`.

@@ -3,7 +3,7 @@
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
-use burn_backend::{AutodiffBackend, DType, TensorData};
+use burn_backend::{DType, TensorData};
 use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 
@@ -51,8 +51,8 @@ impl<B: BackendIr> Annotate for Dist<B> {
 
 impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
-        let inner = <Self as AutodiffBackend>::inner(tensor);
-        <Self as AutodiffBackend>::from_inner(B::annotate(inner, spec))
+        // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
+        <FloatTensor<Self>>::new(B::annotate(tensor.primitive, spec))
     }
 
     fn mesh_shape(device: &<Self as burn_backend::BackendTypes>::Device) -> Option<MeshShape> {

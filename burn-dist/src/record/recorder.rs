@@ -2,6 +2,8 @@
 //!
 //! Recording never blocks on a rank: only reads and syncs wait, outside the lock.
 
+mod items;
+
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus
 use burn_std::BoolStore;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
+use self::items::Items;
 use super::log::{Log, Taken};
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
@@ -22,7 +25,9 @@ use crate::parallel::ParamSpec;
 use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize};
-use crate::plan::{CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
+use crate::plan::{
+    CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, check_known, fuzz,
+};
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
@@ -86,6 +91,7 @@ pub(crate) struct Recorder<B: BackendIr> {
     /// Bytes of data that entered since the last window.
     entered: u64,
     queue: Arc<Queue>,
+    items: Items,
     live: FxHashMap<TensorId, Live>,
     cache: PlanCache,
     seed: u64,
@@ -223,6 +229,7 @@ impl<B: BackendIr> Recorder<B> {
             repeats: Repeats::default(),
             entered: 0,
             queue,
+            items: Items::default(),
             live: FxHashMap::default(),
             cache: PlanCache::new(options.plan_cache_bytes_max),
             seed: 0,
@@ -260,6 +267,7 @@ impl<B: BackendIr> Recorder<B> {
         }
         // burn-router keeps this recorder for the life of the process: nothing of size may stay in it.
         self.log = Log::default();
+        self.items = Items::default();
         self.live = FxHashMap::default();
         self.cache.clear();
         // Nor may it keep the engine of the processes alive.
@@ -270,6 +278,9 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_some() {
             return;
         }
+        let Some(op) = self.record_items(op) else {
+            return;
+        };
         self.log.push(op);
         let ops = self.log.ops().len();
         if self.repeats.is_due(ops, self.entered) {
@@ -308,7 +319,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub fn drop_tensor(&mut self, id: TensorId) {
-        if self.ended.is_none() {
+        if self.ended.is_none() && !self.drop_waiting(id) {
             self.log.drop_tensor(id);
         }
     }
@@ -396,6 +407,7 @@ impl<B: BackendIr> Recorder<B> {
             }
             return ReadTicket::ready(Arc::unwrap_or_clone(data));
         }
+        self.record_waiting(tensor.id);
         let ticket = self.flush_for(vec![tensor]);
         match (ticket, &self.ended) {
             (_, Some(fault)) => ReadTicket::failed(fault.clone()),
@@ -454,6 +466,7 @@ impl<B: BackendIr> Recorder<B> {
     pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
+        self.record_waiting(tensor.id);
         // A read places data that no operation has used; what it would answer is not needed.
         let _ = self.flush_for(vec![tensor.clone()]);
         if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
@@ -607,6 +620,7 @@ impl<B: BackendIr> Recorder<B> {
     fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Option<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
+        check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();

@@ -65,7 +65,11 @@ pub fn kind_name(op: &OperationIr) -> &'static str {
 /// A test that wants to cover every op covers this list: a variant that is missing here does not compile.
 pub const FAMILIES: &[(&str, &[&str])] = table::FAMILIES;
 
-/// Returns the family of an op, as spelled in [`FAMILIES`].
+/// The name of a family, and of its kinds, that only a feature of burn-ir brings (`distributed`). Other crates of a program may turn such features on;
+/// the recorder refuses the operations, and no visitor sees their tensors.
+pub const UNKNOWN: &str = "unknown";
+
+/// Returns the family of an op, as spelled in [`FAMILIES`], or [`UNKNOWN`].
 #[inline]
 pub fn family_name(op: &OperationIr) -> &'static str {
     table::family(op)

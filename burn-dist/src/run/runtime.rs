@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     pub ids: Arc<[TensorId]>,
     /// Scalars by slot.
     pub scalars: Arc<[Scalar]>,
-    /// Host tensors by value.
+    /// Host tensors, by ascending value.
     pub host: Arc<[HostValue]>,
     /// Tensors that were dropped without being used.
     pub forget: Arc<[TensorId]>,
@@ -84,6 +84,13 @@ impl RunArgs {
     fn host_bytes(&self) -> u64 {
         let tensors: usize = self.host.iter().map(|value| value.data.bytes.len()).sum();
         (tensors + size_of_val(&*self.ids) + size_of_val(&*self.scalars)) as u64
+    }
+
+    /// Returns the host tensor that is a value of the window.
+    pub fn host(&self, value: ValueIndex) -> Option<&HostValue> {
+        // A batch may come as a tensor per item, and every rank looks for each of them.
+        let at = self.host.binary_search_by_key(&value, |host| host.value);
+        at.ok().map(|at| &self.host[at])
     }
 }
 

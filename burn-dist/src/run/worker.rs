@@ -408,9 +408,7 @@ impl<B: BackendIr> Worker<B> {
                 }
                 Task::Upload(task) => {
                     let data = args
-                        .host
-                        .iter()
-                        .find(|host| host.value == task.value)
+                        .host(task.value)
                         .ok_or(Fault::bug("a host tensor was not handed over"))?;
                     let part = host::part(&data.data, data.rows.as_ref(), task);
                     let handle = from_data::<B>(part, &self.device);

@@ -17,6 +17,7 @@
 
 mod activation;
 mod bool;
+mod distributed;
 mod float;
 mod int;
 mod module;

@@ -1,0 +1,105 @@
+//! Burn's own data parallelism over several devices, where a program turns it on.
+//!
+//! It is a feature of burn-backend (`distributed`) that any crate of a program may turn on, and with it `Autodiff<Dist<B>>` trains only if
+//! `Dist<B>` implements `DistributedBackend`. No crate can ask which features of another are on; but a path in a block is looked up in what the block
+//! imports before it is looked up around the block. So what is implemented below is Burn's trait where Burn has it, and the stand-in elsewhere.
+//!
+//! Left out on purpose: reductions over several devices. A device of `Dist` is a mesh, and reduces gradients over its own ranks.
+
+use burn_backend::DeviceId;
+use burn_backend::tensor::FloatTensor;
+use burn_ir::BackendIr;
+
+use super::{Dist, MeshDevice};
+
+/// The parts of `burn_backend::distributed` that the implementation names.
+mod distributed {
+    use burn_backend::tensor::FloatTensor;
+    use burn_backend::{Backend, DeviceId};
+
+    pub(super) trait DistributedBackend: Backend {
+        #[allow(dead_code, reason = "called by Burn where its feature is on")]
+        fn all_reduce(
+            tensor: FloatTensor<Self>,
+            op: ReduceOperation,
+            device_ids: Vec<DeviceId>,
+        ) -> CollectiveTensor<Self>;
+        #[allow(dead_code, reason = "called by Burn where its feature is on")]
+        fn sync_collective(device: &Self::Device);
+    }
+
+    #[allow(dead_code, reason = "made by Burn where its feature is on")]
+    pub(super) struct ReduceOperation;
+
+    pub(super) struct CollectiveTensor<B: Backend>(#[allow(dead_code)] FloatTensor<B>);
+
+    impl<B: Backend> CollectiveTensor<B> {
+        pub(super) fn new(tensor: FloatTensor<B>) -> Self {
+            Self(tensor)
+        }
+    }
+}
+
+/// A reduction over several meshes was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cannot reduce over {devices} devices of `Dist`: each is a mesh of its own, and reduces gradients over its own ranks; train with \
+     `ExecutionStrategy::single` on the device of one mesh that has all of them"
+)]
+struct SeveralMeshes {
+    devices: usize,
+}
+
+/// Returns what the reduction of `tensor` over the meshes of `device_ids` is: itself, where there is one.
+fn reduced<B: BackendIr>(
+    tensor: FloatTensor<Dist<B>>,
+    device_ids: &[DeviceId],
+) -> Result<FloatTensor<Dist<B>>, SeveralMeshes> {
+    match device_ids.len() {
+        0 | 1 => Ok(tensor),
+        devices => Err(SeveralMeshes { devices }),
+    }
+}
+
+const _: () = {
+    #[allow(unused_imports, reason = "unused where Burn's feature is off")]
+    use burn_backend::*;
+
+    impl<B: BackendIr> distributed::DistributedBackend for Dist<B> {
+        fn all_reduce(
+            tensor: FloatTensor<Self>,
+            _op: distributed::ReduceOperation,
+            device_ids: Vec<DeviceId>,
+        ) -> distributed::CollectiveTensor<Self> {
+            // Sum and mean of one term are the term.
+            let reduced =
+                reduced::<B>(tensor, &device_ids).unwrap_or_else(|error| panic!("{error}"));
+            distributed::CollectiveTensor::new(reduced)
+        }
+
+        fn sync_collective(_device: &MeshDevice) {}
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn_backend::Backend;
+    use burn_backend::ops::FloatTensorOps;
+    use burn_flex::Flex;
+
+    type B = Dist<Flex>;
+
+    #[test]
+    fn one_mesh_is_its_own_sum_and_several_are_refused() {
+        let mesh = crate::DeviceMesh::parse("dp=2").unwrap();
+        let device = mesh.device();
+        let tensor = B::float_ones([2].into(), &device, burn_backend::DType::F32.into());
+        let id = burn_std::device::Device::to_id(&device);
+        let one = reduced::<Flex>(tensor.clone(), &[id]).unwrap();
+        assert_eq!(one.id, tensor.id);
+        let error = reduced::<Flex>(tensor, &[id, id]).unwrap_err();
+        assert!(error.to_string().contains("over 2 devices"), "{error}");
+        B::sync(&device).unwrap();
+    }
+}

@@ -1,0 +1,101 @@
+//! Runs one program on the default device, and prints the numbers that it reports.
+//!
+//! `program NAME (flex | mesh) [workers] [backend | host] [test | example]`: on plain Flex, or on the mesh that `BURN_DIST_MESH` names; with so many threads
+//! per data loader; with random numbers of the backend or of the host; at one size or the other.
+
+use std::process::exit;
+use std::time::Instant;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::AutodiffBackend;
+use burn_dist::{Dist, MeshBackend};
+use programs::{Numbers, Program, Randomness, Setup, Size, each_program};
+
+type Meshed = Autodiff<Dist<Flex>>;
+
+struct Arguments {
+    name: String,
+    on_mesh: bool,
+    workers: usize,
+    randomness: Randomness,
+    size: Size,
+}
+
+fn arguments() -> Option<Arguments> {
+    let mut words = std::env::args().skip(1);
+    let arguments = Arguments {
+        name: words.next()?,
+        on_mesh: match words.next()?.as_str() {
+            "flex" => false,
+            "mesh" => true,
+            _ => return None,
+        },
+        workers: words.next().unwrap_or("2".into()).parse().ok()?,
+        randomness: match words.next().as_deref() {
+            None | Some("backend") => Randomness::Backend,
+            Some("host") => Randomness::Host,
+            _ => return None,
+        },
+        size: match words.next().as_deref() {
+            None | Some("test") => Size::Test,
+            Some("example") => Size::Example,
+            _ => return None,
+        },
+    };
+    Some(arguments)
+}
+
+fn run<P: Program, B: AutodiffBackend>(arguments: &Arguments) -> Numbers {
+    let directory = std::env::temp_dir().join(format!("programs-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let setup = Setup {
+        device: B::Device::default(),
+        workers: arguments.workers,
+        directory: directory.clone(),
+        randomness: arguments.randomness,
+        size: arguments.size,
+    };
+    let numbers = P::run::<B>(&setup);
+    std::fs::remove_dir_all(&directory).expect("it is there");
+    numbers
+}
+
+fn run_if_named<P: Program>(arguments: &Arguments, found: &mut bool) {
+    if P::NAME != arguments.name {
+        return;
+    }
+    *found = true;
+    let start = Instant::now();
+    let numbers = match arguments.on_mesh {
+        false => run::<P, Autodiff<Flex>>(arguments),
+        true => run::<P, Meshed>(arguments),
+    };
+    let took = start.elapsed();
+    for (name, value) in &numbers.0 {
+        println!("number {name} {value}");
+    }
+    println!("seconds {:.3}", took.as_secs_f64());
+    if arguments.on_mesh {
+        let device = Default::default();
+        let report = Meshed::report(&device);
+        let (cache, plan_time) = (report.cache, report.plan_time.as_secs_f64());
+        println!("windows {} {} {plan_time:.3}", cache.windows, cache.misses);
+        if let Some(fault) = Meshed::fault(&device) {
+            eprintln!("{fault}");
+            exit(1);
+        }
+    }
+}
+
+fn main() {
+    let Some(arguments) = arguments() else {
+        eprintln!("usage: program NAME (flex | mesh) [workers] [backend | host] [test | example]");
+        exit(2);
+    };
+    let mut found = false;
+    each_program!(run_if_named(&arguments, &mut found));
+    if !found {
+        eprintln!("there is no program {}", arguments.name);
+        exit(2);
+    }
+}
