@@ -138,8 +138,7 @@ fn a_token_outside_a_split_vocabulary_is_told() {
 fn axes_that_would_repeat_work_are_refused() {
     for text in ["pp=2", "fsdp=2,cp=2", "pipeline=2,tp=2", "context=3"] {
         let error = DeviceMesh::parse(text)
-            .err()
-            .expect("an axis of what is not built")
+            .expect_err("an axis of what is not built")
             .to_string();
         let axis = text
             .split(',')
