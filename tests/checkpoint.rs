@@ -383,7 +383,8 @@ fn a_model_without_units_says_so() {
 
 fn llama_m(policy: Checkpoint) -> Explanation {
     let mesh = DeviceMesh::builder().checkpoint(policy);
-    planned::llama_step(llama::model::Size::M, mesh)
+    let size = llama::model::Size::M;
+    planned::llama_step(size, mesh, size.default_seq_and_batch())
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
 fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
     let size = llama::model::Size::M;
     let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
-    let plan = planned::llama_step(size, mesh);
+    let plan = planned::llama_step(size, mesh, size.default_seq_and_batch());
     let config = size.config();
     let num_params = config.num_params();
     let embedding = 4 * (config.vocab * config.dim) as u64;

@@ -10,14 +10,12 @@ use llama::train;
 
 type B = Autodiff<Dist<Flex>>;
 
-/// Returns the plan of a steady step: the first one makes the parameters and the optimizer's state.
-pub fn llama_step(size: Size, mesh: DeviceMeshBuilder) -> Explanation {
-    let (seq, batch) = size.default_seq_and_batch();
-    llama_step_of(size, mesh, seq, batch)
-}
-
-/// As [`llama_step`], of so many sequences of a length.
-pub fn llama_step_of(size: Size, mesh: DeviceMeshBuilder, seq: usize, batch: usize) -> Explanation {
+/// Returns the plan of a steady step of `(seq, batch)`: the first one makes the parameters and the optimizer's state.
+pub fn llama_step(
+    size: Size,
+    mesh: DeviceMeshBuilder,
+    (seq, batch): (usize, usize),
+) -> Explanation {
     let device = mesh.dry_run().build().expect("a mesh").device();
     let config = size.config();
     let mut source = RandomTokens {

@@ -423,7 +423,7 @@ fn state_rests_after_clipping_and_accumulation() {
 fn moments_of_a_planned_model_take_the_same_at_every_length() {
     let moments = |seq: usize, batch: usize| {
         let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
-        let plan = planned::llama_step_of(llama::model::Size::Tiny, mesh, seq, batch);
+        let plan = planned::llama_step(llama::model::Size::Tiny, mesh, (seq, batch));
         let peaks = plan.memory.iter().map(|rank| {
             let of = |class| rank.class_peaks.get(&class).copied().unwrap_or(0);
             (of(MemoryClass::Optimizer), of(MemoryClass::AtRest))

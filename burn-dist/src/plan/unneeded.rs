@@ -76,7 +76,8 @@ mod tests {
             dtype: DType::F32,
             shape: vec![2],
             runs: None,
-            term: None,
+            terms: Vec::new(),
+            seed: 0,
         }))
     }
 

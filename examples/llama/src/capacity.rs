@@ -29,10 +29,10 @@ const ARENA_BYTES: u64 = 64 << 20;
     bytes_text(*overhead), read(*weights)
 )]
 pub struct TooLarge {
-    machine: String,
+    machine: Box<str>,
     needed: u64,
     left: u64,
-    left_of: String,
+    left_of: Box<str>,
     count: usize,
     each: u64,
     cause: String,
@@ -237,12 +237,12 @@ fn compare(
     let too_large =
         |host: &str, needed: u64, left: &Left, ranks: usize, processes: usize| TooLarge {
             machine: match host {
-                "" => "this machine".to_string(),
-                host => format!("machine {host}"),
+                "" => "this machine".into(),
+                host => format!("machine {host}").into(),
             },
             needed,
             left: left.bytes,
-            left_of: left.of.clone(),
+            left_of: left.of.as_str().into(),
             count: ranks,
             each: needs.ranks.iter().copied().max().unwrap_or(0),
             cause: needs.cause.clone(),

@@ -51,7 +51,7 @@ pub(crate) fn pictures(count: usize, seed: u64) -> InMemDataset<Picture> {
         let mut pixels = [[0.0; SIDE]; SIDE];
         for (row, line) in pixels.iter_mut().enumerate() {
             for (column, pixel) in line.iter_mut().enumerate() {
-                let along = if label % 2 == 0 { row } else { column };
+                let along = if label.is_multiple_of(2) { row } else { column };
                 let bright = (along + shift) % period == 0;
                 *pixel = 60.0 * source.unit() + if bright { 190.0 } else { 0.0 };
             }

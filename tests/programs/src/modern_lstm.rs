@@ -91,6 +91,7 @@ impl<B: Backend> Cell<B> {
                 .init(device);
             let ones = Tensor::<B, 1>::ones([hidden], device);
             let bias = linear.bias.clone().expect("it has one").val();
+            #[allow(clippy::single_range_in_vec_init, reason = "one range per dim")]
             let bias = bias.slice_assign([hidden..2 * hidden], ones);
             linear.bias = linear.bias.map(|param| param.map(|_| bias));
             linear

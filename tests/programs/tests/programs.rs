@@ -156,6 +156,8 @@ fn nothing_fails_with_many_threads(name: &'static str) {
 macro_rules! programs {
     ($( $module:ident: $name:literal, $one_rank:expr, $tolerance:expr; )*) => {$(
         mod $module {
+            use super::*;
+
             #[test]
             fn losses_are_those_of_flex() {
                 super::losses_are_those_of_flex($name, $one_rank, $tolerance);

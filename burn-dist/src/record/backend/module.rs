@@ -325,31 +325,31 @@ fn check_linear<B: BackendIr>(
     weight: &FloatTensor<Dist<B>>,
     bias: Option<&FloatTensor<Dist<B>>>,
 ) {
-    let (x_shape, weight_shape) = (x.shape().to_vec(), weight.shape().to_vec());
-    let features = x_shape.last().copied();
-    let outputs = weight_shape.last().copied();
+    let (x_shape, weight_shape) = (x.shape(), weight.shape());
+    let features = x_shape.last();
+    let outputs = weight_shape.last();
     let name = |tensor: &FloatTensor<Dist<B>>, what: &str| {
         let ir = tensor.clone().into_ir();
         let path = tensor.client.with(|recorder| recorder.path_of(&ir));
         path.unwrap_or_else(|| format!("the {what} of a linear layer"))
     };
     let way_out = "check the sizes in the config, or whether the record was saved from another one";
-    if features != weight_shape.first().copied() {
+    if features != weight_shape.first() {
         panic!(
             "{}: its shape is {:?} ([input, output]), and it was given an input of shape {:?}: {way_out}",
             name(weight, "weight"),
-            weight_shape,
-            x_shape,
+            weight_shape.as_slice(),
+            x_shape.as_slice(),
         );
     }
     if let Some(bias) = bias
-        && bias.shape().to_vec().last().copied() != outputs
+        && bias.shape().last() != outputs
     {
         panic!(
             "{}: its shape is {:?}, and the weight's is {:?} ([input, output]): {way_out}",
             name(bias, "bias"),
-            bias.shape().to_vec(),
-            weight_shape,
+            bias.shape().as_slice(),
+            weight_shape.as_slice(),
         );
     }
 }
