@@ -731,17 +731,13 @@ fn repeated_work_is_told_once() {
         }
         assert!(!found[0].contains("along dp"), "{}", found[0]);
     }
-    // Few rows are gathered rather than large gradients reduced: the way out is another one.
-    let found = warnings("dp=2", 32, 8, Some(Plan::new()));
-    assert_eq!(found.len(), 1, "{found:?}");
-    for part in ["along dp", "linear_weight_backward", "more rows"] {
-        assert!(found[0].contains(part), "no `{part}` in: {}", found[0]);
+    // Split over all axes, with few rows too, or with fewer rows than ranks: nothing to tell.
+    for rows in [8, 128] {
+        assert_eq!(
+            warnings("dp=2", 32, rows, Some(Plan::new())),
+            Vec::<String>::new()
+        );
     }
-    // Split over all axes, or with fewer rows than ranks: nothing to tell.
-    assert_eq!(
-        warnings("dp=2", 32, 128, Some(Plan::new())),
-        Vec::<String>::new()
-    );
     assert_eq!(
         warnings("fsdp=2", 32, 128, Some(Plan::new())),
         Vec::<String>::new()

@@ -127,7 +127,15 @@ fn empty_batches_are_steps_too() {
         (read(&net), loss.into_scalar().elem())
     }
     fn input<B: Backend>(rows: usize, seq: usize, device: &B::Device) -> Tensor<B, 3> {
-        batch(rows * seq, 0, device).reshape([rows, seq, FROM])
+        // A reshape takes a size of 0 for that of its input.
+        let data = batch::<B>(rows * seq, 0, device).into_data();
+        Tensor::from_data(
+            TensorData {
+                shape: [rows, seq, FROM].into(),
+                ..data
+            },
+            device,
+        )
     }
     let one = Default::default();
     for (rows, seq) in [(0, 1), (0, 5), (1, 0), (1, 1), (2, 1), (2, 3)] {

@@ -200,7 +200,8 @@ impl Local<'_> {
 /// The mean as the local terms of a sum over all ranks.
 fn mean(local: &Local, emit: &mut Emit) {
     let is_split = |(kind, split): (FactorKind, &DimLayout)| {
-        matches!(kind, FactorKind::Reduce(_)) && !split.is_whole()
+        let mut axes = split.axes();
+        matches!(kind, FactorKind::Reduce(_)) && axes.any(|axis| local.mesh.size(axis) > 1)
     };
     if !local.splits().any(is_split) {
         return same::same(local, emit);

@@ -59,6 +59,8 @@ pub(super) struct Propagator<'a> {
     values: Vec<Value>,
     /// Whether pieces of a value are enough for all that use it.
     on_pieces: Vec<bool>,
+    /// Which values are gradients of what layers are linear in, or sums of these.
+    gradients: Vec<bool>,
     slots: Vec<SlotInfo>,
     steps: Vec<Common>,
     rules: Vec<Option<Arc<OpRule>>>,
@@ -157,7 +159,7 @@ impl<'a> Propagator<'a> {
             options,
             window,
             values,
-            on_pieces: owners::used_on_pieces(window),
+            gradients: owners::gradients(window),
             slots: Vec::new(),
             steps: Vec::new(),
             rules: vec![None; window.ops.len()],

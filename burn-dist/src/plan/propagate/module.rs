@@ -94,7 +94,7 @@ impl Propagator<'_> {
         if let Some(home) = &self.value(out).home {
             return Some(home.as_ref().clone());
         }
-        let gradient = owners::makes_gradient(op) && self.on_pieces[out as usize];
+        let gradient = owners::makes_gradient(op) && self.gradients[out as usize];
         let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
         (gradient && made.at_rest.is_empty()).then_some(rest)
     }

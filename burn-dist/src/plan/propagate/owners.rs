@@ -108,7 +108,7 @@ pub(super) fn updated(window: &Window, mesh: &MeshShape) -> Vec<Option<Arc<Param
 
 /// Returns for each value whether pieces of it are enough for every operation of the window that uses it: elementwise ones with a result of its shape, and the
 /// sum of all elements.
-pub(super) fn used_on_pieces(window: &Window) -> Vec<bool> {
+fn used_on_pieces(window: &Window) -> Vec<bool> {
     let mut alone = vec![true; window.dies.len()];
     for op in &window.ops {
         if matches!(op, OperationIr::Init(_) | OperationIr::Drop(_)) {
@@ -129,6 +129,27 @@ pub(super) fn used_on_pieces(window: &Window) -> Vec<bool> {
         }
     }
     alone
+}
+
+/// Returns for each value whether it is the gradient of what a layer is linear in, or computed elementwise of such
+/// gradients alone, and of use in pieces.
+pub(super) fn gradients(window: &Window) -> Vec<bool> {
+    let on_pieces = used_on_pieces(window);
+    let mut found = vec![false; window.dies.len()];
+    for op in &window.ops {
+        let is_gradient = match elementwise(op) {
+            Some(op) => {
+                let mut inputs = op.inputs.iter();
+                !op.inputs.is_empty() && inputs.all(|(value, ..)| found[*value as usize])
+            }
+            None => makes_gradient(op),
+        };
+        for out in op.outputs().filter(|_| is_gradient) {
+            let value = out.id.value() as usize;
+            found[value] = on_pieces[value];
+        }
+    }
+    found
 }
 
 /// Returns whether an operation makes the gradient of what a layer is linear in: its weight or its bias.

@@ -42,9 +42,11 @@ impl Propagator<'_> {
         }
     }
 
-    /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes
-    /// to the dim along which most values of its shape are split, else everywhere. What is partial over other data axes is a gradient or a loss, needed
-    /// everywhere, even if an activation happens to have its shape. So is what its unit replicates over shard axes.
+    /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
+    /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
+    /// dim along which most values of its shape are split, else everywhere; if it is small and no gradient, everywhere.
+    /// What is partial over other data axes is a gradient or a loss, needed everywhere, even if an activation happens to
+    /// have its shape. So is what its unit replicates over shard axes.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
         if let Some(home) = &self.value(value).home {
             return home.as_ref().clone();
@@ -54,7 +56,7 @@ impl Propagator<'_> {
         let mut target = layout.clone();
         target.partial.clear();
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
-        if bytes < self.options.scatter_bytes_min {
+        if bytes < self.options.scatter_bytes_min && !self.gradients[value as usize] {
             return target;
         }
         let shape = layout.shape();

@@ -96,6 +96,7 @@ impl<B: BackendIr> ModuleOps<Self> for Dist<B> {
         weight: FloatTensor<Self>,
         bias: Option<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
+        let _recording = recording!("linear", x, weight, bias);
         check_linear::<B>(&x, &weight, bias.as_ref());
         Router::<B>::linear(x, weight, bias)
     }
