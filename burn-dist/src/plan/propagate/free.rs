@@ -39,6 +39,27 @@ impl Propagator<'_> {
             })
     }
 
+    /// Returns whether an operation makes nothing but another view or function of data with fewer rows than parts.
+    pub(super) fn few_rows(
+        &self,
+        op: &OperationIr,
+        tensors: &Tensors,
+        origin: Option<Origin>,
+    ) -> bool {
+        let Some((_, out, _)) = tensors.outputs.first() else {
+            return false;
+        };
+        let numel = |shape: &[usize]| shape.iter().product::<usize>();
+        let mut inputs = tensors.inputs.iter();
+        origin == Some(Origin::Data)
+            && joined_dim(op) != Some(0)
+            && inputs.all(|(value, shape, _)| {
+                let info = self.value(*value);
+                let same = numel(shape) == numel(out) || shape.first() == out.first();
+                info.origin != Some(Origin::Data) || (info.few_rows && same)
+            })
+    }
+
     /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where they are used: all its inputs are
     /// free, or they are whole everywhere and smaller than the result (an expansion). Products of data are real work,
     /// of which each rank does its part.
@@ -176,6 +197,7 @@ impl Propagator<'_> {
         }
         let layout = rule.output_layout(output, &assignment);
         match origin {
+            Some(Origin::Data) if self.value(tensors.outputs[0].0).few_rows => layout,
             Some(Origin::Data) if used.is_empty() || joined_dim(op) == Some(0) => {
                 self.batch(&output.shape)
             }
@@ -189,7 +211,7 @@ impl Propagator<'_> {
         let before = self.leaning(tensors.inputs[0].0);
         let followed = before.reshape(self.mesh, out_shape);
         let followed = followed.map(|layout| simplify(layout, self.mesh));
-        if origin != Some(Origin::Data) {
+        if origin != Some(Origin::Data) || self.value(tensors.outputs[0].0).few_rows {
             return followed.unwrap_or_else(|| Layout::replicated(out_shape));
         }
         let split = |layout: &Layout| layout.dims.iter().position(|dim| !dim.is_whole());

@@ -29,7 +29,7 @@ use super::task::Slot;
 use super::units::Visits;
 use super::window::{Entry, InputState, Origin, ValueIndex, Window};
 use super::{PlanError, PlanOptions, op_name};
-use crate::layout::Layout;
+use crate::layout::{Layout, by_rows};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::parallel::ParamSpec;
 use crate::rules::{self, Activation, Assignment, FactorKind, OpRule, PartialRule, Rule};
@@ -118,6 +118,7 @@ impl<'a> Propagator<'a> {
             versions: Vec::new(),
             preferred: Arc::new(Layout::replicated(&[])),
             origin: None,
+            few_rows: false,
             met: false,
             tag: None,
             home: None,
@@ -195,6 +196,8 @@ impl<'a> Propagator<'a> {
                 } => {
                     value.tag = tag.clone();
                     value.origin = origin.filter(|_| options.defer);
+                    value.few_rows = value.origin == Some(Origin::Data)
+                        && by_rows(mesh, &input.shape).is_replicated();
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
@@ -209,6 +212,8 @@ impl<'a> Propagator<'a> {
                         Entry::Free(origin) if options.fuzz.is_none() => {
                             value.source = Source::Host;
                             value.origin = Some(*origin);
+                            value.few_rows = *origin == Origin::Data
+                                && by_rows(mesh, &input.shape).is_replicated();
                         }
                         Entry::Free(_) | Entry::Rows => {
                             let slot = this.add_version(input.value, preferred.clone());
@@ -285,8 +290,11 @@ impl<'a> Propagator<'a> {
         let rule = Arc::new(rule);
         self.rules[index as usize] = Some(rule.clone());
         let origin = self.origin(&rule, &tensors);
+        let few_rows = self.few_rows(op, &tensors, origin);
         for (value, ..) in &tensors.outputs {
-            self.values[*value as usize].origin = origin;
+            let value = &mut self.values[*value as usize];
+            value.origin = origin;
+            value.few_rows = few_rows;
         }
         for (value, ..) in &tensors.inputs {
             self.values[*value as usize].met |= origin.is_none();
