@@ -57,8 +57,6 @@ pub(super) struct Propagator<'a> {
     options: &'a PlanOptions,
     window: &'a Window,
     values: Vec<Value>,
-    /// Whether pieces of a value are enough for all that use it.
-    on_pieces: Vec<bool>,
     /// Which values are gradients of what layers are linear in, or sums of these.
     gradients: Vec<bool>,
     slots: Vec<SlotInfo>,
