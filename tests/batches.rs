@@ -327,7 +327,7 @@ fn views_take_the_batch_along() {
         // Steps of [sequence, batch, features], one by one.
         let (layout, explanation) = explained(&device, || {
             let x = Tensor::<B, 3>::from_data(values([6, 4, 16], 1), &device) * 0.5;
-            let step = |t: usize| x.clone().narrow(0, t, 1).reshape([4, 16]);
+            let step = |t: usize| x.clone().slice([t..t + 1, 0..4]).reshape([4, 16]);
             (0..6)
                 .map(|t| module::linear(step(t), weight.clone(), None))
                 .reduce(|a, b| a + b)
