@@ -170,8 +170,19 @@ impl Local<'_> {
             ),
             _ => false,
         };
+        // Of those of a bias, the gradient of the result is the only factor; it comes last.
+        let one_factor = matches!(
+            self.op,
+            OperationIr::Module(
+                Conv1dBiasBackward(_) | Conv2dBiasBackward(_) | Conv3dBiasBackward(_)
+            )
+        );
+        let first = match one_factor {
+            true => self.inputs.len().saturating_sub(1),
+            false => 0,
+        };
         let empty = |layout: &Layout| layout.local_numel(self.mesh, self.rank) == 0;
-        sums && self.inputs.iter().any(empty)
+        sums && self.inputs[first..].iter().any(empty)
     }
 
     /// Whether the rank is the first one along all of `axes`.

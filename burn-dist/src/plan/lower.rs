@@ -208,6 +208,7 @@ impl<'a> Lowering<'a> {
         for step in &program.steps {
             if let Common::Move(step) = step
                 && step.step.kind == StepKind::Refactor
+                && step.step.to.numel() > 0
             {
                 alias[step.to as usize] = alias[step.from as usize];
             }
@@ -675,12 +676,12 @@ impl<'a> Lowering<'a> {
             )
         };
         match &step.kind {
-            StepKind::Refactor => {}
-            // Backends cut and reshape what has no elements in ways of their own.
+            // Without elements nothing is moved, but the shapes of the blocks may differ.
             _ if to_shape.contains(&0) => {
                 let out = tensor(to_id, to_shape, dtype, TensorStatus::NotInit);
                 ops.push(base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })));
             }
+            StepKind::Refactor => {}
             StepKind::Slice { axes, dim, factor } => {
                 let view = View::new(&step.from, mesh, rank);
                 let position = view.position((*dim, *factor));

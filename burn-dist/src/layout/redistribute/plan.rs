@@ -44,7 +44,7 @@ pub fn plan(
             target_shape: shapes.1,
         });
     }
-    // Without elements every block is the right one already.
+    // Without elements there is nothing to move: every rank makes its block, which has another shape.
     let path = if shapes.0.contains(&0) {
         vec![(StepKind::Refactor, to.clone())]
     } else {
