@@ -38,6 +38,7 @@ mod distributed {
     pub(super) struct CollectiveTensor<B: Backend>(#[allow(dead_code)] FloatTensor<B>);
 
     impl<B: Backend> CollectiveTensor<B> {
+        #[allow(dead_code, reason = "Burn's own is made where its feature is on")]
         pub(super) fn new(tensor: FloatTensor<B>) -> Self {
             Self(tensor)
         }
