@@ -234,6 +234,8 @@ impl<'a> Propagator<'a> {
             let placed = match info.versions.first() {
                 Some(version) => {
                     info.tag.is_none()
+                        && info.home.is_none()
+                        && !self.gradients[*value as usize]
                         && version.layout.at_rest.is_empty()
                         && version.layout.dims.first().is_some_and(|dim| {
                             dim.axes()
@@ -242,7 +244,7 @@ impl<'a> Propagator<'a> {
                 }
                 None => false,
             };
-            if !placed && info.origin != Some(Origin::Data) {
+            if info.few_rows || (!placed && info.origin != Some(Origin::Data)) {
                 continue;
             }
             let is_rows = |factor: &u8| {
