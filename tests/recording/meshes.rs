@@ -135,7 +135,7 @@ const FUNCTIONS: &[Row] = &[
         drop(module::conv2d(
             a.image.clone(),
             a.image,
-            Some(b.row.slice([0..1])),
+            Some(b.row.narrow(0, 0, 1)),
             options,
         ))
     }),

@@ -40,6 +40,9 @@ fn a_clone_is_read_while_another_thread_goes_on() {
     }
 }
 
+/// A tensor, and the value of its elements.
+type Valued = (f32, Tensor<B, 1>);
+
 /// Operations per thread of the stress test; `BURN_DIST_STRESS_OPS` asks for others.
 fn stress_ops() -> usize {
     let asked = std::env::var("BURN_DIST_STRESS_OPS").ok();
@@ -53,7 +56,7 @@ fn many_threads_work_on_shared_tensors() {
     const THREADS: usize = 8;
     let mesh = mesh("fsdp=2");
     let device = mesh.device();
-    let shared: Arc<Vec<Mutex<(f32, Tensor<B, 1>)>>> = Arc::new(
+    let shared: Arc<Vec<Mutex<Valued>>> = Arc::new(
         (0..6)
             .map(|n| Mutex::new((n as f32, Tensor::from_floats([n as f32; 4], &device))))
             .collect(),
