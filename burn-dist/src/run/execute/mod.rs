@@ -5,7 +5,8 @@
 //! of their shapes: no lock, no map, no boxing.
 //!
 //! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
-//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around a fault of Burn's in reshapes (`flat_between`).
+//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around a fault of Burn's in reshapes (`flat_between`) and those
+//! of Flex in reductions ([`flex`]).
 //!
 //! Left out on purpose: custom ops other than activations (who records them intercepts them), random numbers by global index
 //! ([`random`](super::random)), and any decision: a plan has made it before.
@@ -14,6 +15,7 @@ mod activation;
 mod base;
 mod boolean;
 mod data;
+mod flex;
 mod float;
 mod index;
 mod int;

@@ -1,5 +1,6 @@
 //! Ops on floats and ints alike: arithmetic, comparisons, reductions, scans.
 
+use super::flex::reducible;
 use super::{Context, Env, ExecuteError, binary, compare, compare_scalar, unary, with_scalar};
 use burn_backend::{DType, Slice, tensor::IntTensor};
 use burn_ir::{BackendIr, NumericOperationIr};
@@ -13,10 +14,22 @@ fn first<B: BackendIr>(sorted: IntTensor<B>, axis: usize, k: usize) -> IntTensor
     B::int_slice(sorted, &ranges)
 }
 
+/// Runs `kernel(input)` of all elements.
+macro_rules! of_all {
+    ($cx:ident, $op:ident, $take:ident => $put:ident, $kernel:path) => {{
+        let input = reducible($cx.$take(&$op.input), None);
+        $cx.$put(&$op.out, $kernel(input));
+    }};
+}
+
 /// Runs `kernel(input, axis)` or `kernel(input, axis, k)`.
 macro_rules! along {
     ($cx:ident, $op:ident, $take:ident => $put:ident, $kernel:path) => {{
         let input = $cx.$take(&$op.input);
+        $cx.$put(&$op.out, $kernel(input, $op.axis));
+    }};
+    ($cx:ident, $op:ident, $take:ident => $put:ident, sum $kernel:path) => {{
+        let input = reducible($cx.$take(&$op.input), Some($op.axis));
         $cx.$put(&$op.out, $kernel(input, $op.axis));
     }};
     ($cx:ident, $op:ident, $take:ident => $put:ident, top $kernel:path) => {{
@@ -74,10 +87,10 @@ macro_rules! numeric_ops {
                     let out = B::$full(shape, value, cx.env.device(), op.out.dtype.into());
                     cx.$put(&op.out, out);
                 }
-                NumericOperationIr::MeanDim(op) => along!(cx, op, $kind => $put, B::$mean_dim),
-                NumericOperationIr::Mean(op) => unary!(cx, op, $kind => $put, B::$mean),
-                NumericOperationIr::Sum(op) => unary!(cx, op, $kind => $put, B::$sum),
-                NumericOperationIr::SumDim(op) => along!(cx, op, $kind => $put, B::$sum_dim),
+                NumericOperationIr::MeanDim(op) => along!(cx, op, $kind => $put, sum B::$mean_dim),
+                NumericOperationIr::Mean(op) => of_all!(cx, op, $kind => $put, B::$mean),
+                NumericOperationIr::Sum(op) => of_all!(cx, op, $kind => $put, B::$sum),
+                NumericOperationIr::SumDim(op) => along!(cx, op, $kind => $put, sum B::$sum_dim),
                 NumericOperationIr::Prod(op) => unary!(cx, op, $kind => $put, B::$prod),
                 NumericOperationIr::ProdDim(op) => along!(cx, op, $kind => $put, B::$prod_dim),
                 NumericOperationIr::Greater(op) => compare!(cx, op, $kind, B::$greater),
@@ -112,8 +125,8 @@ macro_rules! numeric_ops {
                     cx.put_int(&op.out, out);
                 }
                 NumericOperationIr::TopK(op) => along!(cx, op, $kind => $put, top B::$topk),
-                NumericOperationIr::Max(op) => unary!(cx, op, $kind => $put, B::$max),
-                NumericOperationIr::Min(op) => unary!(cx, op, $kind => $put, B::$min),
+                NumericOperationIr::Max(op) => of_all!(cx, op, $kind => $put, B::$max),
+                NumericOperationIr::Min(op) => of_all!(cx, op, $kind => $put, B::$min),
                 NumericOperationIr::MaxDim(op) => along!(cx, op, $kind => $put, B::$max_dim),
                 NumericOperationIr::MinDim(op) => along!(cx, op, $kind => $put, B::$min_dim),
                 NumericOperationIr::MaxDimWithIndices(op) => {
@@ -128,7 +141,7 @@ macro_rules! numeric_ops {
                     cx.$put(&op.out, out);
                     cx.put_int(&op.out_indices, indices);
                 }
-                NumericOperationIr::MaxAbs(op) => unary!(cx, op, $kind => $put, B::$max_abs),
+                NumericOperationIr::MaxAbs(op) => of_all!(cx, op, $kind => $put, B::$max_abs),
                 NumericOperationIr::MaxAbsDim(op) => {
                     along!(cx, op, $kind => $put, B::$max_abs_dim)
                 }

@@ -1,5 +1,7 @@
 //! Every op against burn-router's runner, and the ops that the runner lacks against plain arithmetic.
 
+mod views;
+
 use super::*;
 use crate::record::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
 use crate::record::visit::{family_name, kind_name};

@@ -1,0 +1,57 @@
+//! Faults of Flex 0.21, which would be wrong values: reductions that take some views for their whole buffer.
+
+use burn_backend::DType;
+use burn_flex::{FlexTensor, Layout};
+
+use crate::run::bridge::downcast;
+
+/// Returns an input of a reduction over `dim` (over all dims if `None`) such that Flex reads what it shows: as it is where
+/// that is the case, and on any other backend; else a copy.
+///
+/// `sum_dim` of f32 along a dim of stride 1 takes the results to be `shape[dim]` elements apart, and the sum, the
+/// largest and the smallest of all f32 take a view for its buffer where both have as many elements.
+pub(super) fn reducible<T: 'static>(tensor: T, dim: Option<usize>) -> T {
+    match downcast::<T, FlexTensor>(tensor) {
+        Ok(tensor) => {
+            let layout = tensor.layout();
+            let shows_all = || tensor.bytes().len() == layout.num_elements() * size_of::<f32>();
+            let misread = tensor.dtype() == DType::F32
+                && !tensor.is_contiguous()
+                && match dim {
+                    Some(dim) => is_misread_along(layout, dim),
+                    None => shows_all() && !is_permutation(layout),
+                };
+            let tensor = match misread {
+                true => tensor.to_contiguous(),
+                false => tensor,
+            };
+            downcast(tensor).unwrap_or_else(|_| unreachable!("it was a Flex tensor"))
+        }
+        Err(tensor) => tensor,
+    }
+}
+
+fn is_misread_along(layout: &Layout, dim: usize) -> bool {
+    let (shape, strides) = (layout.shape(), layout.strides());
+    strides[dim] == 1
+        && shape[..dim].iter().product::<usize>() == 1
+        && strides
+            .get(dim + 1)
+            .is_some_and(|stride| *stride != shape[dim] as isize)
+}
+
+/// Whether a view shows each element of some range of its buffer once.
+fn is_permutation(layout: &Layout) -> bool {
+    let dims = layout.shape().iter().zip(layout.strides());
+    let mut dims: Vec<(usize, usize)> = dims
+        .filter(|(size, _)| **size != 1)
+        .map(|(size, stride)| (stride.unsigned_abs(), *size))
+        .collect();
+    dims.sort_unstable();
+    let mut next = 1;
+    dims.into_iter().all(|(stride, size)| {
+        let dense = stride == next;
+        next *= size;
+        dense
+    })
+}
