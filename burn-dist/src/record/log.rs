@@ -131,7 +131,6 @@ impl Log {
             taken[index - 1]
         });
         // In whatever order the threads came, those that only made what this one uses come first.
-        let mut index = 0;
         let own: Vec<bool> = owners
             .iter()
             .zip(&taken)
@@ -139,16 +138,11 @@ impl Log {
             .map(|(owner, _)| *owner == thread)
             .collect();
         if is_free_of(&part.ops, &own) {
-            let (mut others, mut mine) = (Vec::new(), Vec::new());
-            for op in part.ops.drain(..) {
-                match own[index] {
-                    true => mine.push(op),
-                    false => others.push(op),
-                }
-                index += 1;
-            }
-            others.append(&mut mine);
-            part.ops = others;
+            let mut own = own.into_iter();
+            let (mine, mut ops): (Vec<_>, Vec<_>) =
+                part.ops.into_iter().partition(|_| own.next() == Some(true));
+            ops.extend(mine);
+            part.ops = ops;
         }
         part
     }
