@@ -656,14 +656,26 @@ fn redundancy_of_a_linear_layer() {
 fn nothing_is_redundant_of_fewer_rows_than_ranks() {
     let mesh = mesh("dp=4");
     let device = mesh.device();
-    let weight = weight::<B>(&device);
-    let _ = weight.layout_text();
-    let (_, explanation) = explained(&device, || {
-        let x = Tensor::<B, 2>::from_data(values([3, 16], 1), &device);
-        module::linear(x, weight.clone(), None)
+    let (weight, table) = (weight::<B>(&device), embedding::<B>(&device));
+    let _ = (weight.layout_text(), table.weight.val().layout_text());
+    let linear = |x: Tensor<B, 3>| module::linear(x, weight.clone(), None);
+    let none = |made: &dyn Fn() -> Tensor<B, 3>| {
+        let (_, explanation) = explained(&device, made);
+        assert_eq!(explanation.redundancy.share("dp"), 0.0, "{explanation}");
+        assert!(explanation.redundancy.flops > 0.0);
+    };
+    none(&|| linear(Tensor::<B, 3>::from_data(values([3, 1, 16], 1), &device)));
+    // Two texts of six tokens, which a table of six positions rotates: neither is a batch of six rows or more.
+    none(&|| {
+        let ids = Tensor::<B, 2, Int>::from_data(values([2, 6], 1), &device);
+        let rotation = Tensor::<B, 3>::from_data(values([1, 6, 16], 2), &device);
+        linear(table.forward(ids) * rotation)
     });
-    assert_eq!(explanation.redundancy.share("dp"), 0.0, "{explanation}");
-    assert!(explanation.redundancy.flops > 0.0);
+    none(&|| {
+        let x = Tensor::<B, 3>::from_data(values([2, 6, 16], 1), &device);
+        let rotation = Tensor::<B, 2>::from_data(values([16, 16], 2), &device);
+        linear(linear(x).matmul(rotation.unsqueeze()))
+    });
 }
 
 /// Collects the messages of warnings.

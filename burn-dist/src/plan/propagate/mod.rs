@@ -227,8 +227,10 @@ impl<'a> Propagator<'a> {
         this
     }
 
-    /// Notes how many rows of data an operation takes, or of a batch that was placed before.
-    fn note_rows(&mut self, rule: &Rule, tensors: &Tensors) {
+    /// Notes how many rows of data an operation takes, or of a batch that was placed before. Data whose dim 0 is not the
+    /// one of the result is a table that rows are combined with.
+    fn note_rows(&mut self, rule: &Rule, tensors: &Tensors, origin: Option<Origin>) {
+        let leading = rule.outputs[0].dims.first();
         for (operand, (value, shape, _)) in rule.inputs.iter().zip(&tensors.inputs) {
             let info = self.value(*value);
             let placed = match info.versions.first() {
@@ -247,11 +249,13 @@ impl<'a> Propagator<'a> {
             if info.few_rows || (!placed && info.origin != Some(Origin::Data)) {
                 continue;
             }
+            let is_table = |dim| origin != Some(Origin::Data) && leading != Some(dim);
             let is_rows = |factor: &u8| {
                 let kind = rule.factors[*factor as usize].kind;
                 matches!(kind, FactorKind::Map | FactorKind::Reduce(_))
             };
             let rows = match operand.dims.first() {
+                Some(dim) if is_table(dim) => 0,
                 Some(Some(factor)) if is_rows(factor) => shape[0],
                 Some(None) => 1,
                 _ => 0,
@@ -345,7 +349,7 @@ impl<'a> Propagator<'a> {
     ) -> Result<(), PlanError> {
         let op = &self.window.ops[index as usize];
         let kind = op_name(op);
-        self.note_rows(rule, tensors);
+        self.note_rows(rule, tensors, origin);
         let forced = match kind {
             "linear" => self.constrain_input(tensors)?,
             _ => None,
