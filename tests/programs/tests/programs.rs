@@ -19,6 +19,8 @@ struct Report {
     numbers: Vec<(String, f64)>,
     /// Windows, and those that were planned.
     windows: Option<(u64, u64)>,
+    /// Flops of all ranks, and the share of them that is done more than once along dp.
+    work: Option<(f64, f64)>,
 }
 
 impl Report {
@@ -58,7 +60,12 @@ impl Run {
         let mut report = Report {
             numbers: Vec::new(),
             windows: None,
+            work: None,
         };
+        fn two<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> Option<(T, T)> {
+            let mut words = text.split(' ').map(|word| word.parse().expect("a number"));
+            words.next().zip(words.next())
+        }
         for line in text.lines() {
             if let Some(number) = line.strip_prefix("number ") {
                 let (name, value) = number.rsplit_once(' ').expect("a name and a value");
@@ -66,11 +73,11 @@ impl Run {
                 assert!(value.is_finite(), "{what}: {name} is {value}");
                 report.numbers.push((name.to_string(), value));
             } else if let Some(windows) = line.strip_prefix("windows ") {
-                let mut words = windows
-                    .split(' ')
-                    .map(|word| word.parse().expect("a number"));
-                report.windows = words.next().zip(words.next());
-                break;
+                // The third is a time.
+                let (counts, _) = windows.rsplit_once(' ').expect("three numbers");
+                report.windows = two(counts);
+            } else if let Some(work) = line.strip_prefix("work ") {
+                report.work = two(work);
             }
         }
         assert!(!report.losses().is_empty(), "{what}: no losses");
@@ -110,9 +117,24 @@ fn losses_are_those_of_flex(name: &'static str, one_rank: f64, tolerance: f64) {
     let scale = expected
         .iter()
         .fold(0.0f64, |max, (_, loss)| max.max(loss.abs()));
+    let mut on_one_rank = None;
     for mesh in MESHES {
         let tolerance = if mesh == "dp=1" { one_rank } else { tolerance };
         let report = run(Some(mesh)).run();
+        let (flops, redundant) = report.work.expect("a program on a mesh tells its work");
+        let once = *on_one_rank.get_or_insert(flops);
+        println!(
+            "{name} on {mesh}: {redundant:.4} of {flops} flops are redundant; {once} on one rank"
+        );
+        assert!(
+            redundant < 0.1,
+            "{name} on {mesh}: {redundant} of the work is redundant"
+        );
+        // Work that the report leaves out counts here.
+        assert!(
+            flops < 1.1 * once,
+            "{name} on {mesh}: {flops} flops, {once} on one rank"
+        );
         let found = report.losses();
         assert_eq!(
             expected.len(),

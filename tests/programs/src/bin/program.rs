@@ -80,6 +80,8 @@ fn run_if_named<P: Program>(arguments: &Arguments, found: &mut bool) {
         let report = Meshed::report(&device);
         let (cache, plan_time) = (report.cache, report.plan_time.as_secs_f64());
         println!("windows {} {} {plan_time:.3}", cache.windows, cache.misses);
+        let redundancy = report.redundancy;
+        println!("work {} {}", redundancy.flops, redundancy.share("dp"));
         if let Some(fault) = Meshed::fault(&device) {
             eprintln!("{fault}");
             exit(1);
