@@ -135,6 +135,28 @@ impl<B: BackendIr> MeshClient<B> {
         client.read_ir(tensor.into_ir())
     }
 
+    /// Consumes tensors, closes the window and asks for their content: one window for those of one mesh.
+    pub(super) fn read_all(tensors: Vec<RouterTensor<Self>>) -> Vec<ReadTicket> {
+        let mut left: Vec<(usize, RouterTensor<Self>)> = tensors.into_iter().enumerate().collect();
+        let mut tickets = Vec::with_capacity(left.len());
+        while let Some((_, first)) = left.first() {
+            let client = first.client.clone();
+            let (here, others): (Vec<_>, _) = left
+                .into_iter()
+                .partition(|(_, tensor)| tensor.client.is_same(&client));
+            left = others;
+            let _recording = client.recording();
+            let (places, irs): (Vec<_>, _) = here
+                .into_iter()
+                .map(|(place, tensor)| (place, tensor.into_ir()))
+                .unzip();
+            let read = client.with(|recorder| recorder.read(irs));
+            tickets.extend(places.into_iter().zip(read));
+        }
+        tickets.sort_by_key(|(place, _)| *place);
+        tickets.into_iter().map(|(_, ticket)| ticket).collect()
+    }
+
     /// Takes data of the host.
     pub(super) fn enter(&self, data: TensorData, origin: Origin) -> RouterTensor<Self> {
         let id = self.create_empty_handle();
@@ -146,7 +168,9 @@ impl<B: BackendIr> MeshClient<B> {
 
     /// Closes the window and asks for the content of `tensor`.
     pub(super) fn read_ir(&self, tensor: TensorIr) -> ReadTicket {
-        self.with(|recorder| recorder.read(tensor))
+        let tickets = self.with(|recorder| recorder.read(vec![tensor]));
+        let ticket = tickets.into_iter().next();
+        ticket.unwrap_or_else(|| ReadTicket::failed(Fault::bug("a read without an answer")))
     }
 }
 

@@ -41,10 +41,8 @@ enum Live {
     /// On the host: no operation has used it yet.
     Host {
         data: Arc<TensorData>,
-        preferred: Arc<Layout>,
         origin: Origin,
-        /// The rows that `data` has, if it is this process's part of the tensor.
-        rows: Option<Rows>,
+        part: Option<Part>,
     },
     /// On the ranks.
     Placed {
@@ -54,6 +52,12 @@ enum Live {
         origin: Option<Origin>,
         born: Born,
     },
+}
+
+/// The rows of a batch that are this process's data, and the layout of the whole.
+struct Part {
+    rows: Rows,
+    layout: Arc<Layout>,
 }
 
 /// Which value it is, whatever its id: the same in all processes that run the same program.
@@ -319,7 +323,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     pub fn drop_tensor(&mut self, id: TensorId) {
-        if self.ended.is_none() && !self.drop_waiting(id) {
+        if self.ended.is_none() && !self.drop_item(id) {
             self.log.drop_tensor(id);
         }
     }
@@ -340,15 +344,14 @@ impl<B: BackendIr> Recorder<B> {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
-        let preferred = Arc::new(self.entry_layout(&data, origin));
         self.entered += data.bytes.len() as u64;
+        self.items.unused.insert(id);
         self.live.insert(
             id,
             Live::Host {
                 data: Arc::new(data),
-                preferred,
                 origin,
-                rows: None,
+                part: None,
             },
         );
     }
@@ -372,9 +375,11 @@ impl<B: BackendIr> Recorder<B> {
         if self.ended.is_none() {
             let live = Live::Host {
                 data: Arc::new(data),
-                preferred: Arc::new(layout),
                 origin: Origin::Data,
-                rows: Some(rows),
+                part: Some(Part {
+                    rows,
+                    layout: Arc::new(layout),
+                }),
             };
             self.live.insert(id, live);
         }
@@ -396,24 +401,45 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    pub fn read(&mut self, tensor: TensorIr) -> ReadTicket {
-        if let Some(Live::Host {
-            data, rows: None, ..
-        }) = self.live.get(&tensor.id)
-        {
-            let data = data.clone();
-            if tensor.status == TensorStatus::ReadWrite {
-                self.drop_tensor(tensor.id);
+    /// Asks for the content of tensors: in one window, but for those that are on the host.
+    pub fn read(&mut self, tensors: Vec<TensorIr>) -> Vec<ReadTicket> {
+        let mut on_ranks = Vec::new();
+        let mut tickets: Vec<Option<ReadTicket>> = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            tickets.push(self.read_host(&tensor));
+            if let Some(None) = tickets.last() {
+                self.use_item(tensor.id);
+                on_ranks.push(tensor);
             }
-            return ReadTicket::ready(Arc::unwrap_or_clone(data));
         }
-        self.record_waiting(tensor.id);
-        let ticket = self.flush_for(vec![tensor]);
-        match (ticket, &self.ended) {
-            (_, Some(fault)) => ReadTicket::failed(fault.clone()),
-            (Some(ticket), None) => ticket,
-            (None, None) => ReadTicket::failed(Fault::bug("a read closed no window")),
+        let mut pending = match on_ranks.is_empty() {
+            true => Vec::new(),
+            false => self.flush_for(on_ranks),
         }
+        .into_iter();
+        let ended = || match &self.ended {
+            Some(fault) => ReadTicket::failed(fault.clone()),
+            None => ReadTicket::failed(Fault::bug("a read closed no window")),
+        };
+        tickets
+            .into_iter()
+            .map(|ticket| ticket.or_else(|| pending.next()).unwrap_or_else(ended))
+            .collect()
+    }
+
+    /// Returns the content of a tensor that is on the host.
+    fn read_host(&mut self, tensor: &TensorIr) -> Option<ReadTicket> {
+        let Live::Host {
+            data, part: None, ..
+        } = self.live.get(&tensor.id)?
+        else {
+            return None;
+        };
+        let data = data.clone();
+        if tensor.status == TensorStatus::ReadWrite {
+            self.drop_tensor(tensor.id);
+        }
+        Some(ReadTicket::ready(Arc::unwrap_or_clone(data)))
     }
 
     pub fn sync(&mut self) -> SyncTicket {
@@ -466,9 +492,9 @@ impl<B: BackendIr> Recorder<B> {
     pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
-        self.record_waiting(tensor.id);
+        self.use_item(tensor.id);
         // A read places data that no operation has used; what it would answer is not needed.
-        let _ = self.flush_for(vec![tensor.clone()]);
+        drop(self.flush_for(vec![tensor.clone()]));
         if let Some(fault) = self.runtime.as_ref().and_then(Runtime::fault) {
             return Err(fault);
         }
@@ -544,29 +570,29 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Runs what `reads` need, and all that the calling thread has recorded.
-    fn flush_for(&mut self, reads: Vec<TensorIr>) -> Option<ReadTicket> {
+    fn flush_for(&mut self, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
         let taken = self.log.take_for(&reads);
         self.repeats.closed(taken.ops.len());
         self.flush(taken, reads)
     }
 
-    /// Plans the window and starts it. Errors end the mesh: later reads return them.
-    fn flush(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Option<ReadTicket> {
+    /// Plans the window and starts it; returns a ticket for each read. Errors end the mesh: later reads return them.
+    fn flush(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
         if self.ended.is_some()
             || (taken.ops.is_empty() && taken.dropped.is_empty() && reads.is_empty())
         {
-            return None;
+            return Vec::new();
         }
         self.entered = 0;
         match self.run(taken, reads) {
-            Ok(ticket) => ticket,
+            Ok(tickets) => tickets,
             Err(fault) => {
                 let fault = match &self.runtime {
                     Some(runtime) => runtime.poison(fault),
                     None => fault,
                 };
                 self.end(fault);
-                None
+                Vec::new()
             }
         }
     }
@@ -617,16 +643,15 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Option<ReadTicket>, Fault> {
+    fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
         let start = Instant::now();
         let Taken { ops, dropped, held } = taken;
         check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
         self.stats.ops += ops.len() as u64;
         let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
         let mut of_inputs = Vec::new();
-        let live = &self.live;
         let (window, bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
-            match live.get(&tensor.id) {
+            match self.live.get(&tensor.id) {
                 Some(Live::Placed {
                     layout,
                     tag,
@@ -640,18 +665,16 @@ impl<B: BackendIr> Recorder<B> {
                         origin: *origin,
                     })
                 }
-                Some(Live::Host {
-                    data,
-                    preferred,
-                    origin,
-                    rows,
-                }) => {
-                    host.push((data.clone(), rows.clone()));
-                    Ok(InputState::Host {
-                        preferred: preferred.clone(),
-                        entry: match rows {
-                            Some(_) => Entry::Rows,
-                            None => Entry::Free(*origin),
+                Some(Live::Host { data, origin, part }) => {
+                    host.push((data.clone(), part.as_ref().map(|part| part.rows.clone())));
+                    Ok(match part {
+                        Some(part) => InputState::Host {
+                            preferred: part.layout.clone(),
+                            entry: Entry::Rows,
+                        },
+                        None => InputState::Host {
+                            preferred: Arc::new(self.entry_layout(data, *origin)),
+                            entry: Entry::Free(*origin),
                         },
                     })
                 }
@@ -734,8 +757,7 @@ impl<B: BackendIr> Recorder<B> {
         let Some(runtime) = &self.runtime else {
             return Err(Fault::bug("a mesh without workers"));
         };
-        let ticket = runtime.run(
-            &self.mesh,
+        let tickets = runtime.run(
             &plan,
             RunArgs {
                 ids: bindings.ids.into(),
@@ -748,6 +770,6 @@ impl<B: BackendIr> Recorder<B> {
                 print,
             },
         );
-        Ok((!reads.is_empty()).then_some(ticket))
+        Ok(tickets)
     }
 }

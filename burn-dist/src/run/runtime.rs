@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, TensorId};
+use burn_std::Bytes;
 
 use super::bridge;
 use super::gpus::{self, Gpus};
@@ -15,7 +16,7 @@ use super::queue::Queue;
 use super::seat::Seat;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
-use super::worker::{Job, Run, Shared, Worker};
+use super::worker::{Job, Reader, Run, Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use crate::comm::processes::WindowPrint;
 use crate::comm::{
@@ -25,7 +26,7 @@ use crate::comm::{
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
 use crate::plan::Storage;
-use crate::plan::task::Plan;
+use crate::plan::task::{Plan, ReadPlan};
 use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
@@ -331,47 +332,46 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    /// Hands a plan to the workers. The ticket is that of the first read, if there is one.
-    pub fn run(&self, _mesh: &MeshShape, plan: &Plan, args: RunArgs) -> ReadTicket {
+    /// What a dry run answers to a read.
+    fn zeros(read: &ReadPlan) -> ReadTicket {
+        let elements: usize = read.shape.iter().product();
+        ReadTicket::ready(TensorData {
+            bytes: Bytes::from_bytes_vec(vec![0; elements * read.dtype.size()]),
+            shape: read.shape.clone().into(),
+            dtype: read.dtype,
+        })
+    }
+
+    /// Hands a plan to the workers. Returns a ticket for each of its reads.
+    pub fn run(&self, plan: &Plan, args: RunArgs) -> Vec<ReadTicket> {
         if self.dry_run {
-            return match plan.reads.first() {
-                Some(read) => {
-                    let elements: usize = read.shape.iter().product();
-                    ReadTicket::ready(TensorData {
-                        bytes: burn_std::Bytes::from_bytes_vec(vec![
-                            0;
-                            elements * read.dtype.size()
-                        ]),
-                        shape: read.shape.clone().into(),
-                        dtype: read.dtype,
-                    })
-                }
-                None => ReadTicket::failed(Fault::bug("no read")),
-            };
+            return plan.reads.iter().map(Self::zeros).collect();
         }
         let agreed = args.print.clone().and_then(|print| self.hub.window(print));
-        let (parts, received) = channel();
+        let agreed = agreed.map(|agreed| (agreed, self.fault.clone()));
+        let ticket = |read: &ReadPlan| {
+            let (parts, received) = channel();
+            let senders = read.senders.clone();
+            let (plan, mesh) = (read.clone(), self.mesh.clone());
+            let ticket = ReadTicket::pending(received, plan, mesh, agreed.clone());
+            (Reader { senders, parts }, ticket)
+        };
+        let (readers, tickets): (Vec<_>, _) = plan.reads.iter().map(ticket).unzip();
+        let reads: Arc<[Reader]> = readers.into();
         let in_flight = self.queue.enter(args.host_bytes());
         for ((worker, rank_plan), memory) in self.workers.iter().zip(&plan.ranks).zip(&plan.memory)
         {
             let run = Run {
                 plan: rank_plan.clone(),
-                reads: plan.reads.iter().map(|read| read.senders.clone()).collect(),
+                reads: reads.clone(),
                 peak_bytes: memory.peak_bytes,
                 args: args.clone(),
-                parts: parts.clone(),
                 _in_flight: in_flight.clone(),
             };
             // A worker that has ended has left its fault behind; the read below reports it.
             let _ = worker.jobs.send(Job::Run(Box::new(run)));
         }
-        match plan.reads.first() {
-            Some(read) => {
-                let agreed = agreed.map(|agreed| (agreed, self.fault.clone()));
-                ReadTicket::pending(received, read.clone(), self.mesh.clone(), agreed)
-            }
-            None => ReadTicket::failed(Fault::bug("no read")),
-        }
+        tickets
     }
 
     pub fn sync(&self) -> SyncTicket {

@@ -29,15 +29,19 @@ use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::record::visit::{OpReader, visit_ref};
 
+/// A read: the ranks that send their part of the tensor, and where to.
+pub(super) struct Reader {
+    pub senders: Vec<Rank>,
+    pub parts: Sender<(Rank, Result<TensorData, Fault>)>,
+}
+
 /// One plan to run.
 pub(super) struct Run {
     pub plan: Arc<RankPlan>,
-    /// Ranks that answer each read.
-    pub reads: Vec<Vec<Rank>>,
+    pub reads: Arc<[Reader]>,
     /// Planned peak of the window.
     pub peak_bytes: u64,
     pub args: RunArgs,
-    pub parts: Sender<(Rank, Result<TensorData, Fault>)>,
     /// Until all ranks have dropped it, the window is in flight.
     pub _in_flight: Arc<InFlight>,
 }
@@ -306,9 +310,9 @@ impl<B: BackendIr> Worker<B> {
             .fault
             .get()
             .unwrap_or(Fault::bug("a fault without a name"));
-        for senders in &run.reads {
-            if senders.contains(&self.rank) {
-                let _ = run.parts.send((self.rank, Err(fault.clone())));
+        for read in run.reads.iter() {
+            if read.senders.contains(&self.rank) {
+                let _ = read.parts.send((self.rank, Err(fault.clone())));
             }
         }
     }
@@ -500,9 +504,10 @@ impl<B: BackendIr> Worker<B> {
                 } => {
                     let handle = self.handle(*slot, *take)?;
                     self.gone(*slot, *take);
-                    if run.reads[*read as usize].contains(&self.rank) {
+                    let read = &run.reads[*read as usize];
+                    if read.senders.contains(&self.rank) {
                         let data = self.data(handle, shape, *dtype, "read");
-                        let _ = run.parts.send((self.rank, data));
+                        let _ = read.parts.send((self.rank, data));
                     }
                 }
                 Task::Free(slot) => {

@@ -166,7 +166,7 @@ impl Program for SimpleRegression {
             .metric_train_numeric(LossMetric::new())
             .metric_valid_numeric(LossMetric::new())
             .with_file_checkpointer(CompactRecorder::new())
-            .num_epochs(size.pick(3, 6))
+            .num_epochs(size.pick(3, 30))
             .renderer(log.clone())
             .summary();
         let result = training.launch(Learner::new(model, AdamConfig::new().init(), 1e-3));

@@ -41,6 +41,7 @@ pub struct LocalHub {
 }
 
 /// That all processes run a window, perhaps later.
+#[derive(Clone)]
 pub(crate) struct Agreed {
     hub: Arc<LocalHub>,
     agreement: Arc<Agreement>,

@@ -25,7 +25,7 @@ mod quantized;
 
 use std::marker::PhantomData;
 
-use burn_backend::ops::TransactionOps;
+use burn_backend::backend::ops::{TransactionOps, TransactionPrimitive, TransactionPrimitiveData};
 use burn_backend::{
     Backend, BackendTypes, DType, DTypeUsageSet, ExecutionError, Shape, TensorData,
 };
@@ -135,7 +135,34 @@ impl<B: BackendIr> Backend for Dist<B> {
     }
 }
 
-impl<B: BackendIr> TransactionOps<Self> for Dist<B> {}
+impl<B: BackendIr> TransactionOps<Self> for Dist<B> {
+    /// Reads all tensors in one window.
+    async fn tr_execute(
+        transaction: TransactionPrimitive<Self>,
+    ) -> Result<TransactionPrimitiveData, ExecutionError> {
+        let TransactionPrimitive {
+            read_floats,
+            read_qfloats,
+            read_ints,
+            read_bools,
+            ..
+        } = transaction;
+        let kinds = [read_floats, read_qfloats, read_ints, read_bools];
+        let counts = kinds.each_ref().map(Vec::len);
+        let mut tickets = MeshClient::read_all(kinds.into_iter().flatten().collect()).into_iter();
+        let mut next = |count| {
+            let tickets = tickets.by_ref().take(count);
+            let data = tickets.map(|ticket| ticket.wait().map_err(Fault::into_execution_error));
+            data.collect::<Result<Vec<_>, _>>()
+        };
+        Ok(TransactionPrimitiveData {
+            read_floats: next(counts[0])?,
+            read_qfloats: next(counts[1])?,
+            read_ints: next(counts[2])?,
+            read_bools: next(counts[3])?,
+        })
+    }
+}
 
 /// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the result.
 #[inline]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use burn_backend::{DType, TensorData};
 use burn_ir::{
-    BackendIr, BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr,
+    BackendIr, BaseOperationIr, CatOpIr, NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr,
     SliceAssignOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::{Bytes, Shape};
@@ -29,22 +29,23 @@ const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Items {
     waiting: FxHashMap<TensorId, Waiting>,
-    /// Data that is a table into which items were written, and which no recorded operation uses.
-    tables: FxHashSet<TensorId>,
+    /// Data that no recorded operation uses.
+    pub unused: FxHashSet<TensorId>,
 }
 
 impl Items {
     fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.tables.is_empty()
+        self.waiting.is_empty() && self.unused.is_empty()
     }
 }
 
 /// A tensor that is known without running anything, and the operations that would make it.
 enum Waiting {
-    /// Data in another shape. No other operation will use the data: the first one is its last use.
+    /// Data in another shape: `input` as `out`, at the last use of `input`.
     Reshaped {
-        data: TensorId,
-        ops: Vec<OperationIr>,
+        input: TensorIr,
+        out: TensorIr,
+        kind: fn(BaseOperationIr) -> OperationIr,
     },
     /// One number everywhere.
     Full { value: i64, ops: Vec<OperationIr> },
@@ -60,61 +61,53 @@ impl<B: BackendIr> Recorder<B> {
             return None;
         }
         if !self.items.is_empty() {
-            for input in op.inputs() {
-                self.items.tables.remove(&input.id);
-                self.record_waiting(input.id);
-            }
+            op.inputs().for_each(|input| self.use_item(input.id));
         }
         Some(op)
     }
 
-    /// Records what makes a tensor, if that waits.
-    pub(super) fn record_waiting(&mut self, id: TensorId) {
+    /// Records what makes a tensor, if that waits: an operation or a read is about to use it.
+    pub(super) fn use_item(&mut self, id: TensorId) {
+        self.items.unused.remove(&id);
         match self.items.waiting.remove(&id) {
-            Some(Waiting::Reshaped { ops, .. } | Waiting::Full { ops, .. }) => {
-                ops.into_iter().for_each(|op| self.log.push(op))
+            Some(Waiting::Reshaped { input, out, kind }) => {
+                self.items.unused.remove(&input.id);
+                self.log
+                    .push(kind(BaseOperationIr::Reshape(ShapeOpIr { input, out })));
             }
+            Some(Waiting::Full { ops, .. }) => ops.into_iter().for_each(|op| self.log.push(op)),
             None => {}
         }
     }
 
-    /// Forgets a tensor that waits; returns whether it did.
-    pub(super) fn drop_waiting(&mut self, id: TensorId) -> bool {
-        self.items.tables.remove(&id);
+    /// Forgets a tensor that no recorded operation makes or uses; returns whether it is one.
+    pub(super) fn drop_item(&mut self, id: TensorId) -> bool {
         match self.items.waiting.remove(&id) {
-            Some(Waiting::Reshaped { data, .. }) => {
-                // Operations that are recorded may use it still.
-                self.log.drop_tensor(data);
-                true
+            Some(Waiting::Reshaped { input, .. }) => self.drop_tensor(input.id),
+            Some(Waiting::Full { .. }) => {}
+            None => {
+                let is_unused = self.items.unused.remove(&id);
+                if is_unused {
+                    self.live.remove(&id);
+                }
+                return is_unused;
             }
-            Some(Waiting::Full { .. }) => true,
-            None => false,
         }
+        true
     }
 
     /// Returns whether `op` is known without running it, and keeps it if so.
     fn waits(&mut self, op: &OperationIr) -> bool {
         use BaseOperationIr::{Reshape, Zeros};
         let (out, waiting) = match op {
-            OperationIr::BaseFloat(Reshape(desc))
-            | OperationIr::BaseInt(Reshape(desc))
-            | OperationIr::BaseBool(Reshape(desc))
-                if desc.input.status == TensorStatus::ReadWrite =>
-            {
-                let (data, mut ops) = match self.items.waiting.remove(&desc.input.id) {
-                    Some(Waiting::Reshaped { data, ops }) => (data, ops),
-                    Some(full) => {
-                        self.items.waiting.insert(desc.input.id, full);
-                        return false;
-                    }
-                    None if self.data(desc.input.id).is_some() => {
-                        self.items.tables.remove(&desc.input.id);
-                        (desc.input.id, Vec::new())
-                    }
-                    None => return false,
-                };
-                ops.push(op.clone());
-                (&desc.out, Waiting::Reshaped { data, ops })
+            OperationIr::BaseFloat(Reshape(desc)) => {
+                return self.reshapes(desc, OperationIr::BaseFloat);
+            }
+            OperationIr::BaseInt(Reshape(desc)) => {
+                return self.reshapes(desc, OperationIr::BaseInt);
+            }
+            OperationIr::BaseBool(Reshape(desc)) => {
+                return self.reshapes(desc, OperationIr::BaseBool);
             }
             OperationIr::BaseInt(Zeros(desc))
                 if desc.out.shape.num_elements() <= TABLE_ELEMENTS_MAX =>
@@ -144,6 +137,24 @@ impl<B: BackendIr> Recorder<B> {
         true
     }
 
+    /// Keeps a reshape at the last use of data, or of data in another shape.
+    fn reshapes(&mut self, desc: &ShapeOpIr, kind: fn(BaseOperationIr) -> OperationIr) -> bool {
+        if desc.input.status != TensorStatus::ReadWrite {
+            return false;
+        }
+        let input = match self.items.waiting.get(&desc.input.id) {
+            Some(Waiting::Reshaped { input, .. }) => input.clone(),
+            None if self.data(desc.input.id).is_some() => desc.input.clone(),
+            Some(Waiting::Full { .. }) | None => return false,
+        };
+        self.items.waiting.remove(&desc.input.id);
+        let out = desc.out.clone();
+        self.items
+            .waiting
+            .insert(desc.out.id, Waiting::Reshaped { input, out, kind });
+        true
+    }
+
     /// Runs `op` on the host if it joins items; returns whether it did.
     fn runs_here(&mut self, op: &OperationIr) -> bool {
         use BaseOperationIr::{Cat, SliceAssign};
@@ -156,51 +167,34 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Data, if a tensor is that and waits for nothing, whole and in plain numbers.
-    fn data(&self, id: TensorId) -> Option<&Arc<TensorData>> {
+    /// Data, if a tensor is that, whole and in plain numbers, and what it is made of.
+    fn data(&self, id: TensorId) -> Option<(&Arc<TensorData>, Origin)> {
         match self.live.get(&id)? {
             Live::Host {
-                data, rows: None, ..
-            } if !matches!(data.dtype, DType::QFloat(_)) => Some(data),
+                data,
+                origin,
+                part: None,
+            } if !matches!(data.dtype, DType::QFloat(_)) => Some((data, *origin)),
             _ => None,
         }
     }
 
-    /// The data of an item.
-    fn item(&self, tensor: &TensorIr) -> Option<&Arc<TensorData>> {
+    /// The data of an item, and what it is made of.
+    fn item(&self, tensor: &TensorIr) -> Option<(&Arc<TensorData>, Origin)> {
         let id = match self.items.waiting.get(&tensor.id) {
-            Some(Waiting::Reshaped { data, .. }) => *data,
+            Some(Waiting::Reshaped { input, .. }) => input.id,
             Some(Waiting::Full { .. }) => return None,
             None => tensor.id,
         };
-        self.data(id).filter(|data| {
+        self.data(id).filter(|(data, _)| {
             data.dtype == tensor.dtype && data.num_elements() == tensor.shape.num_elements()
         })
     }
 
-    /// What an item or a table is made of.
-    fn item_origin(&self, tensor: &TensorIr) -> Origin {
-        let id = match self.items.waiting.get(&tensor.id) {
-            Some(Waiting::Reshaped { data, .. }) => *data,
-            Some(Waiting::Full { .. }) => return Origin::Constants,
-            None => tensor.id,
-        };
-        match self.live.get(&id) {
-            Some(
-                Live::Host { origin, .. }
-                | Live::Placed {
-                    origin: Some(origin),
-                    ..
-                },
-            ) => *origin,
-            _ => Origin::Constants,
-        }
-    }
-
     /// After the last use of an item: nothing waits for it any more.
     fn used(&mut self, tensor: &TensorIr) {
-        if tensor.status == TensorStatus::ReadWrite && !self.drop_waiting(tensor.id) {
-            self.log.drop_tensor(tensor.id);
+        if tensor.status == TensorStatus::ReadWrite {
+            self.drop_tensor(tensor.id);
         }
     }
 
@@ -212,14 +206,16 @@ impl<B: BackendIr> Recorder<B> {
         }
         let size = desc.out.shape.num_elements() * desc.out.dtype.size();
         let mut bytes = Vec::with_capacity(size);
+        let mut origin = Origin::Constants;
         for tensor in &desc.tensors {
             match self.item(tensor) {
-                Some(data) if data.dtype == desc.out.dtype => bytes.extend_from_slice(&data.bytes),
+                Some((data, of)) if data.dtype == desc.out.dtype => {
+                    bytes.extend_from_slice(&data.bytes);
+                    origin = origin.max(of);
+                }
                 _ => return false,
             }
         }
-        let origins = desc.tensors.iter().map(|tensor| self.item_origin(tensor));
-        let origin = origins.max().unwrap_or(Origin::Constants);
         desc.tensors.iter().for_each(|tensor| self.used(tensor));
         let data = TensorData {
             bytes: Bytes::from_bytes_vec(bytes),
@@ -232,32 +228,28 @@ impl<B: BackendIr> Recorder<B> {
 
     fn writes(&mut self, desc: &SliceAssignOpIr) -> bool {
         let (table, value) = (&desc.tensor, &desc.value);
-        let is_ours = table.status == TensorStatus::ReadWrite
-            && (matches!(
-                self.items.waiting.get(&table.id),
-                Some(Waiting::Full { .. })
-            ) || self.items.tables.contains(&table.id));
-        let place = match is_ours && table.dtype == value.dtype {
-            true => Place::new(desc),
-            false => None,
-        };
-        let (Some(place), Some(item)) = (place, self.item(value).cloned()) else {
+        if table.status != TensorStatus::ReadWrite || table.dtype != value.dtype {
+            return false;
+        }
+        let (Some(place), Some((item, of_item))) = (Place::new(desc), self.item(value)) else {
             return false;
         };
-        let origin = self.item_origin(table).max(self.item_origin(value));
-        let mut whole = match self.items.waiting.get(&table.id) {
-            Some(Waiting::Full { value, .. }) => full(*value, &table.shape, table.dtype),
-            _ => match self.live.remove(&table.id) {
-                Some(Live::Host { data, .. }) => Arc::unwrap_or_clone(data),
+        let item = item.clone();
+        let (mut whole, of_table) = match self.items.waiting.get(&table.id) {
+            Some(Waiting::Full { value, .. }) => {
+                (full(*value, &table.shape, table.dtype), Origin::Constants)
+            }
+            None if self.items.unused.contains(&table.id) => match self.live.remove(&table.id) {
+                Some(Live::Host { data, origin, .. }) => (Arc::unwrap_or_clone(data), origin),
                 _ => return false,
             },
+            _ => return false,
         };
-        self.drop_waiting(table.id);
+        self.drop_item(table.id);
         place.copy(&item.bytes, &mut whole.bytes, table.dtype.size());
         drop(item);
         self.used(value);
-        self.add_data(desc.out.id, whole, origin);
-        self.items.tables.insert(desc.out.id);
+        self.add_data(desc.out.id, whole, of_table.max(of_item));
         true
     }
 }
