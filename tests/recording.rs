@@ -6,6 +6,8 @@ mod default_mesh;
 mod length;
 #[path = "recording/meshes.rs"]
 mod meshes;
+#[path = "recording/reads.rs"]
+mod reads;
 #[path = "recording/threads.rs"]
 mod threads;
 

@@ -345,7 +345,9 @@ impl<B: BackendIr> Recorder<B> {
             _ => origin,
         };
         self.entered += data.bytes.len() as u64;
-        self.items.unused.insert(id);
+        if self.keeps_items() {
+            self.items.unused.insert(id);
+        }
         self.live.insert(
             id,
             Live::Host {

@@ -52,9 +52,14 @@ enum Waiting {
 }
 
 impl<B: BackendIr> Recorder<B> {
+    /// Returns whether anything waits here.
+    pub(super) fn keeps_items(&self) -> bool {
+        self.options.fuzz_layouts.is_none()
+    }
+
     /// Returns `op` if it has to be recorded, after having recorded what it uses of what waits.
     pub(super) fn record_items(&mut self, op: OperationIr) -> Option<OperationIr> {
-        if self.options.fuzz_layouts.is_some() {
+        if !self.keeps_items() {
             return Some(op);
         }
         if self.waits(&op) || self.runs_here(&op) {
