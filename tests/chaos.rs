@@ -1,4 +1,5 @@
-//! Whole programs under delays, reordering and killed ranks, from seeds: results are bitwise those without, and who is killed is named to everyone.
+//! Whole programs under delays, reordering and killed ranks, from seeds: results are bitwise those without, and who is
+//! killed is named to everyone.
 //!
 //! ```text
 //! cargo test -p burn-dist --test chaos                          # 2,000 seeds
@@ -6,7 +7,8 @@
 //! BURN_DIST_CHAOS=0..100000 cargo test --release -p burn-dist --test chaos
 //! ```
 //!
-//! A seed decides the program, whether it runs in one process or in several (simulated ones, whose messages are delayed too), and whether a rank is killed, and where.
+//! A seed decides the program, whether it runs in one process or in several (simulated ones, whose messages are delayed
+//! too), and whether a rank is killed, and where.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -30,8 +30,9 @@ mod reduce;
 #[path = "devices/suite.rs"]
 mod suite;
 
-/// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide, appendix on mathematical functions.
-/// Products may be contracted with the sums that follow, which rounds once instead of twice.
+/// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide,
+/// appendix on mathematical functions. Products may be contracted with the sums that follow, which rounds once instead
+/// of twice.
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
     plain: "fsdp=2,tp=2",
@@ -181,7 +182,8 @@ fn a_member_that_stays_away_ends_the_call_within_a_bound() {
     }
 }
 
-/// While one rank waits in its first call, and later ones, the other allocates memory, for which CUDA may wait for what both GPUs run.
+/// While one rank waits in its first call, and later ones, the other allocates memory, for which CUDA may wait for what
+/// both GPUs run.
 #[test]
 #[ignore = "needs two NVIDIA GPUs"]
 fn a_rank_that_allocates_and_comes_late_is_waited_for() {

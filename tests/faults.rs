@@ -14,7 +14,8 @@ use burn_dist::{DTensor, DeviceMesh, Dist, ParallelizeWith, Plan};
 type B = Dist<Flex>;
 type A = Autodiff<B>;
 
-/// Far more than any fault takes, even on a busy machine; less than the time after which ranks give up waiting for each other.
+/// Far more than any fault takes, even on a busy machine; less than the time after which ranks give up waiting for each
+/// other.
 const SOON: Duration = Duration::from_secs(20);
 
 fn mesh(text: &str) -> DeviceMesh {

@@ -1,4 +1,5 @@
-//! Batches made item by item, as Burn's batchers do, are what they are on one device, and no operation is recorded per item.
+//! Batches made item by item, as Burn's batchers do, are what they are on one device, and no operation is recorded per
+//! item.
 
 use burn::backend::Flex;
 use burn::nn::attention::{SeqLengthOption, generate_padding_mask};

@@ -1,4 +1,5 @@
-//! Starting processes: `burn-dist run`, and by hand with torchrun's variables. The tests start themselves again as the programs marked *ignored* below.
+//! Starting processes: `burn-dist run`, and by hand with torchrun's variables. The tests start themselves again as the
+//! programs marked *ignored* below.
 //!
 //! ```text
 //! cargo test -p burn-dist --features cli,mpi --test launch
@@ -253,7 +254,8 @@ fn two_machines_meet_at_the_rendezvous() {
     assert!(all.lines().any(|line| line.starts_with("[3] ")), "{all}");
 }
 
-/// Runs a program on two machines, which are both this one; returns what the launchers of machines 0 and 1 said in the end.
+/// Runs a program on two machines, which are both this one; returns what the launchers of machines 0 and 1 said in the
+/// end.
 fn on_two_machines(options: &str, program: &[String]) -> [Output; 2] {
     let port = free_port();
     let folder = folder(&format!("machines-{port}"));
@@ -610,7 +612,8 @@ fn start_command(
     (child, said, stdout)
 }
 
-/// Waits for the end of a program that was started so; returns its exit code, what else it said on stdout, and its stderr.
+/// Waits for the end of a program that was started so; returns its exit code, what else it said on stdout, and its
+/// stderr.
 fn finish(child: Child, mut stdout: BufReader<ChildStdout>) -> (Option<i32>, String, String) {
     let mut rest = String::new();
     stdout.read_to_string(&mut rest).expect("text");

@@ -125,7 +125,8 @@ fn the_plan_predicts_the_traffic() {
                     .iter()
                     .map(|(kind, total)| (*kind, (total.count, total.bytes)))
                     .collect();
-                // Everything here divides evenly, but for the loss: one number, whose terms only the first rank receives.
+                // Everything here divides evenly, but for the loss: one number, whose terms only the first rank
+                // receives.
                 let terms = mesh.shape().ranks().count() as u64 - 1;
                 let lost = if rank == 0 {
                     0
@@ -204,8 +205,9 @@ fn uneven_parts_move_no_more_than_planned() {
 
 #[test]
 fn a_megatron_block_moves_four_activations() {
-    // Megatron-LM (arXiv:1909.08053), section 3: one all-reduce of an activation after attention and one after the MLP, forward and backward.
-    // The planner may do it in two halves, scattered features and a gather, and sum the statistics of the norms between: the same bytes and a little.
+    // Megatron-LM (arXiv:1909.08053), section 3: one all-reduce of an activation after attention and one after the MLP,
+    // forward and backward. The planner may do it in two halves, scattered features and a gather, and sum the
+    // statistics of the norms between: the same bytes and a little.
     for (text, local_batch) in [("tp=2", BATCH), ("fsdp=2,tp=2", BATCH / 2)] {
         let (two, _) = gradients(&mesh(text), 2, &megatron());
         let (three, _) = gradients(&mesh(text), 3, &megatron());
@@ -226,9 +228,10 @@ fn a_megatron_block_moves_four_activations() {
 
 #[test]
 fn a_sequence_parallel_block_gathers_and_scatters_twice_each_way() {
-    // Korthikanti et al. (arXiv:2205.05198), section 4.2.2: each all-reduce becomes a reduce-scatter and an all-gather, twice forward and twice backward.
-    // The gathered inputs are kept for the weight gradients rather than gathered again. The gains of the two norms see parts of the sequence: their
-    // gradients are summed, over the shard axis at the same time where there is one.
+    // Korthikanti et al. (arXiv:2205.05198), section 4.2.2: each all-reduce becomes a reduce-scatter and an all-gather,
+    // twice forward and twice backward. The gathered inputs are kept for the weight gradients rather than gathered
+    // again. The gains of the two norms see parts of the sequence: their gradients are summed, over the shard axis at
+    // the same time where there is one.
     let mut expected =
         BTreeMap::from([("all_gather", 4), ("reduce_scatter", 4), ("all_reduce", 2)]);
     assert_eq!(per_block("tp=2", &sequence_parallel()), expected);

@@ -144,8 +144,9 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
     }
 }
 
-/// Source: ZeRO (arXiv:1910.02054, section 3.1) counts 16 bytes a parameter for Adam in f32: parameter, gradient and two moments. What is gathered in the forward and
-/// backward comes before the most gradients are there, and is less than what is under way later.
+/// Source: ZeRO (arXiv:1910.02054, section 3.1) counts 16 bytes a parameter for Adam in f32: parameter, gradient and
+/// two moments. What is gathered in the forward and backward comes before the most gradients are there, and is less
+/// than what is under way later.
 #[test]
 fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
     let size = llama::model::Size::M;
@@ -157,7 +158,8 @@ fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
     let kv_dim = config.num_kv_heads * config.head_dim();
     let matrices = 2 * config.dim * (config.dim + kv_dim) + 3 * config.dim * config.hidden_dim;
     let block = 4 * matrices as u64;
-    // While the reductions of two units are under way, their gradients are whole; meanwhile the optimizer updates others, with three temporaries of a matrix.
+    // While the reductions of two units are under way, their gradients are whole; meanwhile the optimizer updates
+    // others, with three temporaries of a matrix.
     let under_way = embedding + block;
     let temporaries = 3 * embedding / 4;
     let theory = 16 * num_params as u64 / 4 + under_way + temporaries;

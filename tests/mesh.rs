@@ -1,4 +1,5 @@
-//! Meshes as a user meets them: the default one, several, threads, seeds, the end of one, and layouts asked for and changed.
+//! Meshes as a user meets them: the default one, several, threads, seeds, the end of one, and layouts asked for and
+//! changed.
 
 use std::process::Command;
 

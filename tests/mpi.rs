@@ -250,7 +250,8 @@ fn surviving(processes: usize, program: &str, records: &Records) -> Command {
     command
 }
 
-/// Starts a program that goes on for ever in three processes, sends a signal to the second, and returns what the others said, and after how long they had.
+/// Starts a program that goes on for ever in three processes, sends a signal to the second, and returns what the others
+/// said, and after how long they had.
 fn with_signal(signal: &str, records: &Records) -> (String, Duration) {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;

@@ -77,7 +77,8 @@ fn one_two_and_four_processes_on_the_same_nodes_are_alike() {
     }
 }
 
-/// What a program of all kinds of collectives gives, in bits. Where there are more rows than columns, terms are reduced rather than operands gathered.
+/// What a program of all kinds of collectives gives, in bits. Where there are more rows than columns, terms are reduced
+/// rather than operands gathered.
 fn program(mesh: DeviceMeshBuilder, rows: usize, width: usize) -> (Vec<Vec<u8>>, Explanation) {
     use burn_dist::DTensor;
     let mesh = mesh.build().expect("a mesh");

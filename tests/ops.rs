@@ -1,7 +1,8 @@
 //! Every operation of Burn's tensor API gives the same values and gradients on every mesh as on one device.
 //!
-//! Each case is written once, for any backend, and run on `Autodiff<Flex>` and on `Autodiff<Dist<Flex>>`: with random layouts of all its inputs on
-//! meshes of 1 to 8 ranks, and without on a mesh with data and model axes, where values wait for their use and batches are split.
+//! Each case is written once, for any backend, and run on `Autodiff<Flex>` and on `Autodiff<Dist<Flex>>`: with random
+//! layouts of all its inputs on meshes of 1 to 8 ranks, and without on a mesh with data and model axes, where values
+//! wait for their use and batches are split.
 //!
 //! ```text
 //! BURN_DIST_TEST_SEEDS=20        random layouts per mesh (1 without it)

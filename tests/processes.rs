@@ -1,6 +1,7 @@
 //! The same program in several processes: each records it, and runs its own ranks.
 //!
-//! Processes are threads with a world each ([`World::simulated`]); their messages take the way of those between real ones, but for the last step.
+//! Processes are threads with a world each ([`World::simulated`]); their messages take the way of those between real
+//! ones, but for the last step.
 
 use burn::backend::Flex;
 use burn::tensor::{Tensor, TensorData};

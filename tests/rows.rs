@@ -75,7 +75,8 @@ fn read<B: Backend>(module: &impl Module<B>) -> Vec<TensorData> {
     read.0
 }
 
-/// Bytes that each rank holds of all parameters, each of which rests over the shard axes if `sharded`; one element stays whole.
+/// Bytes that each rank holds of all parameters, each of which rests over the shard axes if `sharded`; one element
+/// stays whole.
 fn held(net: &Net<Many>, mesh: &MeshShape, sharded: bool, what: &str) -> Vec<usize> {
     struct Held<'a> {
         mesh: &'a MeshShape,
@@ -239,14 +240,16 @@ fn assert_close(found: &[TensorData], expected: &[TensorData], what: &str) {
     for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
         let pairs = found.iter::<f64>().zip(expected.iter::<f64>());
         for (a, b) in pairs {
-            // Adam's first steps are of one size whatever the gradient: where that is zero but for rounding, they differ by as much.
+            // Adam's first steps are of one size whatever the gradient: where that is zero but for rounding, they
+            // differ by as much.
             let error = (a - b).abs();
             assert!(error < 1e-4, "{what}: parameter {number}: {a}, not {b}");
         }
     }
 }
 
-/// Parameters and moments of two steps on one mesh, for all strategies and optimizers; all strategies give the same bits.
+/// Parameters and moments of two steps on one mesh, for all strategies and optimizers; all strategies give the same
+/// bits.
 fn state_rests(axes: &str, plan: &Plan) {
     let has_shards = axes.contains("fsdp");
     for rows in 1..=9 {

@@ -331,7 +331,8 @@ fn without_a_trace_there_is_none() {
     assert!(train(DeviceMesh::builder(), "fsdp=2").trace.is_none());
 }
 
-/// What the thread of rank 0 does in the explained step, in order: `launch`, `wait` or `compute`, and the kind and module.
+/// What the thread of rank 0 does in the explained step, in order: `launch`, `wait` or `compute`, and the kind and
+/// module.
 fn order(builder: DeviceMeshBuilder) -> Vec<(String, String)> {
     let ran = train(builder.trace(), "fsdp=2");
     let (slices, _) = lanes(&ran.trace.expect("it was turned on"));

@@ -28,9 +28,10 @@ mod suite;
 #[path = "ops/view.rs"]
 mod view;
 
-/// WGSL asks of a device that it rounds sums and products to the nearest float, and little of its other functions: `exp` and `log` may be off by a few
-/// units in the last place (3 + 2 |x| for `exp`), division by 2.5, and powers and hyperbolic functions inherit from those. Within -2 to 2, and divided by
-/// the slopes of the functions that follow, that is less than ten times what the order of sums does.
+/// WGSL asks of a device that it rounds sums and products to the nearest float, and little of its other functions:
+/// `exp` and `log` may be off by a few units in the last place (3 + 2 |x| for `exp`), division by 2.5, and powers and
+/// hyperbolic functions inherit from those. Within -2 to 2, and divided by the slopes of the functions that follow,
+/// that is less than ten times what the order of sums does.
 /// <https://www.w3.org/TR/WGSL/#floating-point-accuracy>
 const SUITE: harness::Suite = harness::Suite {
     meshes: &["", "dp=2", "fsdp=2,tp=2"],
@@ -93,7 +94,8 @@ fn a_transformer_trains() {
     suite::training::<Wgpu>(&["", "fsdp=2", "fsdp=2,tp=2"], 3);
 }
 
-/// What is left out above is no fault of meshes; where this fails on lavapipe, an exception can go. A GPU may be more exact.
+/// What is left out above is no fault of meshes; where this fails on lavapipe, an exception can go. A GPU may be more
+/// exact.
 #[test]
 fn exceptions_are_the_backends_own() {
     let device = device();

@@ -146,7 +146,8 @@ fn styled(mark: &Mark, value: &TokenStream) -> TokenStream {
     }
 }
 
-/// Hands over to the plan of the value's own type, if it has one: trait resolution decides, so foreign types need no impl.
+/// Hands over to the plan of the value's own type, if it has one: trait resolution decides, so foreign types need no
+/// impl.
 ///
 /// Tuples are taken apart here, since their elements differ in whether they have a plan.
 fn nested(ty: &Type, value: &TokenStream) -> TokenStream {

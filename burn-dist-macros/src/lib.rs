@@ -1,8 +1,9 @@
 //! `#[derive(Parallelize)]` for burn-dist.
 //!
-//! The derive is documented where users meet it, on its re-export `burn_dist::Parallelize`. In here it goes through four steps, one file
-//! each: `attr` (the grammar of `#[parallel(...)]`), `check` (what the attributes mean, every mistake collected) into `model` (what the
-//! user meant, no tokens left to interpret), and `expand`, or `fallback` when there were mistakes.
+//! The derive is documented where users meet it, on its re-export `burn_dist::Parallelize`. In here it goes through
+//! four steps, one file each: `attr` (the grammar of `#[parallel(...)]`), `check` (what the attributes mean, every
+//! mistake collected) into `model` (what the user meant, no tokens left to interpret), and `expand`, or `fallback` when
+//! there were mistakes.
 
 #![forbid(unsafe_code)]
 

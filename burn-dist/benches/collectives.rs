@@ -1,7 +1,7 @@
 //! How long do the local collectives take, against a copy of the bytes that each rank must move?
 //!
-//! Sizes are as in nccl-tests: the tensor (all_reduce), the gathered output (all_gather), the input (reduce_scatter), one rank's input
-//! (all_to_all), of f32. For S bytes and k ranks, by definition of the operation, a rank
+//! Sizes are as in nccl-tests: the tensor (all_reduce), the gathered output (all_gather), the input (reduce_scatter),
+//! one rank's input (all_to_all), of f32. For S bytes and k ranks, by definition of the operation, a rank
 //!
 //! ```text
 //! op              receives from others  moves (also its own part: nothing is in place)
@@ -11,9 +11,10 @@
 //! all_to_all      (k-1)/k S             S             into its output
 //! ```
 //!
-//! `memcpy_ratio` is the time of one plain copy of the bytes that a rank moves, by one thread, divided by the time of the collective;
-//! `received_ratio` is the same for the bytes that it receives from others. `limit_ratio` is the memcpy_ratio at the physical limit: all
-//! bytes that the process has to read and write (below), at the traffic that all cores together reach with copies.
+//! `memcpy_ratio` is the time of one plain copy of the bytes that a rank moves, by one thread, divided by the time of
+//! the collective; `received_ratio` is the same for the bytes that it receives from others. `limit_ratio` is the
+//! memcpy_ratio at the physical limit: all bytes that the process has to read and write (below), at the traffic that
+//! all cores together reach with copies.
 //!
 //! ```text
 //! op              read  written, by all ranks together
@@ -23,9 +24,9 @@
 //! all_to_all      k S   k S
 //! ```
 //!
-//! Each repetition measures the copies and then calls back to back on every rank: the slowest rank's time divided by the calls. Times are
-//! medians of the repetitions, ratios are medians of their ratios. Copies cycle through k pairs of buffers, so that their data are as cold
-//! as those of the k ranks.
+//! Each repetition measures the copies and then calls back to back on every rank: the slowest rank's time divided by
+//! the calls. Times are medians of the repetitions, ratios are medians of their ratios. Copies cycle through k pairs of
+//! buffers, so that their data are as cold as those of the k ranks.
 //!
 //! `cargo bench -p burn-dist --bench collectives [-- NAME...]`, where a NAME picks an operation.
 

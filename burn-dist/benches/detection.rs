@@ -4,9 +4,11 @@
 //! cargo bench -p burn-dist --features mpi --bench detection
 //! ```
 //!
-//! Starts itself under `mpirun` as four processes that train on, injects a fault into one of them, and takes the time from there to the error of every other process: a panic of the
-//! program, an operation that panics on a rank, a collective that differs, `kill -9`, and `SIGSTOP` (programs wait 5 seconds for each other). Clocks are those of one machine. The
-//! limit is the time-out for a process that is stopped, and the time messages take for everything else. The last line is all of it as JSON.
+//! Starts itself under `mpirun` as four processes that train on, injects a fault into one of them, and takes the time
+//! from there to the error of every other process: a panic of the program, an operation that panics on a rank, a
+//! collective that differs, `kill -9`, and `SIGSTOP` (programs wait 5 seconds for each other). Clocks are those of one
+//! machine. The limit is the time-out for a process that is stopped, and the time messages take for everything else.
+//! The last line is all of it as JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,7 @@
 //! What one operation costs beyond its kernel: recording, planning (steady state) and running it, on 8x8 tensors.
 //!
-//! The physical limit is zero: the inner backend's own time, measured beside it in the same run, is the baseline of every row.
+//! The physical limit is zero: the inner backend's own time, measured beside it in the same run, is the baseline of
+//! every row.
 
 use std::time::Instant;
 

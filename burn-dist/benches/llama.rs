@@ -1,7 +1,8 @@
 //! Training steps of the example's Llama on meshes of one machine, against plain Flex in the same run.
 //!
-//! The machine's limit is the rate of its matrix products: a large product is timed first, and every row says which fraction of it a step reaches.
-//! Machines are shared and noisy, so each mesh alternates with Flex step by step and the figure is the median ratio.
+//! The machine's limit is the rate of its matrix products: a large product is timed first, and every row says which
+//! fraction of it a step reaches. Machines are shared and noisy, so each mesh alternates with Flex step by step and the
+//! figure is the median ratio.
 //!
 //! `cargo bench -p burn-dist --bench llama [-- S|M]`
 

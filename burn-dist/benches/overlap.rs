@@ -1,12 +1,15 @@
-//! How much of the communication of a training step hides behind its computing: the example's Llama S on `fsdp=4`, over a modelled link.
+//! How much of the communication of a training step hides behind its computing: the example's Llama S on `fsdp=4`, over
+//! a modelled link.
 //!
-//! A step without a link is measured first. The link of the other meshes then has the bandwidth with which the gathers and reductions of a step take 60 % of
-//! its computing, at a latency of 20 microseconds. All meshes take their steps in turn, so that a busy machine is busy for all; figures are medians over steps
-//! of the mean over ranks.
+//! A step without a link is measured first. The link of the other meshes then has the bandwidth with which the gathers
+//! and reductions of a step take 60 % of its computing, at a latency of 20 microseconds. All meshes take their steps in
+//! turn, so that a busy machine is busy for all; figures are medians over steps of the mean over ranks.
 //!
-//! `exposed` is the time in which a rank's thread launched collectives, waited for them or copied for them. Parts of it: `late` is waiting for a rank that had not
-//! launched yet, `on wire` is waiting for data when all had. The rest is copying and, on a machine with fewer cores than ranks, waiting for a core; of that and of
-//! `late` there is as much without a link. Shares are of the communication: of `exposed`, of `on wire`, and of what the step takes longer than without a link.
+//! `exposed` is the time in which a rank's thread launched collectives, waited for them or copied for them. Parts of
+//! it: `late` is waiting for a rank that had not launched yet, `on wire` is waiting for data when all had. The rest is
+//! copying and, on a machine with fewer cores than ranks, waiting for a core; of that and of `late` there is as much
+//! without a link. Shares are of the communication: of `exposed`, of `on wire`, and of what the step takes longer than
+//! without a link.
 //!
 //! `cargo bench -p burn-dist --bench overlap [-- STEPS [TRACE.json]]`; the trace is that of prefetch 1.
 

@@ -4,9 +4,10 @@
 //! cargo bench -p burn-dist --features mpi --bench processes
 //! ```
 //!
-//! Starts itself under `mpirun`, in turn as ours and as plain MPI (`MPI_Allgather`, `MPI_Reduce_scatter_block`, `MPI_Allreduce`, in their own order of summation), one
-//! rank per process, calls back to back, and prints the best time per call of each, their ratio (plain / ours: above 1 is faster than plain MPI), and at the end all ratios as one line of JSON. The
-//! physical limit on one machine is copying memory: every byte received is written once.
+//! Starts itself under `mpirun`, in turn as ours and as plain MPI (`MPI_Allgather`, `MPI_Reduce_scatter_block`,
+//! `MPI_Allreduce`, in their own order of summation), one rank per process, calls back to back, and prints the best
+//! time per call of each, their ratio (plain / ours: above 1 is faster than plain MPI), and at the end all ratios as
+//! one line of JSON. The physical limit on one machine is copying memory: every byte received is written once.
 
 use std::collections::BTreeMap;
 use std::process::Command;

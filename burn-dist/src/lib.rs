@@ -1,7 +1,8 @@
 //! Distributed N-D parallelism for [Burn](https://burn.dev), as a backend decorator.
 //!
-//! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's part on the inner backend `B`. What of a model is split,
-//! [`Parallelize`](trait@Parallelize) or a [`Plan`] says; [`explain()`] tells what that costs before anything runs. The README of the repository is the guide.
+//! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's
+//! part on the inner backend `B`. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
+//! [`explain()`] tells what that costs before anything runs. The README of the repository is the guide.
 //!
 //! | feature | brings | needed to build | needed to run |
 //! | --- | --- | --- | --- |
@@ -41,8 +42,8 @@ pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, M
 
 /// Inner backends beside `burn_flex::Flex`, by feature.
 ///
-/// They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but with burn-fusion 0.21 around them some
-/// programs on several ranks got other values than on one device.
+/// They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but
+/// with burn-fusion 0.21 around them some programs on several ranks got other values than on one device.
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub mod backend {
     #[cfg(feature = "cuda")]

@@ -1,4 +1,5 @@
-//! What the derive promises: the plan its attributes describe, on every shape of module, and errors that show the way out.
+//! What the derive promises: the plan its attributes describe, on every shape of module, and errors that show the way
+//! out.
 
 use burn::backend::Flex;
 use burn::module::{Module, Param};

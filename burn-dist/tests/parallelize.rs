@@ -1,4 +1,5 @@
-//! `parallelize` on real meshes: parameters lie as the derive says, whatever the order of initialising, loading and placing, and no value changes.
+//! `parallelize` on real meshes: parameters lie as the derive says, whatever the order of initialising, loading and
+//! placing, and no value changes.
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
@@ -85,7 +86,8 @@ fn every_order_gives_the_same_model() {
             let mesh = DeviceMesh::parse(axes).expect("a mesh");
             let fresh = || Model::<OnMesh>::new(layout, &mesh.device());
             let lazy_then_load = load(fresh().parallelize(&mesh).expect("fits"), &file, &mesh);
-            // Burn 0.21 cannot load a column-major linear under autodiff: its mapper transposes a tracked tensor. A placed one can.
+            // Burn 0.21 cannot load a column-major linear under autodiff: its mapper transposes a tracked tensor. A
+            // placed one can.
             let loaded = match layout {
                 LinearLayout::Row => load(fresh(), &file, &mesh),
                 LinearLayout::Col => load(fresh().parallelize(&mesh).expect("fits"), &file, &mesh),

@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 
 /// The folders (and files) that only compute, and what of this crate each may use besides itself.
 ///
-/// The two odd arrows: a plan carries what it knows of parameters, and how to walk over a recorded operation is pure although it lies in `record`.
+/// The two odd arrows: a plan carries what it knows of parameters, and how to walk over a recorded operation is pure
+/// although it lies in `record`.
 const PURE: &[(&str, &[&str])] = &[
     ("mesh", &[]),
     ("layout", &["mesh"]),
@@ -241,7 +242,8 @@ fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// Returns the code without comments, the insides of texts, and what follows `#[cfg(test)] mod ... {` (the end of a file, here).
+/// Returns the code without comments, the insides of texts, and what follows `#[cfg(test)] mod ... {` (the end of a
+/// file, here).
 fn plain(source: &str) -> String {
     let code = without_text(source);
     let inline_tests = code.match_indices("#[cfg(test)]").find(|(at, mark)| {

@@ -242,7 +242,8 @@ proptest! {
     }
 }
 
-/// Found at random once: both gathers of one parameter start in one launch, which must not take it away after the first.
+/// Found at random once: both gathers of one parameter start in one launch, which must not take it away after the
+/// first.
 #[test]
 fn a_parameter_gathered_twice_at_once() {
     let layer = |hidden| LayerShape {

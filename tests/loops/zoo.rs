@@ -1,5 +1,5 @@
-//! One model with everything that makes a loop awkward: tied, frozen and unused weights, dropout, prime sizes, fewer rows than ranks, a scalar; two optimizers, two
-//! backward passes a step, and inference between steps.
+//! One model with everything that makes a loop awkward: tied, frozen and unused weights, dropout, prime sizes, fewer
+//! rows than ranks, a scalar; two optimizers, two backward passes a step, and inference between steps.
 
 use burn::module::{AutodiffModule, Module, Param};
 use burn::nn::{

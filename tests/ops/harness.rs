@@ -24,7 +24,8 @@ pub struct Suite {
     pub meshes: &'static [&'static str],
     /// The mesh without random layouts.
     pub plain: &'static str,
-    /// Cases left out because the inner backend alone, on one device, differs from Flex there; and how. [`backend_alone`] tests that it does.
+    /// Cases left out because the inner backend alone, on one device, differs from Flex there; and how.
+    /// [`backend_alone`] tests that it does.
     pub exceptions: &'static [(&'static str, &'static str)],
     /// By how much tolerances grow for the arithmetic of the inner backend's device.
     pub slack: f64,
@@ -32,7 +33,8 @@ pub struct Suite {
     pub target: &'static str,
 }
 
-/// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches, `fsdp` also parameters, `tp` models).
+/// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
+/// `fsdp` also parameters, `tp` models).
 pub const FLEX: Suite = Suite {
     meshes: &[
         "",
@@ -50,9 +52,9 @@ pub const FLEX: Suite = Suite {
 
 /// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.
 ///
-/// A mesh sums the same terms in another order. With n terms of size up to m that moves the result by at most n m 2^-24 or so (Higham, Accuracy and
-/// Stability of Numerical Algorithms, section 4.2); the cases sum up to about 100 products of numbers up to 2, and the ops after that are no steeper
-/// than a few units: 100 * 2^-24 = 6e-6.
+/// A mesh sums the same terms in another order. With n terms of size up to m that moves the result by at most n m 2^-24
+/// or so (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2); the cases sum up to about 100 products
+/// of numbers up to 2, and the ops after that are no steeper than a few units: 100 * 2^-24 = 6e-6.
 const TOLERANCE: f64 = 1e-5;
 
 /// An operation in use, on backend `B`.
@@ -107,8 +109,8 @@ pub struct Outcome {
 
 /// Numbers k / 64 between -2 and 2, distinct in tensors of up to 257 elements, unlike each other for different `salt`s.
 ///
-/// Sums and differences of them with small integers are exact in f32: random partial layouts split them into such terms, so that even then moving data
-/// around must not change a bit.
+/// Sums and differences of them with small integers are exact in f32: random partial layouts split them into such
+/// terms, so that even then moving data around must not change a bit.
 fn numbers(count: usize, salt: usize) -> Vec<f32> {
     (0..count)
         .map(|i| ((i * 37 + salt * 101) % 257) as f32 / 64.0 - 2.0)
@@ -260,7 +262,8 @@ impl<B: AutodiffBackend> Case1<B> {
         self.push(move || tensor.into_data());
     }
 
-    /// Results are read at the end: forward, backward and all of the case in one window, unless the mesh closes windows earlier.
+    /// Results are read at the end: forward, backward and all of the case in one window, unless the mesh closes windows
+    /// earlier.
     fn push(&mut self, read: impl FnOnce() -> TensorData + 'static) {
         self.pending
             .push((format!("result {}", self.pending.len()), Box::new(read)));
@@ -362,8 +365,8 @@ fn difference(found: &Outcome, expected: &Outcome, slack: f64) -> Option<String>
         })
 }
 
-/// Only the dtypes of floats are compared: some of Flex's kernels that make or move ints choose a dtype of their own (`argmax` of ints gives i64, `select` of
-/// bools gives u8).
+/// Only the dtypes of floats are compared: some of Flex's kernels that make or move ints choose a dtype of their own
+/// (`argmax` of ints gives i64, `select` of bools gives u8).
 fn different(a: &TensorData, b: &TensorData, expected: &Outcome, slack: f64) -> Option<String> {
     if a.shape != b.shape {
         return Some(format!("{:?} instead of {:?}", a.shape, b.shape));
@@ -567,8 +570,8 @@ const LARGE_WINDOW: &str = "where a window is larger than what it moves over, bu
 const DEPENDENT: &str =
     "its offsets or coordinates no longer fit its input, which Flex does not check";
 
-/// Runs all cases of a family with the dims of each size empty, and of size 1: fewer elements than ranks. Where Flex alone cannot compute that, a mesh may
-/// fail too.
+/// Runs all cases of a family with the dims of each size empty, and of size 1: fewer elements than ranks. Where Flex
+/// alone cannot compute that, a mesh may fail too.
 ///
 /// Returns how many of them Flex computes, and those it does not with its message.
 pub fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(

@@ -10,7 +10,8 @@ use crate::harness::{Case1, FLEX, Mesh, Way, compare, num_seeds, reference};
 /// Tensors stay at most this large: a program is about layouts, not about arithmetic.
 const ELEMENTS_MAX: usize = 240;
 
-/// One operation: which, on which tensors, with which parameter. All are taken modulo what there is, so that any bytes are a program.
+/// One operation: which, on which tensors, with which parameter. All are taken modulo what there is, so that any bytes
+/// are a program.
 type Op = (u8, u8, u8, u8);
 
 #[derive(Clone, Debug)]
@@ -134,7 +135,8 @@ fn apply<B: AutodiffBackend>(
 }
 
 fn run<B: AutodiffBackend>(c: &mut Case1<B>, program: &Program) {
-    // Rounding errors add up along up to 15 operations, each of which at most doubles what it is given: between 2^-24 and 2^-9. What is seen is far below.
+    // Rounding errors add up along up to 15 operations, each of which at most doubles what it is given: between 2^-24
+    // and 2^-9. What is seen is far below.
     c.tolerance(1e-4);
     let mut tensors: Vec<Tensor<B, 3>> =
         program.shapes.iter().map(|shape| c.float(*shape)).collect();

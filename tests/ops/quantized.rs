@@ -88,8 +88,8 @@ cases! {
         }
     }
     fn sorted(c) {
-        // Sorting goes by way of the host. Where random layouts cut what comes back into terms, its last bit may move, and with it a value in the middle of
-        // two steps: a step is at most 4 / 14, with 4 bits for values up to 2.
+        // Sorting goes by way of the host. Where random layouts cut what comes back into terms, its last bit may move,
+        // and with it a value in the middle of two steps: a step is at most 4 / 14, with 4 bits for values up to 2.
         c.tolerance(0.29);
         for scheme in schemes() {
             let q = c.constant([8, 8]).inner().quantize_dynamic(&scheme);

@@ -1,4 +1,5 @@
-//! Threads that share tensors: a correct program never sees a tensor that is gone, and what threads do beside each other leaves the windows of a step equal.
+//! Threads that share tensors: a correct program never sees a tensor that is gone, and what threads do beside each
+//! other leaves the windows of a step equal.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Barrier, Mutex};
@@ -123,7 +124,8 @@ fn many_threads_work_on_shared_tensors() {
     assert_eq!(held, [0, 0]);
 }
 
-/// A loader makes the next batches with operations of its own while the training thread records its steps, and a third thread reads the losses.
+/// A loader makes the next batches with operations of its own while the training thread records its steps, and a third
+/// thread reads the losses.
 #[test]
 fn windows_of_a_step_are_equal_whatever_other_threads_record() {
     let mesh = mesh("fsdp=2");

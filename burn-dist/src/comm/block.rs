@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 /// A contiguous part of a shared buffer, passed to a collective without a copy.
 ///
-/// The buffer is read by the other members until the collective has finished; holding the [`Arc`] is what keeps it alive and unchanged.
+/// The buffer is read by the other members until the collective has finished; holding the [`Arc`] is what keeps it
+/// alive and unchanged.
 #[derive(Clone, Debug)]
 pub struct Block {
     data: Arc<Bytes>,

@@ -175,7 +175,8 @@ impl Call {
         )
     }
 
-    /// Returns the receiver's half of a transfer of `bytes` bytes over `pair`, a group of two: the sender and the receiver.
+    /// Returns the receiver's half of a transfer of `bytes` bytes over `pair`, a group of two: the sender and the
+    /// receiver.
     pub fn recv(pair: &Group, dtype: DType, bytes: usize) -> Self {
         Self::new(pair, dtype, Collective::Recv { bytes }, None)
     }
@@ -185,8 +186,9 @@ impl Call {
         Self::new(group, DType::U8, Collective::Barrier, None)
     }
 
-    /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is all of them together, the first
-    /// axis major, and their product its length. Without, members are reduced in order as along one axis.
+    /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is
+    /// all of them together, the first axis major, and their product its length. Without, members are reduced in order
+    /// as along one axis.
     ///
     /// # Communication
     /// None: the order in which terms are combined changes, and nothing that is moved.
@@ -236,8 +238,8 @@ impl Exchange {
         }
     }
 
-    /// Counts the exchange as a collective of `kind` by which this rank receives `bytes`: for ranks that share a device and do such a collective by handing
-    /// each other tensors.
+    /// Counts the exchange as a collective of `kind` by which this rank receives `bytes`: for ranks that share a device
+    /// and do such a collective by handing each other tensors.
     pub fn counted_as(mut self, kind: Kind, bytes: usize) -> Self {
         self.counted = (kind, bytes);
         self

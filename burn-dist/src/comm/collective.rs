@@ -33,7 +33,8 @@ impl Strided {
         }
     }
 
-    /// Returns `[outer, mid, inner]` with `mid` cut into chunks of `ceil(mid / num_members)`, the last ones shorter or empty.
+    /// Returns `[outer, mid, inner]` with `mid` cut into chunks of `ceil(mid / num_members)`, the last ones shorter or
+    /// empty.
     pub fn chunked(outer: usize, mid: usize, inner_bytes: usize, num_members: usize) -> Self {
         Self {
             outer,
@@ -71,10 +72,12 @@ pub fn chunk_sizes(size: usize, num_chunks: usize) -> Vec<usize> {
 /// How an all-to-all cuts and joins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AllToAll {
-    /// Moves the division of a row-major tensor from one dim to another: the `concat` dim is divided on entry, the `split` dim on return.
+    /// Moves the division of a row-major tensor from one dim to another: the `concat` dim is divided on entry, the
+    /// `split` dim on return.
     ///
-    /// Member `i` enters with the whole `split` dim and `concat.1[i]` of the `concat` dim; it returns with `split.1[i]` of the `split` dim and
-    /// the whole `concat` dim. The receiver copies from each sender's block in place; nothing is packed.
+    /// Member `i` enters with the whole `split` dim and `concat.1[i]` of the `concat` dim; it returns with `split.1[i]`
+    /// of the `split` dim and the whole `concat` dim. The receiver copies from each sender's block in place; nothing is
+    /// packed.
     Dims {
         /// The undivided shape; its sizes at the two dims are the sums of the sizes below.
         shape: Arc<[usize]>,
@@ -85,8 +88,8 @@ pub enum AllToAll {
         /// Bytes of one element.
         elem_bytes: usize,
     },
-    /// Sends `counts[from][to]` rows from each member to each: member `i` enters with its rows sorted by receiver, and returns with rows
-    /// sorted by sender. Counts may differ and may be 0 (mixture-of-experts dispatch).
+    /// Sends `counts[from][to]` rows from each member to each: member `i` enters with its rows sorted by receiver, and
+    /// returns with rows sorted by sender. Counts may differ and may be 0 (mixture-of-experts dispatch).
     Rows {
         /// `counts[from * k + to]` for k members.
         counts: Arc<[usize]>,
@@ -123,8 +126,9 @@ impl AllToAll {
 /// | `Send`, `Recv` | n bytes on the sender | n bytes on the receiver | n on the receiver |
 /// | `Barrier` | | | 0 |
 ///
-/// Where a member has no output, it is empty. Transposes: all-gather and reduce-scatter (sum) are each other's, broadcast and reduce, scatter
-/// and gather too; all-reduce (sum) and all-to-all (with split and concat swapped) are their own.
+/// Where a member has no output, it is empty. Transposes: all-gather and reduce-scatter (sum) are each other's,
+/// broadcast and reduce, scatter and gather too; all-reduce (sum) and all-to-all (with split and concat swapped) are
+/// their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Collective {
@@ -255,10 +259,11 @@ impl Kind {
         }
     }
 
-    /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the [formula](crate::mesh::link).
+    /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the
+    /// [formula](crate::mesh::link).
     ///
-    /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the other. An exchange hands over
-    /// what is in shared memory, and takes none.
+    /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the
+    /// other. An exchange hands over what is in shared memory, and takes none.
     pub fn rounds(self, members: usize) -> u64 {
         let others = members.saturating_sub(1) as u64;
         match self {

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// The error of a collective, equal on every rank that it stops.
 ///
-/// An error of a running communicator poisons it: the first error wins, and every waiting and later call of every rank returns it.
+/// An error of a running communicator poisons it: the first error wins, and every waiting and later call of every rank
+/// returns it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
@@ -316,7 +317,8 @@ pub enum CommError {
 }
 
 impl CommError {
-    /// Returns the exit code for a program that this ends, with a meaning for schedulers (the numbers are those of BSD's `sysexits.h`):
+    /// Returns the exit code for a program that this ends, with a meaning for schedulers (the numbers are those of
+    /// BSD's `sysexits.h`):
     ///
     /// | code | meaning | a restart |
     /// | --- | --- | --- |

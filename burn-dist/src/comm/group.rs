@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 /// An ordered list of distinct ranks that communicate with each other.
 ///
-/// The order matters: member `i` contributes and receives piece `i`, and reductions run in this order. Clones are cheap, and so are
-/// hashing and comparing (the hash is computed once).
+/// The order matters: member `i` contributes and receives piece `i`, and reductions run in this order. Clones are
+/// cheap, and so are hashing and comparing (the hash is computed once).
 #[derive(Clone)]
 pub struct Group(Arc<Members>);
 
@@ -108,7 +108,8 @@ pub(crate) fn fmt_ranks(ranks: &[Rank], f: &mut impl fmt::Write) -> fmt::Result 
 
 /// One of several independent streams of calls on the same group.
 ///
-/// Calls of one group and lane match in program order; calls on different lanes may overtake each other. A rank uses one thread per lane.
+/// Calls of one group and lane match in program order; calls on different lanes may overtake each other. A rank uses
+/// one thread per lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u16);
 

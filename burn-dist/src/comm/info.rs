@@ -44,9 +44,11 @@ pub struct Transfer {
     pub launched: Instant,
     /// From when on it moved data.
     ///
-    /// With a modelled [`Network`](super::Network), when it had its links. Without one, data moves by members that wait: when this one waited and all had launched.
+    /// With a modelled [`Network`](super::Network), when it had its links. Without one, data moves by members that
+    /// wait: when this one waited and all had launched.
     pub start: Instant,
-    /// When the output was there. With a modelled network, this is `start` and the modelled time, the same for all members.
+    /// When the output was there. With a modelled network, this is `start` and the modelled time, the same for all
+    /// members.
     pub end: Instant,
 }
 
@@ -122,7 +124,8 @@ impl CallInfo {
         self.elapsed_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the model.
+    /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the
+    /// model.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let same = match (&self.what, &other.what) {
             (What::Collective(dtype_a, a, axes_a), What::Collective(dtype_b, b, axes_b)) => {

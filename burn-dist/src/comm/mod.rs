@@ -1,8 +1,9 @@
 //! Collectives between ranks: the [`Communicator`] trait and its transports.
 //!
-//! A rank describes a call ([`Call`]) by its group, lane, element type, operation and input; [`Communicator::start`] hands it over and returns a
-//! [`Pending`] value, which owns everything the call needs and gives the output when waited for. Sizes are bytes, and inputs are shared immutable
-//! [`Block`]s, so that a tensor's buffer takes part without a copy.
+//! A rank describes a call ([`Call`]) by its group, lane, element type, operation and input; [`Communicator::start`]
+//! hands it over and returns a [`Pending`] value, which owns everything the call needs and gives the output when waited
+//! for. Sizes are bytes, and inputs are shared immutable [`Block`]s, so that a tensor's buffer takes part without a
+//! copy.
 //!
 //! ```
 //! use burn_dist::comm::{Call, Communicator, Group, LocalHub, LocalOptions};
@@ -25,11 +26,13 @@
 //! ```
 //!
 //! # Order
-//! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups and lanes are independent.
+//! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups
+//! and lanes are independent.
 //!
 //! # What is not here
-//! Compositions (hierarchical all-reduce, bucketing) belong to the planner; device memory of GPU ranks is handed over by
-//! [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the communicator counts and records that too.
+//! Compositions (hierarchical all-reduce, bucketing) belong to the planner; device memory of GPU ranks is handed over
+//! by [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the
+//! communicator counts and records that too.
 
 mod block;
 mod buffer;
@@ -78,8 +81,8 @@ pub type Payload = Arc<dyn Any + Send + Sync>;
 
 /// The endpoint of one rank.
 ///
-/// A process holds one per rank that it drives. Every method may be called from several threads, as long as each lane is used by one thread
-/// at a time.
+/// A process holds one per rank that it drives. Every method may be called from several threads, as long as each lane
+/// is used by one thread at a time.
 pub trait Communicator: Send + Sync {
     /// Who this is.
     fn rank(&self) -> Rank;
@@ -90,9 +93,11 @@ pub trait Communicator: Send + Sync {
     /// Starts `call` without waiting for the other members.
     ///
     /// # Communication
-    /// Every member of the group makes a matching call at the same place of its sequence; see the table at [`Collective`] for the bytes.
+    /// Every member of the group makes a matching call at the same place of its sequence; see the table at
+    /// [`Collective`] for the bytes.
     /// # Errors
-    /// Whatever is wrong with the call by itself, or the fault that has already stopped this communicator. Either stops all ranks.
+    /// Whatever is wrong with the call by itself, or the fault that has already stopped this communicator. Either stops
+    /// all ranks.
     fn start(&self, call: Call) -> Result<Pending<Arc<Bytes>>, CommError>;
 
     /// Gives `payload` to all members and returns theirs, in the order of the group.
@@ -125,7 +130,8 @@ pub trait Communicator: Send + Sync {
     /// What has stopped this communicator.
     fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError>;
 
-    /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not recorded theirs.
+    /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not
+    /// recorded theirs.
     fn behind(&self, call: &CallInfo) -> Vec<Rank>;
 
     /// Starts `call` and waits for its output.

@@ -1,7 +1,8 @@
 //! How much later each host starts its calls than the others, by its own clock.
 //!
-//! Hosts that take part in the same calls are compared pair by pair, by the first rank of each to make a call, and the median of all calls counts: so a rank that is late by itself
-//! changes nothing as long as its host has another one. What a pair differs by is the sum along any way between the two, so one way suffices.
+//! Hosts that take part in the same calls are compared pair by pair, by the first rank of each to make a call, and the
+//! median of all calls counts: so a rank that is late by itself changes nothing as long as its host has another one.
+//! What a pair differs by is the sum along any way between the two, so one way suffices.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ pub(super) fn median<T: Copy + Ord>(values: impl IntoIterator<Item = T>) -> Opti
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
-/// Returns the clock of every host that takes part in calls with others. A call is the hosts of its members, and when each of them began.
+/// Returns the clock of every host that takes part in calls with others. A call is the hosts of its members, and when
+/// each of them began.
 pub(super) fn clocks<'a>(
     calls: impl Iterator<Item = impl Iterator<Item = (&'a str, u64)>>,
 ) -> BTreeMap<&'a str, Clock> {
@@ -109,7 +111,8 @@ mod tests {
             late(calls(3, &[("a", 7), ("b", 0)])),
             [of("a", 7, 3), of("b", 0, 3)]
         );
-        // Neighbours only, in an order in which neither end is known at first; and two that have nothing to do with them.
+        // Neighbours only, in an order in which neither end is known at first; and two that have nothing to do with
+        // them.
         let mut pairs = calls(1, &[("a", 0), ("d", 30)]);
         pairs.extend(calls(1, &[("b", 10), ("c", 20)]));
         pairs.extend(calls(2, &[("c", 20), ("d", 30)]));

@@ -109,7 +109,8 @@ pub struct Straggler {
 pub struct LateHost {
     /// Its name.
     pub host: String,
-    /// How much later than the middle one of the hosts its first rank starts a call, in microseconds; the median of all calls.
+    /// How much later than the middle one of the hosts its first rank starts a call, in microseconds; the median of all
+    /// calls.
     pub late_us: u64,
     /// Calls that this was taken from.
     pub num_calls: usize,
@@ -277,7 +278,8 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
             let mut ranks = fault.missing_ranks.clone();
             let mut undelivered = None;
             match &fault.call {
-                // Of ranks in other processes only their processes are known to be late: records tell who had made the call.
+                // Of ranks in other processes only their processes are known to be late: records tell who had made the
+                // call.
                 Some(call) => {
                     let place = call.place();
                     ranks.retain(|rank| evidence.made(*rank, &place).is_none());

@@ -152,7 +152,8 @@ impl<'a> Evidence<'a> {
         None
     }
 
-    /// Returns ranks that each wait for the next one, the last for the first, if there are such. Whoever has made a call does not keep others waiting in it.
+    /// Returns ranks that each wait for the next one, the last for the first, if there are such. Whoever has made a
+    /// call does not keep others waiting in it.
     pub fn circle(&self) -> Option<Vec<CallRecord>> {
         let waits: BTreeMap<u32, CallRecord> = self
             .ranks
@@ -183,9 +184,11 @@ impl<'a> Evidence<'a> {
         None
     }
 
-    /// Returns ranks that start calls much later than the others of their groups, and hosts that do with all of their ranks.
+    /// Returns ranks that start calls much later than the others of their groups, and hosts that do with all of their
+    /// ranks.
     ///
-    /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not the ranks'.
+    /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not
+    /// the ranks'.
     pub fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
         let mut calls: FxHashMap<CallPlace<'_>, Vec<(u32, u64)>> = FxHashMap::default();
         for call in self

@@ -6,8 +6,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The largest file that is read, in bytes. A call takes about 400, and 5 more for each member of its group: a thousand calls of each of 64 ranks of a process, all of them in groups
-/// of a thousand ranks, are 350 MB.
+/// The largest file that is read, in bytes. A call takes about 400, and 5 more for each member of its group: a thousand
+/// calls of each of 64 ranks of a process, all of them in groups of a thousand ranks, are 350 MB.
 pub const RECORD_BYTES_MAX: u64 = 512 << 20;
 
 /// Ranks, processes and members that a record may speak of.
@@ -165,9 +165,11 @@ impl FlightRecord {
     }
 }
 
-/// Returns where records go if nobody says: a folder that `BURN_DIST_FLIGHT` names, none if it says `off`, else the system's temporary folder if the ranks have `several_processes`.
+/// Returns where records go if nobody says: a folder that `BURN_DIST_FLIGHT` names, none if it says `off`, else the
+/// system's temporary folder if the ranks have `several_processes`.
 ///
-/// A single process has nothing to compare, and its error says everything; so it writes records only where it is told to, and tests that fail on purpose leave nothing behind.
+/// A single process has nothing to compare, and its error says everything; so it writes records only where it is told
+/// to, and tests that fail on purpose leave nothing behind.
 pub(crate) fn default_folder(several_processes: bool) -> Option<PathBuf> {
     match std::env::var_os("BURN_DIST_FLIGHT") {
         Some(folder) if folder == "off" => None,

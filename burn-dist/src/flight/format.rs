@@ -1,4 +1,5 @@
-//! What a flight record holds. One JSON object; every number is decimal, every time in microseconds since 1970 by the clock of its host.
+//! What a flight record holds. One JSON object; every number is decimal, every time in microseconds since 1970 by the
+//! clock of its host.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +13,8 @@ pub struct FlightRecord {
     pub version: u32,
     /// Version of burn-dist that wrote it.
     pub crate_version: String,
-    /// A random number of the run, in hexadecimal digits, which all processes have from their rendezvous; empty if they have none.
+    /// A random number of the run, in hexadecimal digits, which all processes have from their rendezvous; empty if they
+    /// have none.
     #[serde(default)]
     pub run: String,
     /// Text form of the mesh.

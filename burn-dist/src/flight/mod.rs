@@ -1,7 +1,9 @@
 //! Flight records: what every process writes when a mesh stops, and what can be read from them.
 //!
-//! The first fault of a mesh makes each of its processes write one file: who it is, what stopped it, and the last calls of its ranks. Nobody waits for anybody to write it, so a
-//! process that is killed or hangs writes none, which tells something too. [`diagnose`] puts the records of a run side by side, and `burn-dist doctor FILES` prints what it finds.
+//! The first fault of a mesh makes each of its processes write one file: who it is, what stopped it, and the last calls
+//! of its ranks. Nobody waits for anybody to write it, so a process that is killed or hangs writes none, which tells
+//! something too. [`diagnose`] puts the records of a run side by side, and `burn-dist doctor FILES` prints what it
+//! finds.
 //!
 //! | file | idea |
 //! | --- | --- |

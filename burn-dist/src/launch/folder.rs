@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A folder in the system's temporary one that only this user can enter and nobody can foresee the name of; vanishes when dropped.
+/// A folder in the system's temporary one that only this user can enter and nobody can foresee the name of; vanishes
+/// when dropped.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {

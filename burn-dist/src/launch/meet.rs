@@ -13,7 +13,8 @@ use std::time::Duration;
 /// The variable that says for how many seconds processes wait for each other at the start, at most a day.
 pub const JOIN_SECONDS: &str = "BURN_DIST_JOIN_SECONDS";
 
-/// How long processes wait for each other at the start, unless [`JOIN_SECONDS`] says otherwise: schedulers do not start all machines at once.
+/// How long processes wait for each other at the start, unless [`JOIN_SECONDS`] says otherwise: schedulers do not start
+/// all machines at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why this process cannot meet the others.
@@ -82,7 +83,8 @@ impl Meeting {
     }
 }
 
-/// Returns the rendezvous of this process's launch; the first call goes there, and keeps it if this is the process that does. When the program ends it says goodbye.
+/// Returns the rendezvous of this process's launch; the first call goes there, and keeps it if this is the process that
+/// does. When the program ends it says goodbye.
 ///
 /// # Errors
 /// If the launcher does not say where, or the others cannot be met there; every later call returns the same.

@@ -6,7 +6,8 @@
 //! | [`rendezvous`] | where processes meet before they have a transport: keys, barriers, and who has vanished (features `mpi`, `cuda`, `cli`) |
 //! | [`run`] | the program `burn-dist run` (feature `cli`) |
 //!
-//! A program needs none of this by name: [`World::of_launcher`](crate::comm::World::of_launcher) does it. One that can resume asks [`restarts`].
+//! A program needs none of this by name: [`World::of_launcher`](crate::comm::World::of_launcher) does it. One that can
+//! resume asks [`restarts`].
 
 #[cfg(all(unix, any(feature = "mpi", feature = "cli")))]
 #[cfg_attr(
@@ -31,7 +32,8 @@ pub use place::{Launcher, Master, Place, PlaceError};
 /// The variable in which `burn-dist run --max-restarts` counts its restarts.
 pub const RESTART: &str = "BURN_DIST_RESTART";
 
-/// Returns how often `burn-dist run --max-restarts` has started this program anew, after a failure: 0 for the first time, and under other launchers.
+/// Returns how often `burn-dist run --max-restarts` has started this program anew, after a failure: 0 for the first
+/// time, and under other launchers.
 ///
 /// What a program that saves its state does with it:
 ///
@@ -42,7 +44,8 @@ pub const RESTART: &str = "BURN_DIST_RESTART";
 /// ```
 ///
 /// # Errors
-/// [`PlaceError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has saved.
+/// [`PlaceError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has
+/// saved.
 pub fn restarts() -> Result<u32, PlaceError> {
     let counted = std::env::var_os(RESTART);
     counted.map_or(Ok(0), |counted| {

@@ -7,10 +7,13 @@
 //! | torchrun, `burn-dist run` | `RANK` of `WORLD_SIZE` | `LOCAL_RANK` of `LOCAL_WORLD_SIZE` | `GROUP_RANK` |
 //! | Slurm's `srun` | `SLURM_PROCID` of `SLURM_STEP_NUM_TASKS` | `SLURM_LOCALID` | `SLURM_NODEID` |
 //!
-//! The first that is there counts. What stands below it was set by something further out (torchrun in each task of a Slurm step, `mpirun` in an allocation), with one exception:
-//! an MPI launcher and torchrun's variables that disagree are an error, since neither starts the other. `SLURM_NTASKS` alone says nothing: a batch script has it too, and is one process.
+//! The first that is there counts. What stands below it was set by something further out (torchrun in each task of a
+//! Slurm step, `mpirun` in an allocation), with one exception: an MPI launcher and torchrun's variables that disagree
+//! are an error, since neither starts the other. `SLURM_NTASKS` alone says nothing: a batch script has it too, and is
+//! one process.
 //!
-//! Where processes meet is in `BURN_DIST_RENDEZVOUS=HOST:PORT`, if the launcher keeps the rendezvous, or in `MASTER_ADDR` and `MASTER_PORT`, where the process of rank 0 does.
+//! Where processes meet is in `BURN_DIST_RENDEZVOUS=HOST:PORT`, if the launcher keeps the rendezvous, or in
+//! `MASTER_ADDR` and `MASTER_PORT`, where the process of rank 0 does.
 
 use std::fmt;
 
@@ -294,7 +297,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             (Some(host), Some(port)) => (host, port),
         };
         let mut port = self.port("MASTER_PORT", &port)?;
-        // torchrun's agent listens at the port that it names: ours is the next one, unless BURN_DIST_PORT says otherwise.
+        // torchrun's agent listens at the port that it names: ours is the next one, unless BURN_DIST_PORT says
+        // otherwise.
         let has_agent = self.text("TORCHELASTIC_USE_AGENT_STORE");
         if let Some(own) = self.text("BURN_DIST_PORT") {
             port = self.port("BURN_DIST_PORT", &own)?;

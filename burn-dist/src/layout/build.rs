@@ -53,8 +53,8 @@ impl Layout {
     /// Checks that the layout makes sense on this mesh; it need not be normalised.
     ///
     /// # Errors
-    /// [`LayoutError::EmptyDim`], [`LayoutError::UnknownAxis`], [`LayoutError::AxisTwice`], [`LayoutError::RestNotSharded`],
-    /// [`LayoutError::MixedPartial`].
+    /// [`LayoutError::EmptyDim`], [`LayoutError::UnknownAxis`], [`LayoutError::AxisTwice`],
+    /// [`LayoutError::RestNotSharded`], [`LayoutError::MixedPartial`].
     pub fn validate(&self, mesh: &MeshShape) -> Result<(), LayoutError> {
         if let Some(dim) = self.dims.iter().position(|dim| dim.factors.is_empty()) {
             return Err(LayoutError::EmptyDim { dim });
@@ -93,7 +93,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Brings the layout into its one normal form: drops axes of size 1, merges neighbouring factors that nothing splits, sorts.
+    /// Brings the layout into its one normal form: drops axes of size 1, merges neighbouring factors that nothing
+    /// splits, sorts.
     ///
     /// The placement of every element stays the same.
     pub fn normalize(&mut self, mesh: &MeshShape) {
@@ -227,7 +228,8 @@ impl Layout {
 }
 
 impl DimLayout {
-    /// Merges neighbouring factors without axes; drops factors of size 1 without axes beside others; makes an empty dim one factor.
+    /// Merges neighbouring factors without axes; drops factors of size 1 without axes beside others; makes an empty dim
+    /// one factor.
     pub(crate) fn merge_whole_factors(&mut self) {
         if self.factors.len() < 2 {
             return;

@@ -75,7 +75,8 @@ fn same_elements(mesh: &MeshShape, a: &Layout, b: &Layout) -> bool {
         .all(|rank| a.elements(mesh, rank).eq(b.elements(mesh, rank)))
 }
 
-/// A reshape without data movement is found exactly if some layout of the new shape gives every rank the elements it has.
+/// A reshape without data movement is found exactly if some layout of the new shape gives every rank the elements it
+/// has.
 #[test]
 fn reshape_moves_nothing_and_finds_what_there_is() {
     let shapes: [&[usize]; 12] = [

@@ -4,7 +4,8 @@ use super::{Factor, Layout};
 use crate::mesh::{MeshShape, Rank};
 use std::ops::Range;
 
-/// Returns the part of `range` that member `index` of `parts` holds: chunks of `ceil(n / parts)`, later ones shorter or empty.
+/// Returns the part of `range` that member `index` of `parts` holds: chunks of `ceil(n / parts)`, later ones shorter or
+/// empty.
 ///
 /// ```
 /// use burn_dist::layout::chunk;
@@ -77,10 +78,11 @@ impl Layout {
         self.factors().map(|f| f.local_size_max(mesh)).product()
     }
 
-    /// Returns the global row-major indices of the elements that a rank holds, in the row-major order of its local block.
+    /// Returns the global row-major indices of the elements that a rank holds, in the row-major order of its local
+    /// block.
     ///
-    /// This defines what a layout means; everything else about placement follows from it. For a partial value it says of which elements
-    /// the rank holds a term.
+    /// This defines what a layout means; everything else about placement follows from it. For a partial value it says
+    /// of which elements the rank holds a term.
     pub fn elements(&self, mesh: &MeshShape, rank: Rank) -> impl Iterator<Item = usize> + use<> {
         // Per factor, minor to major: its range and the distance of neighbours in the global tensor.
         let mut stride = 1;
@@ -108,8 +110,8 @@ impl Layout {
 
     /// Whether every rank holds the same elements in the same order under both layouts, and the same axes are partial.
     ///
-    /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements over 2 ranks. Axes
-    /// at rest are not compared.
+    /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements
+    /// over 2 ranks. Axes at rest are not compared.
     pub fn is_same_placement(&self, mesh: &MeshShape, other: &Layout) -> bool {
         if self.shape() != other.shape() || self.partial != other.partial {
             return false;

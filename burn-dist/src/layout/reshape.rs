@@ -1,7 +1,8 @@
 //! Reshapes that move no data: regrouping factors.
 //!
-//! A reshape keeps the row-major order of the elements. Each rank may therefore reshape its local block alone if the factors of the old
-//! dims can be dealt out to the new dims, splitting or fusing a factor only where the split over the mesh stays exactly the same.
+//! A reshape keeps the row-major order of the elements. Each rank may therefore reshape its local block alone if the
+//! factors of the old dims can be dealt out to the new dims, splitting or fusing a factor only where the split over the
+//! mesh stays exactly the same.
 
 use super::{DimLayout, Factor, Layout, chunk};
 use crate::mesh::{AxisIndex, MeshShape};
@@ -11,8 +12,8 @@ use std::ops::Range;
 impl Layout {
     /// Returns the layout after reshaping the global tensor to `to` without data movement, or `None` if there is none.
     ///
-    /// Each rank reshapes its local block to the local shape of the result. Partial axes and axes at rest carry over. Law: the
-    /// [`Layout::elements`] of every rank are those of the result.
+    /// Each rank reshapes its local block to the local shape of the result. Partial axes and axes at rest carry over.
+    /// Law: the [`Layout::elements`] of every rank are those of the result.
     ///
     /// ```
     /// use burn_dist::layout::Layout;
@@ -71,8 +72,8 @@ pub(super) fn regroup(
     sizes: &[usize],
 ) -> Option<Vec<Vec<Factor>>> {
     let factors = fuse_neighbours(factors, |a, b| a.axes.is_empty() && b.axes.is_empty());
-    // Factors as they are keep their meaning for the reader, such as (batch . sequence). Only if that fails take everything apart, deal
-    // out the pieces and fuse what goes together, which allows [4{tp}, 6] -> [6{tp}, 4].
+    // Factors as they are keep their meaning for the reader, such as (batch . sequence). Only if that fails take
+    // everything apart, deal out the pieces and fuse what goes together, which allows [4{tp}, 6] -> [6{tp}, 4].
     deal(mesh, factors.clone(), sizes).or_else(|| {
         let pieces: Vec<_> = factors
             .iter()
@@ -166,7 +167,8 @@ fn deal(mesh: &MeshShape, factors: Vec<Factor>, sizes: &[usize]) -> Option<Vec<V
     Some(dims)
 }
 
-/// Splits a factor into a major one of the given size and the rest, if some way to divide its axes keeps every rank's part.
+/// Splits a factor into a major one of the given size and the rest, if some way to divide its axes keeps every rank's
+/// part.
 fn split(mesh: &MeshShape, factor: &Factor, major: usize) -> Option<(Factor, Factor)> {
     let minor = factor.size / major;
     (0..=factor.axes.len()).rev().find_map(|cut| {
@@ -183,7 +185,8 @@ fn split(mesh: &MeshShape, factor: &Factor, major: usize) -> Option<(Factor, Fac
     })
 }
 
-/// Splits a factor into the smallest factors that keep every rank's part. Nothing is to be gained from splitting one without axes.
+/// Splits a factor into the smallest factors that keep every rank's part. Nothing is to be gained from splitting one
+/// without axes.
 fn take_apart(mesh: &MeshShape, factor: &Factor) -> Vec<Factor> {
     let mut pieces = Vec::new();
     let mut rest = factor.clone();

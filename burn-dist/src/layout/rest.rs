@@ -4,13 +4,16 @@ use super::Layout;
 use crate::mesh::{AxisIndex, MeshShape};
 
 impl Layout {
-    /// Returns this layout with the tensor at rest in pieces over every [shard axis](MeshShape::shard_axes) that it does not use.
+    /// Returns this layout with the tensor at rest in pieces over every [shard axis](MeshShape::shard_axes) that it
+    /// does not use.
     ///
-    /// A pure function of layout and mesh, so gradients and optimizer state know where their parameter rests. The dim to cut is dim 0 if
-    /// that leaves every rank something to hold, else the first dim for which it does, else the largest dim. The axes become the minor
-    /// ones of that dim's first factor. One element stays whole, for there is nothing to cut, and so does a tensor whose shard axes are all taken (split or partial).
+    /// A pure function of layout and mesh, so gradients and optimizer state know where their parameter rests. The dim
+    /// to cut is dim 0 if that leaves every rank something to hold, else the first dim for which it does, else the
+    /// largest dim. The axes become the minor ones of that dim's first factor. One element stays whole, for there is
+    /// nothing to cut, and so does a tensor whose shard axes are all taken (split or partial).
     /// # Source
-    /// ZeRO stage 3 (arXiv:1910.02054), FSDP (arXiv:2304.11277). Differs: tensors are cut along a dim instead of flattened.
+    /// ZeRO stage 3 (arXiv:1910.02054), FSDP (arXiv:2304.11277). Differs: tensors are cut along a dim instead of
+    /// flattened.
     pub fn at_rest(&self, mesh: &MeshShape) -> Layout {
         self.at_rest_over(mesh, &mesh.shard_axes())
     }

@@ -127,7 +127,8 @@ fn rows_of(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Range<usize> {
     }
 }
 
-/// Returns the pieces of dim 0 that the `ranks` hold and ranks outside of them hold too: what has to be alike here and there.
+/// Returns the pieces of dim 0 that the `ranks` hold and ranks outside of them hold too: what has to be alike here and
+/// there.
 pub(crate) fn repeated(layout: &Layout, mesh: &MeshShape, ranks: Range<u32>) -> Vec<Range<usize>> {
     let of = |rank: u32| rows_of(layout, mesh, Rank(rank));
     let elsewhere: Vec<Range<usize>> = (0..mesh.num_ranks() as u32)

@@ -13,7 +13,8 @@ use crate::mesh::{AxisIndex, MeshShape};
 use std::fmt;
 
 impl Layout {
-    /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of every dim as well.
+    /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of
+    /// every dim as well.
     ///
     /// Law: [`Layout::parse`] of the text, with the shape or with the sizes written out, gives the layout back.
     pub fn display<'a>(&'a self, mesh: &'a MeshShape) -> impl fmt::Display + 'a {

@@ -58,7 +58,8 @@ impl ReduceOp {
 
 /// A factor of a tensor dim: `size` elements, split over `axes` (major to minor).
 ///
-/// The split is nested: the first axis cuts `size` into chunks of `ceil(size / k)`, the next one cuts each chunk, and so on.
+/// The split is nested: the first axis cuts `size` into chunks of `ceil(size / k)`, the next one cuts each chunk, and
+/// so on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Factor {
     /// Global number of elements.
@@ -119,11 +120,12 @@ pub struct Partial {
 
 /// Where the elements of a tensor are: an axis list per dim (or per factor of a dim), partial axes, axes at rest.
 ///
-/// Invariants: every axis appears at most once over all factors and partials; `partial` is sorted by axis; `at_rest` is a sorted subset of
-/// the axes in `dims`; adjacent factors of a dim that both have no axes are merged; axes of size 1 never appear.
+/// Invariants: every axis appears at most once over all factors and partials; `partial` is sorted by axis; `at_rest` is
+/// a sorted subset of the axes in `dims`; adjacent factors of a dim that both have no axes are merged; axes of size 1
+/// never appear.
 ///
-/// The text form lists the dims: `-` is whole on every rank, `{tp, fsdp*}` is split over `tp` and then `fsdp`, where it merely rests, and
-/// `(4 . 8{tp})` is a dim of 4 × 8 elements whose minor factor is split.
+/// The text form lists the dims: `-` is whole on every rank, `{tp, fsdp*}` is split over `tp` and then `fsdp`, where it
+/// merely rests, and `(4 . 8{tp})` is a dim of 4 × 8 elements whose minor factor is split.
 ///
 /// ```
 /// use burn_dist::layout::Layout;

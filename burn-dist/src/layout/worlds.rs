@@ -24,8 +24,8 @@ pub(crate) fn meshes() -> Vec<MeshShape> {
 pub(crate) const SHAPES: [&[usize]; 8] =
     [&[], &[1], &[5], &[2, 3], &[7, 2], &[0, 3], &[12], &[4, 3]];
 
-/// Every normalised layout of a shape: all factorisations, all places and orders of the axes, partial by `ops`, nothing or everything at
-/// rest.
+/// Every normalised layout of a shape: all factorisations, all places and orders of the axes, partial by `ops`, nothing
+/// or everything at rest.
 pub(crate) fn layouts(mesh: &MeshShape, shape: &[usize], ops: &[ReduceOp]) -> Vec<Layout> {
     let all = enumerate(mesh, shape, ops, factorisations);
     let rest = all.iter().map(|layout| {

@@ -9,7 +9,8 @@ impl MeshShape {
         axes.iter().map(|&axis| self.size(axis)).product()
     }
 
-    /// Returns the ranks that agree with `rank` on every axis not in `axes`, ordered by their coordinates along `axes`, the first major.
+    /// Returns the ranks that agree with `rank` on every axis not in `axes`, ordered by their coordinates along `axes`,
+    /// the first major.
     pub fn group_of(&self, rank: Rank, axes: &[AxisIndex]) -> Vec<Rank> {
         self.assert_rank(rank);
         let origin: usize = axes
@@ -41,7 +42,8 @@ impl MeshShape {
             .collect()
     }
 
-    /// Returns the axes over which the batch is split: those of role [`AxisRole::Replicate`] or [`AxisRole::Shard`], in mesh order.
+    /// Returns the axes over which the batch is split: those of role [`AxisRole::Replicate`] or [`AxisRole::Shard`], in
+    /// mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
         self.with_role(|role| role != AxisRole::Model)
     }
@@ -64,11 +66,12 @@ impl MeshShape {
 
     /// Returns the axes of a named group.
     ///
-    /// An axis name stands for that axis; `model` for every axis but the data axes, `data` for the data axes, `all` and `world` for all;
-    /// names joined by `,` or `*` for the flattened group, the first name major. An axis that is itself called `data` or `model` wins
-    /// over the group of that name.
+    /// An axis name stands for that axis; `model` for every axis but the data axes, `data` for the data axes, `all` and
+    /// `world` for all; names joined by `,` or `*` for the flattened group, the first name major. An axis that is
+    /// itself called `data` or `model` wins over the group of that name.
     /// # Errors
-    /// [`MeshError::UnknownAxis`] for a name that is none of these, [`MeshError::DuplicateAxis`] if an axis is named twice.
+    /// [`MeshError::UnknownAxis`] for a name that is none of these, [`MeshError::DuplicateAxis`] if an axis is named
+    /// twice.
     pub fn group(&self, name: &str) -> Result<Vec<AxisIndex>, MeshError> {
         let mut group = Vec::new();
         for part in name.split([',', '*']) {

@@ -11,17 +11,19 @@
 //! ```
 //!
 //! # The formula
-//! A collective takes `rounds x latency + bytes x 8 / bandwidth`: bytes are those that its busiest member receives, and rounds are the steps of the ring
-//! algorithm, in which every member receives from one neighbour at a time ([`Kind::rounds`](crate::comm::Kind::rounds)). With k members and n bytes in all, an
-//! all-gather or a reduce-scatter is k-1 rounds and (k-1)/k x n bytes, an all-reduce is one of each.
+//! A collective takes `rounds x latency + bytes x 8 / bandwidth`: bytes are those that its busiest member receives, and
+//! rounds are the steps of the ring algorithm, in which every member receives from one neighbour at a time
+//! ([`Kind::rounds`](crate::comm::Kind::rounds)). With k members and n bytes in all, an all-gather or a reduce-scatter
+//! is k-1 rounds and (k-1)/k x n bytes, an all-reduce is one of each.
 //!
-//! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1), 2005), sections 3 and 4, without the term
-//! for the arithmetic of reductions; Patarasuk, Yuan: Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations (JPDC 69(2), 2009).
+//! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
+//! 2005), sections 3 and 4, without the term for the arithmetic of reductions; Patarasuk, Yuan: Bandwidth Optimal
+//! All-reduce Algorithms for Clusters of Workstations (JPDC 69(2), 2009).
 //!
 //! # Nodes
-//! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be given apart:
-//! `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its members are on several. No axis of a mesh with links may
-//! have one of these two names.
+//! Where a mesh lies on several nodes ([`Topology`](super::Topology)), links inside them and between them can be given
+//! apart: `inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40`. A group goes over the link between nodes if its
+//! members are on several. No axis of a mesh with links may have one of these two names.
 //!
 //! Not here: congestion between groups, trees.
 
@@ -41,7 +43,8 @@ const GBPS_MAX: f64 = 1e6;
 
 /// Latency and bandwidth of the link between neighbours along a mesh axis, one direction.
 ///
-/// As text: `latency_us=20,gbps=10` is 20 microseconds and 10 gigabits (1.25 gigabytes) per second. Law: parsing the text form gives the same link.
+/// As text: `latency_us=20,gbps=10` is 20 microseconds and 10 gigabits (1.25 gigabytes) per second. Law: parsing the
+/// text form gives the same link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
     latency_ns: u64,
@@ -61,10 +64,12 @@ pub struct LinkError {
 }
 
 impl Link {
-    /// Returns a link of `latency_us` microseconds and `gbps` gigabits per second, to the nanosecond and the bit per second.
+    /// Returns a link of `latency_us` microseconds and `gbps` gigabits per second, to the nanosecond and the bit per
+    /// second.
     ///
     /// # Errors
-    /// [`LinkError`] if the latency is negative or longer than a day, or the bandwidth is not above zero (or above a million gigabits per second).
+    /// [`LinkError`] if the latency is negative or longer than a day, or the bandwidth is not above zero (or above a
+    /// million gigabits per second).
     pub fn new(latency_us: f64, gbps: f64) -> Result<Self, LinkError> {
         let error = |problem: String| LinkError {
             text: format!("latency_us={latency_us},gbps={gbps}"),
@@ -87,7 +92,8 @@ impl Link {
         })
     }
 
-    /// Nanoseconds of a transfer in `rounds` steps by which a rank receives `bytes`, rounded up; see the [formula](self).
+    /// Nanoseconds of a transfer in `rounds` steps by which a rank receives `bytes`, rounded up; see the
+    /// [formula](self).
     pub fn transfer_ns(self, rounds: u64, bytes: u64) -> u64 {
         let bits = u128::from(bytes) * 8;
         let wire = (bits * 1_000_000_000).div_ceil(u128::from(self.bits_per_s));
@@ -158,9 +164,10 @@ impl FromStr for Link {
 
 /// The links of the axes of a mesh; axes without one take no modelled time.
 ///
-/// As text: one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes, `axis:link` for single axes, joined by `;`. An
-/// axis of its own name goes before what is said of nodes, and that before the one for all. Law, of links that [`Links::check`] takes and that are not empty: parsing
-/// the text form gives the same.
+/// As text: one [`Link`] for all axes, `inside:link` and `between:link` for groups inside a node and between nodes,
+/// `axis:link` for single axes, joined by `;`. An axis of its own name goes before what is said of nodes, and that
+/// before the one for all. Law, of links that [`Links::check`] takes and that are not empty: parsing the text form
+/// gives the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
     all: Option<Link>,
@@ -205,7 +212,8 @@ impl Links {
         self.on([axis], false)
     }
 
-    /// The link of a group over several axes, inside a node: the [slowest](Link::slowest) of theirs; `None` if none of them has one.
+    /// The link of a group over several axes, inside a node: the [slowest](Link::slowest) of theirs; `None` if none of
+    /// them has one.
     pub fn over<'a>(&self, axes: impl IntoIterator<Item = &'a str>) -> Option<Link> {
         self.on(axes, false)
     }

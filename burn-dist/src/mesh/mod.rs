@@ -1,7 +1,7 @@
 //! Named axes, ranks and their coordinates: the shape of a device mesh, as plain data.
 //!
-//! Mesh things are *axis*, tensor things are *dim*. A [`MeshShape`] knows no device, address or transport; it only says which ranks there
-//! are, how they are numbered, and which of them form a group along some axes.
+//! Mesh things are *axis*, tensor things are *dim*. A [`MeshShape`] knows no device, address or transport; it only says
+//! which ranks there are, how they are numbered, and which of them form a group along some axes.
 
 #![forbid(unsafe_code)]
 

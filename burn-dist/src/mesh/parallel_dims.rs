@@ -58,7 +58,8 @@ impl Default for ParallelDims {
 }
 
 impl ParallelDims {
-    /// Returns the mesh of `world_size` ranks, outermost axis first: `pp, dp_replicate, fsdp, cp, tp`; axes of size 1 are left out.
+    /// Returns the mesh of `world_size` ranks, outermost axis first: `pp, dp_replicate, fsdp, cp, tp`; axes of size 1
+    /// are left out.
     ///
     /// # Errors
     /// [`MeshError::InferTwice`] if more than one degree is left open, [`MeshError::EmptyAxis`] for a degree of 0,

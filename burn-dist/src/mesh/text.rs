@@ -10,7 +10,8 @@ const TABLE_ITEMS_MAX: usize = 64;
 impl MeshShape {
     /// Reads a mesh from its text form, `name=size` joined by commas, outermost first.
     ///
-    /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh` if its roles follow from names.
+    /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh` if its roles
+    /// follow from names.
     /// # Errors
     /// [`MeshError::Parse`], and those of [`MeshShape::with_roles`].
     pub fn parse(text: &str) -> Result<Self, MeshError> {

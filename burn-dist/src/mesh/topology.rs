@@ -1,7 +1,8 @@
 //! Which node (machine) each rank is on, and which links the axes of a mesh therefore use.
 //!
-//! Ranks of one node talk through its memory or its GPU links, those of two nodes through a network that is often ten times slower. A [`Topology`] says which
-//! ranks share a node; it follows from the hosts of the processes, or is declared ([`Nodes`]), also where there is no cluster: one process may stand for many.
+//! Ranks of one node talk through its memory or its GPU links, those of two nodes through a network that is often ten
+//! times slower. A [`Topology`] says which ranks share a node; it follows from the hosts of the processes, or is
+//! declared ([`Nodes`]), also where there is no cluster: one process may stand for many.
 //!
 //! ```
 //! use burn_dist::mesh::{MeshShape, Nodes, Split};
@@ -24,7 +25,8 @@ use std::sync::Arc;
 
 /// Where nodes end, as asked for.
 ///
-/// As text: `4` is four ranks on every node, `4+2` four on the first and two on the second. Law: parsing the text form gives the same.
+/// As text: `4` is four ranks on every node, `4+2` four on the first and two on the second. Law: parsing the text form
+/// gives the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Nodes {
     /// Processes on one host form a node, and a process alone is on one.
@@ -37,7 +39,8 @@ pub enum Nodes {
 }
 
 impl Nodes {
-    /// Returns the nodes of `num_ranks` ranks. `hosts` are those of the processes, which share the ranks out evenly and in order; none is one process.
+    /// Returns the nodes of `num_ranks` ranks. `hosts` are those of the processes, which share the ranks out evenly and
+    /// in order; none is one process.
     ///
     /// # Errors
     /// [`MeshError::Nodes`] if the nodes do not hold exactly the ranks.
@@ -238,7 +241,8 @@ impl Topology {
         })
     }
 
-    /// Returns how the groups along `axes` lie on nodes, if all of them do alike: what may be decided for all ranks at once.
+    /// Returns how the groups along `axes` lie on nodes, if all of them do alike: what may be decided for all ranks at
+    /// once.
     pub fn split_over(&self, mesh: &MeshShape, axes: &[AxisIndex]) -> Option<Split> {
         let mut splits = mesh
             .groups(axes)
@@ -271,7 +275,8 @@ impl Topology {
         groups.max().unwrap_or(Reach::Nothing)
     }
 
-    /// Returns the names of the axes that a group spans, as [`MeshShape::axes_text`]; with ` inside` or ` between` if the group is only that part of them.
+    /// Returns the names of the axes that a group spans, as [`MeshShape::axes_text`]; with ` inside` or ` between` if
+    /// the group is only that part of them.
     pub fn axes_text(&self, mesh: &MeshShape, group: &[Rank]) -> String {
         let axes = mesh.axes_of(group);
         let names = mesh.axes_text(group);
@@ -324,7 +329,8 @@ impl Topology {
         out
     }
 
-    /// Returns what to write instead, if an axis over which every layer communicates goes between nodes and would not in another order of the axes.
+    /// Returns what to write instead, if an axis over which every layer communicates goes between nodes and would not
+    /// in another order of the axes.
     pub fn advice(&self, mesh: &MeshShape) -> Option<String> {
         let better = mesh.by_locality();
         let between = |mesh: &MeshShape, name: &str| {
@@ -367,8 +373,9 @@ fn plural(count: usize) -> &'static str {
 }
 
 impl MeshShape {
-    /// Returns the mesh with its axes in the order of how much they communicate, least first: `pp`, data parallel (`dp`), sharded (`fsdp`), then what splits
-    /// the model: `ep`, `cp`, all others, `tp`. Ranks along the last axis are neighbours, so what communicates most is inside a node.
+    /// Returns the mesh with its axes in the order of how much they communicate, least first: `pp`, data parallel
+    /// (`dp`), sharded (`fsdp`), then what splits the model: `ep`, `cp`, all others, `tp`. Ranks along the last axis
+    /// are neighbours, so what communicates most is inside a node.
     ///
     /// ```
     /// use burn_dist::mesh::MeshShape;
@@ -376,7 +383,8 @@ impl MeshShape {
     /// # Ok::<(), burn_dist::mesh::MeshError>(())
     /// ```
     /// # Source
-    /// Megatron-LM (arXiv:2104.04473, section 5.4.1, takeaway 1): tensor parallel inside a node, pipeline and data parallel between nodes.
+    /// Megatron-LM (arXiv:2104.04473, section 5.4.1, takeaway 1): tensor parallel inside a node, pipeline and data
+    /// parallel between nodes.
     pub fn by_locality(&self) -> MeshShape {
         let place = |axis: &Axis| match (axis.name.as_str(), axis.role) {
             ("pp", _) => 0,

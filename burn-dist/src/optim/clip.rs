@@ -8,15 +8,17 @@ use burn_optim::GradientsParams;
 /// Added to the norm before dividing by it, as PyTorch's `clip_grad_norm_` does.
 const NORM_MIN: f32 = 1e-6;
 
-/// Scales all gradients of `model` so that their common L2 norm is at most `norm_max`. Returns them and the norm before, not yet read.
+/// Scales all gradients of `model` so that their common L2 norm is at most `norm_max`. Returns them and the norm
+/// before, not yet read.
 ///
-/// Burn's own clipping looks at one parameter at a time. The norm of all of them is the same on every mesh, to rounding; parameters without a gradient
-/// count as zero.
+/// Burn's own clipping looks at one parameter at a time. The norm of all of them is the same on every mesh, to
+/// rounding; parameters without a gradient count as zero.
 ///
 /// # Shapes
 /// The norm is `[1]`.
 /// # Communication
-/// On a mesh every rank sums the squares of the parts it holds; the sums are reduced, one number at a time, over the axes that split them.
+/// On a mesh every rank sums the squares of the parts it holds; the sums are reduced, one number at a time, over the
+/// axes that split them.
 /// # Source
 /// Pascanu et al., "On the difficulty of training recurrent neural networks" (arXiv:1211.5063), section 3.2.
 ///

@@ -8,7 +8,8 @@ use core::marker::PhantomData;
 
 /// The exponential moving average of a model's weights: `average = decay * average + (1 - decay) * weights`.
 ///
-/// The average is a model itself, without autodiff: ready to be evaluated or saved. Its parameters keep the ids of the model's.
+/// The average is a model itself, without autodiff: ready to be evaluated or saved. Its parameters keep the ids of the
+/// model's.
 ///
 /// # Communication
 /// None on a mesh: averages lie as the parameters do, in pieces where those rest in pieces.

@@ -38,8 +38,9 @@ pub struct NonFiniteGradient {
 /// Looks at the gradients of every step before the optimizer does.
 ///
 /// # Communication
-/// On a mesh every rank counts in the parts it holds; the counts are summed, one number at a time, over the axes that split them, and one number is read. Only when it is
-/// not zero, two are read for each parameter up to the first at fault.
+/// On a mesh every rank counts in the parts it holds; the counts are summed, one number at a time, over the axes that
+/// split them, and one number is read. Only when it is not zero, two are read for each parameter up to the first at
+/// fault.
 ///
 /// ```
 /// use burn::backend::{Autodiff, Flex};
@@ -78,7 +79,8 @@ impl GradientCheck {
 
     /// Returns the gradients if all are finite, and `None` if this step is to be left out. Counts a step either way.
     ///
-    /// Parameters that are trained and have no gradient (unused ones) are fine; at the first step their paths are logged as a warning, and kept: [`Self::missing`].
+    /// Parameters that are trained and have no gradient (unused ones) are fine; at the first step their paths are
+    /// logged as a warning, and kept: [`Self::missing`].
     ///
     /// # Errors
     /// [`NonFiniteGradient`], under [`NonFinite::Stop`].
@@ -132,7 +134,8 @@ impl GradientCheck {
     }
 }
 
-/// Returns whether all elements of all gradients are finite, and the paths of the trained parameters that have no gradient.
+/// Returns whether all elements of all gradients are finite, and the paths of the trained parameters that have no
+/// gradient.
 ///
 /// # Communication
 /// On a mesh every rank looks at the parts it holds; one number is reduced and read.

@@ -1,6 +1,7 @@
 //! Around Burn's optimizers: what looks at all parameters at once.
 //!
-//! Plain Burn operations, so everything here runs on any backend; on a mesh the planner keeps each rank to its own part.
+//! Plain Burn operations, so everything here runs on any backend; on a mesh the planner keeps each rank to its own
+//! part.
 
 mod clip;
 mod ema;

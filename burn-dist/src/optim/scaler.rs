@@ -62,7 +62,8 @@ impl LossScaler {
         loss.mul_scalar(self.factor)
     }
 
-    /// Returns the gradients of the loss itself; `None` if one of them is not finite: leave the step out, the factor has been halved. After 2,000 steps without, it is doubled.
+    /// Returns the gradients of the loss itself; `None` if one of them is not finite: leave the step out, the factor
+    /// has been halved. After 2,000 steps without, it is doubled.
     ///
     /// # Communication
     /// On a mesh every rank looks at the parts it holds; one number is reduced and read.

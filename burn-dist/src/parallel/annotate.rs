@@ -14,7 +14,8 @@ use burn_core::tensor::ops::FloatTensor;
 pub trait Annotate: Backend {
     /// Returns a tensor of the same global value whose layout is the one `spec` says.
     ///
-    /// Law: reading the result gives what reading `tensor` gives. `tensor` is never tracked by autodiff here; its caller restores that.
+    /// Law: reading the result gives what reading `tensor` gives. `tensor` is never tracked by autodiff here; its
+    /// caller restores that.
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self>;
 
     /// Returns the shape of the mesh a device stands for, or `None` if this backend's devices do not know.

@@ -12,8 +12,9 @@ use std::collections::{HashMap, VecDeque};
 pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// Places every float parameter as `plan` says, now and whenever it is loaded from a record.
     ///
-    /// Lazy parameters stay lazy, ids stay, and other load and save mappers (`LinearLayout::Col`) go on working. Int and bool parameters and
-    /// constant tensors are left alone, and so are quantized values, which stay whole on every rank.
+    /// Lazy parameters stay lazy, ids stay, and other load and save mappers (`LinearLayout::Col`) go on working. Int
+    /// and bool parameters and constant tensors are left alone, and so are quantized values, which stay whole on every
+    /// rank.
     ///
     /// Only `plan` counts: to amend a module's own attributes, start from [`super::Parallelize::plan`].
     ///

@@ -29,7 +29,8 @@ pub trait Parallelize {
 
     /// Places every float parameter as the attributes say, now and whenever it is loaded from a record.
     ///
-    /// Lazy parameters stay lazy. A parameter no attribute names is whole over the tensor-parallel axes and rests over the FSDP axes.
+    /// Lazy parameters stay lazy. A parameter no attribute names is whole over the tensor-parallel axes and rests over
+    /// the FSDP axes.
     ///
     /// # Communication
     /// None by itself: layouts are recorded, and moves happen where values are used.
@@ -97,16 +98,19 @@ impl Scope {
         self.push(Action::Checkpoint, false);
     }
 
-    /// Marks the module here as a unit with which shard axes do what `text`, checked by the derive, says; of a list, each element.
+    /// Marks the module here as a unit with which shard axes do what `text`, checked by the derive, says; of a list,
+    /// each element.
     ///
     /// # Panics
-    /// If `text` is not a [`ShardStrategy`](crate::ShardStrategy): the derive's list and that of the type would differ, a bug.
+    /// If `text` is not a [`ShardStrategy`](crate::ShardStrategy): the derive's list and that of the type would differ,
+    /// a bug.
     pub fn strategy(&mut self, text: &str) {
         let strategy = text.parse().expect("checked by the derive");
         self.push(Action::Strategy(strategy), false);
     }
 
-    /// Marks the module here as a unit that computes in what `text`, checked by the derive, says; of a list, each element.
+    /// Marks the module here as a unit that computes in what `text`, checked by the derive, says; of a list, each
+    /// element.
     ///
     /// # Panics
     /// If `text` is not a [`Precision`](crate::Precision): the derive and the type would differ, a bug.
@@ -204,8 +208,9 @@ impl Mark {
 
 /// Finding out whether a field's type has a plan, by trait resolution on the type itself (autoref specialisation).
 ///
-/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Parallelize`], and that of
-/// [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is compared.
+/// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Parallelize`], and
+/// that of [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is
+/// compared.
 pub mod probe {
     use super::{Parallelize, Scope};
 

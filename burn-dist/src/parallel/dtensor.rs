@@ -99,14 +99,14 @@ pub trait MeshBackend: Backend {
     /// # Communication
     /// Closes the window and waits for the local ranks.
     fn report(device: &Self::Device) -> MeshReport;
-    /// Returns what the ranks did when, so far; `None` unless the mesh was built with [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace), or if it has
-    /// ended.
+    /// Returns what the ranks did when, so far; `None` unless the mesh was built with
+    /// [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace), or if it has ended.
     ///
     /// # Communication
     /// Closes the window and waits for the local ranks.
     fn trace(device: &Self::Device) -> Option<Trace>;
-    /// Returns what has stopped the mesh, if anything has: what failed reads were told, as data. A program that ends with it returns its
-    /// [`exit_code`](Fault::exit_code) to the scheduler.
+    /// Returns what has stopped the mesh, if anything has: what failed reads were told, as data. A program that ends
+    /// with it returns its [`exit_code`](Fault::exit_code) to the scheduler.
     ///
     /// ```
     /// use burn_dist::{DeviceMesh, Dist, MeshBackend};
@@ -424,10 +424,12 @@ pub trait LocalParts: Sized {
     /// [`DTensorError::NoSuchRank`], [`DTensorError::Fault`].
     fn to_local(&self, rank: Rank) -> Result<Self::Part, DTensorError>;
 
-    /// Makes a tensor of `shape` from the parts of all ranks that this process runs, in rank order, laid out as `layout` (text form) says.
+    /// Makes a tensor of `shape` from the parts of all ranks that this process runs, in rank order, laid out as
+    /// `layout` (text form) says.
     ///
     /// # Errors
-    /// [`DTensorError`] if there is not one part per rank here, or a part does not have the shape that the layout gives it.
+    /// [`DTensorError`] if there is not one part per rank here, or a part does not have the shape that the layout gives
+    /// it.
     fn from_local(
         parts: Vec<Self::Part>,
         shape: &[usize],
@@ -438,7 +440,8 @@ pub trait LocalParts: Sized {
 
 /// A tensor of which every process gives its own rows: a batch that no process reads as a whole.
 ///
-/// Rows are split over the data axes as those of a whole batch are ([`InputPolicy::Batch`](crate::InputPolicy)), so results are bitwise the same.
+/// Rows are split over the data axes as those of a whole batch are ([`InputPolicy::Batch`](crate::InputPolicy)), so
+/// results are bitwise the same.
 ///
 /// ```
 /// use burn::backend::Flex;
@@ -466,19 +469,21 @@ pub trait ProcessLocal: Sized {
     /// The mesh device.
     type Device;
 
-    /// Makes a tensor with `rows` rows (dim 0), of which `data` has those of this process: [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows), in
-    /// order. All processes call it, with the same `rows`, or none does: whether to must not follow from which rows a process holds, which may be all of them.
+    /// Makes a tensor with `rows` rows (dim 0), of which `data` has those of this process:
+    /// [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows), in order. All processes call it, with the same
+    /// `rows`, or none does: whether to must not follow from which rows a process holds, which may be all of them.
     ///
     /// # Shapes
     /// `data`: `[local rows, ..]`; the tensor: `[rows, ..]`.
     /// # Communication
-    /// None. Where ranks of several processes hold the same rows (along `tp`, say), hashes of them are compared with the window: data that differs ends the
-    /// mesh with an error that names both processes.
+    /// None. Where ranks of several processes hold the same rows (along `tp`, say), hashes of them are compared with
+    /// the window: data that differs ends the mesh with an error that names both processes.
     /// # Errors
-    /// [`DTensorError::NumDims`] if `data` does not have as many dims as the tensor, [`DTensorError::LocalRows`] if it does not have as many rows as the ranks of this
-    /// process hold.
+    /// [`DTensorError::NumDims`] if `data` does not have as many dims as the tensor, [`DTensorError::LocalRows`] if it
+    /// does not have as many rows as the ranks of this process hold.
     /// # Source
-    /// `jax.make_array_from_process_local_data`. Differs: the number of rows is given, so that nothing has to be exchanged.
+    /// `jax.make_array_from_process_local_data`. Differs: the number of rows is given, so that nothing has to be
+    /// exchanged.
     fn from_process_local(
         data: TensorData,
         rows: usize,
@@ -486,7 +491,8 @@ pub trait ProcessLocal: Sized {
     ) -> Result<Self, DTensorError>;
 }
 
-/// Implements [`ProcessLocal`] for a kind of tensors: its element type on a device, what makes a primitive of rows, and what wraps it.
+/// Implements [`ProcessLocal`] for a kind of tensors: its element type on a device, what makes a primitive of rows, and
+/// what wraps it.
 macro_rules! process_local {
     ($($kind:ident, $dtype:ident, $make:ident, $wrap:path;)*) => {$(
         impl<B: MeshBackend, const D: usize> ProcessLocal for Tensor<B, D, $kind> {
@@ -553,7 +559,8 @@ fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {
     })
 }
 
-/// Implements [`DTensor`] for a kind of tensors: two functions of the backend, and the way to the primitive that they take and back.
+/// Implements [`DTensor`] for a kind of tensors: two functions of the backend, and the way to the primitive that they
+/// take and back.
 macro_rules! dtensor {
     ($($kind:ident, $layout:ident, $redistribute:ident, $unwrap:path, $wrap:path;)*) => {$(
         impl<B: MeshBackend, const D: usize> DTensor for Tensor<B, D, $kind> {

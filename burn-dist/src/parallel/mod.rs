@@ -1,8 +1,8 @@
 //! How a model says what is split over which mesh axis: `#[derive(Parallelize)]`, or a [`Plan`] of path patterns.
 //!
-//! Both give the same thing, a [`Plan`]; [`Plan::resolve`] turns it into one [`ParamSpec`] per float parameter, as plain data, and
-//! [`Parallelize::parallelize`] installs each on its parameter: when the parameter is initialised, and whenever it is loaded from a record.
-//! A plan never changes a value, only where it lies.
+//! Both give the same thing, a [`Plan`]; [`Plan::resolve`] turns it into one [`ParamSpec`] per float parameter, as
+//! plain data, and [`Parallelize::parallelize`] installs each on its parameter: when the parameter is initialised, and
+//! whenever it is loaded from a record. A plan never changes a value, only where it lies.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -13,7 +13,8 @@
 //! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
 //! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
 //!
-//! Not here: activations are placed by propagation, and resting axes (FSDP) by the mesh's own policy; a spec only says whether it applies.
+//! Not here: activations are placed by propagation, and resting axes (FSDP) by the mesh's own policy; a spec only says
+//! whether it applies.
 
 mod annotate;
 mod apply;

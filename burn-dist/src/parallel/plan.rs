@@ -13,9 +13,9 @@ pub(super) const DEFAULT_AXIS: &str = "tp";
 
 /// What is split over which axis, by path.
 ///
-/// A pattern is a dotted path; in a segment `*` stands for any characters, and a segment `**` for any number of segments. A pattern
-/// names a module, a parameter, or a list of them (then it stands for each element); `""` names the model itself. Later entries
-/// override earlier ones for the parameters both name.
+/// A pattern is a dotted path; in a segment `*` stands for any characters, and a segment `**` for any number of
+/// segments. A pattern names a module, a parameter, or a list of them (then it stands for each element); `""` names the
+/// model itself. Later entries override earlier ones for the parameters both name.
 ///
 /// ```
 /// use burn::backend::Flex;
@@ -57,7 +57,8 @@ pub(super) struct Entry {
 /// Who said it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// An attribute: it may name nothing, since `Option`s are empty and enums have other variants; `vacant` says that it is so just now.
+    /// An attribute: it may name nothing, since `Option`s are empty and enums have other variants; `vacant` says that
+    /// it is so just now.
     Derived { vacant: bool },
     /// A person, who meant something by it.
     Written,
@@ -153,13 +154,15 @@ impl Plan {
         self.with(pattern, Action::Skip)
     }
 
-    /// Names the axis of the styles added after this; the mesh has to have it. Without, it is `tp`, which a mesh may lack.
+    /// Names the axis of the styles added after this; the mesh has to have it. Without, it is `tp`, which a mesh may
+    /// lack.
     pub fn axis(mut self, axis: &str) -> Self {
         self.axis = Some(axis.into());
         self
     }
 
-    /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is left out where it is missing.
+    /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is
+    /// left out where it is missing.
     pub fn input(self, pattern: &str, layout: &str) -> Self {
         self.with(pattern, Action::Input(LayoutText::new(layout)))
     }
@@ -174,27 +177,30 @@ impl Plan {
         self.with(pattern, Action::Unit)
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, whose activations are made again in the backward whatever the mesh's
-    /// [`Checkpoint`](crate::Checkpoint) policy; units inside it are checkpointed likewise, each by itself.
+    /// Marks a module as a unit, as [`Plan::unit`] does, whose activations are made again in the backward whatever the
+    /// mesh's [`Checkpoint`](crate::Checkpoint) policy; units inside it are checkpointed likewise, each by itself.
     pub fn checkpoint(self, pattern: &str) -> Self {
         self.with(pattern, Action::Checkpoint)
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, with which shard axes do what `strategy` says, whatever the mesh's strategies; the nearest
-    /// one counts for units inside it too. On a mesh without shard axes it changes nothing, and never a value.
+    /// Marks a module as a unit, as [`Plan::unit`] does, with which shard axes do what `strategy` says, whatever the
+    /// mesh's strategies; the nearest one counts for units inside it too. On a mesh without shard axes it changes
+    /// nothing, and never a value.
     ///
-    /// [`ShardStrategy::Replicate`] keeps its parameters whole on every rank, with all-reduced gradients (DDP), as suits small modules; unlike
-    /// [`Plan::skip`], it leaves them split over tensor-parallel axes.
+    /// [`ShardStrategy::Replicate`] keeps its parameters whole on every rank, with all-reduced gradients (DDP), as
+    /// suits small modules; unlike [`Plan::skip`], it leaves them split over tensor-parallel axes.
     pub fn strategy(self, pattern: &str, strategy: ShardStrategy) -> Self {
         self.with(pattern, Action::Strategy(strategy))
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, that computes in `precision`, whatever the mesh's; the nearest one counts for units inside it too.
+    /// Marks a module as a unit, as [`Plan::unit`] does, that computes in `precision`, whatever the mesh's; the nearest
+    /// one counts for units inside it too.
     pub fn precision(self, pattern: &str, precision: Precision) -> Self {
         self.with(pattern, Action::Precision(precision))
     }
 
-    /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are split over it.
+    /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are
+    /// split over it.
     ///
     /// The mesh has to have the axis, unless it is `tp`.
     pub fn require_divisible(self, pattern: &str, count: usize, axis: &str) -> Self {
@@ -213,14 +219,17 @@ impl Plan {
         self
     }
 
-    /// Returns one spec per float parameter, in the order of the module's walk. Nothing is initialised, moved or changed.
+    /// Returns one spec per float parameter, in the order of the module's walk. Nothing is initialised, moved or
+    /// changed.
     ///
-    /// Where a lazy parameter has mappers (`LinearLayout::Col`), the sizes in its layout are those Burn states before they run.
+    /// Where a lazy parameter has mappers (`LinearLayout::Col`), the sizes in its layout are those Burn states before
+    /// they run.
     ///
     /// # Errors
-    /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
-    /// [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and [`ParallelError::NoParameters`] for styles that cannot be,
-    /// [`ParallelError::ImpossiblePrecision`], and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
+    /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis
+    /// the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
+    /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::ImpossiblePrecision`], and
+    /// [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,

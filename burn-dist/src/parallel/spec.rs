@@ -20,14 +20,16 @@ use core::str::FromStr;
 /// | sequence, replicate | whole | whole |
 ///
 /// # Source
-/// Megatron-LM (arXiv:1909.08053, section 3) for colwise, rowwise and vocab; arXiv:2205.05198, section 4.2.2, for sequence.
+/// Megatron-LM (arXiv:1909.08053, section 3) for colwise, rowwise and vocab; arXiv:2205.05198, section 4.2.2, for
+/// sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Style {
     /// Output features are split; every rank computes some columns of the result.
     Colwise,
     /// Input features are split; every rank computes a term of a sum.
     Rowwise,
-    /// The vocabulary is split: the rows of an embedding, the columns of an output head (logits stay sharded: loss parallel).
+    /// The vocabulary is split: the rows of an embedding, the columns of an output head (logits stay sharded: loss
+    /// parallel).
     Vocab,
     /// The module works on its part of the sequence; its own parameters are whole.
     Sequence,
@@ -240,7 +242,8 @@ impl fmt::Display for LayoutText {
 /// Everything the planner must know about one parameter.
 ///
 /// Its text form is one line, keys in this order, absent options left out:
-/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -, -];unit=layers.0;checkpoint=yes;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`.
+/// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -,
+/// -];unit=layers.0;checkpoint=yes;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamSpec {
     /// Dotted path from the root of the model.
@@ -374,7 +377,8 @@ impl ParamSpec {
 
     /// Returns the spec for the shape the parameter turned out to have.
     ///
-    /// Burn states the shape of a lazy parameter before its mappers run, so only now are the sizes certain. The layout splits the same dims.
+    /// Burn states the shape of a lazy parameter before its mappers run, so only now are the sizes certain. The layout
+    /// splits the same dims.
     pub(super) fn for_shape(mut self, shape: &[usize]) -> Self {
         for (dim, size) in self.layout.dims.iter_mut().zip(shape) {
             if let [factor] = dim.factors.as_mut_slice() {

@@ -63,8 +63,8 @@ pub(super) struct Parameter {
     pub(super) segments: Vec<Segment>,
     /// The names of `segments`.
     pub(super) names: Vec<String>,
-    /// Its global shape. For a parameter still to be initialised, the shape Burn states before its mappers run, which transposes the
-    /// weight of a `LinearLayout::Col`.
+    /// Its global shape. For a parameter still to be initialised, the shape Burn states before its mappers run, which
+    /// transposes the weight of a `LinearLayout::Col`.
     pub(super) shape: Vec<usize>,
 }
 

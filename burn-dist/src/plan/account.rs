@@ -13,7 +13,8 @@ use super::window::Window;
 use crate::layout::redistribute::StepKind;
 use crate::record::visit::{OpReader, visit_ref};
 
-/// Tells what each slot of a rank is used for. `lasting` tells which slots of the program flow into what outlives the window.
+/// Tells what each slot of a rank is used for. `lasting` tells which slots of the program flow into what outlives the
+/// window.
 pub(super) fn classes(
     window: &Window,
     program: &Program,

@@ -20,7 +20,8 @@ pub struct CacheStats {
     pub misses: u64,
 }
 
-/// Plans by structural hash, compared in full: a collision costs time, never a value. Bounded in bytes; the plans that were not used for longest go first.
+/// Plans by structural hash, compared in full: a collision costs time, never a value. Bounded in bytes; the plans that
+/// were not used for longest go first.
 pub struct PlanCache {
     plans: FxHashMap<u64, Vec<Entry>>,
     bytes: usize,

@@ -246,7 +246,8 @@ impl Explanation {
         Ok(())
     }
 
-    /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any planned rank.
+    /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any
+    /// planned rank.
     pub fn activation_bytes(&self) -> u64 {
         let peaks = self
             .memory

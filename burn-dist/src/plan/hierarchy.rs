@@ -1,6 +1,7 @@
 //! Collectives over several nodes, composed of some inside nodes and some between them.
 //!
-//! A group that lies on N nodes with L members on each ([`Split`]), of n = N x L, moves its bytes over the slow links as few times as possible:
+//! A group that lies on N nodes with L members on each ([`Split`]), of n = N x L, moves its bytes over the slow links
+//! as few times as possible:
 //!
 //! | collective | composition | received between nodes, per rank (flat) |
 //! | --- | --- | --- |
@@ -8,14 +9,16 @@
 //! | reduce_scatter | inside, in chunks that leave each rank its column (the pieces of the ranks in its place on all nodes), then between | (N-1)/n ((n-1)/n) of the block |
 //! | all_gather | between, which gives each rank its column, then inside | (N-1)/n ((n-1)/n) of the whole |
 //!
-//! Bits: reductions over axes that span nodes follow the nodes whether they are composed or not (`CollectiveTask::axes`: inside first), so composing changes no value.
-//! Whatever is decided is decided from what all ranks know alike: groups that do not lie on nodes evenly, and pieces of unequal sizes, stay flat.
+//! Bits: reductions over axes that span nodes follow the nodes whether they are composed or not
+//! (`CollectiveTask::axes`: inside first), so composing changes no value. Whatever is decided is decided from what all
+//! ranks know alike: groups that do not lie on nodes evenly, and pieces of unequal sizes, stay flat.
 //!
-//! Stages of collectives that are launched ahead ([`super::schedule`]) are handed on ([`Common::Relay`]) where so much of the work that they hide behind is done as
-//! their time takes.
+//! Stages of collectives that are launched ahead ([`super::schedule`]) are handed on ([`Common::Relay`]) where so much
+//! of the work that they hide behind is done as their time takes.
 //!
-//! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1), 2005), section 4 (times of the flat algorithms
-//! for short and long messages); BlueConnect (Cho et al., MLSys 2019) for the decomposition.
+//! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
+//! 2005), section 4 (times of the flat algorithms for short and long messages); BlueConnect (Cho et al., MLSys 2019)
+//! for the decomposition.
 //!
 //! Not here: all-to-all; more than two levels.
 
@@ -31,8 +34,8 @@ use crate::layout::redistribute::Step;
 use crate::layout::{Layout, chunk};
 use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, Split, Topology};
 
-/// Bytes of the undivided block below which a collective stays flat if nothing is known of the links: two more calls, at the 20 microseconds that one takes
-/// between processes, are the time of 50 kB at 10 gigabits per second.
+/// Bytes of the undivided block below which a collective stays flat if nothing is known of the links: two more calls,
+/// at the 20 microseconds that one takes between processes, are the time of 50 kB at 10 gigabits per second.
 const BYTES_MIN: u64 = 64 * 1024;
 /// How much slower a byte is between nodes than inside, if nothing is known of the links.
 const SLOWER: u64 = 10;
@@ -135,7 +138,8 @@ impl<'a> Hierarchy<'a> {
         }
     }
 
-    /// Returns the kind of a collective, its axes in the order of its group, and the bytes of its undivided block; `None` of a local step.
+    /// Returns the kind of a collective, its axes in the order of its group, and the bytes of its undivided block;
+    /// `None` of a local step.
     fn parts(
         &self,
         step: &Step,
@@ -288,8 +292,8 @@ fn levels(kind: CollectiveKind) -> &'static [Level] {
     }
 }
 
-/// Returns how long one stage takes of a collective whose undivided block has so many bytes, over the links inside and between nodes: in nanoseconds; if the links
-/// are not known, in bytes inside a node.
+/// Returns how long one stage takes of a collective whose undivided block has so many bytes, over the links inside and
+/// between nodes: in nanoseconds; if the links are not known, in bytes inside a node.
 fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>) -> u64 {
     let (members, block) = match level.between {
         true => (split.nodes, bytes / split.per_node as u64),
@@ -307,8 +311,8 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
     }
 }
 
-/// Returns the axes of an all-reduce in the order of its group: shard axes last, and so first to be reduced over, as where they scatter and the others reduce
-/// what is left (HSDP): the order of terms is the same.
+/// Returns the axes of an all-reduce in the order of its group: shard axes last, and so first to be reduced over, as
+/// where they scatter and the others reduce what is left (HSDP): the order of terms is the same.
 pub(super) fn reduce_order(axes: &[AxisIndex], mesh: &MeshShape) -> Vec<AxisIndex> {
     let mut axes = axes.to_vec();
     axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
@@ -533,7 +537,8 @@ mod tests {
     #[test]
     fn a_stage_takes_its_rounds_and_its_bytes() {
         let links: Links = LINKS.parse().expect("links");
-        // Inside: 3 rounds, and 3/4 of 8,000 bytes; between: of 2,000 bytes, half in a round, or for an all-reduce all in two.
+        // Inside: 3 rounds, and 3/4 of 8,000 bytes; between: of 2,000 bytes, half in a round, or for an all-reduce all
+        // in two.
         let (inside, between) = (30_000 + 6_000, 10_000 + 10_000);
         assert_eq!(
             stage_times(&links, 8_000),

@@ -1,4 +1,5 @@
-//! Last uses: marks where a rank's slots are used for the last time, so that operations may work in place and memory is given back at once.
+//! Last uses: marks where a rank's slots are used for the last time, so that operations may work in place and memory is
+//! given back at once.
 
 use burn_ir::{OperationIr, TensorIr, TensorStatus};
 

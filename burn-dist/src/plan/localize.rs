@@ -1,11 +1,11 @@
 //! From a global operation to the local operations of one rank.
 //!
-//! Most operations are the same on local shapes. The rest is here too: sums whose constant terms must be added once, means that divide by
-//! the global count, reads and writes at indices that may lie on other ranks, the pieces of a joined tensor that fall
-//! into a rank's part, ranks that hold nothing.
+//! Most operations are the same on local shapes. The rest is here too: sums whose constant terms must be added once,
+//! means that divide by the global count, reads and writes at indices that may lie on other ranks, the pieces of a
+//! joined tensor that fall into a rank's part, ranks that hold nothing.
 //!
-//! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every tensor is read-only,
-//! last uses are found by a later pass.
+//! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every
+//! tensor is read-only, last uses are found by a later pass.
 
 mod build;
 mod index;
@@ -30,7 +30,8 @@ pub struct Local<'a> {
     pub rule: &'a OpRule,
     /// How the factors of the rule are split; `None` if nothing is.
     pub assignment: Option<&'a Assignment>,
-    /// The layout of every input, in the order of the visitor. Those of inputs of which only the shape is read are ignored.
+    /// The layout of every input, in the order of the visitor. Those of inputs of which only the shape is read are
+    /// ignored.
     pub inputs: &'a [Layout],
     /// The layout of every output, in the order of the visitor.
     pub outputs: &'a [Layout],
@@ -142,7 +143,8 @@ impl Local<'_> {
         false
     }
 
-    /// Whether this is a sum of products, or of elements, of which there are none: of a batch without rows. Backends do not agree on what that is.
+    /// Whether this is a sum of products, or of elements, of which there are none: of a batch without rows. Backends do
+    /// not agree on what that is.
     fn sums_nothing(&self) -> bool {
         use ModuleOperationIr::*;
         let sums = match self.op {
@@ -227,7 +229,8 @@ fn mean(local: &Local, emit: &mut Emit) {
         NumericOperationIr::MeanDim(op) => (global_shape[op.axis], input.shape[op.axis]),
         _ => (global_shape.iter().product(), input.shape.num_elements()),
     };
-    // Half precision sums overflow early. The local mean is taken in higher precision by the backends, so scale that instead.
+    // Half precision sums overflow early. The local mean is taken in higher precision by the backends, so scale that
+    // instead.
     let scale_mean = dtype.size() < 4;
     let reduced = match op {
         NumericOperationIr::MeanDim(op) => {

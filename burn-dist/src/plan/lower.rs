@@ -349,7 +349,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Returns the tasks of one rank, before lifetimes are known, and the number of the unit visit that each belongs to.
+    /// Returns the tasks of one rank, before lifetimes are known, and the number of the unit visit that each belongs
+    /// to.
     pub fn rank(&self, rank: Rank, visits: &Visits) -> (RankPlan, Vec<u32>) {
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as u64;

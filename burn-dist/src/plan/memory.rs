@@ -1,10 +1,11 @@
 //! Memory of a rank over a window: who holds which buffer, how much of it is what, and the most at once.
 //!
-//! The [`Ledger`] is the arithmetic that planned and real buffers share. [`account`](super::account) walks the tasks of a plan with it; a worker whose mesh
-//! [accounts for memory](crate::DeviceMeshBuilder::account_memory) keeps one over the buffers that its backend really has.
+//! The [`Ledger`] is the arithmetic that planned and real buffers share. [`account`](super::account) walks the tasks of
+//! a plan with it; a worker whose mesh [accounts for memory](crate::DeviceMeshBuilder::account_memory) keeps one over
+//! the buffers that its backend really has.
 //!
-//! Not counted: what a kernel allocates and gives up within one operation, host copies that a read makes, and freed buffers that the transport keeps for the
-//! next collective.
+//! Not counted: what a kernel allocates and gives up within one operation, host copies that a read makes, and freed
+//! buffers that the transport keeps for the next collective.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ pub enum MemoryClass {
     Gathered,
     /// Gradients of parameters, and what updates parameters and optimizer state with them.
     Gradient,
-    /// What is kept between windows in the shape of a parameter and is none: moments of the optimizer, averages of weights, accumulated gradients.
+    /// What is kept between windows in the shape of a parameter and is none: moments of the optimizer, averages of
+    /// weights, accumulated gradients.
     Optimizer,
     /// What forward and backward compute: activations, their gradients, temporaries.
     #[default]
@@ -121,8 +123,8 @@ impl std::fmt::Display for PeakCause {
 
 /// Planned memory of one rank over one window, in bytes of buffers. Views count once, with what they look at.
 ///
-/// What an operation makes counts beside its operands, unless the backend overwrites one of them. A collective holds what it sends, and what it will return,
-/// from its start to its end.
+/// What an operation makes counts beside its operands, unless the backend overwrites one of them. A collective holds
+/// what it sends, and what it will return, from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryPlan {
     /// The most that is alive at once, values that live between windows and are used by this one included.
@@ -137,7 +139,8 @@ pub struct MemoryPlan {
     pub start_bytes: u64,
     /// Bytes of the window's inputs and outputs that remain.
     pub end_bytes: u64,
-    /// The most that is on the host at once: what the window has moved there, and its inputs that live there. Not part of the others.
+    /// The most that is on the host at once: what the window has moved there, and its inputs that live there. Not part
+    /// of the others.
     pub host_peak_bytes: u64,
 }
 
@@ -243,7 +246,8 @@ impl Ledger {
             .map_or(MemoryClass::Other, |entry| entry.class)
     }
 
-    /// Notes that other ranks may hold the buffer too, for as long as it takes them: whether a kernel may overwrite it depends on timing.
+    /// Notes that other ranks may hold the buffer too, for as long as it takes them: whether a kernel may overwrite it
+    /// depends on timing.
     pub fn lend(&mut self, key: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.lent = true;
@@ -255,7 +259,8 @@ impl Ledger {
         self.entries.get(&key).is_some_and(|entry| entry.lent)
     }
 
-    /// Notes that a lent buffer was overwritten: counts what would have been made had another rank still held it, so that figures do not depend on timing.
+    /// Notes that a lent buffer was overwritten: counts what would have been made had another rank still held it, so
+    /// that figures do not depend on timing.
     pub fn overwrite(&mut self, key: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.lent = false;

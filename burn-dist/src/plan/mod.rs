@@ -250,7 +250,8 @@ pub fn plan(window: &Window, mesh: &MeshShape, options: &PlanOptions) -> Result<
     })
 }
 
-/// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the tensor.
+/// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the
+/// tensor.
 fn senders(layout: &crate::layout::Layout, mesh: &MeshShape) -> Vec<Rank> {
     let used = layout.axes_used();
     (0..mesh.num_ranks() as u32)

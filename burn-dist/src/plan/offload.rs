@@ -6,11 +6,11 @@
 //! Load p (on the host)  ...  FromHost p - ...a unit... - use p -> p' - ToHost p' ... Store p' (stays there)
 //! ```
 //!
-//! The pass works on the tasks of one rank, before last uses are marked. A tensor is moved only if it is alone in its buffer, in order, and if what is made
-//! during the gap is worth the way. Moving a tensor changes no bit of it.
+//! The pass works on the tasks of one rank, before last uses are marked. A tensor is moved only if it is alone in its
+//! buffer, in order, and if what is made during the gap is worth the way. Moving a tensor changes no bit of it.
 //!
-//! Sources: ZeRO-Offload (arXiv:2101.06840), for parameters and optimizer state; vDNN (arXiv:1602.08124), for activations. Differs: the optimizer runs on the
-//! device, where state is brought back unit by unit.
+//! Sources: ZeRO-Offload (arXiv:2101.06840), for parameters and optimizer state; vDNN (arXiv:1602.08124), for
+//! activations. Differs: the optimizer runs on the device, where state is brought back unit by unit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -125,8 +125,8 @@ struct Life {
     stays: bool,
 }
 
-/// Adds moves to the host and back. `visits` are the numbers of the unit visits that the tasks belong to; `ahead` how many of these a tensor comes back
-/// before it is used.
+/// Adds moves to the host and back. `visits` are the numbers of the unit visits that the tasks belong to; `ahead` how
+/// many of these a tensor comes back before it is used.
 pub(super) fn offload(plan: &mut RankPlan, visits: &[u32], options: &Offload, ahead: u32) {
     let mut marked = plan.clone();
     lifetimes(&mut marked);

@@ -14,20 +14,23 @@ use crate::mesh::{AxisIndex, Links, MeshShape, Rank, Topology};
 
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
-/// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the same under all. It is said of an axis
-/// ([`DeviceMeshBuilder::strategy`](crate::DeviceMeshBuilder::strategy)) or of a unit ([`Plan::strategy`](crate::Plan::strategy)), which then wins.
+/// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the
+/// same under all. It is said of an axis ([`DeviceMeshBuilder::strategy`](crate::DeviceMeshBuilder::strategy)) or of a
+/// unit ([`Plan::strategy`](crate::Plan::strategy)), which then wins.
 ///
 /// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardStrategy {
-    /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`] says, gradients reduce-scattered as soon as they are complete.
+    /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`] says, gradients reduce-scattered as
+    /// soon as they are complete.
     #[default]
     Full,
     /// ZeRO-2: parameters stay gathered from their first use in a step until the optimizer; gradients as under `Full`.
     GradOptim,
     /// ZeRO-1: as ZeRO-2, and gradients stay whole, as each rank's own terms, until the optimizer needs them.
     Optim,
-    /// DDP: parameters, gradients and optimizer state are whole on every rank, gradients all-reduced as soon as they are complete.
+    /// DDP: parameters, gradients and optimizer state are whole on every rank, gradients all-reduced as soon as they
+    /// are complete.
     Replicate,
 }
 
@@ -70,18 +73,20 @@ impl FromStr for ShardStrategy {
 
 /// When the gradients of several backward passes that one step of the optimizer uses are reduced over data axes.
 ///
-/// Gradients are added by whatever adds them, such as Burn's `GradientsAccumulator`; this says whether before or after they are reduced. Results differ by
-/// rounding alone. As text: `window`, `step`, `microbatch`.
+/// Gradients are added by whatever adds them, such as Burn's `GradientsAccumulator`; this says whether before or after
+/// they are reduced. Results differ by rounding alone. As text: `window`, `step`, `microbatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Accumulation {
-    /// Gradients that are recorded between two reads are added and then reduced, once; those that live on beyond a read are reduced at it. So a step that
-    /// reads nothing but its last loss reduces once, and one that reads every loss once for each. Gradients are reduced during the backward pass.
+    /// Gradients that are recorded between two reads are added and then reduced, once; those that live on beyond a read
+    /// are reduced at it. So a step that reads nothing but its last loss reduces once, and one that reads every loss
+    /// once for each. Gradients are reduced during the backward pass.
     #[default]
     PerWindow,
-    /// Once a step (`no_sync` of PyTorch): gradients stay terms of their sum, whole on every rank, until the optimizer needs them. Least traffic, most memory.
+    /// Once a step (`no_sync` of PyTorch): gradients stay terms of their sum, whole on every rank, until the optimizer
+    /// needs them. Least traffic, most memory.
     PerStep,
-    /// Each backward pass, before anything is added: between passes every rank keeps its pieces alone (under FSDP). Most traffic, least memory. A parameter that
-    /// two modules share is reduced once for each.
+    /// Each backward pass, before anything is added: between passes every rank keeps its pieces alone (under FSDP).
+    /// Most traffic, least memory. A parameter that two modules share is reduced once for each.
     PerMicrobatch,
 }
 
@@ -166,7 +171,8 @@ pub struct PlanOptions {
     pub split_batches: bool,
     /// Seed of fuzz layouts, if on.
     pub fuzz: Option<u64>,
-    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes. Not gradients that the window's optimizer uses.
+    /// Partial values smaller than this are all-reduced rather than reduce-scattered: latency outweighs bytes. Not
+    /// gradients that the window's optimizer uses.
     pub scatter_bytes_min: usize,
     /// How sharded parameters and gradients move.
     pub sharding: Sharding,
@@ -180,7 +186,8 @@ pub struct PlanOptions {
     pub everyone_reads: bool,
     /// Which ranks are on one node.
     pub topology: Topology,
-    /// Links inside and between nodes, if known: where they say that it takes less time, collectives over several nodes are composed.
+    /// Links inside and between nodes, if known: where they say that it takes less time, collectives over several nodes
+    /// are composed.
     pub links: Links,
     /// Collectives over several nodes are composed from this many bytes on, whatever the links.
     pub hierarchy_bytes_min: Option<u64>,

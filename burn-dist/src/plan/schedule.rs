@@ -1,7 +1,8 @@
-//! Scheduling of collectives: those of a unit start together, gathers ahead of their use, reductions as soon as gradients are complete.
+//! Scheduling of collectives: those of a unit start together, gathers ahead of their use, reductions as soon as
+//! gradients are complete.
 //!
-//! The program is in single-assignment form, so a collective may move anywhere between the step that makes its operand and the first that uses
-//! its result. Nothing here changes a value: the same collectives run on the same operands.
+//! The program is in single-assignment form, so a collective may move anywhere between the step that makes its operand
+//! and the first that uses its result. Nothing here changes a value: the same collectives run on the same operands.
 //!
 //! Source: FSDP (arXiv:2304.11277, sections 3.2 and 4.2: units, prefetching); ZeRO (arXiv:1910.02054, section 5).
 
@@ -37,7 +38,8 @@ struct Key {
 #[derive(Default)]
 struct Bucket {
     members: Vec<usize>,
-    /// Gathers: the step before which the results must be there. Reductions: the step after which the last operand is there.
+    /// Gathers: the step before which the results must be there. Reductions: the step after which the last operand is
+    /// there.
     place: usize,
     /// Reductions: how many buckets its operands come through.
     depth: u32,
@@ -72,7 +74,8 @@ pub(super) fn schedule(
             name_after_producer(program, &producer, member);
         }
     }
-    // Position, phase at that position (launches of gathers, results of gathers, then the step, then reductions), number.
+    // Position, phase at that position (launches of gathers, results of gathers, then the step, then reductions),
+    // number.
     let mut order: Vec<(usize, u32, u32, Item)> = Vec::new();
     let mut moved = vec![false; program.steps.len()];
     let mut members: Vec<Vec<usize>> = Vec::new();
@@ -159,12 +162,12 @@ pub(super) fn schedule(
     program.steps = queue.end();
 }
 
-/// A unit that is smaller than the largest by this factor is not counted among those gathered ahead: there is no time to hide behind its work, and its memory
-/// does not matter.
+/// A unit that is smaller than the largest by this factor is not counted among those gathered ahead: there is no time
+/// to hide behind its work, and its memory does not matter.
 const TINY: u64 = 16;
 
-/// For each gather the step before which it is to be launched: that of the gather so many units before it, before anyone waits for that one, so that the link is
-/// not idle in between.
+/// For each gather the step before which it is to be launched: that of the gather so many units before it, before
+/// anyone waits for that one, so that the link is not idle in between.
 fn prefetch_places(
     program: &Program,
     mesh: &MeshShape,
@@ -187,8 +190,9 @@ fn prefetch_places(
     (0..gathers.len()).map(place).collect()
 }
 
-/// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide behind: what is there when four fifths of the
-/// bytes are, then the rest but for the last gradient, then that one, which in a language model is the embedding's.
+/// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide
+/// behind: what is there when four fifths of the bytes are, then the rest but for the last gradient, then that one,
+/// which in a language model is the embedding's.
 fn launch_last_early(
     mut buckets: Vec<Bucket>,
     made: impl Fn(usize) -> usize,

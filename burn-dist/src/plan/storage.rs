@@ -1,7 +1,9 @@
-//! Which memory the result of an operation takes, as the inner backend sees it: another look at an operand's, an operand's that it overwrites, or its own.
+//! Which memory the result of an operation takes, as the inner backend sees it: another look at an operand's, an
+//! operand's that it overwrites, or its own.
 //!
-//! The rules are those of burn-flex 0.21: a tensor is a shared buffer with strides and an offset; a kernel overwrites an operand that nobody else holds and that
-//! lies in its buffer from the start, in order. Backends whose buffers cannot be seen follow [`Storage::Opaque`]: views share, everything else is new.
+//! The rules are those of burn-flex 0.21: a tensor is a shared buffer with strides and an offset; a kernel overwrites
+//! an operand that nobody else holds and that lies in its buffer from the start, in order. Backends whose buffers
+//! cannot be seen follow [`Storage::Opaque`]: views share, everything else is new.
 
 use burn_backend::{DType, Slice};
 use burn_ir::{BaseOperationIr, BoolOperationIr, FloatOperationIr, NumericOperationIr};
@@ -309,7 +311,8 @@ fn is_broadcast(at: &Strided) -> bool {
     at.strides[..rows] == Strided::contiguous(&at.shape[..rows]).strides
 }
 
-/// Returns whether the results of an operation are never in the buffers of its operands: products, reductions, whole modules.
+/// Returns whether the results of an operation are never in the buffers of its operands: products, reductions, whole
+/// modules.
 pub(crate) fn makes(op: &OperationIr) -> bool {
     const NAMES: [&str; 16] = [
         "matmul",

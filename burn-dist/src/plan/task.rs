@@ -207,7 +207,8 @@ pub struct CollectiveTask {
     pub group: Arc<[Rank]>,
     /// Index of this rank in `group`.
     pub index: usize,
-    /// Sizes of the axes that the group runs over, the first major: reductions have the bits of one over each of them, the last first.
+    /// Sizes of the axes that the group runs over, the first major: reductions have the bits of one over each of them,
+    /// the last first.
     pub axes: Arc<[usize]>,
     /// How terms combine, for the reducing kinds.
     pub op: ReduceOp,

@@ -1,6 +1,7 @@
 //! Units of a window: runs of operations that use the parameters of one module.
 //!
-//! FSDP gathers, frees and reduces by unit. A training step visits the units in order in forward, in reverse in backward.
+//! FSDP gathers, frees and reduces by unit. A training step visits the units in order in forward, in reverse in
+//! backward.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -174,7 +175,8 @@ impl Visits {
         self.of_op[op as usize]
     }
 
-    /// Returns the number of the unit that operation `op` works for, in order of first use; `None` in a window without parameters.
+    /// Returns the number of the unit that operation `op` works for, in order of first use; `None` in a window without
+    /// parameters.
     pub fn unit(&self, op: u32) -> Option<u32> {
         let unit = self.unit.get(self.of(op) as usize).copied();
         unit.filter(|unit| *unit != u32::MAX)
@@ -186,7 +188,8 @@ impl Visits {
         self.strategies.get(unit as usize).copied().flatten()
     }
 
-    /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation `next`.
+    /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
+    /// `next`.
     pub fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
         let (now, next) = (self.of(now), self.of(next));
         if now == next {

@@ -1,7 +1,7 @@
 //! A window of recorded operations in canonical form: what the planner plans and what the cache compares.
 //!
-//! Two windows that do the same work are equal: tensor ids become value numbers in order of first use, scalars become slots, and lifetimes become a
-//! set (a drop may arrive in any order, and burn-autodiff's do).
+//! Two windows that do the same work are equal: tensor ids become value numbers in order of first use, scalars become
+//! slots, and lifetimes become a set (a drop may arrive in any order, and burn-autodiff's do).
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -130,8 +130,9 @@ pub struct Bindings {
 
 /// Brings recorded operations into canonical form.
 ///
-/// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the window (in any order), `reads` what
-/// the host wants. What is `held` is needed after the window, even if it was dropped or its last use has come.
+/// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the
+/// window (in any order), `reads` what the host wants. What is `held` is needed after the window, even if it was
+/// dropped or its last use has come.
 pub fn canonicalize<E>(
     mut ops: Vec<OperationIr>,
     dropped: &[TensorId],

@@ -1,8 +1,9 @@
 //! One call of a backend function: which mesh its tensors are on, and the lock under which it is recorded.
 //!
-//! burn-router decides whether a use of a tensor is its last one by a reference count that it reads *before* it registers the operation. Between the two,
-//! another thread must not register a use of the same tensor. So a call holds the lock of its mesh's recorder from before its first tensor is consumed until
-//! its operation is recorded. Nothing waits for a rank under the lock.
+//! burn-router decides whether a use of a tensor is its last one by a reference count that it reads *before* it
+//! registers the operation. Between the two, another thread must not register a use of the same tensor. So a call holds
+//! the lock of its mesh's recorder from before its first tensor is consumed until its operation is recorded. Nothing
+//! waits for a rank under the lock.
 
 use std::cell::RefCell;
 
@@ -19,11 +20,12 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use super::{MeshClient, Recorder};
 
-/// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the recording of its operation, and of
-/// what is dropped on the way.
+/// A recorder behind the lock of its mesh. The thread that holds the lock may take it again: a call holds it around the
+/// recording of its operation, and of what is dropped on the way.
 pub(super) type Locked<B> = ReentrantMutex<RefCell<Recorder<B>>>;
 
-/// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the ranks run.
+/// Holds the lock of a mesh while a call is recorded. Its end is where a program waits that records faster than the
+/// ranks run.
 pub(super) struct Recording<B: BackendIr> {
     guard: Option<ReentrantMutexGuard<'static, RefCell<Recorder<B>>>>,
     client: MeshClient<B>,
@@ -60,7 +62,8 @@ impl<'a, B: BackendIr> Call<'a, B> {
     /// Adds an argument.
     ///
     /// # Panics
-    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error has no other way out.
+    /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error has no other
+    /// way out.
     #[inline]
     pub fn with(mut self, argument: &'a impl Argument<B>) -> Self {
         argument.clients(|client| match self.client {

@@ -21,7 +21,8 @@ use crate::run::{Fault, Queue, ReadTicket};
 
 /// A handle on the recorder of one mesh; every tensor holds one.
 pub struct MeshClient<B: BackendIr> {
-    /// burn-router keeps a client per mesh for the life of the process, so nothing is lost by never freeing what it shares.
+    /// burn-router keeps a client per mesh for the life of the process, so nothing is lost by never freeing what it
+    /// shares.
     shared: &'static Shared<B>,
 }
 
@@ -61,7 +62,8 @@ impl<B: BackendIr> MeshClient<B> {
         if let Some(inner) = device.inner() {
             inner.on_close(Box::new(move || {
                 let workers = shared.recorder.lock().borrow_mut().close();
-                // Joined without the lock: a worker that is still busy must not keep others from dropping their tensors.
+                // Joined without the lock: a worker that is still busy must not keep others from dropping their
+                // tensors.
                 drop(workers);
             }));
         }
@@ -79,7 +81,8 @@ impl<B: BackendIr> MeshClient<B> {
         Recording::new(self.clone(), &self.shared.recorder)
     }
 
-    /// Waits if the program is too far ahead of the ranks, unless this thread still holds the lock: then the outer call waits when it ends.
+    /// Waits if the program is too far ahead of the ranks, unless this thread still holds the lock: then the outer call
+    /// waits when it ends.
     #[inline]
     pub(super) fn wait_for_room(&self) {
         if self.shared.queue.is_full() {

@@ -37,8 +37,8 @@ const RANKS_MAX: usize = 1024;
 /// Data that no operation has used stays on the host, as free as before. What was computed from data is placed at the
 /// end of the window, as the policy says. If nothing placed was involved so far, it remains undecided: a batch whose
 /// items were made in one window, by a loader's thread perhaps, and joined in a later one is split as if it were made
-/// in one. A weight computed from data is placed as a batch would be, until `.parallelize` says where it lives; one that
-/// is data itself, as a record's are, is whole where it is used.
+/// in one. A weight computed from data is placed as a batch would be, until `.parallelize` says where it lives; one
+/// that is data itself, as a record's are, is whole where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum InputPolicy {
     /// Dim 0 is the batch: split over the data axes where it has at least one row per part, else whole.
@@ -57,7 +57,8 @@ pub enum InputPolicy {
 pub struct MeshOptions {
     /// How tensors made from data enter the mesh.
     pub input: InputPolicy,
-    /// Gives every tensor made from data a random layout from this seed; for tests, see [`DeviceMeshBuilder::fuzz_layouts`].
+    /// Gives every tensor made from data a random layout from this seed; for tests, see
+    /// [`DeviceMeshBuilder::fuzz_layouts`].
     pub fuzz_layouts: Option<u64>,
     /// Plans and explains, but executes nothing; reads return zeros.
     pub dry_run: bool,
@@ -269,8 +270,8 @@ fn register(
 
 /// A mesh of devices with named axes: what a program runs on.
 ///
-/// The mesh ends when the last [`DeviceMesh`] and the last [`MeshDevice`] of it are dropped: its workers stop, and tensors that were on it can
-/// no longer be read.
+/// The mesh ends when the last [`DeviceMesh`] and the last [`MeshDevice`] of it are dropped: its workers stop, and
+/// tensors that were on it can no longer be read.
 ///
 /// ```
 /// use burn_dist::DeviceMesh;
@@ -317,7 +318,8 @@ impl DeviceMesh {
         &self.inner.topology
     }
 
-    /// Returns a table of the ranks along each axis, and of the links that the axes use: inside a process, inside a node, or between nodes.
+    /// Returns a table of the ranks along each axis, and of the links that the axes use: inside a process, inside a
+    /// node, or between nodes.
     ///
     /// ```
     /// use burn_dist::DeviceMesh;
@@ -332,10 +334,12 @@ impl DeviceMesh {
     }
 
     /// Returns which rows of a batch of `rows` rows the ranks of this process hold: what it has to read for
-    /// [`ProcessLocal::from_process_local`](crate::ProcessLocal::from_process_local). Without other processes, all of them.
+    /// [`ProcessLocal::from_process_local`](crate::ProcessLocal::from_process_local). Without other processes, all of
+    /// them.
     ///
-    /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank. A process may hold all rows where others do not: either
-    /// all processes make a tensor from their rows, or none does.
+    /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank.
+    /// A process may hold all rows where others do not: either all processes make a tensor from their rows, or none
+    /// does.
     pub fn local_rows(&self, rows: usize) -> Rows {
         let shape = self.shape();
         let layout = batch_layout(shape, self.inner.options.input, &[rows]);
@@ -365,7 +369,8 @@ pub struct DeviceMeshBuilder {
 }
 
 impl DeviceMeshBuilder {
-    /// Adds an axis, inside the ones before it. Its role follows from its name (see [`AxisRole`](crate::mesh::AxisRole)).
+    /// Adds an axis, inside the ones before it. Its role follows from its name (see
+    /// [`AxisRole`](crate::mesh::AxisRole)).
     pub fn axis(mut self, name: impl Into<String>, size: usize) -> Self {
         self.axes.push((name.into(), size));
         self
@@ -377,7 +382,8 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Places rank `i` on `devices[i]` of the inner backend; without it, every rank runs on the inner backend's default device.
+    /// Places rank `i` on `devices[i]` of the inner backend; without it, every rank runs on the inner backend's default
+    /// device.
     pub fn devices<D: DeviceOps>(mut self, devices: &[D]) -> Self {
         self.devices = devices.iter().map(|device| device.to_id()).collect();
         self
@@ -413,38 +419,43 @@ impl DeviceMeshBuilder {
 
     /// Sets the number of operations after which a window is closed even if nothing is read: 1,048,576 by default.
     ///
-    /// A window is what is planned together: activation checkpointing and the accumulation of gradients work inside one. Usually a read ends it, once a
-    /// step; a program that never reads is cut where its operations repeat, between two steps. This limit is for programs that do neither.
+    /// A window is what is planned together: activation checkpointing and the accumulation of gradients work inside
+    /// one. Usually a read ends it, once a step; a program that never reads is cut where its operations repeat, between
+    /// two steps. This limit is for programs that do neither.
     pub fn window_ops_max(mut self, ops: usize) -> Self {
         self.options.window_ops_max = ops.max(1);
         self
     }
 
-    /// Sets the bytes of host data (tensors made from data) that may wait for the ranks in recorded windows: 256 MiB by default. A program that is further
-    /// ahead waits for the ranks where it records; one window may be of any size.
+    /// Sets the bytes of host data (tensors made from data) that may wait for the ranks in recorded windows: 256 MiB by
+    /// default. A program that is further ahead waits for the ranks where it records; one window may be of any size.
     pub fn queue_bytes_max(mut self, bytes: u64) -> Self {
         self.options.queue_bytes_max = bytes;
         self
     }
 
-    /// Sets the memory that plans may take which are kept for windows that come again, in bytes: 512 MiB by default. Those that were not used for longest
-    /// are given up first; a program whose windows take turns beyond that plans each of them anew.
+    /// Sets the memory that plans may take which are kept for windows that come again, in bytes: 512 MiB by default.
+    /// Those that were not used for longest are given up first; a program whose windows take turns beyond that plans
+    /// each of them anew.
     pub fn plan_cache_bytes_max(mut self, bytes: usize) -> Self {
         self.options.plan_cache_bytes_max = bytes;
         self
     }
 
-    /// Sets the local size below which partial values are all-reduced rather than reduce-scattered. Gradients that this window's optimizer uses are
-    /// scattered however small they are: where they rest is a promise of the [strategy](Self::strategy).
+    /// Sets the local size below which partial values are all-reduced rather than reduce-scattered. Gradients that this
+    /// window's optimizer uses are scattered however small they are: where they rest is a promise of the
+    /// [strategy](Self::strategy).
     pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
         self.options.scatter_bytes_min = bytes;
         self
     }
 
-    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it, [`ShardStrategy::Full`] (FSDP). Of two for one axis the later counts.
-    /// A unit may have a strategy of its own: [`Plan::strategy`](crate::Plan::strategy).
+    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it,
+    /// [`ShardStrategy::Full`] (FSDP). Of two for one axis the later counts. A unit may have a strategy of its own:
+    /// [`Plan::strategy`](crate::Plan::strategy).
     ///
-    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`. [`ShardStrategy::Replicate`] makes DDP of a shard axis.
+    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`.
+    /// [`ShardStrategy::Replicate`] makes DDP of a shard axis.
     pub fn strategy(mut self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
         let axis = axis.into();
         self.options.strategies.retain(|(given, _)| *given != axis);
@@ -458,35 +469,39 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets how many units ahead of their use parameters are gathered: 1 by default, so at most two units are gathered at once; 0 gathers them when they
-    /// are needed.
+    /// Sets how many units ahead of their use parameters are gathered: 1 by default, so at most two units are gathered
+    /// at once; 0 gathers them when they are needed.
     ///
-    /// Ahead in the order in which the recorded program uses them, which is known before it runs: there is none to learn, and none to give.
+    /// Ahead in the order in which the recorded program uses them, which is known before it runs: there is none to
+    /// learn, and none to give.
     pub fn prefetch(mut self, units: u32) -> Self {
         self.options.prefetch = units;
         self
     }
 
-    /// Sets when the gradients of several backward passes of one step are reduced over data axes: as they are recorded together, once a step, or each pass.
+    /// Sets when the gradients of several backward passes of one step are reduced over data axes: as they are recorded
+    /// together, once a step, or each pass.
     pub fn accumulation(mut self, accumulation: Accumulation) -> Self {
         self.options.accumulation = accumulation;
         self
     }
 
-    /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and never another value.
+    /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and
+    /// never another value.
     pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
         self.options.checkpoint = policy;
         self
     }
 
-    /// Sets what units compute in that do not say so themselves, over parameters that rest in f32: mixed precision, see [`Precision`].
+    /// Sets what units compute in that do not say so themselves, over parameters that rest in f32: mixed precision, see
+    /// [`Precision`].
     pub fn precision(mut self, precision: Precision) -> Self {
         self.options.precision = Some(precision);
         self
     }
 
-    /// Makes collectives over `axis` take the time that they would over `link`; values stay bitwise the same. See [`crate::mesh::link`] for the formula,
-    /// [`RankTimes`](crate::run::RankTimes) for what comes of it.
+    /// Makes collectives over `axis` take the time that they would over `link`; values stay bitwise the same. See
+    /// [`crate::mesh::link`] for the formula, [`RankTimes`](crate::run::RankTimes) for what comes of it.
     pub fn link(mut self, axis: impl Into<String>, link: Link) -> Self {
         self.options.links = self.options.links.with(axis, link);
         self
@@ -498,7 +513,8 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Makes every rank note what it does when; [`MeshBackend::trace`](crate::MeshBackend::trace) gives it, for a timeline.
+    /// Makes every rank note what it does when; [`MeshBackend::trace`](crate::MeshBackend::trace) gives it, for a
+    /// timeline.
     ///
     /// Keeps at most 262,144 events (8 MiB) per rank, the first ones.
     pub fn trace(mut self) -> Self {
@@ -506,16 +522,20 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Shares the ranks out among the processes of `world`, by default those started with this one ([`World::of_launcher`]), all of which make the same mesh and run the same program. Reads are answered to all of them.
+    /// Shares the ranks out among the processes of `world`, by default those started with this one
+    /// ([`World::of_launcher`]), all of which make the same mesh and run the same program. Reads are answered to all of
+    /// them.
     pub fn world(mut self, world: World) -> Self {
         self.options.world = Some(world);
         self
     }
 
-    /// Says that every `ranks` ranks, in rank order, are on one node (machine). Without, processes on one host form a node.
+    /// Says that every `ranks` ranks, in rank order, are on one node (machine). Without, processes on one host form a
+    /// node.
     ///
-    /// Collectives over ranks of several nodes go through the nodes first ([`crate::plan`]); which links an axis uses is in [`DeviceMesh::table`]. Also without a
-    /// cluster: a process alone plans, and with [`links`](Self::links) takes the time, as if it were many nodes. Values are bitwise those of a real cluster with such nodes.
+    /// Collectives over ranks of several nodes go through the nodes first ([`crate::plan`]); which links an axis uses
+    /// is in [`DeviceMesh::table`]. Also without a cluster: a process alone plans, and with [`links`](Self::links)
+    /// takes the time, as if it were many nodes. Values are bitwise those of a real cluster with such nodes.
     pub fn ranks_per_node(mut self, ranks: usize) -> Self {
         self.options.nodes = Nodes::Each(ranks);
         self
@@ -527,8 +547,9 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets the bytes of the undivided block from which on a collective over several nodes is composed of some inside nodes and some between them: 0 always,
-    /// `u64::MAX` never. By default where it takes less time, by the [links](Self::links) if they are known, else from 64 KiB on. Never another value.
+    /// Sets the bytes of the undivided block from which on a collective over several nodes is composed of some inside
+    /// nodes and some between them: 0 always, `u64::MAX` never. By default where it takes less time, by the
+    /// [links](Self::links) if they are known, else from 64 KiB on. Never another value.
     pub fn hierarchy_bytes_min(mut self, bytes: u64) -> Self {
         self.options.hierarchy_bytes_min = Some(bytes);
         self
@@ -540,13 +561,15 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets in which order such ranks add up: in order by default, with the bits of every other transport, or as NCCL likes. See [`Reduction`].
+    /// Sets in which order such ranks add up: in order by default, with the bits of every other transport, or as NCCL
+    /// likes. See [`Reduction`].
     pub fn reduction(mut self, reduction: Reduction) -> Self {
         self.options.reduction = reduction;
         self
     }
 
-    /// Accounts for the buffers that each rank really holds, by what they are used for: see [`RankStats::accounted`](crate::run::RankStats::accounted).
+    /// Accounts for the buffers that each rank really holds, by what they are used for: see
+    /// [`RankStats::accounted`](crate::run::RankStats::accounted).
     ///
     /// Off by default: without it, reports say what the plans say.
     pub fn account_memory(mut self, account: bool) -> Self {
@@ -554,33 +577,36 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought back [`prefetch`](Self::prefetch)
-    /// units ahead of its use; never another value.
+    /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought
+    /// back [`prefetch`](Self::prefetch) units ahead of its use; never another value.
     ///
-    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked and what is allowed.
+    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked
+    /// and what is allowed.
     pub fn offload(mut self, offload: Offload) -> Self {
         self.options.offload = offload;
         self
     }
 
-    /// Writes the flight record of a process into `folder` when a fault stops the mesh: what its ranks did last, for `burn-dist doctor`
-    /// ([`flight`](crate::flight)). The text of the fault ends with the file's name.
+    /// Writes the flight record of a process into `folder` when a fault stops the mesh: what its ranks did last, for
+    /// `burn-dist doctor` ([`flight`](crate::flight)). The text of the fault ends with the file's name.
     ///
-    /// Without it, the environment variable `BURN_DIST_FLIGHT` names the folder (`off`: none are written); without that, programs of several processes write into the system's folder
-    /// for temporary files, and a single process writes nothing.
+    /// Without it, the environment variable `BURN_DIST_FLIGHT` names the folder (`off`: none are written); without
+    /// that, programs of several processes write into the system's folder for temporary files, and a single process
+    /// writes nothing.
     pub fn flight_records(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.flight_records = Some(folder.into());
         self
     }
 
-    /// Delays and reorders collectives from a seed, and kills a rank if asked to, for tests: see [`Chaos`]. Delays and orders may change speed, never a value: any program can be run
-    /// under this option as a test of that promise.
+    /// Delays and reorders collectives from a seed, and kills a rank if asked to, for tests: see [`Chaos`]. Delays and
+    /// orders may change speed, never a value: any program can be run under this option as a test of that promise.
     pub fn chaos(mut self, chaos: Chaos) -> Self {
         self.options.chaos = Some(chaos);
         self
     }
 
-    /// Keeps all ranks in this process, whoever was started with it: what runs on the mesh is this process's own business.
+    /// Keeps all ranks in this process, whoever was started with it: what runs on the mesh is this process's own
+    /// business.
     pub fn alone(mut self) -> Self {
         self.options.alone = true;
         self.options.world = None;
@@ -616,8 +642,9 @@ impl DeviceMeshBuilder {
 /// The Burn device of [`Dist`](crate::Dist): a whole mesh.
 ///
 /// The default device is a mesh of one rank, or what the environment variable `BURN_DIST_MESH` (`fsdp=2,tp=2`) says;
-/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has stopped it, the default device is a new
-/// mesh; tensors of the old one keep answering with the fault. In a program of several processes it stays stopped.
+/// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has
+/// stopped it, the default device is a new mesh; tensors of the old one keep answering with the fault. In a program of
+/// several processes it stays stopped.
 #[derive(Clone)]
 pub struct MeshDevice {
     id: u16,

@@ -102,8 +102,9 @@ impl Log {
 
     /// Takes what the calling thread has recorded and what that and `reads` are computed from.
     ///
-    /// What other threads are about to record (a loader half way through a batch) stays, so that the window of a step holds the same operations in every
-    /// step. So does the order: what other threads have recorded comes as they did it, and operations read only what was recorded before.
+    /// What other threads are about to record (a loader half way through a batch) stays, so that the window of a step
+    /// holds the same operations in every step. So does the order: what other threads have recorded comes as they did
+    /// it, and operations read only what was recorded before.
     pub fn take_for(&mut self, reads: &[TensorIr]) -> Taken {
         let thread = this_thread();
         if self.stretches.iter().all(|(_, other)| *other == thread) {

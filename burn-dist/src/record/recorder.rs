@@ -33,7 +33,8 @@ use crate::run::{
     StatsTicket, SyncTicket, Trace,
 };
 
-/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in little.
+/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in
+/// little.
 const DRY_RANKS_MAX: usize = 16;
 
 /// A tensor that lives between windows.

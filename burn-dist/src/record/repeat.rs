@@ -1,8 +1,9 @@
 //! Where to close the windows of a program that does not read.
 //!
-//! A window is as long as a step: planned in pieces, a step would lose its checkpointing and the accumulation of its gradients. A program that reads every
-//! step says where they end. One that never reads is cut where it repeats, at the place in its loop where the least is alive (between two steps, where
-//! activations are gone), so that its windows are equal and their plans are known.
+//! A window is as long as a step: planned in pieces, a step would lose its checkpointing and the accumulation of its
+//! gradients. A program that reads every step says where they end. One that never reads is cut where it repeats, at the
+//! place in its loop where the least is alive (between two steps, where activations are gone), so that its windows are
+//! equal and their plans are known.
 
 use std::hash::{Hash, Hasher};
 
@@ -55,7 +56,8 @@ impl Repeats {
         ops >= self.ops_next || bytes >= self.bytes_next
     }
 
-    /// Returns after how many operations to close the window, if it should be closed. `is_host` tells what is on the host.
+    /// Returns after how many operations to close the window, if it should be closed. `is_host` tells what is on the
+    /// host.
     pub fn cut(
         &mut self,
         ops: &[OperationIr],
@@ -122,8 +124,8 @@ fn digest(op: &OperationIr) -> u64 {
     shapes.0.finish()
 }
 
-/// Returns where the next `window` begins in a log of its length: at its end if the log is a window, earlier if it began in the middle of one, and nowhere
-/// if it is something else.
+/// Returns where the next `window` begins in a log of its length: at its end if the log is a window, earlier if it
+/// began in the middle of one, and nowhere if it is something else.
 fn phase(window: &[u64], log: &[u64]) -> Option<usize> {
     if window.len() != log.len() {
         return None;
@@ -138,8 +140,8 @@ fn phase(window: &[u64], log: &[u64]) -> Option<usize> {
     (1..log.len()).find(starts)
 }
 
-/// Returns the period with which the end of `digests` repeats three times at least, over as much of it as possible: half of it, or a few equal operations in
-/// a row would do.
+/// Returns the period with which the end of `digests` repeats three times at least, over as much of it as possible:
+/// half of it, or a few equal operations in a row would do.
 fn repetition(digests: &[u64]) -> Option<usize> {
     let reversed: Vec<u64> = digests.iter().rev().copied().collect();
     let matches = prefix_matches(&reversed);
@@ -245,11 +247,12 @@ impl Lives {
         Self { of, bytes }
     }
 
-    /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a pass and two passes before (a loop over
-    /// layers leaves activations behind, or takes them up).
+    /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a
+    /// pass and two passes before (a loop over layers leaves activations behind, or takes them up).
     ///
-    /// A loop over microbatches leaves the same as well: sums of gradients, which it only adds to. So a pass must have used up something more than that, as
-    /// a step does with the parameters; unless `sure` says that no step is so long.
+    /// A loop over microbatches leaves the same as well: sums of gradients, which it only adds to. So a pass must have
+    /// used up something more than that, as a step does with the parameters; unless `sure` says that no step is so
+    /// long.
     fn boundary(&self, ops: &[OperationIr], period: usize, sure: bool) -> Option<usize> {
         let range = ops.len() + 1 - period..=ops.len();
         let least = range.clone().map(|at| self.bytes[at]).min()?;
@@ -264,7 +267,8 @@ impl Lives {
         ends.find(|end| sure || self.uses_up(&ops[..*end], *end - period))
     }
 
-    /// Returns whether an operation from `start` on that is more than elementwise uses up something which was there before.
+    /// Returns whether an operation from `start` on that is more than elementwise uses up something which was there
+    /// before.
     fn uses_up(&self, ops: &[OperationIr], start: usize) -> bool {
         let used_up = |id: TensorId| {
             let life = &self.of[&id];

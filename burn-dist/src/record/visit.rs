@@ -60,13 +60,14 @@ pub fn kind_name(op: &OperationIr) -> &'static str {
     op.kind()
 }
 
-/// The families of [`OperationIr`] with the names of their variants, in the order in which burn-ir declares the families.
+/// The families of [`OperationIr`] with the names of their variants, in the order in which burn-ir declares the
+/// families.
 ///
 /// A test that wants to cover every op covers this list: a variant that is missing here does not compile.
 pub const FAMILIES: &[(&str, &[&str])] = table::FAMILIES;
 
-/// The name of a family, and of its kinds, that only a feature of burn-ir brings (`distributed`). Other crates of a program may turn such features on;
-/// the recorder refuses the operations, and no visitor sees their tensors.
+/// The name of a family, and of its kinds, that only a feature of burn-ir brings (`distributed`). Other crates of a
+/// program may turn such features on; the recorder refuses the operations, and no visitor sees their tensors.
 pub const UNKNOWN: &str = "unknown";
 
 /// Returns the family of an op, as spelled in [`FAMILIES`], or [`UNKNOWN`].

@@ -1,6 +1,7 @@
 //! Activations: functions of single elements that burn-ir has no operation for.
 //!
-//! They travel as custom operations, so that a rank runs the function of its own backend. The id says which, and with which parameters.
+//! They travel as custom operations, so that a rank runs the function of its own backend. The id says which, and with
+//! which parameters.
 
 use std::str::FromStr;
 

@@ -4,8 +4,8 @@ use super::OpRule;
 use super::builder::{RuleBuilder, Tensors};
 use burn_ir::AttentionOpIr;
 
-/// `(query, key, value, mask?, bias?)`: per sample `b` and head `h`; columns `e` of the value are independent, and so are the rows `s` of the
-/// query unless the causal mask counts them from the top.
+/// `(query, key, value, mask?, bias?)`: per sample `b` and head `h`; columns `e` of the value are independent, and so
+/// are the rows `s` of the query unless the causal mask counts them from the top.
 pub(super) fn attention(tensors: &Tensors, op: &AttentionOpIr) -> OpRule {
     let scores = ", b h s -".repeat(tensors.inputs.len() - 3);
     let notation = format!("b h s -, b h - -, b h - e{scores} -> b h s e");

@@ -1,8 +1,9 @@
 //! Factor notation: how the rules of this folder are written down.
 //!
-//! `"... i k, ... k j -> ... i j"` names the dims of every input and output of an op. A name is a letter, `-` is a dim that stays whole,
-//! `...` stands for the dims that are not named (one factor each, aligned at the right), and `*` for unnamed dims that stay whole. Sizes come
-//! from the tensors. What can be derived is derived: a dim of size one has no factor, dims of one name but different sizes stay whole.
+//! `"... i k, ... k j -> ... i j"` names the dims of every input and output of an op. A name is a letter, `-` is a dim
+//! that stays whole, `...` stands for the dims that are not named (one factor each, aligned at the right), and `*` for
+//! unnamed dims that stay whole. Sizes come from the tensors. What can be derived is derived: a dim of size one has no
+//! factor, dims of one name but different sizes stay whole.
 
 use super::{FactorKind, FactorRule, Lowering, OpRule, Operand, PartialRule, Rule};
 use crate::layout::ReduceOp;
@@ -75,7 +76,8 @@ impl Named {
 
 /// Builds a [`Rule`] from names.
 ///
-/// A factor is [`FactorKind::Map`] unless said otherwise. A map factor that some output lacks would be lost in a split: it stays whole.
+/// A factor is [`FactorKind::Map`] unless said otherwise. A map factor that some output lacks would be lost in a split:
+/// it stays whole.
 pub(super) struct RuleBuilder {
     inputs: Vec<Named>,
     outputs: Vec<Named>,
@@ -197,8 +199,8 @@ impl RuleBuilder {
         self
     }
 
-    /// Computes each element from the elements at the same place: marks the rule elementwise if no operand is stretched, other than
-    /// single elements.
+    /// Computes each element from the elements at the same place: marks the rule elementwise if no operand is
+    /// stretched, other than single elements.
     pub(super) fn elementwise(mut self) -> Self {
         let shape = &self.outputs[0].operand.shape;
         self.elementwise = self

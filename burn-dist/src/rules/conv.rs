@@ -1,7 +1,7 @@
 //! Convolutions: batch `b`, input channels `c`, output channels `o`; space stays whole.
 //!
-//! With groups, channels belong together in ways that a split would have to respect: then only the batch is split. If a sum over input
-//! channels is split, the first member of the group adds the bias.
+//! With groups, channels belong together in ways that a split would have to respect: then only the batch is split. If a
+//! sum over input channels is split, the first member of the group adds the bias.
 
 use super::builder::{RuleBuilder, Tensors};
 use super::{FactorKind, Lowering, OpRule};
@@ -73,8 +73,8 @@ pub(super) fn deform(tensors: &Tensors, op: &DeformConv2dOpIr) -> OpRule {
         .build()
 }
 
-/// `(x, offset, weight, output_grad, mask?, bias?)`. Some gradients have a factor, others are sums over it. The gradient of the bias
-/// does not depend on the input channels at all, so they stay whole.
+/// `(x, offset, weight, output_grad, mask?, bias?)`. Some gradients have a factor, others are sums over it. The
+/// gradient of the bias does not depend on the input channels at all, so they stay whole.
 pub(super) fn deform_backward(tensors: &Tensors, op: &DeformConv2dBackwardOpIr) -> OpRule {
     let groups = op.options.weight_groups.max(op.options.offset_groups);
     let grads = optional(&op.mask_grad, &op.bias_grad);

@@ -1,8 +1,9 @@
 //! Ops that read or write at places given by indices.
 //!
-//! `v` is the dim that the indices point into. Reads from a split `v` mask what lies on other ranks and give a partial sum; writes into a
-//! split `v` mask likewise and leave the result split. `n` is the dim of the indices. Writes that add may split `n`: then the first
-//! member of the group adds its terms to the tensor, the others to zeros. Bools have no sum, so they take neither way.
+//! `v` is the dim that the indices point into. Reads from a split `v` mask what lies on other ranks and give a partial
+//! sum; writes into a split `v` mask likewise and leave the result split. `n` is the dim of the indices. Writes that
+//! add may split `n`: then the first member of the group adds its terms to the tensor, the others to zeros. Bools have
+//! no sum, so they take neither way.
 
 use super::builder::{Name, RuleBuilder, Tensors, dims, dims_but};
 use super::{FactorKind, Lowering, OpRule};
@@ -31,7 +32,8 @@ fn write_kinds(tensor: &TensorIr, update: &IndexingUpdateOp) -> (FactorKind, Fac
     }
 }
 
-/// `gather(tensor, indices)`: `out[i, n] = tensor[i, indices[i, n]]`. The other dims line up only if the indices cover them.
+/// `gather(tensor, indices)`: `out[i, n] = tensor[i, indices[i, n]]`. The other dims line up only if the indices cover
+/// them.
 pub(super) fn gather(tensors: &Tensors, op: &GatherOpIr) -> OpRule {
     let indices = dims_but(&op.indices, op.dim, 'n');
     RuleBuilder::named(
@@ -100,8 +102,8 @@ pub(super) fn select_assign(tensors: &Tensors, op: &SelectAssignOpIr) -> OpRule 
     .build()
 }
 
-/// The names of `data`, `indices` and `values` of the n-dimensional ops: the last dim of the indices is a place in the first dims of the
-/// data, the others number the places; the remaining dims of the data come along.
+/// The names of `data`, `indices` and `values` of the n-dimensional ops: the last dim of the indices is a place in the
+/// first dims of the data, the others number the places; the remaining dims of the data come along.
 fn places(data: &TensorIr, indices: &TensorIr) -> [Vec<Name>; 3] {
     let lead = indices.shape.num_dims() - 1;
     let depth = indices.shape[lead];

@@ -1,8 +1,8 @@
 //! Sharding rules: for every operation of the recorded language, how its result may be computed from shards.
 //!
-//! A rule names the *factors* of an operation (as in Shardy): `matmul` is `b i k, b k j -> b i j` with `k` reduced. The planner then picks, per
-//! factor, how it is split over mesh axes; everything else (layouts of operands and results, which results are partial, what each rank
-//! computes) follows from the rule.
+//! A rule names the *factors* of an operation (as in Shardy): `matmul` is `b i k, b k j -> b i j` with `k` reduced. The
+//! planner then picks, per factor, how it is split over mesh axes; everything else (layouts of operands and results,
+//! which results are partial, what each rank computes) follows from the rule.
 
 mod activation;
 mod attention;
@@ -41,9 +41,10 @@ pub enum FactorKind {
     Reduce(ReduceOp),
     /// Must be whole on every rank.
     Whole,
-    /// The dim of a tensor that indices point into (`gather`, `select`, `embedding`, scatter targets). A split works on the indices that fall
-    /// into the rank's range and masks the others. If the factor does not appear in the result, the result is partial (sum);
-    /// if it does (scatter), the result is split alike. Needs a single contiguous range: one factor, not a product.
+    /// The dim of a tensor that indices point into (`gather`, `select`, `embedding`, scatter targets). A split works on
+    /// the indices that fall into the rank's range and masks the others. If the factor does not appear in the result,
+    /// the result is partial (sum); if it does (scatter), the result is split alike. Needs a single contiguous range:
+    /// one factor, not a product.
     Index,
 }
 
@@ -56,7 +57,8 @@ pub struct FactorRule {
     pub kind: FactorKind,
 }
 
-/// The factors of one operand or result, dim by dim; `None` is a dim that is whole because it has no factor (broadcast, size one).
+/// The factors of one operand or result, dim by dim; `None` is a dim that is whole because it has no factor (broadcast,
+/// size one).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operand {
     /// Index into [`Rule::factors`] for each dim.
@@ -65,8 +67,8 @@ pub struct Operand {
     pub shape: Vec<usize>,
     /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
     pub shape_only: bool,
-    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under [`PartialRule::JointLinear`], all inputs with this
-    /// mark are partial together; the others (masks, indices) never are.
+    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under [`PartialRule::JointLinear`],
+    /// all inputs with this mark are partial together; the others (masks, indices) never are.
     pub passes: bool,
 }
 
@@ -127,7 +129,8 @@ pub enum OpRule {
 }
 
 impl Rule {
-    /// Whether tensors at rest stay so: elementwise operations, and the sum of all elements, which is the sum of those of the pieces.
+    /// Whether tensors at rest stay so: elementwise operations, and the sum of all elements, which is the sum of those
+    /// of the pieces.
     pub(crate) fn on_pieces(&self) -> bool {
         let summed = |factor: &FactorRule| factor.kind == FactorKind::Reduce(ReduceOp::Sum);
         let total =
@@ -213,8 +216,8 @@ impl Rule {
 /// Returns whether every rank would hold at least one element of `dim`.
 pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
     let is_everywhere = |factor: &Factor| {
-        // The sizes of the chunks so far. A larger chunk can be the one with an empty part: 7 over 2 is 4 and 3, and over 3 more,
-        // 4 is 2, 2, 0 while 3 is 1, 1, 1.
+        // The sizes of the chunks so far. A larger chunk can be the one with an empty part: 7 over 2 is 4 and 3, and
+        // over 3 more, 4 is 2, 2, 0 while 3 is 1, 1, 1.
         let mut sizes = vec![factor.size];
         for &axis in &factor.axes {
             let parts = mesh.size(axis);

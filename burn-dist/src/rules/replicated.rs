@@ -2,8 +2,8 @@
 
 use super::OpRule;
 
-/// The ops by name (see `kind_name`; `quantized` is every op but these two that reads or makes a quantized tensor) with the reason why each is
-/// replicated.
+/// The ops by name (see `kind_name`; `quantized` is every op but these two that reads or makes a quantized tensor) with
+/// the reason why each is replicated.
 pub const REPLICATED: &[(&str, &str)] = &[
     (
         "mean",

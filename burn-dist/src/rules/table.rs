@@ -1,5 +1,5 @@
-//! Which rule belongs to which op. No match here has a wildcard but for families that features of burn-ir bring: an op that Burn adds does not compile
-//! until it has a rule.
+//! Which rule belongs to which op. No match here has a wildcard but for families that features of burn-ir bring: an op
+//! that Burn adds does not compile until it has a rule.
 
 use super::builder::Tensors;
 use super::{
@@ -13,8 +13,8 @@ use burn_ir::*;
 /// Returns the sharding rule of an operation with global shapes.
 ///
 /// # Source
-/// Factor notation is that of Shardy's `sdy.op_sharding_rule` (einsum-like, with reduction factors); the split index dims follow Megatron-LM's
-/// vocabulary-parallel embedding (arXiv:1909.08053, section 3).
+/// Factor notation is that of Shardy's `sdy.op_sharding_rule` (einsum-like, with reduction factors); the split index
+/// dims follow Megatron-LM's vocabulary-parallel embedding (arXiv:1909.08053, section 3).
 #[allow(
     unreachable_patterns,
     reason = "another crate may turn on families, see `UNKNOWN`"

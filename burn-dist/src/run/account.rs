@@ -1,7 +1,8 @@
-//! The memory that a rank really holds: the buffers behind its tensors, as they are put in slots, kept, sent, received and given up.
+//! The memory that a rank really holds: the buffers behind its tensors, as they are put in slots, kept, sent, received
+//! and given up.
 //!
-//! On Flex a buffer is one shared allocation, known by its address and its true length, however many tensors look at it. Other backends do not show theirs: there
-//! a result counts with its shape, and views count with what they look at.
+//! On Flex a buffer is one shared allocation, known by its address and its true length, however many tensors look at
+//! it. Other backends do not show theirs: there a result counts with its shape, and views count with what they look at.
 
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ pub(super) struct Account {
     taken: Vec<Slot>,
     /// For an operation whose result may share memory without overwriting it, the buffer of its operand.
     view: Option<u64>,
-    /// Whether the results of the operation at hand never are where an operand was: one that is has taken the place of an operand freed before.
+    /// Whether the results of the operation at hand never are where an operand was: one that is has taken the place of
+    /// an operand freed before.
     makes: bool,
     /// What collectives under way hold: the slot of the result, what is sent, room for the result.
     flying: Vec<(Slot, u64, u64)>,
@@ -219,7 +221,8 @@ impl Account {
     /// A kept tensor is given up.
     pub fn forget(&mut self, key: u64) {
         self.ledger.release(key);
-        // What only a collective holds may be freed by the others before this rank has waited for it, and its address used again.
+        // What only a collective holds may be freed by the others before this rank has waited for it, and its address
+        // used again.
         let sent = self
             .flying
             .iter()
@@ -234,7 +237,8 @@ impl Account {
         }
     }
 
-    /// A collective starts: it holds what it sends (a copy where the tensor is not contiguous) and room for what it returns.
+    /// A collective starts: it holds what it sends (a copy where the tensor is not contiguous) and room for what it
+    /// returns.
     pub fn send(&mut self, task: &CollectiveTask, as_it_is: bool) {
         let elem = task.dtype.size();
         let bytes = |shape: &[usize]| (shape.iter().product::<usize>() * elem) as u64;

@@ -1,7 +1,8 @@
 //! Between tensors of the inner backend and blocks of the communicator.
 //!
-//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks that share a device hand each other
-//! handles ([`device_exchange`]), and ranks that each have a GPU of their own communicate with NCCL ([`gpus`]); otherwise parts go through the host.
+//! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks
+//! that share a device hand each other handles ([`device_exchange`]), and ranks that each have a GPU of their own
+//! communicate with NCCL ([`gpus`]); otherwise parts go through the host.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -127,7 +128,8 @@ pub(super) fn is_sent_as_it_is<B: BackendIr>(handle: &B::Handle) -> bool {
     flex_tensor::<B>(handle).is_none_or(|tensor| tensor.layout().is_contiguous())
 }
 
-/// Returns a tensor without the parts of a larger buffer that it does not show: what is kept between windows must not keep more than itself.
+/// Returns a tensor without the parts of a larger buffer that it does not show: what is kept between windows must not
+/// keep more than itself.
 pub(super) fn compact<B: BackendIr>(handle: B::Handle, shape: &[usize], dtype: DType) -> B::Handle {
     if matches!(dtype, DType::QFloat(_)) {
         return handle;

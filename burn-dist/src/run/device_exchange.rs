@@ -6,11 +6,13 @@
 //! rank 1: handle b ─┘              └─> [a, b] -> cat / slice / a + b -> its result
 //! ```
 //!
-//! Nothing goes through the host, and nothing is waited for on the device: the handles are promises of what is in its queue. That this is safe, and that the
-//! others' handles may be read while their owners keep them, is the business of [`Seat`].
+//! Nothing goes through the host, and nothing is waited for on the device: the handles are promises of what is in its
+//! queue. That this is safe, and that the others' handles may be read while their owners keep them, is the business of
+//! [`Seat`].
 //!
-//! Reductions add up in the order of the group, axis by axis, each element from its terms alone, as the host's kernels do ([`crate::comm`]); halves accumulate in f32. So
-//! reduce-scatter followed by all-gather equals all-reduce bit by bit here too.
+//! Reductions add up in the order of the group, axis by axis, each element from its terms alone, as the host's kernels
+//! do ([`crate::comm`]); halves accumulate in f32. So reduce-scatter followed by all-gather equals all-reduce bit by
+//! bit here too.
 
 use std::sync::Arc;
 
@@ -62,7 +64,8 @@ pub(super) fn finish<B: BackendIr>(
     seat: &Seat,
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
-    // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work in place.
+    // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work
+    // in place.
     let payloads = seat.give_way(|| pending.wait())?;
     let parts = payloads.iter().map(|payload| {
         let part: &Part<B::Handle> = payload
@@ -129,7 +132,8 @@ pub(super) fn cut(sizes: &[usize], index: usize) -> Slice {
     Slice::from(start..start + sizes[index])
 }
 
-/// The block of an all-to-all as `[p, first, q, second, r]` around the two dims, with `joined` of the dim that is joined; and where the two stand: cut, joined.
+/// The block of an all-to-all as `[p, first, q, second, r]` around the two dims, with `joined` of the dim that is
+/// joined; and where the two stand: cut, joined.
 pub(super) fn swapped(task: &CollectiveTask, joined: usize) -> ([usize; 5], usize, usize) {
     let view = &task.from_view;
     let (first, second) = (task.dim.min(task.to_dim), task.dim.max(task.to_dim));
@@ -341,7 +345,8 @@ impl<B: BackendIr> KindOps<B> for FloatOps {
         b: FloatTensor<B>,
         bools: BoolDType,
     ) -> Result<FloatTensor<B>, CollectiveError> {
-        // The smaller or larger one; NaN if either is: one in `b` fails the comparison and stays, one in `a` is caught by the second condition.
+        // The smaller or larger one; NaN if either is: one in `b` fails the comparison and stays, one in `a` is caught
+        // by the second condition.
         let chosen = |first: fn(FloatTensor<B>, FloatTensor<B>, BoolDType) -> BoolTensor<B>| {
             let first = first(a.clone(), b.clone(), bools);
             let nan = B::float_is_nan(a.clone(), bools);

@@ -126,8 +126,9 @@ impl Fault {
         }
     }
 
-    /// Returns the exit code for a program that this ends: 65 where ranks or processes do not do the same, 70 where an operation failed, 75 where a process is gone or late
-    /// (a scheduler may restart the program), 78 for plans and uses of a mesh that cannot be. See [`CommError::exit_code`].
+    /// Returns the exit code for a program that this ends: 65 where ranks or processes do not do the same, 70 where an
+    /// operation failed, 75 where a process is gone or late (a scheduler may restart the program), 78 for plans and
+    /// uses of a mesh that cannot be. See [`CommError::exit_code`].
     ///
     /// ```
     /// use burn_dist::run::Fault;

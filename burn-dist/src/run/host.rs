@@ -65,7 +65,8 @@ pub(super) fn part(data: &TensorData, rows: Option<&Rows>, task: &UploadTask) ->
     }
 }
 
-/// Where runs of the whole tensor lie in the rows that are here. The parts of the ranks here are in them, and no part goes from one range of rows to another.
+/// Where runs of the whole tensor lie in the rows that are here. The parts of the ranks here are in them, and no part
+/// goes from one range of rows to another.
 fn here(runs: &[Range<usize>], rows: &Rows, data: &TensorData) -> Vec<Range<usize>> {
     let width: usize = data.shape.iter().skip(1).product();
     let place = |run: &Range<usize>| {

@@ -1,4 +1,5 @@
-//! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have decided.
+//! Execution: one worker thread per local rank runs the tasks of its plan; nothing here decides what a plan could have
+//! decided.
 
 mod account;
 mod bridge;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 /// The windows that ranks were handed and have not finished, bounded by the bytes that they keep on the host.
 ///
-/// A program that never reads would otherwise keep the data of all its steps. A full queue blocks the thread that records, outside the recorder's lock.
+/// A program that never reads would otherwise keep the data of all its steps. A full queue blocks the thread that
+/// records, outside the recorder's lock.
 pub(crate) struct Queue {
     bytes_max: u64,
     timeout: Duration,
@@ -40,7 +41,8 @@ pub(crate) struct InFlight {
 }
 
 impl Queue {
-    /// A queue of windows that keep at most `bytes_max` together. Whoever waits for room goes on after `timeout` without any progress.
+    /// A queue of windows that keep at most `bytes_max` together. Whoever waits for room goes on after `timeout`
+    /// without any progress.
     pub fn new(bytes_max: u64, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             bytes_max,
@@ -70,8 +72,8 @@ impl Queue {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck or very slow. Their own time-out
-    /// names the first case; in the second one the program goes on, with more memory.
+    /// Waits until there is room, or nothing has moved for as long as a rank waits for the others: then ranks are stuck
+    /// or very slow. Their own time-out names the first case; in the second one the program goes on, with more memory.
     pub fn wait(&self) {
         let mut load = self.lock();
         while load.is_over(self.bytes_max) {

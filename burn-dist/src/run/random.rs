@@ -1,10 +1,10 @@
 //! Random numbers by global index: the same values on every mesh.
 //!
-//! Element `i` of a random tensor (row-major over its *global* shape) is a function of `(seed, stream, i)` only, where the
-//! stream is the number of the tensor in its program. So every rank makes exactly its part, and
-//! `fill(region) == fill(whole)[region]` holds bit for bit: initial weights and dropout masks do not depend on how a
-//! tensor is split. The arithmetic is IEEE addition, multiplication and square root, so it does not depend on the
-//! platform's libm either.
+//! Element `i` of a random tensor (row-major over its *global* shape) is a function of `(seed, stream, i)` only, where
+//! the stream is the number of the tensor in its program. So every rank makes exactly its part, and `fill(region) ==
+//! fill(whole)[region]` holds bit for bit: initial weights and dropout masks do not depend on how a tensor is split.
+//! The arithmetic is IEEE addition, multiplication and square root, so it does not depend on the platform's libm
+//! either.
 //!
 //! # Source
 //! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). The seed is the key, the stream
@@ -85,8 +85,8 @@ pub enum RandomError {
 ///
 /// # Distributions
 /// On floats (computed in f32, then cast; `Flex32` gives f32 data):
-/// - `Default` is uniform on `[0, 1)`, `Uniform(a, b)` on `[a, b)`: a value that the cast would round to `b` becomes the
-///   largest one below it;
+/// - `Default` is uniform on `[0, 1)`, `Uniform(a, b)` on `[a, b)`: a value that the cast would round to `b` becomes
+///   the largest one below it;
 /// - `Normal(mean, std)` by Box-Muller; `Bernoulli(p)` is 1 with probability p, else 0.
 ///
 /// On ints, as Burn's host backends do:
@@ -116,8 +116,8 @@ pub fn fill(
     fill_runs(seed, stream, distribution, dtype, shape, runs)
 }
 
-/// Makes the part of a random tensor that `runs` name: ranges of global flat indices, one after the other the elements of
-/// `local_shape` in row-major order.
+/// Makes the part of a random tensor that `runs` name: ranges of global flat indices, one after the other the elements
+/// of `local_shape` in row-major order.
 ///
 /// This is [`fill`] for blocks that are no box, such as those of a dim that is a product of factors.
 ///

@@ -102,7 +102,8 @@ pub struct RankStats {
     pub rank: u32,
     /// Tensors that live between windows.
     pub resident_bytes: u64,
-    /// The most that was alive at once: by the buffers themselves if the mesh [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
+    /// The most that was alive at once: by the buffers themselves if the mesh
+    /// [accounts](crate::DeviceMeshBuilder::account_memory) for them, else by the plans.
     pub peak_bytes: u64,
     /// The most that was alive at once, as the plans said before.
     pub predicted_peak_bytes: u64,

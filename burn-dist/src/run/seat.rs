@@ -1,17 +1,21 @@
 //! Where ranks run: several may sit at one device, and then take turns.
 //!
-//! A backend such as burn-wgpu or burn-cuda puts the operations of each *stream* on the device's queue in order, and by default every thread has a stream. Its
-//! tensors are reference counted, and an operation on the only reference may work in place. Across streams that is not safe to rely on: a reader's kernel
-//! may still wait in its stream when the writer, now alone, overwrites the tensor in another; and a backend may decide "the only reference" and record the
+//! A backend such as burn-wgpu or burn-cuda puts the operations of each *stream* on the device's queue in order, and by
+//! default every thread has a stream. Its tensors are reference counted, and an operation on the only reference may
+//! work in place. Across streams that is not safe to rely on: a reader's kernel may still wait in its stream when the
+//! writer, now alone, overwrites the tensor in another; and a backend may decide "the only reference" and record the
 //! operation in two steps (burn-fusion does), between which another thread may drop or use the tensor.
 //!
 //! So ranks that share a device
 //!
-//! - share one stream: what a rank has submitted runs before what anyone submits afterwards, and a handle that is handed over needs no synchronisation;
-//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak of, because a device runs one queue.
+//! - share one stream: what a rank has submitted runs before what anyone submits afterwards, and a handle that is
+//!   handed over needs no synchronisation;
+//! - take turns: one of them submits at a time, and gives way when it waits for the others. Nothing is lost to speak
+//!   of, because a device runs one queue.
 //!
-//! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends that compute at once, such as NdArray, would
-//! not need it either, but no trait of Burn's tells them apart; their ranks take turns and lose by it.
+//! Flex needs neither: its tensors are plain memory, and its ranks are meant to use all cores at once. Other backends
+//! that compute at once, such as NdArray, would not need it either, but no trait of Burn's tells them apart; their
+//! ranks take turns and lose by it.
 
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -75,14 +79,15 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// Returns the seats of ranks on `devices`, in rank order; `apart` if ranks at one device need not know of each other.
+    /// Returns the seats of ranks on `devices`, in rank order; `apart` if ranks at one device need not know of each
+    /// other.
     #[cfg(test)]
     pub fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
         Self::assign_part::<B>(devices, apart, 0, devices.len(), None)
     }
 
-    /// Returns the seats of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it has a device of its own; without it, that is seen from
-    /// `devices`, which are all.
+    /// Returns the seats of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it
+    /// has a device of its own; without it, that is seen from `devices`, which are all.
     pub fn assign_part<B: Backend>(
         devices: &[B::Device],
         apart: bool,

@@ -12,20 +12,22 @@ use crate::plan::task::CollectiveTask;
 
 /// How a rank spent its time since the mesh was made; [`RankTimes::since`] gives that of a step.
 ///
-/// On a backend that only queues its operations (burn-wgpu, burn-cuda), computing is the time to queue them, and a rank that waits for a value waits for both.
+/// On a backend that only queues its operations (burn-wgpu, burn-cuda), computing is the time to queue them, and a rank
+/// that waits for a value waits for both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTimes {
     /// In tasks other than collectives.
     pub compute: Duration,
-    /// In which data of this rank's collectives moved ([`Transfer`](crate::comm::Transfer)): the modelled time, if the mesh has links. Those over different axes
-    /// may move at once; each counts.
+    /// In which data of this rank's collectives moved ([`Transfer`](crate::comm::Transfer)): the modelled time, if the
+    /// mesh has links. Those over different axes may move at once; each counts.
     pub comm: Duration,
     /// In which this rank's thread launched collectives, waited for them or worked on them, instead of computing.
     pub exposed: Duration,
     /// The part of `exposed` in which another member had not launched the collective yet.
     pub late: Duration,
-    /// The part of `exposed` in which all members had launched the collective and its data had not arrived: what a faster network would take away. What remains of
-    /// `exposed` is copying, and waiting for a core where ranks have none of their own.
+    /// The part of `exposed` in which all members had launched the collective and its data had not arrived: what a
+    /// faster network would take away. What remains of `exposed` is copying, and waiting for a core where ranks have
+    /// none of their own.
     pub on_wire: Duration,
     /// `comm` and `exposed` (without launches) by the mesh axes that a collective goes over.
     pub by_axes: Vec<AxesTimes>,
@@ -34,7 +36,8 @@ pub struct RankTimes {
 /// Communication over some axes of the mesh; see [`RankTimes`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AxesTimes {
-    /// Names of the axes, joined by commas; with ` inside` or ` between` for the stages of a collective over several nodes.
+    /// Names of the axes, joined by commas; with ` inside` or ` between` for the stages of a collective over several
+    /// nodes.
     pub axes: String,
     /// Number of collectives.
     pub calls: u64,

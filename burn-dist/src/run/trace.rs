@@ -1,6 +1,8 @@
-//! A record of what each rank did when, for a timeline: [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace) turns it on.
+//! A record of what each rank did when, for a timeline: [`DeviceMeshBuilder::trace`](crate::DeviceMeshBuilder::trace)
+//! turns it on.
 //!
-//! A worker notes numbers: the plan, the task, start and end. Names are looked up in the plan when the record is written, in the Trace Event Format, which
+//! A worker notes numbers: the plan, the task, start and end. Names are looked up in the plan when the record is
+//! written, in the Trace Event Format, which
 //! <https://ui.perfetto.dev> and `chrome://tracing` show. Each rank keeps its first 262,144 events (32 bytes each: 8 MiB) and the plans they name, up to 64;
 //! what comes later is counted and left out, window by window.
 
@@ -94,8 +96,9 @@ impl TraceLog {
 
 /// What the ranks of a mesh did when; see [`MeshBackend::trace`](crate::MeshBackend::trace).
 ///
-/// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them operations with the module they work for,
-/// launches of collectives and waits for them) and a lane per set of mesh axes (inside and between nodes apart), on which data moves.
+/// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them
+/// operations with the module they work for, launches of collectives and waits for them) and a lane per set of mesh
+/// axes (inside and between nodes apart), on which data moves.
 ///
 /// [Trace Event Format]: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #[derive(Clone, Debug)]
@@ -136,7 +139,8 @@ impl Tracer {
         self.last = self.began;
     }
 
-    /// Notes that a task has ended; `shown` unless it is a collective, which notes more itself, or too short to be seen.
+    /// Notes that a task has ended; `shown` unless it is a collective, which notes more itself, or too short to be
+    /// seen.
     pub fn end_task(&mut self, task: usize, shown: bool) {
         let now = self.ns(Instant::now());
         let start = std::mem::replace(&mut self.last, now);

@@ -177,8 +177,8 @@ impl<B: BackendIr> Worker<B> {
         }
     }
 
-    /// Works until the queue is closed, in a thread pool of `threads` threads of its own (this one included), so that the kernels of one rank never wait in
-    /// line behind another rank's.
+    /// Works until the queue is closed, in a thread pool of `threads` threads of its own (this one included), so that
+    /// the kernels of one rank never wait in line behind another rank's.
     pub fn serve(mut self, queue: Receiver<Job<B>>, threads: usize) {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)

@@ -146,8 +146,8 @@ impl Room {
     }
 }
 
-/// What the control groups of a process leave it, of which each may have a limit: `groups` is what the system says of them
-/// (`/proc/self/cgroup`), `root` where they are seen as folders.
+/// What the control groups of a process leave it, of which each may have a limit: `groups` is what the system says of
+/// them (`/proc/self/cgroup`), `root` where they are seen as folders.
 ///
 /// The files of a group that the system keeps in memory are not counted: it gives them up when memory is short.
 fn group_left(groups: &str, root: &Path) -> Option<Left> {

@@ -40,7 +40,8 @@ pub struct AxesArgs {
     /// takes fsdp=2,tp=2, every other command one device.
     #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
-    /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a node.
+    /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a
+    /// node.
     #[arg(long, value_name = "N")]
     pub ranks_per_node: Option<Nodes>,
 }
@@ -57,18 +58,20 @@ pub struct ForwardArgs {
     /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub param_dtype: Float,
-    /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps (zero2), gradients only in the optimizer too
-    /// (zero1); nothing (ddp); over fsdp within dp (hsdp).
+    /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps
+    /// (zero2), gradients only in the optimizer too (zero1); nothing (ddp); over fsdp within dp (hsdp).
     #[arg(long, value_enum, default_value = "fsdp")]
     pub strategy: Strategy,
     /// Units whose parameters are gathered ahead of their use.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub prefetch: u32,
-    /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10), by nodes (inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40) or
-    /// axis by axis (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
+    /// Make collectives take the time of a network, for all axes (latency_us=20,gbps=10), by nodes
+    /// (inside:latency_us=2,gbps=400;between:latency_us=20,gbps=40) or axis by axis
+    /// (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
-    /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with host=BYTES for a limit.
+    /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with
+    /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
 }
@@ -82,14 +85,16 @@ pub struct MeshArgs {
     /// What gradients are reduced in: f32, or the type of --param-dtype.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub reduce_dtype: Float,
-    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N (kept per rank beside the borders).
+    /// Which activations the backward makes again instead of keeping them: none, full, every=N, selective, or bytes=N
+    /// (kept per rank beside the borders).
     #[arg(long, value_name = "POLICY", default_value_t = Checkpoint::None)]
     pub activation_checkpoint: Checkpoint,
     /// When gathered parameters are given up after forward: always, last (all but the last unit), every=N or never.
     #[arg(long, value_name = "WHEN", default_value_t = Reshard::AllButLast)]
     pub reshard: Reshard,
-    /// When gradients of the microbatches of --accumulate are reduced over the ranks: once a step (step), each microbatch (microbatch: more traffic, less memory),
-    /// or once for those between two reads of the loss, which here are those of a step (window).
+    /// When gradients of the microbatches of --accumulate are reduced over the ranks: once a step (step), each
+    /// microbatch (microbatch: more traffic, less memory), or once for those between two reads of the loss, which here
+    /// are those of a step (window).
     #[arg(long, value_name = "WHEN", default_value_t = Accumulation::PerWindow)]
     pub accumulate_reduce: Accumulation,
 }
@@ -150,7 +155,8 @@ pub struct ModelArgs {
     /// Tokens of a row; the size's own by default.
     #[arg(long, value_parser = positive)]
     pub seq: Option<usize>,
-    /// Microbatches that the rows of a step are cut into, one forward and backward pass each: less memory, the same gradients to rounding.
+    /// Microbatches that the rows of a step are cut into, one forward and backward pass each: less memory, the same
+    /// gradients to rounding.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub accumulate: usize,
 }
@@ -170,15 +176,17 @@ pub struct TrainArgs {
     /// Scale the gradients of a step so that their common norm is at most this.
     #[arg(long, value_name = "NORM", value_parser = rate)]
     pub clip: Option<f64>,
-    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its part of the lines, and the lines that its rows need; without
-    /// --model, each also reads all of them once, to train the tokenizer.
+    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its
+    /// part of the lines, and the lines that its rows need; without --model, each also reads all of them once, to train
+    /// the tokenizer.
     #[arg(long, value_name = "FILE.jsonl")]
     pub data: Option<PathBuf>,
     /// Write the run's figures here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as 262,144 events a rank hold. Of several processes each
-    /// writes its own ranks, process 1 to FILE-1.json, on its own machine, and counts time from when it made the mesh.
+    /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as
+    /// 262,144 events a rank hold. Of several processes each writes its own ranks, process 1 to FILE-1.json, on its own
+    /// machine, and counts time from when it made the mesh.
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Draw the loss curve here, as PNG or SVG by the file's name.
@@ -187,11 +195,12 @@ pub struct TrainArgs {
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
-    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over a step, as PNG or SVG by the file's name. Of several
-    /// processes the one that runs this rank draws it.
+    /// Show what the plan predicts of each rank's memory before the run, and draw here what the fullest rank holds over
+    /// a step, as PNG or SVG by the file's name. Of several processes the one that runs this rank draws it.
     #[arg(long, value_name = "FILE")]
     pub memory: Option<PathBuf>,
-    /// Write the trained model to this folder, in the form that --model reads: with the types and settings of the model that it came from.
+    /// Write the trained model to this folder, in the form that --model reads: with the types and settings of the model
+    /// that it came from.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
     /// Run even if the plan says that more memory is needed than is left.
@@ -222,10 +231,12 @@ pub struct GenerateArgs {
     /// The text to go on with, or with --chat or --template, the question to answer; may be given several times.
     #[arg(long, required = true)]
     pub prompt: Vec<String>,
-    /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of those that finetune has made from scratch.
+    /// Ask as a user, in the form in which the model was taught to answer: of Llama 3's instruction-tuned models, or of
+    /// those that finetune has made from scratch.
     #[arg(long)]
     pub chat: bool,
-    /// Put the prompt into this text, in place of {prompt}; without a text, into "Question: {prompt}\nAnswer:", by which finetune teaches base models.
+    /// Put the prompt into this text, in place of {prompt}; without a text, into "Question: {prompt}\nAnswer:", by
+    /// which finetune teaches base models.
     #[arg(
         long,
         value_name = "TEXT",

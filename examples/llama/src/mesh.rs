@@ -26,7 +26,8 @@ use crate::model::Llama;
 use crate::processes::Processes;
 use crate::report::{PlanStats, RankMemory, Traffic};
 
-/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before `wgpu`).
+/// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before
+/// `wgpu`).
 #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
 type Inner = burn::backend::flex::Flex;
 #[cfg(all(feature = "wgpu", not(feature = "cuda")))]
@@ -99,7 +100,8 @@ impl Drop for Mesh {
 /// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
 static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
 
-/// Returns the exit code for a run that ends with `error`: what its causes mean to a scheduler, or else the fault that has ended a mesh; 1, for errors of other kinds.
+/// Returns the exit code for a run that ends with `error`: what its causes mean to a scheduler, or else the fault that
+/// has ended a mesh; 1, for errors of other kinds.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     let of_cause = |cause: &(dyn std::error::Error + 'static)| {
         let call = cause.downcast_ref().map(CommError::exit_code);
@@ -247,7 +249,8 @@ impl Mesh {
         self.mesh.topology().advice(self.mesh.shape())
     }
 
-    /// The ranks along each axis, and the links that the axes use, as a table; with advice if another order of the axes would be better.
+    /// The ranks along each axis, and the links that the axes use, as a table; with advice if another order of the axes
+    /// would be better.
     pub fn table(&self) -> String {
         self.mesh.table() + &self.advice().unwrap_or_default()
     }

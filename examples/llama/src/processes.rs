@@ -100,8 +100,8 @@ impl Processes {
     /// Collects what `work` gives here, up to its first error.
     ///
     /// # Communication
-    /// Every few seconds, the processes ask each other whether any has more to do: one that is done waits no longer for an answer than a collective may take, however long the
-    /// others have to work.
+    /// Every few seconds, the processes ask each other whether any has more to do: one that is done waits no longer for
+    /// an answer than a collective may take, however long the others have to work.
     /// # Errors
     /// If another process is late or has ended.
     pub fn in_turns<T, E>(

@@ -21,8 +21,8 @@ fn llama(processes: usize, args: &[&str]) -> Output {
         .expect("mpirun is installed")
 }
 
-/// What a report says that depends neither on time nor on how many processes there are: losses, and the memory of every rank. (Processes that each give a part of the batch gather
-/// some of it once more.)
+/// What a report says that depends neither on time nor on how many processes there are: losses, and the memory of every
+/// rank. (Processes that each give a part of the batch gather some of it once more.)
 fn facts(json: &Path) -> serde_json::Value {
     let text = std::fs::read_to_string(json).expect("a report");
     let mut report: serde_json::Value = serde_json::from_str(&text).expect("JSON");

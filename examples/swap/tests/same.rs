@@ -36,7 +36,8 @@ fn after(mesh: &str) -> Metrics {
     metrics(&run(env!("CARGO_BIN_EXE_after"), &[mesh]))
 }
 
-/// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, over 52 steps of Adam, of a network without kinks.
+/// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, over 52 steps of Adam,
+/// of a network without kinks.
 fn compare(mesh: &str, expected: &Metrics) {
     let found = after(mesh);
     assert!(found.keys().eq(expected.keys()), "{mesh}: {found:?}");
@@ -53,7 +54,8 @@ fn compare(mesh: &str, expected: &Metrics) {
 #[test]
 fn one_device_learns() {
     let metrics = before();
-    // 13 batches of training and 4 of validation, 4 epochs, two metrics each; the last batch of 640 and of 160 is shorter.
+    // 13 batches of training and 4 of validation, 4 epochs, two metrics each; the last batch of 640 and of 160 is
+    // shorter.
     assert_eq!(metrics.len(), (13 + 4) * 4 * 2);
     let accuracies = metrics
         .iter()

@@ -1,5 +1,5 @@
-//! Training programs with the structure of Burn 0.21's own examples: the same kinds of models, batchers that make a tensor
-//! per item, loaders with several workers, metrics and checkpoints. Their data is generated.
+//! Training programs with the structure of Burn 0.21's own examples: the same kinds of models, batchers that make a
+//! tensor per item, loaders with several workers, metrics and checkpoints. Their data is generated.
 //!
 //! No program knows which backend trains: a run on a mesh differs by the type `B` and the device alone.
 

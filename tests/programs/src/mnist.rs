@@ -1,6 +1,7 @@
 //! A convolutional network with batch norms that reads pictures, after Burn's `mnist`.
 //!
-//! Its batcher prepares images on a plain backend, as its mapper does; a composed schedule, early stopping and an evaluation follow.
+//! Its batcher prepares images on a plain backend, as its mapper does; a composed schedule, early stopping and an
+//! evaluation follow.
 
 use std::sync::Arc;
 

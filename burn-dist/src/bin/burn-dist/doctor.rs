@@ -11,8 +11,8 @@ const NO_INPUT: u8 = 66;
 
 /// Says in words what stopped a run, from the flight records of its processes.
 ///
-/// Every process that is still there when a mesh stops writes one, and its error ends with the file's name. Give those of all processes, from all hosts; one that is missing tells
-/// something too.
+/// Every process that is still there when a mesh stops writes one, and its error ends with the file's name. Give those
+/// of all processes, from all hosts; one that is missing tells something too.
 #[derive(clap::Args)]
 pub struct Doctor {
     /// Flight records, one per process.

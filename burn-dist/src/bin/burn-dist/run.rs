@@ -9,11 +9,14 @@ use std::time::Duration;
 
 /// Start a program in several processes, and stay with them to their end
 ///
-/// Output has the rank of its process before every line; that of process 0 passes as it is on a terminal, where a progress bar may be. When a process fails the others are ended, and
-/// its error comes last. SIGINT, SIGTERM and SIGHUP are passed on, and the processes may take their time to end; a second one, at least a second later, kills them, and a third leaves.
+/// Output has the rank of its process before every line; that of process 0 passes as it is on a terminal, where a
+/// progress bar may be. When a process fails the others are ended, and its error comes last. SIGINT, SIGTERM and SIGHUP
+/// are passed on, and the processes may take their time to end; a second one, at least a second later, kills them, and
+/// a third leaves.
 ///
-/// Exit codes: 0 if all ended with 0; else that of the process that failed first, or 128 + S if signal S killed it, or ended all before they had started; 2: options that cannot be;
-/// 125: the launcher failed, or mpirun ended under the processes; 126 and 127: the program cannot be run, is not there.
+/// Exit codes: 0 if all ended with 0; else that of the process that failed first, or 128 + S if signal S killed it, or
+/// ended all before they had started; 2: options that cannot be; 125: the launcher failed, or mpirun ended under the
+/// processes; 126 and 127: the program cannot be run, is not there.
 #[derive(Args)]
 pub struct Run {
     /// Processes on this machine
@@ -31,8 +34,9 @@ pub struct Run {
     /// How processes are started [default: mpi on one machine, direct on several]
     #[arg(long, value_enum)]
     transport: Option<How>,
-    /// How often all processes are started anew after a failure, 1 s, 2 s, 4 s and at most 30 s later; not if the exit code says that the program cannot run as it was asked (2, 64, 65, 78,
-    /// 126, 127). They read how often that was in BURN_DIST_RESTART
+    /// How often all processes are started anew after a failure, 1 s, 2 s, 4 s and at most 30 s later; not if the exit
+    /// code says that the program cannot run as it was asked (2, 64, 65, 78, 126, 127). They read how often that was in
+    /// BURN_DIST_RESTART
     #[arg(long, value_name = "R", default_value_t = 0)]
     max_restarts: u32,
     /// A file with the secret by which machines know each other [default: BURN_DIST_TOKEN, or a random one]

@@ -1,8 +1,8 @@
 //! The inner loops: strided copies, and reductions in a fixed order.
 //!
-//! An element of a reduction depends on the inputs' elements, in the order of the group, and on nothing else: not on chunks, threads or timing.
-//! So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over several axes, where the call says so, the reductions over
-//! each of them, the last one first.
+//! An element of a reduction depends on the inputs' elements, in the order of the group, and on nothing else: not on
+//! chunks, threads or timing. So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over
+//! several axes, where the call says so, the reductions over each of them, the last one first.
 
 use super::stream;
 use crate::comm::geometry::Move;
@@ -133,7 +133,8 @@ int_element!(i8, i16, i32, i64, u8, u16, u32, u64);
 /// Copies the box `step` from `src` to the buffer at `dst`; with `past_cache`, long runs go past the caches.
 ///
 /// # Safety
-/// `dst` is valid for writes of the bytes of `step` (of `dst_len` in all), and nobody else accesses these bytes during the call.
+/// `dst` is valid for writes of the bytes of `step` (of `dst_len` in all), and nobody else accesses these bytes during
+/// the call.
 pub(super) unsafe fn copy(step: &Move, src: &[u8], dst: *mut u8, dst_len: usize, past_cache: bool) {
     assert!(
         step.src_end() <= src.len() && step.dst_end() <= dst_len,
@@ -142,7 +143,8 @@ pub(super) unsafe fn copy(step: &Move, src: &[u8], dst: *mut u8, dst_len: usize,
     // SAFETY: in bounds, as just checked; the source is borrowed immutably and the caller owns the destination bytes.
     unsafe {
         let src = src.as_ptr();
-        // Short runs are common when a trailing dim is gathered; a copy of constant size is a pair of instructions instead of a call.
+        // Short runs are common when a trailing dim is gathered; a copy of constant size is a pair of instructions
+        // instead of a call.
         match step.run {
             run if past_cache && run >= STREAMED_RUN_MIN => {
                 copy_rows(step, |s, d| stream::copy(src.add(s), dst.add(d), run));
@@ -201,7 +203,8 @@ pub(super) struct Reduction {
 /// Reduces the box `step` of all `srcs`, in their order, into the buffer at `dst`.
 ///
 /// # Safety
-/// As for [`copy`]; moreover `dst` and all `srcs` are aligned to the elements of the dtype, and so are the offsets and runs of `step`.
+/// As for [`copy`]; moreover `dst` and all `srcs` are aligned to the elements of the dtype, and so are the offsets and
+/// runs of `step`.
 pub(super) unsafe fn reduce(
     step: &Move,
     srcs: &[&[u8]],
@@ -260,7 +263,8 @@ unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: 
         );
         let (start, num) = (s / size, step.run / size);
         if !is_streamed {
-            // SAFETY: in bounds and aligned, as the caller says, and owned by it during the call; the elements may be uninitialised.
+            // SAFETY: in bounds and aligned, as the caller says, and owned by it during the call; the elements may be
+            // uninitialised.
             let out =
                 unsafe { std::slice::from_raw_parts_mut(dst.add(d).cast::<MaybeUninit<T>>(), num) };
             reduce_run(out, &typed, start, how);

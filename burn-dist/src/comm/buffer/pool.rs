@@ -16,8 +16,9 @@ const POOLED_MIN: usize = 64 << 10;
 
 /// Freed output buffers, kept for the next collective of about the same size.
 ///
-/// The first touch of fresh memory costs more than the copy into it (page faults), so a steady training step should see no fresh memory.
-/// Buffers return when their [`Bytes`] is dropped, wherever that happens; what exceeds the bound is given back to the allocator.
+/// The first touch of fresh memory costs more than the copy into it (page faults), so a steady training step should see
+/// no fresh memory. Buffers return when their [`Bytes`] is dropped, wherever that happens; what exceeds the bound is
+/// given back to the allocator.
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: Mutex<Free>,
@@ -177,8 +178,8 @@ impl Buffer {
         self.len
     }
 
-    /// Start of the bytes, aligned to 64. Valid for reads of initialised bytes and for writes, for `len` bytes, as long as `self` lives; the
-    /// caller keeps accesses of different threads apart.
+    /// Start of the bytes, aligned to 64. Valid for reads of initialised bytes and for writes, for `len` bytes, as long
+    /// as `self` lives; the caller keeps accesses of different threads apart.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.region().ptr.as_ptr()
     }
@@ -229,8 +230,8 @@ impl AllocationController for Pooled {
             return Err(AllocationError::UnsupportedOperation);
         }
         let (larger, smaller) = (self.0.pool.take(size), self.0.region());
-        // SAFETY: both regions are owned alone (`&mut self`, and a new one), and the larger one holds the whole content of the smaller one;
-        // the bytes are copied untyped, initialised or not.
+        // SAFETY: both regions are owned alone (`&mut self`, and a new one), and the larger one holds the whole content
+        // of the smaller one; the bytes are copied untyped, initialised or not.
         unsafe {
             let len = smaller.capacity.min(larger.region().capacity);
             std::ptr::copy_nonoverlapping(smaller.ptr.as_ptr(), larger.as_ptr(), len);
@@ -245,7 +246,8 @@ impl AllocationController for Pooled {
     }
 
     fn memory(&self) -> &[MaybeUninit<u8>] {
-        // SAFETY: the region is valid for `capacity` bytes of any content; `into_bytes` ended all writers but `memory_mut`.
+        // SAFETY: the region is valid for `capacity` bytes of any content; `into_bytes` ended all writers but
+        // `memory_mut`.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.region().capacity) }
     }
 }

@@ -1,7 +1,7 @@
 //! Copies that go past the caches.
 //!
-//! A plain store first reads the line that it overwrites. For outputs that do not fit the last-level cache anyway, storing past it saves that
-//! third of the traffic.
+//! A plain store first reads the line that it overwrites. For outputs that do not fit the last-level cache anyway,
+//! storing past it saves that third of the traffic.
 
 /// Copies `len` bytes, past the caches if the processor has such stores. Followed by [`fence`] before others may read.
 ///
@@ -29,7 +29,8 @@ mod arch {
         let head = dst.align_offset(LINE).min(len);
         let lines = (len - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: all accesses are within the `len` bytes; streamed stores are aligned, since `dst + head` is; SSE2 is part of x86-64.
+        // SAFETY: all accesses are within the `len` bytes; streamed stores are aligned, since `dst + head` is; SSE2 is
+        // part of x86-64.
         unsafe {
             std::ptr::copy_nonoverlapping(src, dst, head);
             for line in 0..lines {

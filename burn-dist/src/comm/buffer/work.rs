@@ -8,8 +8,9 @@ use crate::comm::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::layout::ReduceOp;
 use burn_std::{Bytes, DType};
 
-/// Calls that read and write more than this write past the caches: their outputs would push each other out of the last level before anyone
-/// reads them. About the last-level cache of a socket; reducing 64 MiB on 32 MiB of cache gains a quarter.
+/// Calls that read and write more than this write past the caches: their outputs would push each other out of the last
+/// level before anyone reads them. About the last-level cache of a socket; reducing 64 MiB on 32 MiB of cache gains a
+/// quarter.
 const CACHED_BYTES_MAX: usize = 40 << 20;
 
 /// Outputs that are checked byte by byte in debug builds; larger ones only by their sum.
@@ -17,8 +18,9 @@ const CHECKED_BYTES_MAX: usize = 16 << 10;
 
 /// A collective whose members have all arrived: inputs, outputs, and units of work that anyone may claim.
 ///
-/// No member waits for a particular other one: who waits claims units until none is left. So a collective finishes as soon as one member
-/// waits for it, and a member that is slow (or computes something else) costs the others only its share.
+/// No member waits for a particular other one: who waits claims units until none is left. So a collective finishes as
+/// soon as one member waits for it, and a member that is slow (or computes something else) costs the others only its
+/// share.
 #[derive(Debug)]
 pub(crate) struct Work {
     units: Vec<Move>,
@@ -55,7 +57,8 @@ fn unit_bytes(written: usize, num_members: usize) -> usize {
 impl Work {
     /// Returns the work of `geometry`, cut into units.
     ///
-    /// `inputs` are by member, checked against the collective, and aligned to the dtype of `reduction`, if there is one.
+    /// `inputs` are by member, checked against the collective, and aligned to the dtype of `reduction`, if there is
+    /// one.
     pub(crate) fn new(
         mut geometry: Geometry,
         reduction: Option<(DType, ReduceOp, Arc<[usize]>)>,
@@ -98,7 +101,8 @@ impl Work {
                     finished: OnceLock::from(Arc::clone(empty)),
                 },
                 Output::Filled { bytes } => {
-                    // What makes `run_next` sound: moves of the right total size that, as `Geometry` promises, do not overlap.
+                    // What makes `run_next` sound: moves of the right total size that, as `Geometry` promises, do not
+                    // overlap.
                     assert_eq!(
                         bytes_left[index], bytes,
                         "the moves of a collective cover its outputs"
@@ -161,9 +165,10 @@ impl Work {
             (buffer.as_ptr(), buffer.len())
         };
         let input = |member: usize| inputs[member].as_ref().map_or(&[][..], Block::as_slice);
-        // SAFETY: the buffer lives until `slot.left` reaches zero, which needs this unit; the unit was claimed by this thread alone, and the
-        // units of an output write disjoint bytes (`Geometry`), so nobody else accesses the bytes it writes. Inputs of a reduction are
-        // aligned to its dtype (see `new`), the buffer to 64, and units are cut at multiples of 64 bytes from whole elements.
+        // SAFETY: the buffer lives until `slot.left` reaches zero, which needs this unit; the unit was claimed by this
+        // thread alone, and the units of an output write disjoint bytes (`Geometry`), so nobody else accesses the bytes
+        // it writes. Inputs of a reduction are aligned to its dtype (see `new`), the buffer to 64, and units are cut at
+        // multiples of 64 bytes from whole elements.
         unsafe {
             match (unit.source, &self.reduction) {
                 (Source::Member(member), _) => {

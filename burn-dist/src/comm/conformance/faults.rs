@@ -101,7 +101,8 @@ pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
         let world = Group::world(3).unwrap();
         let errors = on_ranks(connect(3, PATIENT), |comm| {
             comm.run(Call::barrier(&world)).unwrap();
-            // Rank 2 never makes the call, but waits elsewhere: the first two find the mismatch, and it is told as well.
+            // Rank 2 never makes the call, but waits elsewhere: the first two find the mismatch, and it is told as
+            // well.
             let call = match comm.rank().0 {
                 0 => second(&world),
                 1 => first(&world),

@@ -1,8 +1,8 @@
 //! Which bytes go where in a collective: pure data, computed alike by every member.
 //!
-//! A collective fills a few *outputs* by a list of *moves*. Members whose results are equal read the same output, so that a process that
-//! holds several of them writes it once. Every byte of a filled output is written by exactly one move; `is_exact` checks it, and the code
-//! that lets several threads fill one output rests on it.
+//! A collective fills a few *outputs* by a list of *moves*. Members whose results are equal read the same output, so
+//! that a process that holds several of them writes it once. Every byte of a filled output is written by exactly one
+//! move; `is_exact` checks it, and the code that lets several threads fill one output rests on it.
 
 mod check;
 mod step;

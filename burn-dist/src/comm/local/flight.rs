@@ -60,7 +60,8 @@ impl LocalHub {
             .map(|remote| remote.name(remote.process()))
     }
 
-    /// Writes the record of this process, if that is asked for. What goes wrong with that is a warning: there is a fault already.
+    /// Writes the record of this process, if that is asked for. What goes wrong with that is a warning: there is a
+    /// fault already.
     pub(super) fn write_record(&self, fault: &CommError) {
         let Some(options) = &self.options.flight else {
             return;

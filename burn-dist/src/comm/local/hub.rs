@@ -164,7 +164,8 @@ impl LocalHub {
         self.ranks.len()
     }
 
-    /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one, which is also returned here.
+    /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one, which is also
+    /// returned here.
     pub fn abort(&self, error: CommError) -> CommError {
         let mut is_first = false;
         let first = self.fault.get_or_init(|| {

@@ -50,7 +50,8 @@ pub(super) struct Moment {
 #[derive(Default)]
 pub(crate) struct Meeting {
     outcome: OnceLock<(Outcome, Moment)>,
-    /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so none sleeps through it.
+    /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so
+    /// none sleeps through it.
     sleepers: Mutex<usize>,
     bell: Condvar,
     /// Ranks of other processes whose inputs are still to come.
@@ -59,8 +60,8 @@ pub(crate) struct Meeting {
 
 /// How long a waiting thread stays awake before it sleeps.
 ///
-/// Waking a thread costs microseconds, as much as a small collective. Spinning helps only if every rank has a core; giving up the core helps
-/// also if several ranks share one, because the one that is waited for runs at once.
+/// Waking a thread costs microseconds, as much as a small collective. Spinning helps only if every rank has a core;
+/// giving up the core helps also if several ranks share one, because the one that is waited for runs at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub(super) spins: u32,
@@ -293,7 +294,8 @@ impl Channel {
             .collect()
     }
 
-    /// Returns the ranks of other processes that call `sequence` waits for, if all members here have made it; `None` if it is over.
+    /// Returns the ranks of other processes that call `sequence` waits for, if all members here have made it; `None` if
+    /// it is over.
     pub(super) fn awaited(&self, sequence: u64) -> Option<Vec<Rank>> {
         let calls = lock(&self.calls);
         let mut elsewhere = calls.elsewhere.iter();

@@ -52,14 +52,17 @@ impl Default for LocalOptions {
 
 /// Faults that follow from a seed: delays, reordering between groups and lanes, and the death of a rank.
 ///
-/// What is drawn depends on the seed, the rank and the number of its call only; how threads interleave is up to the machine.
+/// What is drawn depends on the seed, the rank and the number of its call only; how threads interleave is up to the
+/// machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chaos {
     /// Determines all choices; part of every error that chaos causes.
     pub seed: u64,
-    /// Upper bound of the delays, before a call is made and before it returns; a quarter sleeps, another one only gives up its core.
+    /// Upper bound of the delays, before a call is made and before it returns; a quarter sleeps, another one only gives
+    /// up its core.
     pub delay_max: Duration,
-    /// Whether a started call may reach the others only when its rank next waits, after later calls on other groups and lanes.
+    /// Whether a started call may reach the others only when its rank next waits, after later calls on other groups and
+    /// lanes.
     pub reorder: bool,
     /// Kills a rank when it makes this call (counted over all its calls, from 0).
     pub kill: Option<(Rank, u64)>,

@@ -84,7 +84,8 @@ impl LocalCall {
         })
     }
 
-    /// Waits until the call is over on the modelled wire, and notes when it took place; `began` is when this rank saw that all had launched it.
+    /// Waits until the call is over on the modelled wire, and notes when it took place; `began` is when this rank saw
+    /// that all had launched it.
     fn arrive(&self, began: Instant) -> Result<(), CommError> {
         let Some(moment) = self.meeting.moment() else {
             return Ok(());
@@ -153,7 +154,8 @@ impl PendingCall<Arc<Bytes>> for PendingBytes {
             unreachable!("an exchange does not match a collective")
         };
         let began = Instant::now();
-        // Helps until nothing is left to claim, also when its own output is there: the ranks usually need the results at the same time.
+        // Helps until nothing is left to claim, also when its own output is there: the ranks usually need the results
+        // at the same time.
         while let Some(finished) = work.run_next() {
             if finished {
                 call.meeting.ring();

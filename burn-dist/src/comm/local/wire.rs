@@ -1,13 +1,17 @@
 //! A modelled network between the ranks: when each transfer starts and ends.
 //!
-//! Ranks that are threads share memory, which says nothing about a cluster. With [`Network`] in the options of the hub, a collective
+//! Ranks that are threads share memory, which says nothing about a cluster. With [`Network`] in the options of the hub,
+//! a collective
 //!
-//! - starts on the wire when its last member has launched it and the link of each member along each of its axes is free,
+//! - starts on the wire when its last member has launched it and the link of each member along each of its axes is
+//!   free,
 //! - keeps those links for as long as the [formula](crate::mesh::link) says, whoever waits for it,
 //! - and is not waited for successfully before it has ended.
 //!
-//! Values are not touched. A link is serial per rank and axis, inside nodes and between them apart, whatever the lane: transfers of one axis stand in line in the order in which their last members
-//! arrived. A group over several axes takes its time from the slowest and keeps the links of all of them. Groups that span no axis with a link take no time.
+//! Values are not touched. A link is serial per rank and axis, inside nodes and between them apart, whatever the lane:
+//! transfers of one axis stand in line in the order in which their last members arrived. A group over several axes
+//! takes its time from the slowest and keeps the links of all of them. Groups that span no axis with a link take no
+//! time.
 
 use crate::comm::group::Group;
 use crate::comm::sync::{Mutex, lock};
@@ -41,7 +45,8 @@ impl Timetable {
         }
     }
 
-    /// Takes the links of `members` along `axes` for `duration`, as soon as all are free and not before `now`; returns when it starts and ends.
+    /// Takes the links of `members` along `axes` for `duration`, as soon as all are free and not before `now`; returns
+    /// when it starts and ends.
     fn book(&mut self, members: &[Rank], axes: &[usize], now: u64, duration: u64) -> (u64, u64) {
         let num_axes = self.num_axes;
         let links = || {

@@ -180,7 +180,8 @@ pub(crate) trait Nccl: Send + Sync {
 
     fn unique_id(&self) -> Result<UniqueId, Code>;
 
-    /// Starts to join a communicator on the current device; it is there when its [`state`](Self::state) is success. An error that comes with a communicator is its state, and no error here.
+    /// Starts to join a communicator on the current device; it is there when its [`state`](Self::state) is success. An
+    /// error that comes with a communicator is its state, and no error here.
     fn init(&self, members: usize, id: &UniqueId, member: usize) -> Result<Handle, Code>;
 
     /// What has become of the last call on a communicator.
@@ -193,7 +194,8 @@ pub(crate) trait Nccl: Send + Sync {
     /// Adds a call to the group that has been started.
     ///
     /// # Safety
-    /// The memory that `op` reads and writes is there, and nobody else's, until `stream` has come past it, or the communicator is aborted and all members in this process have stopped.
+    /// The memory that `op` reads and writes is there, and nobody else's, until `stream` has come past it, or the
+    /// communicator is aborted and all members in this process have stopped.
     unsafe fn issue(&self, comm: Handle, op: &Op, element: Element, stream: Stream) -> Code;
 
     /// Starts to flush what has been issued; over when the [`state`](Self::state) is success.
@@ -202,7 +204,8 @@ pub(crate) trait Nccl: Send + Sync {
     /// Frees a communicator that was finalized. Blocks until its proxy thread has ended, which waits for peers.
     fn destroy(&self, comm: Handle) -> Code;
 
-    /// Stops what runs on a communicator and frees it. Blocks until its streams have come past its kernels, and those before them.
+    /// Stops what runs on a communicator and frees it. Blocks until its streams have come past its kernels, and those
+    /// before them.
     fn abort(&self, comm: Handle) -> Code;
 
     /// `ncclGetErrorString`.

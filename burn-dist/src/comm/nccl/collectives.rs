@@ -15,7 +15,8 @@ pub(crate) fn offsets(sizes: &[usize]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the calls by which every member gets all pieces, one after the other in `whole`, of which it has its own in `mine`.
+/// Returns the calls by which every member gets all pieces, one after the other in `whole`, of which it has its own in
+/// `mine`.
 ///
 /// Equal pieces are one all-gather; others a broadcast from each member, in one group.
 pub(crate) fn gather(
@@ -49,7 +50,8 @@ pub(crate) fn gather(
         .collect()
 }
 
-/// Returns the calls by which every member sends a piece of `packed` to every other, and gets those of the others one after the other in `into`.
+/// Returns the calls by which every member sends a piece of `packed` to every other, and gets those of the others one
+/// after the other in `into`.
 ///
 /// The caller's own piece stays where it is: `into` has no room for it.
 pub(crate) fn exchange(

@@ -16,7 +16,8 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// `CUmemAccessDesc`: which device may do what with a pool. Its layout is fixed; the fields' names differ between CUDA's versions.
+/// `CUmemAccessDesc`: which device may do what with a pool. Its layout is fixed; the fields' names differ between
+/// CUDA's versions.
 #[repr(C)]
 struct Access {
     location_type: u32,
@@ -58,8 +59,9 @@ pub(crate) fn identity(ordinal: usize) -> Result<[u8; 16], DeviceError> {
 
 /// Returns a GPU, whose memory all others that this process sees may read and write where the hardware lets them.
 ///
-/// Within a process, NCCL lets one GPU use another one's buffers directly, and expects them to be accessible. Memory of stream-ordered pools, which CubeCL hands out, is not before it is
-/// said so. (NCCL user guide: NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
+/// Within a process, NCCL lets one GPU use another one's buffers directly, and expects them to be accessible. Memory of
+/// stream-ordered pools, which CubeCL hands out, is not before it is said so. (NCCL user guide:
+/// NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
 pub(crate) fn open(ordinal: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
     let this = number(ordinal)?;
     // SAFETY: the device is there. The context is never released: CubeCL uses it as long as the process lives.
@@ -179,7 +181,8 @@ impl Gpu for Device {
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the caller's promise. Returns when the bytes have been read; what NCCL reads afterwards is ordered by the wait below.
+        // SAFETY: the caller's promise. Returns when the bytes have been read; what NCCL reads afterwards is ordered by
+        // the wait below.
         unsafe { result::memcpy_htod_sync(to.0, bytes) }.map_err(named("cuMemcpyHtoD"))?;
         // A copy from pageable memory may return before it has arrived, and is ordered with the default stream only.
         // SAFETY: the default stream is always there.

@@ -1,8 +1,10 @@
 //! The end of communicators, which is the one thing about them that blocks.
 //!
-//! `ncclCommAbort` and `ncclCommDestroy` block on non-blocking communicators too (init.cc, `commReclaim` and `commDestroySync`): they wait for the communicator's streams, and for its
-//! proxy thread, which waits for peers. A kernel on a stream waits for those before it, whichever communicator they belong to. So of two communicators on one stream, the
-//! one whose kernel is stuck has to be aborted for the abort of the other to return, and one after the other hangs (NVIDIA/nccl, issues 829 and 1013).
+//! `ncclCommAbort` and `ncclCommDestroy` block on non-blocking communicators too (init.cc, `commReclaim` and
+//! `commDestroySync`): they wait for the communicator's streams, and for its proxy thread, which waits for peers. A
+//! kernel on a stream waits for those before it, whichever communicator they belong to. So of two communicators on one
+//! stream, the one whose kernel is stuck has to be aborted for the abort of the other to return, and one after the
+//! other hangs (NVIDIA/nccl, issues 829 and 1013).
 //!
 //! Therefore all of them end at once, each on a thread of its own, and nobody waits for that longer than a limit.
 
@@ -20,7 +22,8 @@ pub(super) enum End {
     Abort,
 }
 
-/// Ends communicators, given with their names, side by side. Returns whether all of them have ended by `limit`; one that has not is logged and left behind, with its thread.
+/// Ends communicators, given with their names, side by side. Returns whether all of them have ended by `limit`; one
+/// that has not is logged and left behind, with its thread.
 pub(super) fn side_by_side(
     nccl: &Arc<dyn Nccl>,
     gpu: &Arc<dyn Gpu>,
@@ -34,8 +37,8 @@ pub(super) fn side_by_side(
         let thread = std::thread::Builder::new()
             .name(format!("end of {name}"))
             .spawn(move || {
-                // NCCL goes to the communicator's device and back to this thread's, which without this would be the first one of the machine. A device that cannot be
-                // attached to has failed; NCCL says what comes of it.
+                // NCCL goes to the communicator's device and back to this thread's, which without this would be the
+                // first one of the machine. A device that cannot be attached to has failed; NCCL says what comes of it.
                 let _ = gpu.attach();
                 let code = match end {
                     End::Destroy => nccl.destroy(comm),

@@ -1,10 +1,13 @@
 //! A communicator of host blocks over NCCL: staged through device memory.
 //!
-//! Which bytes go where is what the transport between processes uses (the [`Geometry`] of a collective, packed per receiver); NCCL carries them, as bytes, in grouped sends and receives, and
-//! the host folds them in the order of the group. So results are bitwise those of every other transport. Plans do not come this way: they keep tensors on the device.
+//! Which bytes go where is what the transport between processes uses (the [`Geometry`] of a collective, packed per
+//! receiver); NCCL carries them, as bytes, in grouped sends and receives, and the host folds them in the order of the
+//! group. So results are bitwise those of every other transport. Plans do not come this way: they keep tensors on the
+//! device.
 //!
-//! Groups and lanes are independent of each other: each has a thread, a stream and a communicator of its own. Where kernels of several communicators wait for each other's
-//! room on the device, NCCL may block; see the NCCL user guide, "Using multiple NCCL communicators concurrently".
+//! Groups and lanes are independent of each other: each has a thread, a stream and a communicator of its own. Where
+//! kernels of several communicators wait for each other's room on the device, NCCL may block; see the NCCL user guide,
+//! "Using multiple NCCL communicators concurrently".
 
 use super::api::{Address, DeviceError, Element, Gpu, Nccl};
 use super::collectives;
@@ -60,21 +63,27 @@ struct Answer {
     ready: Condvar,
 }
 
-/// The endpoint of one rank with a GPU of its own: a [`Communicator`] whose blocks NCCL carries, staged through device memory.
+/// The endpoint of one rank with a GPU of its own: a [`Communicator`] whose blocks NCCL carries, staged through device
+/// memory.
 ///
-/// Results are bitwise those of a [`LocalHub`](crate::comm::LocalHub). A mesh does not need it: it keeps tensors on their devices ([`GpuTransport`](crate::comm::GpuTransport)).
+/// Results are bitwise those of a [`LocalHub`](crate::comm::LocalHub). A mesh does not need it: it keeps tensors on
+/// their devices ([`GpuTransport`](crate::comm::GpuTransport)).
 ///
 /// # Order
-/// Each group and lane has a communicator of NCCL's, a stream and a thread of its own. Calls of several of them that are under way at once need room for all of their kernels on each GPU;
-/// where there is none, kernels that came first wait for peers whose GPUs are taken by others, until the time-out. So ranks that are members of several groups, or use several lanes, make
-/// their calls in one order, the same everywhere, and wait for a call before they make the next. (NCCL user guide: "Using multiple NCCL communicators concurrently".)
+/// Each group and lane has a communicator of NCCL's, a stream and a thread of its own. Calls of several of them that
+/// are under way at once need room for all of their kernels on each GPU; where there is none, kernels that came first
+/// wait for peers whose GPUs are taken by others, until the time-out. So ranks that are members of several groups, or
+/// use several lanes, make their calls in one order, the same everywhere, and wait for a call before they make the
+/// next. (NCCL user guide: "Using multiple NCCL communicators concurrently".)
 ///
 /// # Memory
-/// Blocks are staged in device memory. Each group and lane keeps what its largest calls needed: the bytes sent and the bytes received, each rounded up to a power of two. A call that needs
-/// more than any before waits for what the GPU runs, because the driver does where it allocates.
+/// Blocks are staged in device memory. Each group and lane keeps what its largest calls needed: the bytes sent and the
+/// bytes received, each rounded up to a power of two. A call that needs more than any before waits for what the GPU
+/// runs, because the driver does where it allocates.
 ///
 /// # Processes
-/// One process per GPU is the recommended shape. Ranks of one process wait for each other before and after each launch, because CUDA makes their GPUs wait for each other's allocations.
+/// One process per GPU is the recommended shape. Ranks of one process wait for each other before and after each launch,
+/// because CUDA makes their GPUs wait for each other's allocations.
 pub struct NcclComm {
     /// Hands out ids, counts, records, and carries faults.
     host: Arc<LocalComm>,
@@ -86,7 +95,8 @@ pub struct NcclComm {
 
 #[cfg(feature = "cuda")]
 impl NcclComm {
-    /// Returns endpoints of ranks on GPUs with these numbers, one per rank of this process. `hosts`, their endpoints on the host, hand out ids, count, record and carry faults.
+    /// Returns endpoints of ranks on GPUs with these numbers, one per rank of this process. `hosts`, their endpoints on
+    /// the host, hand out ids, count, record and carry faults.
     ///
     /// # Communication
     /// None; a group meets when it first makes a call.
@@ -268,7 +278,8 @@ impl Drop for Line {
     }
 }
 
-/// Device memory that is kept from call to call and grows with the largest, because the driver waits for the whole device where memory is allocated and freed.
+/// Device memory that is kept from call to call and grows with the largest, because the driver waits for the whole
+/// device where memory is allocated and freed.
 struct Staging {
     gpu: Arc<dyn Gpu>,
     /// Where it is, and its bytes.
@@ -302,7 +313,8 @@ impl Staging {
 
     fn free(&mut self) {
         if let Some((address, _)) = self.memory.take() {
-            // SAFETY: allocated by `room`. Calls that used it have been waited for; where they have been aborted and may go on, it was left to the device.
+            // SAFETY: allocated by `room`. Calls that used it have been waited for; where they have been aborted and
+            // may go on, it was left to the device.
             unsafe { self.gpu.free(address) };
         }
     }

@@ -1,8 +1,11 @@
-//! NCCL and a GPU, simulated: device memory is host memory, a stream is a thread, and what members send goes through mailboxes.
+//! NCCL and a GPU, simulated: device memory is host memory, a stream is a thread, and what members send goes through
+//! mailboxes.
 //!
-//! It is as strict as the real ones: a communicator is there when all members have joined, calls are put on their streams by the end of a group, streams run in order and wait for
-//! their peers, an abort blocks until its communicator's kernels are over, and with them those before them on their stream, threads attach to the device before they use it, and sums
-//! come in the *reverse* order of the members, so that a test notices who adds up. Every call is logged. All ranks live in one process.
+//! It is as strict as the real ones: a communicator is there when all members have joined, calls are put on their
+//! streams by the end of a group, streams run in order and wait for their peers, an abort blocks until its
+//! communicator's kernels are over, and with them those before them on their stream, threads attach to the device
+//! before they use it, and sums come in the *reverse* order of the members, so that a test notices who adds up. Every
+//! call is logged. All ranks live in one process.
 
 use super::api::{
     Address, Code, DeviceError, Element, Event, Fold, Gpu, Handle, Nccl, Op, Stream, UniqueId,
@@ -69,7 +72,8 @@ pub(crate) struct Fake {
     /// Kernels that each communicator has on its stream.
     kernels: Mutex<HashMap<usize, usize>>,
     kernel_over: Condvar,
-    /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for it.
+    /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for
+    /// it.
     pub linked: AtomicBool,
     driver: Mutex<()>,
     /// Allocations made so far.

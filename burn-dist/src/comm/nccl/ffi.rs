@@ -1,7 +1,9 @@
 //! NCCL itself, loaded when it is first needed.
 //!
-//! The functions are looked up by name, and called with signatures that are compared with cudarc's bindings when this is compiled. Not called through those bindings, for three reasons:
-//! they panic where the library or a symbol is missing, they know no `libnccl.so.2` (the name that libnccl2 installs), and they read results as enums, which a newer library may leave.
+//! The functions are looked up by name, and called with signatures that are compared with cudarc's bindings when this
+//! is compiled. Not called through those bindings, for three reasons: they panic where the library or a symbol is
+//! missing, they know no `libnccl.so.2` (the name that libnccl2 installs), and they read results as enums, which a
+//! newer library may leave.
 
 use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
 use super::library;
@@ -19,8 +21,9 @@ struct RawId {
     internal: [c_char; UniqueId::BYTES],
 }
 
-/// The first part of `ncclConfig_t`: what it was in 2.18, and the traffic class, which 2.26 has put where 2.18 had padding. NCCL copies as many bytes as `size` says and takes its own
-/// values for the rest; 2.26 reads the traffic class whatever `version` says.
+/// The first part of `ncclConfig_t`: what it was in 2.18, and the traffic class, which 2.26 has put where 2.18 had
+/// padding. NCCL copies as many bytes as `size` says and takes its own values for the rest; 2.26 reads the traffic
+/// class whatever `version` says.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -296,7 +299,8 @@ fn target(address: Address) -> *mut c_void {
     std::ptr::without_provenance_mut(address.0 as usize)
 }
 
-/// Returns the communicator that NCCL has given, if it has: one that comes with an error tells it as its state, and has to be aborted.
+/// Returns the communicator that NCCL has given, if it has: one that comes with an error tells it as its state, and has
+/// to be aborted.
 fn given(comm: Comm, code: Code) -> Result<Handle, Code> {
     match comm.0.is_null() {
         true => Err(code),
@@ -327,7 +331,8 @@ impl Nccl for Loaded {
         };
         let mut config = Config::non_blocking();
         let mut comm = Comm(std::ptr::null_mut());
-        // SAFETY: the pointers are to a communicator's place and to a configuration of the size that it names, which NCCL copies before it returns.
+        // SAFETY: the pointers are to a communicator's place and to a configuration of the size that it names, which
+        // NCCL copies before it returns.
         let code = Code(unsafe {
             (self.functions.init)(&mut comm, member(members), raw, member(index), &mut config)
         });
@@ -336,7 +341,8 @@ impl Nccl for Loaded {
 
     fn state(&self, comm: Handle) -> Code {
         let mut state = Res2(Code::SUCCESS.0);
-        // SAFETY: the communicator is alive (handles are given up with `destroy` and `abort`), and the pointer is to a number.
+        // SAFETY: the communicator is alive (handles are given up with `destroy` and `abort`), and the pointer is to a
+        // number.
         match Code(unsafe { (self.functions.async_error)(comm.into(), &mut state) }) {
             Code::SUCCESS => Code(state.0),
             code => code,

@@ -14,10 +14,12 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Lanes of the host's communicator on which ids are handed out, counted down from the last one: plans and users have no reason to use them.
+/// Lanes of the host's communicator on which ids are handed out, counted down from the last one: plans and users have
+/// no reason to use them.
 const ID_LANE_LAST: u16 = u16::MAX;
 
-/// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has not stopped is left behind.
+/// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has
+/// not stopped is left behind.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// A place in the sequences of calls.
@@ -88,8 +90,8 @@ impl Channels {
     /// Counts and records a call, which gets the next number on its group and lane.
     ///
     /// # Errors
-    /// [`CommError::NotAMember`], [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the fault that has stopped the mesh. Communicators are to be
-    /// [aborted](Self::abort) then.
+    /// [`CommError::NotAMember`], [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the
+    /// fault that has stopped the mesh. Communicators are to be [aborted](Self::abort) then.
     pub fn record(
         &mut self,
         host: &dyn Communicator,
@@ -213,7 +215,8 @@ impl Channels {
         Ok(stream)
     }
 
-    /// Puts the calls of a recorded call on the device, as one group; there may be none. Members in this process wait for each other before and after.
+    /// Puts the calls of a recorded call on the device, as one group; there may be none. Members in this process wait
+    /// for each other before and after.
     ///
     /// # Safety
     /// As [`Nccl::issue`], until the call has been waited for with success, or [`Channels::abort`] has returned true.
@@ -307,7 +310,8 @@ impl Channels {
     /// Waits until the device is done with a call.
     ///
     /// # Errors
-    /// What the library or the driver says, the fault of the mesh, and a time-out. Communicators are to be [aborted](Self::abort) then.
+    /// What the library or the driver says, the fault of the mesh, and a time-out. Communicators are to be
+    /// [aborted](Self::abort) then.
     pub fn finish(&mut self, host: &dyn Communicator, launched: Launched) -> Result<(), CommError> {
         let Launched { key, info, event } = launched;
         let Some(event) = event else { return Ok(()) };
@@ -404,8 +408,8 @@ impl Channels {
         }
     }
 
-    /// Stops what is on the device, and frees all communicators. Returns whether memory of calls under way is the caller's again: whether everything has stopped in time, of
-    /// this rank and of its neighbours in those calls.
+    /// Stops what is on the device, and frees all communicators. Returns whether memory of calls under way is the
+    /// caller's again: whether everything has stopped in time, of this rank and of its neighbours in those calls.
     ///
     /// # Communication
     /// None, but the others have to end theirs too: whoever calls this has told them of the fault before.
@@ -415,7 +419,8 @@ impl Channels {
         self.end(all.map(|(key, channel)| (key, channel, End::Abort)))
     }
 
-    /// Ends all communicators: as the other members do, flushed in the order in which they were made, unless there was a fault.
+    /// Ends all communicators: as the other members do, flushed in the order in which they were made, unless there was
+    /// a fault.
     pub fn close(&mut self, host: &dyn Communicator) {
         let limit = Instant::now() + self.timeout.min(CLOSING_MAX);
         let mut ends = Vec::new();

@@ -5,10 +5,12 @@ use crate::comm::CommError;
 /// Variables that say where libraries are: ours, which names the file, and the system loader's.
 pub(crate) const VARIABLES: [&str; 2] = ["BURN_DIST_NCCL", "LD_LIBRARY_PATH"];
 
-/// What libnccl2 installs, and what its development package adds. The number is that of the interface, which has been 2 since 2017.
+/// What libnccl2 installs, and what its development package adds. The number is that of the interface, which has been 2
+/// since 2017.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// The oldest version that is used, as NCCL counts: the first whose configuration has the layout that is handed over here, and non-blocking communicators that can be aborted.
+/// The oldest version that is used, as NCCL counts: the first whose configuration has the layout that is handed over
+/// here, and non-blocking communicators that can be aborted.
 pub(crate) const NEEDED: Version = Version(2, 18, 0);
 
 /// Major, minor, patch.

@@ -16,36 +16,45 @@
 //! | `real` | tests of both, on GPUs |
 //!
 //! # Communicators
-//! Rank 0 of a group makes a unique id, the others get its 128 bytes through the host's communicator, and all of them initialise a communicator of their own. It is made when the group first
-//! communicates. `ncclCommSplit` would be collective over the *parent*: ranks that never meet in a group would have to take part in making it, in one order; with ids, a
-//! group is its members' business only. (NCCL user guide: "Creating a communicator", "Creating more communicators".)
+//! Rank 0 of a group makes a unique id, the others get its 128 bytes through the host's communicator, and all of them
+//! initialise a communicator of their own. It is made when the group first communicates. `ncclCommSplit` would be
+//! collective over the *parent*: ranks that never meet in a group would have to take part in making it, in one order;
+//! with ids, a group is its members' business only. (NCCL user guide: "Creating a communicator", "Creating more
+//! communicators".)
 //!
 //! # Order
-//! One rank launches all collectives of a lane on one stream, in the order of the plan, which is common to all ranks. So the first collective that has not finished is at the head of
-//! the stream of every member, and runs: there is no deadlock, however many communicators share a GPU. (NCCL user guide: "Using multiple NCCL communicators concurrently".)
-//! Where no such order exists (the endpoint, whose groups are independent), each group and lane has a thread and a stream of its own, and NCCL needs room for their kernels side by
-//! side.
+//! One rank launches all collectives of a lane on one stream, in the order of the plan, which is common to all ranks.
+//! So the first collective that has not finished is at the head of the stream of every member, and runs: there is no
+//! deadlock, however many communicators share a GPU. (NCCL user guide: "Using multiple NCCL communicators
+//! concurrently".) Where no such order exists (the endpoint, whose groups are independent), each group and lane has a
+//! thread and a stream of its own, and NCCL needs room for their kernels side by side.
 //!
-//! With CubeCL's work the order is kept by the host: it waits until what it has queued is done (`client.sync`), launches, and waits until the collective is done before it hands
-//! the result on. Events between the two streams would spare it the first wait, but CubeCL 0.10 keeps its streams to itself, so there is nothing to record one on. Buffers belong
-//! to the call until it has finished.
+//! With CubeCL's work the order is kept by the host: it waits until what it has queued is done (`client.sync`),
+//! launches, and waits until the collective is done before it hands the result on. Events between the two streams would
+//! spare it the first wait, but CubeCL 0.10 keeps its streams to itself, so there is nothing to record one on. Buffers
+//! belong to the call until it has finished.
 //!
 //! # Processes
-//! One process per GPU is the recommended shape. Several GPUs in one process work too, with a price: a call of CUDA that allocates memory may wait for what all of the process's GPUs run
-//! once they have mapped each other's memory, so the ranks of a process wait for each other before and after each launch ([`neighbours`]), and nothing overlaps with that wait.
+//! One process per GPU is the recommended shape. Several GPUs in one process work too, with a price: a call of CUDA
+//! that allocates memory may wait for what all of the process's GPUs run once they have mapped each other's memory, so
+//! the ranks of a process wait for each other before and after each launch ([`neighbours`]), and nothing overlaps with
+//! that wait.
 //!
 //! # Faults
-//! Communicators are non-blocking (`ncclConfig_t::blocking = 0`): no call of NCCL blocks this process until a communicator ends, and each is polled with `ncclCommGetAsyncError`. A call that
-//! takes too long, an asynchronous error, or a fault of the mesh, wherever it comes from, ends all communicators of the rank. (NCCL user guide: "Error handling and communicator abort",
-//! "Fault tolerance".) In this order:
+//! Communicators are non-blocking (`ncclConfig_t::blocking = 0`): no call of NCCL blocks this process until a
+//! communicator ends, and each is polled with `ncclCommGetAsyncError`. A call that takes too long, an asynchronous
+//! error, or a fault of the mesh, wherever it comes from, ends all communicators of the rank. (NCCL user guide: "Error
+//! handling and communicator abort", "Fault tolerance".) In this order:
 //!
 //! 1. The fault is published: an abort waits for others, who have to know of it.
 //! 2. All communicators of the rank are aborted at once, with a limit ([`ending`]): `ncclCommAbort` blocks.
-//! 3. Memory of calls under way is given back when the rank's streams have come to their end, and those of its neighbours in those calls; where that does not happen in time, it is not given
-//!    back at all. Members in other processes do not matter: they see no buffers of ours, because none are registered.
+//! 3. Memory of calls under way is given back when the rank's streams have come to their end, and those of its
+//!    neighbours in those calls; where that does not happen in time, it is not given back at all. Members in other
+//!    processes do not matter: they see no buffers of ours, because none are registered.
 //!
 //! # What is not here
-//! Registered buffers, one-sided windows, CUDA graphs. GPUs that several ranks share: they exchange handles, or go through the host.
+//! Registered buffers, one-sided windows, CUDA graphs. GPUs that several ranks share: they exchange handles, or go
+//! through the host.
 
 pub(crate) mod api;
 mod choice;

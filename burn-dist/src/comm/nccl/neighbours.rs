@@ -1,11 +1,14 @@
 //! The members of communicators that live in this process, and what they owe each other.
 //!
-//! - They launch together. A call of CUDA that allocates memory may wait for what *all* GPUs run that have mapped each other's memory, and keeps other calls waiting meanwhile: a rank
-//!   that has launched early, whose kernel waits for its peers, would keep them from launching (NVIDIA/nccl, issues 744 and 787). So nobody launches before all have come, and nobody
-//!   goes on before all have launched.
-//! - They stop together. GPUs of one process read and write each other's buffers directly, so that memory of an aborted call is free when all of them have stopped.
+//! - They launch together. A call of CUDA that allocates memory may wait for what *all* GPUs run that have mapped each
+//!   other's memory, and keeps other calls waiting meanwhile: a rank that has launched early, whose kernel waits for
+//!   its peers, would keep them from launching (NVIDIA/nccl, issues 744 and 787). So nobody launches before all have
+//!   come, and nobody goes on before all have launched.
+//! - They stop together. GPUs of one process read and write each other's buffers directly, so that memory of an aborted
+//!   call is free when all of them have stopped.
 //!
-//! Who is here is known once a communicator is there: each member takes its place before it joins, and NCCL makes a communicator of all or none.
+//! Who is here is known once a communicator is there: each member takes its place before it joins, and NCCL makes a
+//! communicator of all or none.
 
 use super::api::UniqueId;
 use crate::comm::sync::{Mutex, lock};

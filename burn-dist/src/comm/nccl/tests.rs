@@ -122,7 +122,8 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
     comms.into_iter().map(with_channels).collect()
 }
 
-/// Launches a gather of a number of each rank; whoever does not take part launches nothing, so that the kernels of the others wait for it. Returns where the numbers will be.
+/// Launches a gather of a number of each rank; whoever does not take part launches nothing, so that the kernels of the
+/// others wait for it. Returns where the numbers will be.
 fn launch(
     comm: &LocalComm,
     channels: &mut Channels,
@@ -169,7 +170,8 @@ fn gather(
     Ok(numbers(channels, all, group.len()))
 }
 
-/// What a rank does with an error: everyone learns of it, and then communicators are aborted. Returns whether memory is free.
+/// What a rank does with an error: everyone learns of it, and then communicators are aborted. Returns whether memory is
+/// free.
 fn stop(comm: &LocalComm, channels: &mut Channels, error: CommError) -> bool {
     comm.abort(error);
     channels.abort()

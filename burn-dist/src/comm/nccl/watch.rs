@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 /// How long a rank asks without a pause: most waits are for a collective that is nearly over.
 const EAGER: Duration = Duration::from_micros(50);
 
-/// Between two questions afterwards: short next to the collectives that last so long, and long next to a question (about 1 us).
+/// Between two questions afterwards: short next to the collectives that last so long, and long next to a question
+/// (about 1 us).
 const NAP: Duration = Duration::from_micros(50);
 
 /// Asks `ready` until it answers, the mesh has a fault, or `timeout` is over.
 ///
 /// # Errors
-/// The fault; [`CommError::Timeout`] with those members of this process that have not made the call, or [`CommError::GpuStalled`] if all of them have.
+/// The fault; [`CommError::Timeout`] with those members of this process that have not made the call, or
+/// [`CommError::GpuStalled`] if all of them have.
 pub(super) fn until<T>(
     host: &dyn Communicator,
     call: &Arc<CallInfo>,

@@ -67,7 +67,8 @@ pub(super) struct Channels {
     delays: Option<Delays>,
 }
 
-/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders do not. A body comes some time after its head.
+/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders
+/// do not. A body comes some time after its head.
 struct Delays {
     chaos: Chaos,
     /// By sender.

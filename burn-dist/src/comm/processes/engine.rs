@@ -1,7 +1,8 @@
 //! Who sees to the traffic between processes: a thread of its own, and whoever waits.
 //!
-//! Handing a small call to another thread and being woken by it takes longer than the call. So a rank that starts a call passes it on itself, and one that waits looks for
-//! messages itself, if nobody else does; the thread is there for the time in which all ranks compute. Libraries that only one thread may call are left to that thread.
+//! Handing a small call to another thread and being woken by it takes longer than the call. So a rank that starts a
+//! call passes it on itself, and one that waits looks for messages itself, if nobody else does; the thread is there for
+//! the time in which all ranks compute. Libraries that only one thread may call are left to that thread.
 
 use super::carrier::Carrier;
 use super::peers::Introductions;
@@ -20,7 +21,8 @@ const NAP: Duration = Duration::from_micros(20);
 const BUSY_NAP_MAX: Duration = Duration::from_micros(100);
 const IDLE_NAP_MAX: Duration = Duration::from_micros(500);
 
-/// How long a rank that has what it waited for stays for what is still on its way: waking the thread for it would take as long.
+/// How long a rank that has what it waited for stays for what is still on its way: waking the thread for it would take
+/// as long.
 const LINGER: Duration = Duration::from_micros(10);
 
 /// How long a rank looks for messages in vain before it sleeps until it is woken.
@@ -186,8 +188,8 @@ impl Engine {
         }
     }
 
-    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once if somebody else does, and after `patience` also if bytes are
-    /// still on their way.
+    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once
+    /// if somebody else does, and after `patience` also if bytes are still on their way.
     ///
     /// Where it `is_alone` on its core, it keeps the core meanwhile.
     pub fn help(&self, is_alone: bool, patience: Duration, is_done: impl Fn() -> bool) {
@@ -240,8 +242,8 @@ impl Engine {
         }
     }
 
-    /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is still to be sent then is given up. After a fault patience is short,
-    /// because others may hang.
+    /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is
+    /// still to be sent then is given up. After a fault patience is short, because others may hang.
     #[cfg(feature = "rendezvous")]
     pub fn finish(&self, patience: Duration) {
         self.command(Command::End);

@@ -1,6 +1,7 @@
 //! Gathers whose parts arrive in their places.
 //!
-//! Where every part of an output is one run of bytes, the output is made when the call starts, and what comes from other processes is received straight into it.
+//! Where every part of an output is one run of bytes, the output is made when the call starts, and what comes from
+//! other processes is received straight into it.
 
 use crate::comm::Block;
 use crate::comm::buffer::{Buffer, Pool};
@@ -44,7 +45,8 @@ impl Slot {
 }
 
 impl Landing {
-    /// Returns the output of a call in which every member's input is one run of it; `None` if it is not of that kind, or no member of `here` reads it.
+    /// Returns the output of a call in which every member's input is one run of it; `None` if it is not of that kind,
+    /// or no member of `here` reads it.
     pub fn new(geometry: &Geometry, here: &[bool], pool: &Arc<Pool>) -> Option<Self> {
         let [Output::Filled { bytes }] = geometry.outputs[..] else {
             return None;
@@ -65,7 +67,8 @@ impl Landing {
             }
         }
         let filled: usize = places.iter().flatten().map(Range::len).sum();
-        // What makes the buffer whole once every place is taken and filled: `Geometry` promises that its moves do not overlap.
+        // What makes the buffer whole once every place is taken and filled: `Geometry` promises that its moves do not
+        // overlap.
         assert_eq!(filled, bytes, "the moves of a collective cover its outputs");
         Some(Self {
             buffer: Arc::new(pool.take(bytes)),
@@ -94,7 +97,8 @@ impl Landing {
     pub fn finish(self) -> Option<Block> {
         let is_whole = self.places.iter().flatten().all(|place| place.is_empty());
         let buffer = Arc::try_unwrap(self.buffer).ok().filter(|_| is_whole)?;
-        // SAFETY: the places cover the buffer, every one was given out, and whoever got one has filled it and let go of it.
+        // SAFETY: the places cover the buffer, every one was given out, and whoever got one has filled it and let go of
+        // it.
         Some(Block::from(unsafe { buffer.into_bytes() }))
     }
 }

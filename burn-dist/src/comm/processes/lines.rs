@@ -1,8 +1,9 @@
 //! Lines over TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
-//! What processes have to say to each other is little: what they run, what they read, who stops. That goes over a line between each two of them; where, is said at the
-//! [rendezvous](crate::launch::rendezvous), and both ends of a line prove that they know its token. This is no transport for tensors: a message with more than
-//! [`BODY_BYTES_MAX`] bytes is an error that says what to do instead.
+//! What processes have to say to each other is little: what they run, what they read, who stops. That goes over a line
+//! between each two of them; where, is said at the [rendezvous](crate::launch::rendezvous), and both ends of a line
+//! prove that they know its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes
+//! is an error that says what to do instead.
 
 use super::carrier::{Carrier, Parcel, Placing};
 use crate::comm::Block;
@@ -190,7 +191,8 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
         self.failed.get_or_insert(reason);
     }
 
-    /// Puts a line away that is of no use any more. Who has hung up has ended: if it was too early, the rendezvous tells.
+    /// Puts a line away that is of no use any more. Who has hung up has ended: if it was too early, the rendezvous
+    /// tells.
     fn hang_up(&mut self, process: usize, broken: Broken) {
         self.lines[process] = None;
         if let Broken::Malformed(what) = broken {
@@ -214,8 +216,8 @@ struct Door<'a> {
 }
 
 impl Door<'_> {
-    /// Waits for the calls of all processes after this one, and puts their lines into their places. Each caller is answered by a thread of its own: one that says nothing keeps no
-    /// other one waiting.
+    /// Waits for the calls of all processes after this one, and puts their lines into their places. Each caller is
+    /// answered by a thread of its own: one that says nothing keeps no other one waiting.
     ///
     /// # Errors
     /// Who is missing, the `trouble` that the others have, or why the system answers nobody.

@@ -1,8 +1,9 @@
 //! Ranks of one mesh in several processes.
 //!
-//! Ranks of one process meet in memory, as in [`local`](super::local). Once all of them have made a call, a thread of its own, the *engine*, sends what the other
-//! processes need of their inputs, and waits for what theirs need of the others'. Each process sends a block to each other process once, whatever the number of ranks
-//! there, and every reduction runs in rank order: results are bitwise those of a single process.
+//! Ranks of one process meet in memory, as in [`local`](super::local). Once all of them have made a call, a thread of
+//! its own, the *engine*, sends what the other processes need of their inputs, and waits for what theirs need of the
+//! others'. Each process sends a block to each other process once, whatever the number of ranks there, and every
+//! reduction runs in rank order: results are bitwise those of a single process.
 //!
 //! | file | idea |
 //! | --- | --- |

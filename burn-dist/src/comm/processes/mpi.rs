@@ -1,9 +1,11 @@
 //! Messages over MPI, through [rsmpi](https://docs.rs/mpi).
 //!
-//! Reductions run in rank order in the engine, which no reduction of MPI promises; so what MPI carries are the pieces, from the process that has them to those that need
-//! them. Calls are made by one thread at a time; with `MPI_THREAD_SERIALIZED` it may be any, with `MPI_THREAD_FUNNELED` it is always the one that set MPI up.
+//! Reductions run in rank order in the engine, which no reduction of MPI promises; so what MPI carries are the pieces,
+//! from the process that has them to those that need them. Calls are made by one thread at a time; with
+//! `MPI_THREAD_SERIALIZED` it may be any, with `MPI_THREAD_FUNNELED` it is always the one that set MPI up.
 //!
-//! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight into the buffer that the reduction reads.
+//! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight
+//! into the buffer that the reduction reads.
 
 mod join;
 
@@ -38,7 +40,8 @@ const BODY: c_int = 2;
 /// What a head ends with: the length of the body, and whether it is in the head.
 const TRAILER_BYTES: usize = 9;
 
-/// Sets MPI up for the process at `place`; `meeting` is where the processes join, if MPI does not find the others itself, and where it is known who has vanished.
+/// Sets MPI up for the process at `place`; `meeting` is where the processes join, if MPI does not find the others
+/// itself, and where it is known who has vanished.
 ///
 /// # Errors
 /// Why there is no MPI.
@@ -126,7 +129,8 @@ enum Body {
     Held(usize, Instant),
 }
 
-/// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for large ones as long as the copy that it saves.
+/// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for
+/// large ones as long as the copy that it saves.
 fn held_max(bytes: usize) -> Duration {
     const BYTES_PER_NS: u64 = 4;
     Duration::from_micros(300) + Duration::from_nanos(bytes as u64 / BYTES_PER_NS)
@@ -175,16 +179,17 @@ impl Drop for Mpi {
         // MPI may go on reading and writing what it was given until it is finalised.
         std::mem::forget(std::mem::take(&mut self.sending));
         std::mem::forget(std::mem::take(&mut self.arriving));
-        // Finalising waits for all processes. One may be gone; and those that no launcher of MPI's has started have none that waits for it, but Open MPI may wait for a connection
-        // that it makes only then.
+        // Finalising waits for all processes. One may be gone; and those that no launcher of MPI's has started have
+        // none that waits for it, but Open MPI may wait for a connection that it makes only then.
         if self.failed.is_some() || self.has_joined {
             std::mem::forget(self.universe.take());
         }
     }
 }
 
-// SAFETY: MPI's handles belong to the process, not to a thread. Which thread may call MPI is what `is_for_all_threads` says and the engine keeps to: one at a time, and if that
-// is all that MPI allows, the one that set it up, which is also the one that drops this value and so finalises MPI.
+// SAFETY: MPI's handles belong to the process, not to a thread. Which thread may call MPI is what `is_for_all_threads`
+// says and the engine keeps to: one at a time, and if that is all that MPI allows, the one that set it up, which is
+// also the one that drops this value and so finalises MPI.
 unsafe impl Send for Mpi {}
 
 impl Mpi {
@@ -300,7 +305,8 @@ impl Mpi {
         Some(Body::Held(len, Instant::now()))
     }
 
-    /// Starts to receive the body that is held, if there is one and its call has come, or it has been held too long, or it `must`.
+    /// Starts to receive the body that is held, if there is one and its call has come, or it has been held too long, or
+    /// it `must`.
     fn release(&mut self, from: usize, must: bool, placing: Placing) {
         let mut arriving = self.arriving[from].iter().enumerate().rev();
         let held = arriving.find_map(|(at, Arriving { head, body })| match body {

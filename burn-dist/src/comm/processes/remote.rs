@@ -230,7 +230,8 @@ impl Remote {
         self.is_alone
     }
 
-    /// Looks for messages until `is_done`, for a while and at most for `patience`: a rank that waits has nothing better to do.
+    /// Looks for messages until `is_done`, for a while and at most for `patience`: a rank that waits has nothing better
+    /// to do.
     pub fn help(&self, patience: Duration, is_done: impl Fn() -> bool) {
         self.world.engine().help(self.is_alone, patience, is_done);
     }

@@ -1,7 +1,7 @@
 //! Which bytes of a collective a process needs.
 //!
-//! The [`Geometry`] of a collective says where each byte of each output comes from. A process needs those that lead to outputs its own ranks read; of another process's
-//! inputs it gets just these, packed, in the order of the moves.
+//! The [`Geometry`] of a collective says where each byte of each output comes from. A process needs those that lead to
+//! outputs its own ranks read; of another process's inputs it gets just these, packed, in the order of the moves.
 
 use crate::comm::Block;
 use crate::comm::buffer::{Pool, Work};
@@ -109,7 +109,8 @@ pub(in crate::comm) fn pack(
     Block::from(Arc::clone(packed))
 }
 
-/// Returns what is left to do in a process whose ranks are `members`, with inputs as they arrive there: those of other processes packed, and in a reduction all of them.
+/// Returns what is left to do in a process whose ranks are `members`, with inputs as they arrive there: those of other
+/// processes packed, and in a reduction all of them.
 pub(in crate::comm) fn localized(geometry: &Geometry, members: &[bool]) -> Geometry {
     let wanted = wanted(geometry, members);
     let mut number = vec![usize::MAX; geometry.outputs.len()];

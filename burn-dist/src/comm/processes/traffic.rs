@@ -21,8 +21,8 @@ use crate::mesh::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
-/// All-reduces of at most so many bytes take one round, in which everyone sends everything: waiting for a second one would take longer. Two members send as much in one round as in
-/// two, but each adds up all of it.
+/// All-reduces of at most so many bytes take one round, in which everyone sends everything: waiting for a second one
+/// would take longer. Two members send as much in one round as in two, but each adds up all of it.
 fn one_round_bytes_max(num_members: usize) -> usize {
     match num_members {
         ..=2 => 2 << 20,
@@ -176,7 +176,8 @@ impl Traffic {
         found
     }
 
-    /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what they send last would find nobody, and wait.
+    /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
+    /// they send last would find nobody, and wait.
     pub fn is_over(&self) -> bool {
         let is_needed = self.is_sending || self.is_ending && self.others().next().is_some();
         self.quits && !(is_needed && self.failed.is_none())
@@ -213,7 +214,8 @@ impl Traffic {
         self.is_moving() || !self.calls.is_empty()
     }
 
-    /// Stops every mesh, also those to come: nothing arrives any more. Perhaps something can still be sent: then the others know why.
+    /// Stops every mesh, also those to come: nothing arrives any more. Perhaps something can still be sent: then the
+    /// others know why.
     fn fail(&mut self, reason: &str) {
         self.peers.fail(reason);
         self.failed = Some(reason.to_string());
@@ -699,7 +701,8 @@ impl Traffic {
                 }
                 self.drop_calls(number);
                 if is_news {
-                    // This process leaves now: whoever hears of that has to know why, whatever has become of the message that it has from the first.
+                    // This process leaves now: whoever hears of that has to know why, whatever has become of the
+                    // message that it has from the first.
                     self.tell(&others, &message);
                 }
             }

@@ -1,4 +1,5 @@
-//! Which processes of this machine have ended, as the kernel tells: messages between processes of one machine are lost without a trace.
+//! Which processes of this machine have ended, as the kernel tells: messages between processes of one machine are lost
+//! without a trace.
 //!
 //! What lives on other machines is not watched: their launcher, or a time-out, tells of it.
 

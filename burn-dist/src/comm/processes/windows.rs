@@ -1,7 +1,8 @@
 //! Whether all processes run the same windows.
 //!
-//! Processes of which one adds what another multiplies may never meet in a collective that shows it. So each tells the others the hash of every window it runs, without
-//! waiting for theirs; what the host reads is answered when they have agreed.
+//! Processes of which one adds what another multiplies may never meet in a collective that shows it. So each tells the
+//! others the hash of every window it runs, without waiting for theirs; what the host reads is answered when they have
+//! agreed.
 
 use crate::comm::sync::{Condvar, Mutex, lock};
 use crate::comm::{Block, CommError};
@@ -20,7 +21,8 @@ pub(crate) struct WindowPrint {
     pub values: u64,
     /// Of such data, the parts that other processes have too.
     pub parts: Vec<PartPrint>,
-    /// Its digest, if this process has not run such a window before: kinds of operations in the upper 16 bits, hashes below.
+    /// Its digest, if this process has not run such a window before: kinds of operations in the upper 16 bits, hashes
+    /// below.
     pub digest: Option<Arc<[u64]>>,
 }
 
@@ -228,7 +230,8 @@ impl Windows {
         Ok(())
     }
 
-    /// Tells who waits, or will wait, for windows that `process` has not run that it does not run them: `why` gives the error for a window.
+    /// Tells who waits, or will wait, for windows that `process` has not run that it does not run them: `why` gives the
+    /// error for a window.
     pub fn lost(&mut self, process: u32, why: impl Fn(u64) -> CommError) {
         for (number, open) in &self.open {
             let has_run = open.runs.iter().any(|run| run.process == process);

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The variable that says what carries messages between processes: `mpi`, by default where it is built in, or `lines`, over TCP and for little things only, where ranks
-/// communicate with NCCL.
+/// The variable that says what carries messages between processes: `mpi`, by default where it is built in, or `lines`,
+/// over TCP and for little things only, where ranks communicate with NCCL.
 #[cfg(feature = "rendezvous")]
 const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
 
@@ -55,7 +55,8 @@ impl World {
         Self::simulated_by(Channels::connect(num_processes, None))
     }
 
-    /// As [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to another stay in order, those of several come in any.
+    /// As [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to
+    /// another stay in order, those of several come in any.
     pub fn simulated_with(num_processes: usize, chaos: &Chaos) -> Vec<Self> {
         Self::simulated_by(Channels::connect(num_processes, Some(chaos)))
     }
@@ -75,14 +76,17 @@ impl World {
             .collect()
     }
 
-    /// Returns the processes that this one was started with, by `burn-dist run`, `mpirun` or another [launcher](crate::launch::Launcher); `None` if it was started alone.
+    /// Returns the processes that this one was started with, by `burn-dist run`, `mpirun` or another
+    /// [launcher](crate::launch::Launcher); `None` if it was started alone.
     ///
-    /// The first call sets MPI up; it is finalised when the program ends. Where the launcher is not one of MPI's, the processes meet at a [rendezvous](crate::launch::place) and join.
-    /// Without the feature `mpi`, or with `BURN_DIST_TRANSPORT=lines`, they have lines over TCP, which carry what processes say to each other, but no tensors of more than a MiB: for
-    /// ranks that each have a GPU of their own and communicate with NCCL.
+    /// The first call sets MPI up; it is finalised when the program ends. Where the launcher is not one of MPI's, the
+    /// processes meet at a [rendezvous](crate::launch::place) and join. Without the feature `mpi`, or with
+    /// `BURN_DIST_TRANSPORT=lines`, they have lines over TCP, which carry what processes say to each other, but no
+    /// tensors of more than a MiB: for ranks that each have a GPU of their own and communicate with NCCL.
     ///
     /// # Errors
-    /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::Place`] if the variables of launchers contradict each other.
+    /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::Place`] if the
+    /// variables of launchers contradict each other.
     pub fn of_launcher() -> Result<Option<Self>, CommError> {
         static WORLD: OnceLock<Result<Option<World>, CommError>> = OnceLock::new();
         let find = || {
@@ -244,7 +248,8 @@ impl World {
         self.connect_as(options, (0..num_ranks).map(|rank| rank / each))
     }
 
-    /// As [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these none.
+    /// As [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these
+    /// none.
     #[cfg(all(test, feature = "mpi"))]
     pub(crate) fn connect_spread(
         &self,
@@ -286,7 +291,8 @@ impl fmt::Debug for World {
     }
 }
 
-/// What all processes decide or know alike, whatever each of them sees: whether to stop, say, on a signal that reaches them at different steps.
+/// What all processes decide or know alike, whatever each of them sees: whether to stop, say, on a signal that reaches
+/// them at different steps.
 ///
 /// ```
 /// use burn_dist::comm::World;
@@ -323,7 +329,8 @@ impl Votes {
         Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
     }
 
-    /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length, and be of any.
+    /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length, and be
+    /// of any.
     ///
     /// # Communication
     /// Waits for the others; eight bytes of each, and then what they say, at most 512 KiB of each at a time.

@@ -65,8 +65,9 @@ pub struct Failure {
 
 /// One process, or one launcher, at a rendezvous; dropping it says goodbye.
 ///
-/// A launcher that comes as [`Member::launcher`] hears what the processes hear, and of the failures that other launchers have seen ([`Client::wait_for_trouble`],
-/// [`Client::failure`]); it can set and get keys, and has no part in barriers.
+/// A launcher that comes as [`Member::launcher`] hears what the processes hear, and of the failures that other
+/// launchers have seen ([`Client::wait_for_trouble`], [`Client::failure`]); it can set and get keys, and has no part in
+/// barriers.
 ///
 /// ```
 /// use burn_dist::launch::rendezvous::{Client, Member, Options, Server, Token};
@@ -382,7 +383,8 @@ impl Client {
         })
     }
 
-    /// Returns why the processes cannot go on together, if they cannot: one has vanished, or failed, or does not fit; what was heard first. Costs a load.
+    /// Returns why the processes cannot go on together, if they cannot: one has vanished, or failed, or does not fit;
+    /// what was heard first. Costs a load.
     pub fn trouble(&self) -> Option<String> {
         self.first(|trouble| Some(trouble.to_string()))
     }
@@ -394,7 +396,8 @@ impl Client {
         }
     }
 
-    /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has said goodbye, without any.
+    /// Waits for [trouble](Self::trouble) and returns it; `None` once the rendezvous is over, or this client has said
+    /// goodbye, without any.
     pub fn wait_for_trouble(&self) -> Option<String> {
         let mut inbox = lock(&self.shared.inbox);
         loop {
@@ -409,13 +412,14 @@ impl Client {
         }
     }
 
-    /// Tells all processes, those still to come too, and all launchers that this process cannot go on: whatever they wait for here ends with the reason, and the exit code of what
-    /// cannot be set up.
+    /// Tells all processes, those still to come too, and all launchers that this process cannot go on: whatever they
+    /// wait for here ends with the reason, and the exit code of what cannot be set up.
     pub fn fail(&self, reason: &str) {
         self.fail_with(reason, EXIT_CONFIG);
     }
 
-    /// As [`Client::fail`], with the exit code of what failed. What a launcher says is passed on word for word: it names the process that it speaks of.
+    /// As [`Client::fail`], with the exit code of what failed. What a launcher says is passed on word for word: it
+    /// names the process that it speaks of.
     pub fn fail_with(&self, reason: &str, exit_code: u8) {
         let reason = truncated(reason, 8 << 10).to_string();
         let _ = self.shared.send(&Request::Fail { reason, exit_code });

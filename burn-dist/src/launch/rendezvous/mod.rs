@@ -1,18 +1,25 @@
-//! Where processes meet before they have a transport: a small key-value store over TCP, with barriers, that notices who vanishes.
+//! Where processes meet before they have a transport: a small key-value store over TCP, with barriers, that notices who
+//! vanishes.
 //!
-//! A [`Server`] runs in one process (that of rank 0, or the launcher) and every process, rank 0 included, connects a [`Client`]. Keys are set once, and waited for. Launchers may
-//! come too ([`Member::launcher`]): a failure that one of them sees reaches all others, with its text and exit code.
+//! A [`Server`] runs in one process (that of rank 0, or the launcher) and every process, rank 0 included, connects a
+//! [`Client`]. Keys are set once, and waited for. Launchers may come too ([`Member::launcher`]): a failure that one of
+//! them sees reaches all others, with its text and exit code.
 //!
-//! **Who may come in.** Both sides hold a [`Token`]. The server greets with a nonce, the client answers with who it is, a nonce of its own and an HMAC-SHA256 over all of it, and
-//! the server with an HMAC over both nonces: the token never travels, neither side can be replayed, and a client does not take its keys from an impostor. HMACs are compared in
-//! constant time (`hmac`'s `verify_slice`). After that messages are plain: this keeps strangers out, and is no protection against one who can write into the connection.
+//! **Who may come in.** Both sides hold a [`Token`]. The server greets with a nonce, the client answers with who it is,
+//! a nonce of its own and an HMAC-SHA256 over all of it, and the server with an HMAC over both nonces: the token never
+//! travels, neither side can be replayed, and a client does not take its keys from an impostor. HMACs are compared in
+//! constant time (`hmac`'s `verify_slice`). After that messages are plain: this keeps strangers out, and is no
+//! protection against one who can write into the connection.
 //!
-//! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and [`STRANGERS_MAX`] that have not said who they are, for
-//! [`Options::stranger_patience`] each, five seconds in all), keys, bytes of all values, open requests.
+//! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and
+//! [`STRANGERS_MAX`] that have not said who they are, for [`Options::stranger_patience`] each, five seconds in all),
+//! keys, bytes of all values, open requests.
 //!
-//! **Who is missing.** A rank that is there twice, or that believes in another size of the world or runs another version of this crate, is refused with the reason, and while the
-//! processes are still gathering everyone else ends with the same reason. A stranger without the token ends nobody; whoever waits in vain is told of it. A connection that ends
-//! without a goodbye, or that is silent for [`SILENCE_SECONDS`] or else [`Options::silence`], is a loss: every other process learns who it was ([`Client::lost`]).
+//! **Who is missing.** A rank that is there twice, or that believes in another size of the world or runs another
+//! version of this crate, is refused with the reason, and while the processes are still gathering everyone else ends
+//! with the same reason. A stranger without the token ends nobody; whoever waits in vain is told of it. A connection
+//! that ends without a goodbye, or that is silent for [`SILENCE_SECONDS`] or else [`Options::silence`], is a loss:
+//! every other process learns who it was ([`Client::lost`]).
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -39,8 +39,8 @@ pub struct Options {
     pub several_machines: bool,
     /// How often the program has been started anew.
     pub restarts: u32,
-    /// How long a process may be silent before it counts as lost, unless its own environment says ([`SILENCE_SECONDS`](super::SILENCE_SECONDS)); clients say that they are alive
-    /// every second.
+    /// How long a process may be silent before it counts as lost, unless its own environment says
+    /// ([`SILENCE_SECONDS`](super::SILENCE_SECONDS)); clients say that they are alive every second.
     pub silence: Duration,
     /// How long a stranger may take to say who it is, all in all.
     pub stranger_patience: Duration,
@@ -131,7 +131,8 @@ struct Shared {
     is_closing: AtomicBool,
 }
 
-/// Returns what is wrong with the address of a server for several machines, as it was `written`, if it is `bound` where only this one gets.
+/// Returns what is wrong with the address of a server for several machines, as it was `written`, if it is `bound` where
+/// only this one gets.
 fn wrong_for_others(written: &str, bound: SocketAddr) -> Option<String> {
     let (host, port) = written.rsplit_once(':')?;
     let literal = host.trim_start_matches('[').trim_end_matches(']');
@@ -146,10 +147,12 @@ fn wrong_for_others(written: &str, bound: SocketAddr) -> Option<String> {
 }
 
 impl Server {
-    /// Listens at an address, which has to be one of this machine: at `127.0.0.1:0`, only processes of this machine reach it, at a port that is free.
+    /// Listens at an address, which has to be one of this machine: at `127.0.0.1:0`, only processes of this machine
+    /// reach it, at a port that is free.
     ///
     /// # Errors
-    /// [`RendezvousError::Listen`] if the name is unknown, the address is another machine's, or one that others cannot reach where they have to, or the port is taken.
+    /// [`RendezvousError::Listen`] if the name is unknown, the address is another machine's, or one that others cannot
+    /// reach where they have to, or the port is taken.
     pub fn listen(address: &str, token: Token, options: Options) -> Result<Self, RendezvousError> {
         let failed = |reason: String| RendezvousError::Listen {
             address: address.to_string(),
@@ -218,7 +221,8 @@ impl Server {
         self.wait_until(patience, |state| state.have_gone(Role::Process))
     }
 
-    /// Waits until every launcher has come and gone, for at most so long; says whether they have. One that keeps the server says goodbye itself before.
+    /// Waits until every launcher has come and gone, for at most so long; says whether they have. One that keeps the
+    /// server says goodbye itself before.
     pub fn wait_for_launchers(&self, patience: Duration) -> bool {
         self.wait_until(patience, |state| state.have_gone(Role::Launcher))
     }
@@ -254,7 +258,8 @@ impl Drop for Server {
             let _ = write_frame(&mut *stream, &Reply::Closing.to_bytes());
             let _ = stream.shutdown(Shutdown::Both);
         }
-        // Wakes the thread that accepts, which then sees that it is over. It owns the listener: once it has ended, the port is free for the next start.
+        // Wakes the thread that accepts, which then sees that it is over. It owns the listener: once it has ended, the
+        // port is free for the next start.
         let mut own = self.address;
         if own.ip().is_unspecified() {
             own.set_ip(match own.ip() {

@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// Reads from a connection until a moment, whatever comes meanwhile: a time-out of each read would be no bound, since one byte now and then starts it anew.
+/// Reads from a connection until a moment, whatever comes meanwhile: a time-out of each read would be no bound, since
+/// one byte now and then starts it anew.
 ///
 /// Leaves a read time-out behind, which the next reader sets as it likes.
 ///

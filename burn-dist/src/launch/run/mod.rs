@@ -1,18 +1,22 @@
 //! `burn-dist run`: starts the processes of a program, and stays with them to their end.
 //!
-//! Each process has a *seat*: a small process of this same program that starts it, hands its output to the launcher, passes signals on, and says how it ended. Seats are started by
-//! `mpirun`, or directly with torchrun's variables; everything else is the same in both cases. Nothing outlives the launcher: a seat whose launcher is gone kills what it has
-//! started, process group and all, and a program whose seat is gone is killed by the system.
+//! Each process has a *seat*: a small process of this same program that starts it, hands its output to the launcher,
+//! passes signals on, and says how it ended. Seats are started by `mpirun`, or directly with torchrun's variables;
+//! everything else is the same in both cases. Nothing outlives the launcher: a seat whose launcher is gone kills what
+//! it has started, process group and all, and a program whose seat is gone is killed by the system.
 //!
-//! When a process fails, the others have [`Options::linger`] to end by themselves, which lets them say what they know and write their records; then they get SIGTERM, and after
-//! [`Options::grace`] SIGKILL. The first failure is what is reported, last and alone, with the last lines of its stderr; a process that SIGKILL or a fault (SIGSEGV, SIGBUS, SIGILL,
-//! SIGFPE) has ended goes before those that failed because of it.
+//! When a process fails, the others have [`Options::linger`] to end by themselves, which lets them say what they know
+//! and write their records; then they get SIGTERM, and after [`Options::grace`] SIGKILL. The first failure is what is
+//! reported, last and alone, with the last lines of its stderr; a process that SIGKILL or a fault (SIGSEGV, SIGBUS,
+//! SIGILL, SIGFPE) has ended goes before those that failed because of it.
 //!
-//! With several machines, the launchers meet at the rendezvous too. One whose process has failed tells the others, which end theirs in the same way and report the same failure with the
-//! same exit code; and each stays until the processes of all machines have ended well.
+//! With several machines, the launchers meet at the rendezvous too. One whose process has failed tells the others,
+//! which end theirs in the same way and report the same failure with the same exit code; and each stays until the
+//! processes of all machines have ended well.
 //!
-//! SIGINT, SIGTERM and SIGHUP are passed on, and nobody is hurried after that: processes may save what they have. A second one, at least a second later, is a SIGKILL for all, and with a
-//! third the launcher leaves. SIGUSR1, SIGUSR2 and SIGQUIT are passed on, and mean nothing here. What the launcher was started to ignore (`nohup`), all ignore.
+//! SIGINT, SIGTERM and SIGHUP are passed on, and nobody is hurried after that: processes may save what they have. A
+//! second one, at least a second later, is a SIGKILL for all, and with a third the launcher leaves. SIGUSR1, SIGUSR2
+//! and SIGQUIT are passed on, and mean nothing here. What the launcher was started to ignore (`nohup`), all ignore.
 //!
 //! | exit code | meaning |
 //! | --- | --- |

@@ -28,7 +28,8 @@ pub struct Options {
     pub nnodes: usize,
     /// The number of this one.
     pub node_rank: usize,
-    /// Where the launcher of machine 0 keeps the rendezvous, as HOST:PORT; a free port of the loopback interface if it is not said.
+    /// Where the launcher of machine 0 keeps the rendezvous, as HOST:PORT; a free port of the loopback interface if it
+    /// is not said.
     pub rendezvous: Option<String>,
     /// How processes are started: by `mpirun` if there is one machine and nothing else is said.
     pub transport: Option<Transport>,
@@ -317,12 +318,14 @@ impl Options {
         ]
     }
 
-    /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than they are, and for root too.
+    /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than
+    /// they are, and for root too.
     pub fn mpirun_environment(&self) -> Vec<(&'static str, String)> {
         let mut variables: Vec<(&'static str, String)> = [
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
             ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
-            // In an allocation of several machines it would use them all. Open MPI 4 has a component that starts nothing elsewhere; 5 (PRRTE) does not, and does not read its name.
+            // In an allocation of several machines it would use them all. Open MPI 4 has a component that starts
+            // nothing elsewhere; 5 (PRRTE) does not, and does not read its name.
             ("OMPI_MCA_plm", "isolated"),
             // Names that a build does not have may be left out all the same: PRRTE has renamed tm to pbs.
             ("OMPI_MCA_ras", "^slurm,tm,lsf,gridengine"),

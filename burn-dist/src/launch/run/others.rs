@@ -1,4 +1,5 @@
-//! The launchers of the other machines: what fails on one machine ends all of them, and none has ended well before all have.
+//! The launchers of the other machines: what fails on one machine ends all of them, and none has ended well before all
+//! have.
 
 use super::events::{Teller, What};
 use super::options::Options;
@@ -75,7 +76,8 @@ impl Others {
         }
     }
 
-    /// Returns what has failed elsewhere; `None` if only processes of this machine are missed so far, of which this launcher knows more.
+    /// Returns what has failed elsewhere; `None` if only processes of this machine are missed so far, of which this
+    /// launcher knows more.
     pub fn heard(&self) -> Option<Heard> {
         let client = self.shared.client.get()?;
         if let Some(failure) = client.failure() {

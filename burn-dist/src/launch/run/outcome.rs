@@ -17,7 +17,8 @@ pub(super) enum Outcome<F> {
     Failed(F),
     /// Something failed on another machine.
     Elsewhere(Heard),
-    /// A signal asked for the end while all was well; `after` is the first process that neither obeyed it nor ended with 0.
+    /// A signal asked for the end while all was well; `after` is the first process that neither obeyed it nor ended
+    /// with 0.
     Stopped {
         signal: i32,
         code: u8,
@@ -53,7 +54,8 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Whether another start may go better: not if the program is not there (126, 127), or says that it was asked for something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
+    /// Whether another start may go better: not if the program is not there (126, 127), or says that it was asked for
+    /// something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
     pub fn may_go_better(&self) -> bool {
         !matches!(self.code, 2 | 64 | 65 | 78 | 126 | 127)
     }
@@ -119,7 +121,8 @@ pub(super) fn stopped_text(signal: i32, after: Option<&Failed>) -> String {
     }
 }
 
-/// Chooses the lines that tell most: from the last panic on, whose message stands above its backtrace, or else the last ones.
+/// Chooses the lines that tell most: from the last panic on, whose message stands above its backtrace, or else the last
+/// ones.
 fn last_words(lines: &[String]) -> &[String] {
     match lines
         .iter()

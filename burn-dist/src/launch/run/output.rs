@@ -15,7 +15,8 @@ const TAIL_LINES: usize = 400;
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Of a line that is kept, so much.
 const TAIL_LINE_BYTES: usize = 2 << 10;
-/// How long a pipe may be silent once all processes have ended: something that has left their process groups may hold it open.
+/// How long a pipe may be silent once all processes have ended: something that has left their process groups may hold
+/// it open.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Where a process writes to.
@@ -186,7 +187,8 @@ fn plain(line: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// What a process writes: all of it, until its end is closed, or until all processes have ended and nothing has come for a while.
+/// What a process writes: all of it, until its end is closed, or until all processes have ended and nothing has come
+/// for a while.
 pub(super) struct Source {
     from: File,
     /// Its other end is closed when all processes have ended.

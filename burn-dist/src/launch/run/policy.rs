@@ -1,4 +1,5 @@
-//! What the launcher does about what happens to the processes of one start. Nothing here waits, and the time is what the caller says.
+//! What the launcher does about what happens to the processes of one start. Nothing here waits, and the time is what
+//! the caller says.
 //!
 //! | what happens | what is done |
 //! | --- | --- |
@@ -126,7 +127,8 @@ impl Policy {
         self.failures.first().filter(|_| !self.is_elsewhere)
     }
 
-    /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over their seats any more.
+    /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over
+    /// their seats any more.
     pub fn starter_ended(&mut self, locals: Range<usize>, end: &End, now: Instant) -> Vec<usize> {
         let mut to_end = Vec::new();
         for local in locals {
@@ -275,7 +277,8 @@ mod tests {
         End::MpirunGone(ExitStatus::from_raw(SIGKILL))
     }
 
-    /// Plays steps, each at its millisecond, with 3 s of linger and 5 s of grace; returns what is done, and how it went.
+    /// Plays steps, each at its millisecond, with 3 s of linger and 5 s of grace; returns what is done, and how it
+    /// went.
     fn play(num_processes: usize, steps: Vec<(u64, Step)>) -> (String, Policy) {
         let start = Instant::now();
         let (linger, grace) = (Duration::from_secs(3), Duration::from_secs(5));

@@ -1,8 +1,9 @@
 //! One process, and the launcher's word to it.
 //!
-//! A seat connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank. The launcher sends two files, for the output of the program; the
-//! seat starts it in a process group of its own. From then on the seat sends one line for what happens, and takes one byte per signal. The end of the connection is the end of the
-//! program: the launcher has gone. A seat that gets no files starts nothing.
+//! A seat connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank.
+//! The launcher sends two files, for the output of the program; the seat starts it in a process group of its own. From
+//! then on the seat sends one line for what happens, and takes one byte per signal. The end of the connection is the
+//! end of the program: the launcher has gone. A seat that gets no files starts nothing.
 
 use super::signals::not_ignored;
 use super::starters::status_text;
@@ -215,14 +216,17 @@ struct Running {
     is_over: bool,
 }
 
-/// Starts `program`, tells the launcher that listens at `socket` what becomes of it, and ends when the launcher says so.
+/// Starts `program`, tells the launcher that listens at `socket` what becomes of it, and ends when the launcher says
+/// so.
 ///
-/// It does so well, however the program has ended: what that means is for the launcher to say, not for the `mpirun` between them, which would kill the others at once.
+/// It does so well, however the program has ended: what that means is for the launcher to say, not for the `mpirun`
+/// between them, which would kill the others at once.
 ///
 /// # Errors
 /// If there is no launcher, or the variables of no launcher.
 pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
-    // `mpirun` sends these to what it has started; what becomes of the program is up to our launcher. Handlers, unlike SIG_IGN, are not inherited.
+    // `mpirun` sends these to what it has started; what becomes of the program is up to our launcher. Handlers, unlike
+    // SIG_IGN, are not inherited.
     for caught in not_ignored([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH]) {
         signal_hook::flag::register(caught, Arc::new(AtomicBool::new(false)))?;
     }

@@ -3,7 +3,8 @@
 use nix::sys::signal::Signal;
 use std::mem::MaybeUninit;
 
-/// Returns those of `signals` that this process was not started to ignore, as `nohup` does with SIGHUP; what it starts ignores them too.
+/// Returns those of `signals` that this process was not started to ignore, as `nohup` does with SIGHUP; what it starts
+/// ignores them too.
 pub(super) fn not_ignored<const N: usize>(signals: [i32; N]) -> Vec<i32> {
     let caught = signals.into_iter().filter(|signal| !is_ignored(*signal));
     caught.collect()

@@ -310,7 +310,8 @@ impl Start<'_> {
                     .stdout(Stdio::piped())
                     .stderr(Stdio::piped());
                 let (parent, open_files) = (nix::unistd::getpid(), self.open_files);
-                // SAFETY: only functions that may be called between fork and exec. A seat learns of our end by its connection, and tidies up; `mpirun` would go on.
+                // SAFETY: only functions that may be called between fork and exec. A seat learns of our end by its
+                // connection, and tidies up; `mpirun` would go on.
                 unsafe {
                     command.pre_exec(move || {
                         open_files.set()?;
@@ -456,7 +457,8 @@ impl Start<'_> {
         }
     }
 
-    /// Returns why processes did not start: what should have started them has ended. The words that were on their way have come before that.
+    /// Returns why processes did not start: what should have started them has ended. The words that were on their way
+    /// have come before that.
     fn not_started(
         &self,
         policy: &Policy,
@@ -515,7 +517,8 @@ impl Start<'_> {
             .wait(self.restart, None, |what| matches!(what, What::Drained))
     }
 
-    /// Shows a word of the launcher's own. Whoever should read it may be slow: a signal, which is returned, ends the wait, as does `patience`.
+    /// Shows a word of the launcher's own. Whoever should read it may be slow: a signal, which is returned, ends the
+    /// wait, as does `patience`.
     pub fn say(&self, text: String, patience: Option<Duration>) -> Option<i32> {
         let teller = self.events.teller(self.restart);
         let screen = Arc::clone(self.screen);

@@ -13,7 +13,8 @@ use crate::launch::rendezvous::Server;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long launchers of other machines may need the rendezvous after all has ended here: longer than they give their processes to end.
+/// How long launchers of other machines may need the rendezvous after all has ended here: longer than they give their
+/// processes to end.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
 /// How long whoever should read the launcher's last word may take, once a signal has ended the wait for the output.
 const SAY_PATIENCE: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! A terminal of its own for process 0: what it draws reaches the person's terminal unchanged, and can be kept on the way.
+//! A terminal of its own for process 0: what it draws reaches the person's terminal unchanged, and can be kept on the
+//! way.
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::openpty;

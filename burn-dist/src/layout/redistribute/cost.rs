@@ -10,19 +10,20 @@ const LATENCY_BYTES: f64 = 512.0;
 const LOCAL_BYTES: f64 = 1e-3;
 
 impl Step {
-    /// Returns an estimate of the cost in bytes received per rank, plus 512 for starting a collective; local steps cost next to nothing.
+    /// Returns an estimate of the cost in bytes received per rank, plus 512 for starting a collective; local steps cost
+    /// next to nothing.
     ///
-    /// With n the bytes of the largest block involved and k the size of the group: all_gather and reduce_scatter (k-1)/k·n of the larger
-    /// side, all_reduce 2(k-1)/k·n, all_to_all (k-1)/k·n.
+    /// With n the bytes of the largest block involved and k the size of the group: all_gather and reduce_scatter
+    /// (k-1)/k·n of the larger side, all_reduce 2(k-1)/k·n, all_to_all (k-1)/k·n.
     pub fn cost(&self, mesh: &MeshShape, elem_bytes: usize) -> f64 {
         step_cost(mesh, &self.kind, &self.from, &self.to, elem_bytes)
     }
 
     /// Returns the exact number of bytes that a rank receives from others in this step.
     ///
-    /// all_gather: the others' pieces. all_to_all: the others' parts of the own new block. reduce_scatter: every other member's term of
-    /// the own chunk. all_reduce: a reduce_scatter of the block cut into `ceil(n / k)` chunks, then an all_gather of the chunks. Summed
-    /// over the group, rings and trees move as much.
+    /// all_gather: the others' pieces. all_to_all: the others' parts of the own new block. reduce_scatter: every other
+    /// member's term of the own chunk. all_reduce: a reduce_scatter of the block cut into `ceil(n / k)` chunks, then an
+    /// all_gather of the chunks. Summed over the group, rings and trees move as much.
     pub fn step_bytes(&self, mesh: &MeshShape, rank: Rank, elem_bytes: usize) -> u64 {
         let before = self.from.local_numel(mesh, rank);
         let after = self.to.local_numel(mesh, rank);

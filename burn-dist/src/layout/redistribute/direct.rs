@@ -11,10 +11,12 @@ struct Change {
     axes: Vec<AxisIndex>,
 }
 
-/// Returns the cheapest steps between two layouts with the same factors, if they are of a kind for which there is nothing to weigh.
+/// Returns the cheapest steps between two layouts with the same factors, if they are of a kind for which there is
+/// nothing to weigh.
 ///
-/// These are: one axis that changes its place (all_to_all); slices with one reduce_scatter; slices, then all_reduces, then all_gathers.
-/// Slices come first, since they make every later block smaller, and all_gathers last, since they make it larger.
+/// These are: one axis that changes its place (all_to_all); slices with one reduce_scatter; slices, then all_reduces,
+/// then all_gathers. Slices come first, since they make every later block smaller, and all_gathers last, since they
+/// make it larger.
 pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
     if to
         .partial

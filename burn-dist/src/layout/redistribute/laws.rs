@@ -1,4 +1,5 @@
-//! Laws of redistribution: the target's content on every rank, for every pair of layouts of small worlds; and no cheaper way.
+//! Laws of redistribution: the target's content on every rank, for every pair of layouts of small worlds; and no
+//! cheaper way.
 
 use super::cost::step_cost;
 use super::search::search;
@@ -101,8 +102,9 @@ fn terms_reduce_to_the_bits_of_the_value() {
     }
 }
 
-/// All steps out of a layout, pruned by nothing but this: an axis enters a dim only if some dim of the target is split over it. (An
-/// all_reduce over one axis is cheaper if the work is split over another, idle one, but that is an algorithm for an all_reduce.)
+/// All steps out of a layout, pruned by nothing but this: an axis enters a dim only if some dim of the target is split
+/// over it. (An all_reduce over one axis is cheaper if the work is split over another, idle one, but that is an
+/// algorithm for an all_reduce.)
 fn all_steps(mesh: &MeshShape, layout: &Layout, splitting: &[AxisIndex]) -> Vec<StepKind> {
     let mut kinds = Vec::new();
     let unused: Vec<_> = mesh

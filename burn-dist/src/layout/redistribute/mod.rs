@@ -1,7 +1,8 @@
 //! From one layout of a tensor to another: steps as data, their costs, and the cheapest sequence of them.
 //!
-//! [`plan`] returns [`Step`]s; each describes one collective or one local operation completely, by the layouts before and after it. Nothing
-//! here moves any data; [`simulate`] does, on plain vectors, and is the reference for whoever executes steps for real.
+//! [`plan`] returns [`Step`]s; each describes one collective or one local operation completely, by the layouts before
+//! and after it. Nothing here moves any data; [`simulate`] does, on plain vectors, and is the reference for whoever
+//! executes steps for real.
 //!
 //! | step | before -> after, over an axis of size k | received per rank |
 //! | --- | --- | --- |
@@ -11,7 +12,8 @@
 //! | all_to_all | `[{x}, -]` -> `[-, {x}]` | (k-1)/k of the block |
 //! | slice, to_partial, refactor | `-` -> `{x}`, `-` -> `sum{x}`, `[12{x}]` -> `[(4{x} . 3)]` | nothing |
 //!
-//! Left out on purpose: point-to-point moves between sub-meshes (pipeline stages), and the choice of an algorithm for a collective.
+//! Left out on purpose: point-to-point moves between sub-meshes (pipeline stages), and the choice of an algorithm for a
+//! collective.
 
 mod cost;
 mod direct;

@@ -24,8 +24,8 @@ use crate::mesh::{AxisIndex, MeshShape};
 /// # Errors
 /// [`LayoutError::ShapeMismatch`], and those of [`Layout::validate`].
 /// # Source
-/// Redistribution as a search over placements: PyTorch DTensor, `_redistribute.py`; GSPMD (arXiv:2105.04663), on resharding. Differs:
-/// layouts are axis lists per factor, and the search weighs the bytes of whole sequences.
+/// Redistribution as a search over placements: PyTorch DTensor, `_redistribute.py`; GSPMD (arXiv:2105.04663), on
+/// resharding. Differs: layouts are axis lists per factor, and the search weighs the bytes of whole sequences.
 pub fn plan(
     mesh: &MeshShape,
     from: &Layout,
@@ -121,8 +121,8 @@ fn join(path: Vec<(StepKind, Layout)>) -> Vec<(StepKind, Layout)> {
     out
 }
 
-/// Turns a path into steps, with axes at rest: an axis that stays where it is rests as in the source, all others as in the target. If that
-/// is not yet the target, a refactor says so at the end.
+/// Turns a path into steps, with axes at rest: an axis that stays where it is rests as in the source, all others as in
+/// the target. If that is not yet the target, a refactor says so at the end.
 fn with_rest(path: Vec<(StepKind, Layout)>, from: &Layout, to: &Layout) -> Vec<Step> {
     let mut unmoved: Vec<AxisIndex> = from.sharded_axes().collect();
     let mut steps: Vec<Step> = Vec::with_capacity(path.len() + 1);

@@ -9,7 +9,8 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How many places an axis may choose from while it waits for another axis; keeps the search small for tensors of many dims.
+/// How many places an axis may choose from while it waits for another axis; keeps the search small for tensors of many
+/// dims.
 const WAITING_PLACES_MAX: usize = 2;
 
 /// One way to write a dim as a product, and the target in these factors if its split allows.
@@ -36,8 +37,8 @@ struct Node {
 
 /// Returns the cheapest sequence of steps with the layout after each; axes at rest are left out.
 ///
-/// Ties go to fewer steps, then to the order in which steps are listed below, so all ranks find the same plan. The shapes are equal and
-/// hold at least one element.
+/// Ties go to fewer steps, then to the order in which steps are listed below, so all ranks find the same plan. The
+/// shapes are equal and hold at least one element.
 pub(super) fn search(
     mesh: &MeshShape,
     from: &Layout,
@@ -129,8 +130,8 @@ impl<'a> Search<'a> {
 
     /// Lists the steps out of a layout that can be part of a cheapest path.
     ///
-    /// Axes that are where the target wants them never leave, and axes enter a factor only in the target's order. The exception is an axis
-    /// that must let another one in before it: it may wait in any other factor meanwhile.
+    /// Axes that are where the target wants them never leave, and axes enter a factor only in the target's order. The
+    /// exception is an axis that must let another one in before it: it may wait in any other factor meanwhile.
     fn steps(&self, layout: &Layout) -> Vec<(StepKind, Layout)> {
         let mut kinds = Vec::new();
         self.resolve(layout, &mut kinds);
@@ -199,7 +200,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Steps that take one axis of the target's dims to where it is wanted, or to where it can wait: slices, reduce_scatters, all_to_alls.
+    /// Steps that take one axis of the target's dims to where it is wanted, or to where it can wait: slices,
+    /// reduce_scatters, all_to_alls.
     fn place(&self, layout: &Layout, axis: AxisIndex, kinds: &mut Vec<StepKind>) {
         let from = layout.position(axis);
         if let Some((dim, factor)) = from {

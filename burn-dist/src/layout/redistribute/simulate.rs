@@ -5,7 +5,8 @@ use crate::layout::{Layout, ReduceOp};
 use crate::mesh::{AxisIndex, MeshShape, Rank};
 use std::ops::Range;
 
-/// Executes steps on the local blocks of all ranks, one vector per rank in row-major order, and returns the blocks afterwards.
+/// Executes steps on the local blocks of all ranks, one vector per rank in row-major order, and returns the blocks
+/// afterwards.
 ///
 /// It reads nothing but the description of each step, as a real executor would.
 ///

@@ -5,10 +5,12 @@ use crate::mesh::{AxisIndex, MeshShape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a step does. Dims and factors are those of the step's layouts, which have the same factors except around [`StepKind::Refactor`].
+/// What a step does. Dims and factors are those of the step's layouts, which have the same factors except around
+/// [`StepKind::Refactor`].
 ///
-/// To execute a step, view the local block with every factor as a dim of its own, in order; the position named by (dim, factor) is where
-/// pieces are joined and cut. Groups are [`MeshShape::group_of`] the axes in the order listed, so pieces join in group order.
+/// To execute a step, view the local block with every factor as a dim of its own, in order; the position named by (dim,
+/// factor) is where pieces are joined and cut. Groups are [`MeshShape::group_of`] the axes in the order listed, so
+/// pieces join in group order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StepKind {
     /// Joins the members' pieces along a factor. `axes` are the minor-most axes of that factor.
@@ -20,7 +22,8 @@ pub enum StepKind {
         /// The factor of that dim.
         factor: usize,
     },
-    /// Reduces a value partial over `axes` and leaves each member its chunk; the axes become the minor-most ones of the factor.
+    /// Reduces a value partial over `axes` and leaves each member its chunk; the axes become the minor-most ones of the
+    /// factor.
     ReduceScatter {
         /// The axes reduced over, major to minor as they split the factor.
         axes: Vec<AxisIndex>,
@@ -67,8 +70,8 @@ pub enum StepKind {
         /// How the parts combine.
         op: ReduceOp,
     },
-    /// Describes the same local blocks by other factors, as in `[12{tp}]` and `[(4{tp} . 3)]`, or by other axes at rest. Only the local
-    /// shape may change, and not the order of elements. No communication.
+    /// Describes the same local blocks by other factors, as in `[12{tp}]` and `[(4{tp} . 3)]`, or by other axes at
+    /// rest. Only the local shape may change, and not the order of elements. No communication.
     Refactor,
 }
 

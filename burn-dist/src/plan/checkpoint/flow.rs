@@ -65,7 +65,8 @@ pub(in crate::plan) struct Flow {
     pub root: Vec<Slot>,
     /// Bytes of each slot on the rank with the most.
     pub bytes: Vec<u64>,
-    /// Whether each slot flows, through elementwise steps alone, into what outlives the window: gradients, updates, what is read.
+    /// Whether each slot flows, through elementwise steps alone, into what outlives the window: gradients, updates,
+    /// what is read.
     pub lasting: Vec<bool>,
     /// Whether each slot holds a parameter.
     pub param: Vec<bool>,
@@ -224,7 +225,8 @@ pub(super) fn kind(op: &OperationIr) -> Kind {
 /// Work of moving one element between ranks, in floating-point operations that the time would have been enough for.
 const MOVE_FLOPS: f64 = 100.0;
 
-/// Returns the work of a step on one rank, in floating-point operations. Only for comparing: memory traffic of an element counts as one.
+/// Returns the work of a step on one rank, in floating-point operations. Only for comparing: memory traffic of an
+/// element counts as one.
 pub(in crate::plan) fn work(
     step: &Common,
     ends: &Ends,

@@ -1,7 +1,8 @@
 //! Activation checkpointing: what a unit's forward made is made again in the backward, instead of being kept.
 //!
-//! A rewrite of the common program, after layouts are chosen: a clone of a step has the layouts, the split and the random stream of the original, so
-//! what it makes is bitwise the same on every mesh. Nothing in user code, autodiff or the executor knows of it.
+//! A rewrite of the common program, after layouts are chosen: a clone of a step has the layouts, the split and the
+//! random stream of the original, so what it makes is bitwise the same on every mesh. Nothing in user code, autodiff or
+//! the executor knows of it.
 //!
 //! ```text
 //! flow        who makes and reads what; bytes and work                        flow.rs
@@ -10,16 +11,18 @@
 //! rewrite     clones before the first use in the backward                     rewrite.rs
 //! ```
 //!
-//! A *segment* is the stretch of a visit to a unit; a unit has one per pass forward and one per pass backward. What is made in a forward segment and
-//! used by the next one is the border between two units and stays. What is used only further on (that is: by the backward) is made again, from the border.
-//! Gradients, new parameters and whatever else flows elementwise into what outlives the window stay too.
+//! A *segment* is the stretch of a visit to a unit; a unit has one per pass forward and one per pass backward. What is
+//! made in a forward segment and used by the next one is the border between two units and stays. What is used only
+//! further on (that is: by the backward) is made again, from the border. Gradients, new parameters and whatever else
+//! flows elementwise into what outlives the window stay too.
 //!
-//! Only what lives and dies within one window can be made again: a program that reads its loss before the backward keeps its activations between
-//! windows, and keeps them under every policy. The last unit of a model that ends with a unit has its forward and backward in one segment and keeps its
-//! activations, which are needed at once.
+//! Only what lives and dies within one window can be made again: a program that reads its loss before the backward
+//! keeps its activations between windows, and keeps them under every policy. The last unit of a model that ends with a
+//! unit has its forward and backward in one segment and keeps its activations, which are needed at once.
 //!
 //! # Source
-//! Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174); selective: Korthikanti et al. (arXiv:2205.05198, section 5).
+//! Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174); selective: Korthikanti et al.
+//! (arXiv:2205.05198, section 5).
 
 mod flow;
 mod keep;

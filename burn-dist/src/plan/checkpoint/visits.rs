@@ -19,7 +19,8 @@ pub(super) struct Segment {
     pub end: StepIndex,
     /// Whether it works forward: it needs nothing that an earlier visit of its unit made.
     pub forward: bool,
-    /// Number of times the program went from backward to forward before: the microbatch, in a program that accumulates gradients.
+    /// Number of times the program went from backward to forward before: the microbatch, in a program that accumulates
+    /// gradients.
     pub pass: usize,
 }
 
@@ -39,7 +40,8 @@ impl Visits {
             .min(self.segments.len().saturating_sub(1))
     }
 
-    /// Returns whether a use in segment `user` keeps what segment `maker` made: the next unit's, or a unit's on the way forward.
+    /// Returns whether a use in segment `user` keeps what segment `maker` made: the next unit's, or a unit's on the way
+    /// forward.
     pub fn near(&self, maker: usize, user: usize) -> bool {
         let other = &self.segments[user];
         user <= maker + 1 || (other.forward && other.unit.is_some())
@@ -96,7 +98,8 @@ pub(super) fn visits(program: &Program, flow: &Flow) -> Visits {
     visits
 }
 
-/// Finds the visits. A step that makes a parameter, or something of parameters alone, is no visit: it is an update, or a preparation for the step that is.
+/// Finds the visits. A step that makes a parameter, or something of parameters alone, is no visit: it is an update, or
+/// a preparation for the step that is.
 fn runs(program: &Program, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
     let mut units: HashMap<&str, UnitIndex> = HashMap::new();
     let mut marked: Vec<bool> = Vec::new();
@@ -137,7 +140,8 @@ fn runs(program: &Program, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
 
 /// Returns the step at which one visit gives way to the next: where the fewest bytes cross, the earliest such.
 ///
-/// What counts are values that the visit makes or reads and the next one uses. What an earlier unit made for the backward alone crosses everywhere.
+/// What counts are values that the visit makes or reads and the next one uses. What an earlier unit made for the
+/// backward alone crosses everywhere.
 fn border(flow: &Flow, start: StepIndex, visit: &Visit, next: &Visit) -> StepIndex {
     let (low, high) = (visit.last + 1, next.first);
     if low >= high {

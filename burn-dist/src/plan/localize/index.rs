@@ -68,7 +68,8 @@ impl Local<'_> {
     }
 }
 
-/// Indices into the range of this rank, and where they would have pointed elsewhere (there they point to the first element instead).
+/// Indices into the range of this rank, and where they would have pointed elsewhere (there they point to the first
+/// element instead).
 struct Here {
     indices: TensorIr,
     elsewhere: TensorIr,
@@ -238,7 +239,8 @@ pub(super) fn embedding_backward(local: &Local, rule: &Rule, emit: &mut Emit) {
     emit.select_add(read(&zeros), 0, here.indices, grad, out);
 }
 
-/// Returns the tensor that a write adds to: one rank of those with different terms adds to the tensor, the others to zeros.
+/// Returns the tensor that a write adds to: one rank of those with different terms adds to the tensor, the others to
+/// zeros.
 fn target(local: &Local, emit: &mut Emit) -> TensorIr {
     let tensor = local.local_input(0);
     if local.holds_first_terms() {

@@ -1,7 +1,7 @@
 //! Every rule against the op on whole tensors: split by the rule, run on every rank, put together again.
 //!
-//! For each sample, each mesh and every assignment of a family (see [`mod@splits`]), partial inputs included: whatever the layouts say about a block must hold for the
-//! block that the local operations make.
+//! For each sample, each mesh and every assignment of a family (see [`mod@splits`]), partial inputs included: whatever
+//! the layouts say about a block must hold for the block that the local operations make.
 
 mod samples;
 mod splits;
@@ -221,7 +221,8 @@ impl Case {
     }
 }
 
-/// The value of an element on a rank: for a partial layout a term, uneven over the ranks, such that the terms combine to the value.
+/// The value of an element on a rank: for a partial layout a term, uneven over the ranks, such that the terms combine
+/// to the value.
 fn term(values: &[f64], element: usize, layout: &Layout, dtype: DType, local: &Local) -> f64 {
     let value = values[element];
     let Some(partial) = layout.partial.first() else {
@@ -264,7 +265,8 @@ fn combine<'a>(mut terms: impl Iterator<Item = &'a Values>, op: Option<ReduceOp>
     all
 }
 
-/// Ints and bools are exact; floats are sums in another order: some roundings, of values around one, in the lowest precision there is.
+/// Ints and bools are exact; floats are sums in another order: some roundings, of values around one, in the lowest
+/// precision there is.
 fn close(value: f64, expected: f64, op: &OperationIr, out: &TensorIr) -> bool {
     let has_half = op.inputs().any(|input| input.dtype == DType::F16);
     let tolerance = match out.dtype {

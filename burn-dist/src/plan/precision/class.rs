@@ -24,7 +24,8 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// `is_maximum` tells whether a value is a maximum over a dim: what it is subtracted from is about to be exponentiated.
+    /// `is_maximum` tells whether a value is a maximum over a dim: what it is subtracted from is about to be
+    /// exponentiated.
     pub(super) fn of(op: &OperationIr, is_maximum: impl Fn(u64) -> bool) -> Self {
         match op {
             OperationIr::Module(op) => module(op),

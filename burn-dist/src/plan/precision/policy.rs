@@ -53,10 +53,11 @@ impl FromStr for Float {
 
 /// Mixed precision of a unit, over parameters that rest and are updated in f32.
 ///
-/// Products (`matmul`, linear maps, convolutions, attention, embeddings) run in [`param`](Self::param), and so does what only moves or combines their results. Sums,
-/// means, exponentials, logarithms and powers run in f32, and with them softmax, norms (whose scales are gathered in f32), losses and the gradients of embeddings; so does
-/// whatever meets a tensor in f32. Values that the host reads or
-/// that outlive a window have the type they were recorded with: master weights, gradients, optimizer state.
+/// Products (`matmul`, linear maps, convolutions, attention, embeddings) run in [`param`](Self::param), and so does
+/// what only moves or combines their results. Sums, means, exponentials, logarithms and powers run in f32, and with
+/// them softmax, norms (whose scales are gathered in f32), losses and the gradients of embeddings; so does whatever
+/// meets a tensor in f32. Values that the host reads or that outlive a window have the type they were recorded with:
+/// master weights, gradients, optimizer state.
 ///
 /// As text: `bf16`, or `param=bf16,reduce=bf16,output=f32`.
 ///
@@ -73,7 +74,8 @@ impl FromStr for Float {
 /// ```
 ///
 /// # Source
-/// Mixed precision training, arXiv:1710.03740; the three types are those of PyTorch FSDP2's `MixedPrecisionPolicy`, the operations in f32 those of its autocast.
+/// Mixed precision training, arXiv:1710.03740; the three types are those of PyTorch FSDP2's `MixedPrecisionPolicy`, the
+/// operations in f32 those of its autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
     /// What parameters are gathered and multiplied in; f32 computes the unit as it was recorded.

@@ -1,7 +1,8 @@
 //! The window with its casts.
 //!
-//! Types flow forward from parameters, so nothing has to be known about where a forward ends and a backward starts: a gradient that comes through a product of 16-bit
-//! operands is itself in 16 bits, and the optimizer, which combines f32 with f32, stays in f32.
+//! Types flow forward from parameters, so nothing has to be known about where a forward ends and a backward starts: a
+//! gradient that comes through a product of 16-bit operands is itself in 16 bits, and the optimizer, which combines f32
+//! with f32, stays in f32.
 
 use std::collections::HashMap;
 
@@ -21,7 +22,8 @@ use crate::rules::{self, OpRule};
 /// A window in mixed precision.
 pub(in crate::plan) struct Precise {
     pub window: Window,
-    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they have.
+    /// For each operation whether it is a cast before which terms of a sum are added up: they travel in the type they
+    /// have.
     pub reduces_first: Vec<bool>,
 }
 
@@ -76,7 +78,8 @@ pub(in crate::plan) fn precise(
 enum Role {
     /// Its type counts.
     Typed,
-    /// A parameter, or combined from parameters and constants alone: in f32, and used in the type of its unit where others are in 16 bits.
+    /// A parameter, or combined from parameters and constants alone: in f32, and used in the type of its unit where
+    /// others are in 16 bits.
     Parameter(DType),
     /// Made from nothing: used in the type of the others.
     Constant,
@@ -117,7 +120,8 @@ struct Rewrite<'a> {
     of_unit: HashMap<u32, Precision>,
     values: Vec<Value>,
     ops: Vec<(OperationIr, bool)>,
-    /// Casts already there, with their visit. Used in another visit, a cast is made again: keeping it from forward to backward would cost its memory.
+    /// Casts already there, with their visit. Used in another visit, a cast is made again: keeping it from forward to
+    /// backward would cost its memory.
     casts: HashMap<(ValueIndex, DType), (u32, ValueIndex)>,
 }
 
@@ -289,7 +293,8 @@ impl<'a> Rewrite<'a> {
         cast
     }
 
-    /// Casts a parameter as soon as it is there: the 16-bit one rests like the other, and is gathered in its stead, ahead of its use.
+    /// Casts a parameter as soon as it is there: the 16-bit one rests like the other, and is gathered in its stead,
+    /// ahead of its use.
     fn made(&mut self, value: ValueIndex, visit: u32) {
         let info = self.value(value);
         if let (Some(policy), true) = (self.of_param.get(&value), info.is_computed_with) {

@@ -20,8 +20,8 @@ const PIN_FACTOR: f64 = 1e4;
 /// Added to the cost of a candidate that ignores the input layout a module asks for, or where the result rests.
 const FORCED: f64 = 1e15;
 
-/// Added to the cost of a candidate that gathers rows over a data axis to sum them: each rank sums its own. So what is summed, and in which order, depends neither
-/// on the number of rows nor on the strategy of the axis.
+/// Added to the cost of a candidate that gathers rows over a data axis to sum them: each rank sums its own. So what is
+/// summed, and in which order, depends neither on the number of rows nor on the strategy of the axis.
 const GATHERED_ROWS: f64 = 1e12;
 
 /// Cost per local byte of the result: breaks ties in favour of less local work.
@@ -69,8 +69,9 @@ impl Propagator<'_> {
         self.options.sharding.rest_axes(self.mesh, own)
     }
 
-    /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among them that already exist that
-    /// way; where none does (partial gradients), the split says so if it is where a parameter of that shape would rest.
+    /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among
+    /// them that already exist that way; where none does (partial gradients), the split says so if it is where a
+    /// parameter of that shape would rest.
     pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors, assignment: &Assignment) -> bool {
         let mut unknown = false;
         let mut resting = false;
@@ -134,7 +135,8 @@ impl Propagator<'_> {
                         version.layout.gathered()
                     });
                 }
-                // A value that exists without partial axes is used that way; a partial one passes only if no one else needs it resolved.
+                // A value that exists without partial axes is used that way; a partial one passes only if no one else
+                // needs it resolved.
                 let resolved = info.versions_at(self.now).any(|v| !v.layout.has_partial());
                 let first = info.versions_at(self.now).next();
                 if let (false, Some(first)) = (resolved, first) {
@@ -229,8 +231,8 @@ impl Propagator<'_> {
         })
     }
 
-    /// Returns the data axes over which each rank has rows of its own to sum, with the factor they split: those that split no operand in another way. Sums by index
-    /// are left out: of a large table, few rows are gathered.
+    /// Returns the data axes over which each rank has rows of its own to sum, with the factor they split: those that
+    /// split no operand in another way. Sums by index are left out: of a large table, few rows are gathered.
     fn terms(&self, rule: &Rule, tensors: &Tensors) -> Vec<(AxisIndex, u8)> {
         let mut terms: Vec<(AxisIndex, u8)> = Vec::new();
         if rule.factors.iter().any(|f| f.kind == FactorKind::Index) {

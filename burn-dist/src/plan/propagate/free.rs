@@ -60,9 +60,9 @@ impl Propagator<'_> {
             })
     }
 
-    /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where they are used: all its inputs are
-    /// free, or they are whole everywhere and smaller than the result (an expansion). Products of data are real work,
-    /// of which each rank does its part.
+    /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where
+    /// they are used: all its inputs are free, or they are whole everywhere and smaller than the result (an expansion).
+    /// Products of data are real work, of which each rank does its part.
     pub(super) fn deferrable(
         &self,
         op: &OperationIr,

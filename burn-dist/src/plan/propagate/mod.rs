@@ -1,4 +1,5 @@
-//! Propagation: picks a layout for every value of a window and inserts the redistributions, as a program over slots common to all ranks.
+//! Propagation: picks a layout for every value of a window and inserts the redistributions, as a program over slots
+//! common to all ranks.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -65,9 +66,11 @@ pub(super) struct Propagator<'a> {
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
     loaded: Vec<Slot>,
-    /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial of that shape.
+    /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial
+    /// of that shape.
     votes: HashMap<Vec<usize>, Votes>,
-    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in the same.
+    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in
+    /// the same.
     mirrors: HashMap<(Vec<usize>, usize), Layout>,
     /// Where those of them that are at rest are kept.
     resting: HashMap<(Vec<usize>, usize), Layout>,
@@ -227,8 +230,8 @@ impl<'a> Propagator<'a> {
         this
     }
 
-    /// Notes how many rows of data an operation takes, or of a batch that was placed before. Data whose dim 0 is not the
-    /// one of the result is a table that rows are combined with.
+    /// Notes how many rows of data an operation takes, or of a batch that was placed before. Data whose dim 0 is not
+    /// the one of the result is a table that rows are combined with.
     fn note_rows(&mut self, rule: &Rule, tensors: &Tensors, origin: Option<Origin>) {
         let leading = rule.outputs[0].dims.first();
         for (operand, (value, shape, _)) in rule.inputs.iter().zip(&tensors.inputs) {
@@ -451,8 +454,8 @@ impl<'a> Propagator<'a> {
         Ok(())
     }
 
-    /// The gradient of a read by index that every rank made whole (gathering the few rows was cheaper than reducing a large table) rests where the table
-    /// does: a local slice.
+    /// The gradient of a read by index that every rank made whole (gathering the few rows was cheaper than reducing a
+    /// large table) rests where the table does: a local slice.
     fn rest_gradient(&mut self, dim: usize, tensors: &Tensors) -> Result<(), PlanError> {
         let (out, shape, _) = &tensors.outputs[0];
         let Some(rest) = self.resting.get(&(shape.clone(), dim)).cloned() else {

@@ -53,7 +53,8 @@ impl Propagator<'_> {
         Ok(())
     }
 
-    /// Returns whether terms over `partial` of a value of this shape look like the gradient of a parameter: a sum over data axes, in the shape of a parameter.
+    /// Returns whether terms over `partial` of a value of this shape look like the gradient of a parameter: a sum over
+    /// data axes, in the shape of a parameter.
     pub(super) fn is_gradient(&self, shape: &[usize], partial: &[Partial]) -> bool {
         let is_data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
         let mut inputs = self.window.inputs.iter();
@@ -83,8 +84,8 @@ impl Propagator<'_> {
         home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
     }
 
-    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, and the gradient of a layer's weights that nothing
-    /// but elementwise operations use.
+    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, and the
+    /// gradient of a layer's weights that nothing but elementwise operations use.
     pub(super) fn resting(
         &self,
         op: &OperationIr,
@@ -99,8 +100,9 @@ impl Propagator<'_> {
         (gradient && made.at_rest.is_empty()).then_some(rest)
     }
 
-    /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank has made whole is cut at once. Terms of a
-    /// gradient are left alone: they are summed there once they are all there.
+    /// Brings what an operation has made to where it rests, and keeps nothing else of it: a gradient that every rank
+    /// has made whole is cut at once. Terms of a gradient are left alone: they are summed there once they are all
+    /// there.
     pub(super) fn bring_home(
         &mut self,
         op: &OperationIr,
@@ -161,7 +163,8 @@ impl Propagator<'_> {
         self.constrain_result(&tag, tensors)
     }
 
-    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is then where the layout applies.
+    /// As [`Self::constrain_output`]; a module that works on flattened tokens gives its output by a reshape, which is
+    /// then where the layout applies.
     pub(super) fn constrain_result(
         &mut self,
         tag: &Arc<ParamSpec>,

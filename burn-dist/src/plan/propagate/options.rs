@@ -4,7 +4,8 @@ use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp};
 use crate::mesh::{AxisIndex, MeshShape};
 use crate::rules::{Assignment, FactorKind, PartialRule, Rule, nowhere_empty};
 
-/// An assignment is looked for among at most this many combinations; operations have few factors with more than one option.
+/// An assignment is looked for among at most this many combinations; operations have few factors with more than one
+/// option.
 const COMBINATIONS_MAX: usize = 4096;
 
 /// The ways one factor may be split; the first is "whole".
@@ -26,7 +27,8 @@ fn merge_whole(dim: &mut DimLayout) {
     dim.factors = factors;
 }
 
-/// Describes the same blocks with fewer factors: a split factor takes in a whole one behind it where every chunk stays the same.
+/// Describes the same blocks with fewer factors: a split factor takes in a whole one behind it where every chunk stays
+/// the same.
 ///
 /// `(8{tp} . 16)` over `tp=2` is `128{tp}`; `(3{tp} . 16)` is not `48{tp}`.
 pub(super) fn simplify(mut layout: Layout, mesh: &MeshShape) -> Layout {
@@ -68,7 +70,8 @@ impl Options {
         }
     }
 
-    /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a split.
+    /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
+    /// split.
     pub fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
         let kind = rule.factors[factor as usize].kind;
         let mut dim = dim.clone();
@@ -145,7 +148,8 @@ impl Options {
     }
 }
 
-/// Returns the partial axes that may pass through the operation, given the partial axes of its inputs (`None`: the input is free or shape-only).
+/// Returns the partial axes that may pass through the operation, given the partial axes of its inputs (`None`: the
+/// input is free or shape-only).
 pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial> {
     let sums = |partial: &[Partial]| -> Vec<Partial> {
         partial

@@ -1,5 +1,5 @@
-//! Which parameter a gradient, an update or a state of the optimizer belongs to, as far as that matters: the strategy its unit has of its own, and where it
-//! rests.
+//! Which parameter a gradient, an update or a state of the optimizer belongs to, as far as that matters: the strategy
+//! its unit has of its own, and where it rests.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::rules::{self, OpRule};
 /// What the parameter that a value belongs to says itself.
 type Owner = Option<ShardStrategy>;
 
-/// Returns for each value the strategy of its unit: of the parameter it is or goes into by elementwise operations (the optimizer), else of the
-/// unit whose visit makes it (a gradient that no optimizer uses in this window).
+/// Returns for each value the strategy of its unit: of the parameter it is or goes into by elementwise operations (the
+/// optimizer), else of the unit whose visit makes it (a gradient that no optimizer uses in this window).
 pub(super) fn strategies(
     window: &Window,
     visits: &Visits,
@@ -73,11 +73,12 @@ pub(super) fn strategies(
     found
 }
 
-/// Returns for each value the parameter with which it rests: what updates a parameter (gradient, moments, the new parameter).
+/// Returns for each value the parameter with which it rests: what updates a parameter (gradient, moments, the new
+/// parameter).
 ///
-/// An update is what a parameter goes into by elementwise operations and what outlives the window. Elementwise operations are followed back from it, through
-/// values that nothing else uses: a gradient that other gradients are computed from is also an activation's. What is updated but not by this window is not
-/// found.
+/// An update is what a parameter goes into by elementwise operations and what outlives the window. Elementwise
+/// operations are followed back from it, through values that nothing else uses: a gradient that other gradients are
+/// computed from is also an activation's. What is updated but not by this window is not found.
 pub(super) fn updated(window: &Window, mesh: &MeshShape) -> Vec<Option<Arc<ParamSpec>>> {
     let tags = Tags::new(window, mesh);
     let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; window.dies.len()];
@@ -106,8 +107,8 @@ pub(super) fn updated(window: &Window, mesh: &MeshShape) -> Vec<Option<Arc<Param
     found
 }
 
-/// Returns for each value whether pieces of it are enough for every operation of the window that uses it: elementwise ones with a result of its shape, and the
-/// sum of all elements.
+/// Returns for each value whether pieces of it are enough for every operation of the window that uses it: elementwise
+/// ones with a result of its shape, and the sum of all elements.
 fn used_on_pieces(window: &Window) -> Vec<bool> {
     let mut alone = vec![true; window.dies.len()];
     for op in &window.ops {

@@ -45,8 +45,8 @@ impl Propagator<'_> {
     /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
     /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
     /// dim along which most values of its shape are split, else everywhere; if it is small and no gradient, everywhere.
-    /// What is partial over other data axes is a gradient or a loss, needed everywhere, even if an activation happens to
-    /// have its shape. So is what its unit replicates over shard axes.
+    /// What is partial over other data axes is a gradient or a loss, needed everywhere, even if an activation happens
+    /// to have its shape. So is what its unit replicates over shard axes.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
         if let Some(home) = &self.value(value).home {
             return home.as_ref().clone();
@@ -137,7 +137,8 @@ impl Propagator<'_> {
         Ok(current)
     }
 
-    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and the options say so.
+    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and the
+    /// options say so.
     pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
         let now = self.now;
         let info = &mut self.values[value as usize];
@@ -168,8 +169,8 @@ impl Propagator<'_> {
         }
     }
 
-    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved. A parameter that does not rest goes back to
-    /// where it lives, even if its update was computed in pieces.
+    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved. A
+    /// parameter that does not rest goes back to where it lives, even if its update was computed in pieces.
     pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
         let info = self.value(value);
         let now = self.now;

@@ -3,9 +3,10 @@
 //! A gradient is whole until its reduction has ended. Reductions are waited for
 //!
 //! - when something uses the result;
-//! - before more gradients would be whole than two units that follow each other have, so that memory does not grow with what is under way;
-//! - and once nothing more is launched, after every step that can do without them: the optimizer updates the parameters whose gradients are there, while the last
-//!   ones arrive.
+//! - before more gradients would be whole than two units that follow each other have, so that memory does not grow with
+//!   what is under way;
+//! - and once nothing more is launched, after every step that can do without them: the optimizer updates the parameters
+//!   whose gradients are there, while the last ones arrive.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -1,10 +1,12 @@
 //! Burn's own data parallelism over several devices, where a program turns it on.
 //!
-//! It is a feature of burn-backend (`distributed`) that any crate of a program may turn on, and with it `Autodiff<Dist<B>>` trains only if
-//! `Dist<B>` implements `DistributedBackend`. No crate can ask which features of another are on; but a path in a block is looked up in what the block
-//! imports before it is looked up around the block. So what is implemented below is Burn's trait where Burn has it, and the stand-in elsewhere.
+//! It is a feature of burn-backend (`distributed`) that any crate of a program may turn on, and with it
+//! `Autodiff<Dist<B>>` trains only if `Dist<B>` implements `DistributedBackend`. No crate can ask which features of
+//! another are on; but a path in a block is looked up in what the block imports before it is looked up around the
+//! block. So what is implemented below is Burn's trait where Burn has it, and the stand-in elsewhere.
 //!
-//! Left out on purpose: reductions over several devices. A device of `Dist` is a mesh, and reduces gradients over its own ranks.
+//! Left out on purpose: reductions over several devices. A device of `Dist` is a mesh, and reduces gradients over its
+//! own ranks.
 
 use burn_backend::DeviceId;
 use burn_backend::tensor::FloatTensor;

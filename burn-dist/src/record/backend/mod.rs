@@ -1,8 +1,9 @@
 //! `Dist<B>`: the backend that records.
 //!
-//! Nearly every operation is recorded as burn-router records it: the files here list those signatures once and forward them to
-//! `BackendRouter<MeshChannel<B>>`, whose tensors are ours. A method that burn-router leaves to its default body is left to it here too, so that it becomes
-//! the same operations. What burn-router cannot record, or records as something else than the inner backend computes, is written out:
+//! Nearly every operation is recorded as burn-router records it: the files here list those signatures once and forward
+//! them to `BackendRouter<MeshChannel<B>>`, whose tensors are ours. A method that burn-router leaves to its default
+//! body is left to it here too, so that it becomes the same operations. What burn-router cannot record, or records as
+//! something else than the inner backend computes, is written out:
 //!
 //! | file | written out | because in burn-router 0.21 |
 //! | --- | --- | --- |
@@ -13,7 +14,8 @@
 //! | `float`, `int`, `bool` | reshapes | take a size of 0 for that of the input |
 //! | `int` | `arange`; reads | is data of the host, as a batch is; reads convert to the default int |
 //!
-//! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the whole cannot.
+//! Left to compositions on purpose: `softmax` and `layer_norm`, because their parts can be split along the dim that the
+//! whole cannot.
 
 mod activation;
 mod bool;
@@ -38,9 +40,10 @@ use crate::run::Fault;
 
 /// A backend whose tensors live on a device mesh: records the program, partitions it, and runs each rank's part on `B`.
 ///
-/// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist` then partitions with the rest; the
-/// other order would differentiate each rank's part on its own. Fusion would go inside, so that what a rank runs between two collectives is fused; but
-/// over burn-fusion 0.21 some programs on several ranks give wrong values, and the backends that this crate's features name go without it.
+/// Nests inside `Autodiff`: `Autodiff<Dist<Flex>>`. `Autodiff` records gradients as ordinary operations, which `Dist`
+/// then partitions with the rest; the other order would differentiate each rank's part on its own. Fusion would go
+/// inside, so that what a rank runs between two collectives is fused; but over burn-fusion 0.21 some programs on
+/// several ranks give wrong values, and the backends that this crate's features name go without it.
 ///
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
 ///
@@ -164,7 +167,8 @@ impl<B: BackendIr> TransactionOps<Self> for Dist<B> {
     }
 }
 
-/// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the result.
+/// Records an operation with one result on the mesh of `tensor`; `describe` is given the tensor and the id of the
+/// result.
 #[inline]
 fn record_on<B: BackendIr>(
     tensor: MeshTensor<B>,

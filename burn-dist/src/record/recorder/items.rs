@@ -1,11 +1,14 @@
 //! Batches made item by item, joined on the host.
 //!
-//! Burn's batchers make a tensor per item, reshape it and join all of them (`cat`, `stack`), or write each into a row of a table full of padding
-//! (`generate_padding_mask`). Recorded so, a batch is hundreds of inputs and operations, which every rank uploads and runs one by one; and where items
-//! differ in length, so does every window. But all of it is data on the host, and only moves: so reshapes of data and tables of one number wait here, and
-//! joining them copies on the host, in the thread that makes the batch. What is used in any other way is recorded after all, just before its use.
+//! Burn's batchers make a tensor per item, reshape it and join all of them (`cat`, `stack`), or write each into a row
+//! of a table full of padding (`generate_padding_mask`). Recorded so, a batch is hundreds of inputs and operations,
+//! which every rank uploads and runs one by one; and where items differ in length, so does every window. But all of it
+//! is data on the host, and only moves: so reshapes of data and tables of one number wait here, and joining them copies
+//! on the host, in the thread that makes the batch. What is used in any other way is recorded after all, just before
+//! its use.
 //!
-//! Left out on purpose: arithmetic, whose last bits are the inner backend's business, and anything under fuzzed layouts, which are there to test the rules.
+//! Left out on purpose: arithmetic, whose last bits are the inner backend's business, and anything under fuzzed
+//! layouts, which are there to test the rules.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The declarations: one line per description (which fields are inputs, outputs and scalars) and one per variant (its name).
+//! The declarations: one line per description (which fields are inputs, outputs and scalars) and one per variant (its
+//! name).
 
 use super::{OpReader, OpVisitor, Tensors, UNKNOWN, Walk};
 use burn_ir::*;
@@ -46,8 +47,8 @@ macro_rules! variants {
     )*};
 }
 
-/// Declares the families of [`OperationIr`]: nested ones, whose variants the table above names, and single ops. The parens hold
-/// what stands before the op in the variant.
+/// Declares the families of [`OperationIr`]: nested ones, whose variants the table above names, and single ops. The
+/// parens hold what stands before the op in the variant.
 macro_rules! families {
     (
         nested { $( $family:ident ( $($before:tt)* ) $label:literal $names:ident, )* }
@@ -88,7 +89,8 @@ macro_rules! families {
             $( ($leaf_label, &[$leaf_label]), )*
         ];
 
-        // The one place that notices a family that Burn adds without a feature: nothing is left for the wildcard to match, or the lints fail.
+        // The one place that notices a family that Burn adds without a feature: nothing is left for the wildcard to
+        // match, or the lints fail.
         #[inline]
         #[expect(unreachable_patterns, reason = "another crate may turn on families")]
         pub(super) fn family(op: &OperationIr) -> &'static str {

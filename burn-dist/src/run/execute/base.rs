@@ -6,9 +6,10 @@ use burn_ir::{BackendIr, BaseOperationIr, CastOpIr};
 
 /// Returns the shape `[N]` if a reshape between these shapes must pass through it.
 ///
-/// Where the last dim has size 1 and dims are added, `split_strides` of burn-std 0.21 derives all strides from that one. For a tensor that is not contiguous (a
-/// dim was repeated or swapped) they are wrong, and backends that reshape by strides read other elements, or beyond the buffer. Splits make such dims on ranks
-/// where one device has none. On the way to `[N]` these backends copy such a tensor; for a contiguous one both steps are views.
+/// Where the last dim has size 1 and dims are added, `split_strides` of burn-std 0.21 derives all strides from that
+/// one. For a tensor that is not contiguous (a dim was repeated or swapped) they are wrong, and backends that reshape
+/// by strides read other elements, or beyond the buffer. Splits make such dims on ranks where one device has none. On
+/// the way to `[N]` these backends copy such a tensor; for a contiguous one both steps are views.
 pub(in crate::run) fn flat_between(from: &Shape, to: &Shape) -> Option<Shape> {
     let ends_in_one = from.iter().next_back() == Some(&1);
     (from.num_dims() > 1 && ends_in_one && to.num_dims() > from.num_dims())

@@ -5,8 +5,8 @@ use burn_flex::{FlexTensor, Layout};
 
 use crate::run::bridge::downcast;
 
-/// Returns an input of a reduction over `dim` (over all dims if `None`) such that Flex reads what it shows: as it is where
-/// that is the case, and on any other backend; else a copy.
+/// Returns an input of a reduction over `dim` (over all dims if `None`) such that Flex reads what it shows: as it is
+/// where that is the case, and on any other backend; else a copy.
 ///
 /// `sum_dim` of f32 along a dim of stride 1 takes the results to be `shape[dim]` elements apart, and the sum, the
 /// largest and the smallest of all f32 take a view for its buffer where both have as many elements.

@@ -9,8 +9,8 @@ use burn_ir::BackendIr;
 
 /// Returns the coordinates `[N, ndim]` of the N elements that a scatter along `dim` writes.
 ///
-/// Row `n` is the position of element `n` of `indices` (row-major), with its coordinate along `dim` replaced by its value:
-/// `dim = 1`, `indices = [[4, 0]]` -> `[[0, 4], [0, 0]]`.
+/// Row `n` is the position of element `n` of `indices` (row-major), with its coordinate along `dim` replaced by its
+/// value: `dim = 1`, `indices = [[4, 0]]` -> `[[0, 4], [0, 0]]`.
 fn coordinates<B: BackendIr>(dim: usize, indices: IntTensor<B>) -> IntTensor<B> {
     let shape = indices.shape();
     let device = B::int_device(&indices);

@@ -5,11 +5,11 @@
 //! of their shapes: no lock, no map, no boxing.
 //!
 //! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
-//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around a fault of Burn's in reshapes (`flat_between`) and those
-//! of Flex in reductions ([`flex`]).
+//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around a fault of Burn's in
+//! reshapes (`flat_between`) and those of Flex in reductions ([`flex`]).
 //!
-//! Left out on purpose: custom ops other than activations (who records them intercepts them), random numbers by global index
-//! ([`random`](super::random)), and any decision: a plan has made it before.
+//! Left out on purpose: custom ops other than activations (who records them intercepts them), random numbers by global
+//! index ([`random`](super::random)), and any decision: a plan has made it before.
 
 mod activation;
 mod base;
@@ -76,8 +76,9 @@ pub enum ExecuteError {
 /// environment by whoever has the data.
 ///
 /// # Errors
-/// [`ExecuteError::Unsupported`] for a custom op that is no activation, for `ctc_loss_backward` on a backend without a kernel for it, and for an
-/// op without a meaning (an int random op among the float ops). No tensor has been taken in that case.
+/// [`ExecuteError::Unsupported`] for a custom op that is no activation, for `ctc_loss_backward` on a backend without a
+/// kernel for it, and for an op without a meaning (an int random op among the float ops). No tensor has been taken in
+/// that case.
 ///
 /// # Panics
 /// Where the kernel of `B` panics: for shapes and dtypes that the op does not allow.

@@ -38,8 +38,8 @@ macro_rules! along {
     }};
 }
 
-/// Defines the numeric ops of one kind of tensor from the names of its kernels; kernels that make indices come as closures,
-/// because only those on floats take the dtype of the indices.
+/// Defines the numeric ops of one kind of tensor from the names of its kernels; kernels that make indices come as
+/// closures, because only those on floats take the dtype of the indices.
 macro_rules! numeric_ops {
     (
         $kind:ident, $put:ident:

@@ -90,8 +90,8 @@ struct CubeMemory;
 impl CubeMemory {
     /// Asks CubeCL where a tensor is; what it has queued may still write it.
     fn address(tensor: &Tensor, bytes: usize) -> Result<Address, CollectiveError> {
-        // The offsets of a handle are part of what is returned. A tensor that another stream has made is waited for, on the device, by this rank's stream: so a sync of this
-        // one is enough.
+        // The offsets of a handle are part of what is returned. A tensor that another stream has made is waited for, on
+        // the device, by this rank's stream: so a sync of this one is enough.
         let resource = tensor.client.get_resource(tensor.handle.clone());
         let resource = resource.map_err(|error| CollectiveError::Backend(format!("{error:?}")))?;
         let found = resource.resource();
@@ -129,7 +129,8 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
             )));
         }
         if elements == 0 {
-            // No call has a part in it. Rows are as far apart as if they had elements, and a copy into another order would be a kernel without threads.
+            // No call has a part in it. Rows are as far apart as if they had elements, and a copy into another order
+            // would be a kernel without threads.
             return Ok((Self::own::<B>(tensor)?, Address(0)));
         }
         let tensor = into_contiguous(tensor);

@@ -1,4 +1,5 @@
-//! Collectives between ranks that each have a GPU of their own: NCCL moves device memory, the inner backend packs, joins and folds it.
+//! Collectives between ranks that each have a GPU of their own: NCCL moves device memory, the inner backend packs,
+//! joins and folds it.
 //!
 //! ```text
 //! input ─ cut and joined piece by piece ─> packed ─┐
@@ -14,12 +15,14 @@
 //! | all-reduce | the same, of chunks; then an all-gather of what was folded | |
 //! | reductions that NCCL may do ([`Reduction`](crate::comm::Reduction)) | reduce-scatter, of uneven parts a reduction each; all-reduce | |
 //!
-//! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault, has [aborted](Gpus::abort) its communicators; what the device may use
-//! even then is never given back.
+//! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault,
+//! has [aborted](Gpus::abort) its communicators; what the device may use even then is never given back.
 //!
-//! One process per GPU is the recommended shape: the ranks of a process wait for each other before and after each launch ([`crate::comm::nccl`]).
+//! One process per GPU is the recommended shape: the ranks of a process wait for each other before and after each
+//! launch ([`crate::comm::nccl`]).
 //!
-//! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first), nothing is packed; where they arrive in place, nothing is joined.
+//! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first),
+//! nothing is packed; where they arrive in place, nothing is joined.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -134,7 +137,8 @@ impl<B: BackendIr> Gpus<B> {
 /// Where the calls of a rank start from and come back to.
 struct Ground<B: BackendIr> {
     channels: Channels,
-    /// What is sent and what arrives in calls that have not come back: the device may use it until their communicators have ended.
+    /// What is sent and what arrives in calls that have not come back: the device may use it until their communicators
+    /// have ended.
     kept: Vec<(B::Handle, B::Handle)>,
 }
 
@@ -178,7 +182,8 @@ impl<B: BackendIr> Shared<B> {
     }
 }
 
-/// A call on the device, with its memory, which comes back with it; dropped before that, it leaves the memory on the [`Ground`].
+/// A call on the device, with its memory, which comes back with it; dropped before that, it leaves the memory on the
+/// [`Ground`].
 struct Airborne<B: BackendIr> {
     launched: Option<Launched>,
     info: Arc<CallInfo>,
@@ -289,7 +294,8 @@ pub(super) fn finish<B: BackendIr>(
     Ok(result)
 }
 
-/// Waits until the device has done what it was given, so that NCCL, on a stream of its own, may use memory that CubeCL has handed out.
+/// Waits until the device has done what it was given, so that NCCL, on a stream of its own, may use memory that CubeCL
+/// has handed out.
 fn settle<B: BackendIr>(device: &B::Device) -> Result<(), CollectiveError> {
     B::sync(device).map_err(|error| CollectiveError::Backend(error.to_string()))
 }
@@ -396,8 +402,9 @@ fn launch<B: BackendIr>(
         ground: gpus.ground()?,
         memory: Some(memory),
     };
-    // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked their sizes. `call` has them: it gives them back when it has
-    // landed, and else to the ground, which keeps them until an abort says that they are free. Nothing that the backend has queued still uses their memory.
+    // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked
+    // their sizes. `call` has them: it gives them back when it has landed, and else to the ground, which keeps them
+    // until an abort says that they are free. Nothing that the backend has queued still uses their memory.
     let launched = unsafe { call.ground.get().channels.launch(comm, info, element, ops) };
     call.launched = Some(launched?);
     Ok(call)

@@ -7,7 +7,8 @@ use burn_std::{Bytes, DType};
 /// The lane of the exchange, apart from what plans use.
 const LANE: Lane = Lane(u16::MAX);
 
-/// Returns of each rank, of all processes, whether its GPU is nobody else's; `identities` are those of the ranks of this process.
+/// Returns of each rank, of all processes, whether its GPU is nobody else's; `identities` are those of the ranks of
+/// this process.
 ///
 /// # Communication
 /// An all-gather of 16 bytes per rank: all processes do this when they make the mesh.

@@ -240,7 +240,8 @@ fn fast_leaves_sums_of_floats_to_nccl() {
         ]
         .map(count)
     };
-    // Each task comes twice; uneven pieces are a reduction to each of three members. Extremes are folded in order either way.
+    // Each task comes twice; uneven pieces are a reduction to each of three members. Extremes are folded in order
+    // either way.
     assert_eq!(called(Reduction::Fast), [2, 2, 6]);
     assert_eq!(called(Reduction::InOrder), [0, 0, 0]);
 }
@@ -291,7 +292,8 @@ fn a_missing_library_is_the_ranks_error() {
     assert!(fault.contains("libnccl.so.2"), "{fault}");
 }
 
-/// A call whose peer launches nothing fails. Its memory stays until the fault is known and communicators are aborted, and for ever where they cannot be.
+/// A call whose peer launches nothing fails. Its memory stays until the fault is known and communicators are aborted,
+/// and for ever where they cannot be.
 #[test]
 fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
     for hangs in [None, Some(("ncclCommAbort", 0))] {

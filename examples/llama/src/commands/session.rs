@@ -91,7 +91,8 @@ impl<'a> Session<'a> {
     /// Checks what can be checked before work is spent, opens the mesh, compares the memory that a step needs with what
     /// there is, and listens for Ctrl-C.
     ///
-    /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and answers.
+    /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and
+    /// answers.
     pub(super) fn start(
         args: &'a TrainArgs,
         default_mesh: Option<&str>,
@@ -208,8 +209,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what each rank
-    /// will hold.
+    /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what
+    /// each rank will hold.
     pub(super) fn introduce(&self) {
         let Shape {
             config,
@@ -429,8 +430,8 @@ pub(super) fn weights_on_host(shape: &Shape, from_folder: bool) -> u64 {
     }
 }
 
-/// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not fit
-/// is only told.
+/// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not
+/// fit is only told.
 ///
 /// # Communication
 /// Waits for the other processes.

@@ -104,7 +104,8 @@ impl Batch {
 }
 
 impl Batch {
-    /// Cuts the rows into `parts` batches of as many rows each. Weights stay as they are, so that those of all parts sum to 1.
+    /// Cuts the rows into `parts` batches of as many rows each. Weights stay as they are, so that those of all parts
+    /// sum to 1.
     ///
     /// # Panics
     /// If `parts` does not divide the number of rows.
@@ -220,7 +221,8 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Takes those of `order`, from which the first random order is made, that fit into a row; the second value is the number of those that do not.
+    /// Takes those of `order`, from which the first random order is made, that fit into a row; the second value is the
+    /// number of those that do not.
     ///
     /// # Errors
     /// [`PackError::AllTooLong`].
@@ -271,7 +273,8 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Goes through the documents of one row, and returns how many positions are to be learnt. Filled if asked for: ids, and for each whether it is to be learnt.
+    /// Goes through the documents of one row, and returns how many positions are to be learnt. Filled if asked for:
+    /// ids, and for each whether it is to be learnt.
     fn row(&mut self, mut fill: Option<(&mut Vec<i32>, &mut Vec<bool>)>) -> anyhow::Result<usize> {
         let (mut len, mut learnt) = (0, 0);
         loop {

@@ -1,4 +1,5 @@
-//! Documents as token ids, of which every process makes its share and knows how long the others are: enough to pack them alike.
+//! Documents as token ids, of which every process makes its share and knows how long the others are: enough to pack
+//! them alike.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,7 +28,8 @@ impl From<&Encoded> for Extent {
     }
 }
 
-/// Documents in an order that all processes know: the extents of all, the ids of this process's share, and a way to the ids of the others.
+/// Documents in an order that all processes know: the extents of all, the ids of this process's share, and a way to the
+/// ids of the others.
 pub struct Documents<'a> {
     extents: Vec<Extent>,
     /// Where this process's share begins.
@@ -37,7 +39,8 @@ pub struct Documents<'a> {
 }
 
 impl<'a> Documents<'a> {
-    /// Encodes this process's share, and hears from the others how long the documents of theirs are. Shares follow each other in the order of processes.
+    /// Encodes this process's share, and hears from the others how long the documents of theirs are. Shares follow each
+    /// other in the order of processes.
     ///
     /// # Communication
     /// Two numbers per document, of each process. Waits for the others.

@@ -51,7 +51,8 @@ const MONTHS: [(&str, usize); 12] = [
     ("November", 30),
     ("December", 31),
 ];
-/// What is added or taken away. With any digit, a model of this size had one unseen sum in twenty right after 1,100 steps.
+/// What is added or taken away. With any digit, a model of this size had one unseen sum in twenty right after 1,100
+/// steps.
 const STEPS: [usize; 4] = [1, 2, 3, 10];
 /// Larger unit, smaller unit, how many of the smaller make one of the larger.
 const UNITS: [(&str, &str, usize); 6] = [

@@ -67,7 +67,8 @@ pub enum JsonlError {
     },
 }
 
-/// Why a part of a file is of no use, as its process tells it to the others: what comes before the part, it does not know.
+/// Why a part of a file is of no use, as its process tells it to the others: what comes before the part, it does not
+/// know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Trouble {
     Io(String),
@@ -110,12 +111,14 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Looks through the lines that begin in this process's part of a file, and hears from the others what is in theirs. Blank lines are skipped, other fields ignored.
+    /// Looks through the lines that begin in this process's part of a file, and hears from the others what is in
+    /// theirs. Blank lines are skipped, other fields ignored.
     ///
     /// # Communication
     /// Two numbers per example, of each process. Waits for the others.
     /// # Errors
-    /// [`JsonlError`], naming the file, the line and the reason: the first of the whole file, in all processes. If another process is late or has ended.
+    /// [`JsonlError`], naming the file, the line and the reason: the first of the whole file, in all processes. If
+    /// another process is late or has ended.
     pub fn open(path: &Path, processes: &Processes) -> anyhow::Result<Self> {
         let mut scanner =
             Scanner::open(path, processes).map_err(|error| Trouble::Io(error.to_string()));

@@ -146,7 +146,8 @@ impl Text {
         Self::new(tokenizer, &[])
     }
 
-    /// Reads a `tokenizer.json`; `eos` are ids that end an answer, the first also what is taught as its end if the tokenizer has no token known for it.
+    /// Reads a `tokenizer.json`; `eos` are ids that end an answer, the first also what is taught as its end if the
+    /// tokenizer has no token known for it.
     ///
     /// # Errors
     /// [`TokenizerError::Read`]; [`TokenizerError::NoEnd`].

@@ -32,12 +32,12 @@ pub fn check_folder(dir: &Path) -> Result<(), HfError> {
 
 /// Writes `config.json`, `tokenizer.json` and `model.safetensors` into a folder, which is made if need be.
 ///
-/// A model that came from a folder takes along what it brought, its `origin`: `config.json` as it was, every tensor in the
-/// type that it had there, an output that is the embedding not twice, and the files of the tokenizer. One that was made
-/// here is written in F32.
+/// A model that came from a folder takes along what it brought, its `origin`: `config.json` as it was, every tensor in
+/// the type that it had there, an output that is the embedding not twice, and the files of the tokenizer. One that was
+/// made here is written in F32.
 ///
-/// Each file is written under another name first, and takes its own when all are complete: a full disk leaves an earlier
-/// model there as it was. One tensor at a time is held in memory.
+/// Each file is written under another name first, and takes its own when all are complete: a full disk leaves an
+/// earlier model there as it was. One tensor at a time is held in memory.
 ///
 /// # Errors
 /// [`HfError::Occupied`]; [`HfError::Write`]; [`HfError::Device`]; [`HfError::Range`].
@@ -225,7 +225,8 @@ fn bytes_of(values: &[f32], dtype: Dtype, name: &str) -> Result<Vec<u8>, HfError
     })
 }
 
-/// Writes the parameters in the order in which [`entries`] lists them; reads all of them, whatever has failed: other processes read along, and wait for each other.
+/// Writes the parameters in the order in which [`entries`] lists them; reads all of them, whatever has failed: other
+/// processes read along, and wait for each other.
 struct Writer<'a> {
     /// Or the first error.
     file: Result<BufWriter<File>, HfError>,

@@ -1,4 +1,5 @@
-//! An ordinary Burn training program: a small convolutional network (tanh and average pools, as in LeNet) learns to read digits, on one device.
+//! An ordinary Burn training program: a small convolutional network (tanh and average pools, as in LeNet) learns to
+//! read digits, on one device.
 
 use burn::backend::{Autodiff, Flex};
 use burn::data::dataloader::DataLoaderBuilder;

@@ -1,7 +1,8 @@
 //! Runs one program on the default device, and prints the numbers that it reports.
 //!
-//! `program NAME (flex | mesh) [workers] [backend | host] [test | example]`: on plain Flex, or on the mesh that `BURN_DIST_MESH` names; with so many threads
-//! per data loader; with random numbers of the backend or of the host; at one size or the other.
+//! `program NAME (flex | mesh) [workers] [backend | host] [test | example]`: on plain Flex, or on the mesh that
+//! `BURN_DIST_MESH` names; with so many threads per data loader; with random numbers of the backend or of the host; at
+//! one size or the other.
 
 use std::process::exit;
 use std::time::Instant;

@@ -1,8 +1,10 @@
 //! Processes that no MPI launcher has started come together.
 //!
-//! Each sets MPI up alone. Then they join one after the other: those that are together accept the next one (`MPI_Comm_accept`, `MPI_Comm_connect`, `MPI_Intercomm_merge`), so that
-//! ranks have the order of [`Place::rank`]. What has to be known first, the name of a port, goes through the [rendezvous](crate::launch::rendezvous). Open MPI needs one thing
-//! more: a server, in which processes of different launches find each other. Process 0 starts it (`ompi-server`, which comes with Open MPI's `mpirun`), and it ends with process 0.
+//! Each sets MPI up alone. Then they join one after the other: those that are together accept the next one
+//! (`MPI_Comm_accept`, `MPI_Comm_connect`, `MPI_Intercomm_merge`), so that ranks have the order of [`Place::rank`].
+//! What has to be known first, the name of a port, goes through the [rendezvous](crate::launch::rendezvous). Open MPI
+//! needs one thing more: a server, in which processes of different launches find each other. Process 0 starts it
+//! (`ompi-server`, which comes with Open MPI's `mpirun`), and it ends with process 0.
 
 use crate::comm::processes::engine::Engine;
 use crate::launch::folder::Folder;
@@ -115,8 +117,8 @@ pub(super) fn prepare(place: &Place, meeting: &Meeting) -> Result<Option<OmpiSer
     };
     let uri = client.get("mpi: server", patience).map_err(said)?;
     let uri = String::from_utf8(uri).map_err(|error| error.to_string())?;
-    // SAFETY: Rust's own readers and writers of the environment exclude each other, and C code that reads it at this moment would have to be another user of MPI, which is not set
-    // up yet.
+    // SAFETY: Rust's own readers and writers of the environment exclude each other, and C code that reads it at this
+    // moment would have to be another user of MPI, which is not set up yet.
     unsafe { std::env::set_var(SERVER_VARIABLE, uri) };
     Ok(server)
 }
@@ -151,7 +153,8 @@ fn start_server() -> Result<(OmpiServer, String), String> {
     // Signals from a terminal are for the program.
     command.process_group(0);
     #[cfg(target_os = "linux")]
-    // SAFETY: one system call, which may be made between fork and exec. The thread that starts the server is the one that uses MPI, so it lives as long.
+    // SAFETY: one system call, which may be made between fork and exec. The thread that starts the server is the one
+    // that uses MPI, so it lives as long.
     unsafe {
         command.pre_exec(
             || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
@@ -240,7 +243,8 @@ pub(super) fn join(place: &Place, meeting: &Meeting) -> Result<ffi::MPI_Comm, St
     for newcomer in rank.max(1)..size {
         let turn = format!("mpi: turn of {newcomer}");
         let mut between = MaybeUninit::uninit();
-        // SAFETY: the port's name ends with a zero, the communicators are MPI's, and the result is written to a place of its type.
+        // SAFETY: the port's name ends with a zero, the communicators are MPI's, and the result is written to a place
+        // of its type.
         let code = match rank < newcomer {
             true => {
                 if rank == 0 {

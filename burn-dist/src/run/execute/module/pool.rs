@@ -54,8 +54,8 @@ macro_rules! maximum_with_indices {
     )*};
 }
 
-// A backend's backward takes indices in the dtype in which its own forward makes them (Flex: i64), which need not be that of the program's ints: pooling one
-// element tells which it is.
+// A backend's backward takes indices in the dtype in which its own forward makes them (Flex: i64), which need not be
+// that of the program's ints: pooling one element tells which it is.
 macro_rules! maximum_backward {
     ($( $name:ident $forward:ident $kernel:ident $op:ident $ndim:literal $size:expr; )*) => {$(
         pub(super) fn $name<B: BackendIr, E: Env<B>>(cx: &mut Context<'_, B, E>, op: &$op) {

@@ -1,4 +1,5 @@
-//! Every op on inputs that are views of larger, permuted, flipped or expanded buffers: layouts make such views where Burn's programs have none.
+//! Every op on inputs that are views of larger, permuted, flipped or expanded buffers: layouts make such views where
+//! Burn's programs have none.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -52,8 +53,8 @@ fn views(data: &TensorData) -> Vec<(&'static str, FlexTensor, TensorData)> {
     views.into_iter().map(shown).collect()
 }
 
-/// Runs an op with each of its inputs in turn shown as each view, and says what differs from the same values in buffers of
-/// their own. Returns how many results were compared.
+/// Runs an op with each of its inputs in turn shown as each view, and says what differs from the same values in buffers
+/// of their own. Returns how many results were compared.
 fn compare(op: &OperationIr, data: &[TensorData], wrong: &mut Vec<String>) -> usize {
     let mut compared = 0;
     for (at, viewed) in op.inputs().enumerate() {
