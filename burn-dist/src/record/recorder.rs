@@ -338,6 +338,12 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
     pub fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
+        self.entered += data.bytes.len() as u64;
+        self.keep_data(id, data, origin);
+    }
+
+    /// Keeps data that has entered, or was made of data that has.
+    fn keep_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
         if self.ended.is_some() {
             return;
         }
@@ -345,7 +351,6 @@ impl<B: BackendIr> Recorder<B> {
             DType::QFloat(_) => Origin::Constants,
             _ => origin,
         };
-        self.entered += data.bytes.len() as u64;
         if self.keeps_items() {
             self.items.unused.insert(id);
         }

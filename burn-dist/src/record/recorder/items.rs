@@ -230,7 +230,7 @@ impl<B: BackendIr> Recorder<B> {
             shape: desc.out.shape.clone(),
             dtype: desc.out.dtype,
         };
-        self.add_data(desc.out.id, data, origin);
+        self.keep_data(desc.out.id, data, origin);
         true
     }
 
@@ -257,7 +257,7 @@ impl<B: BackendIr> Recorder<B> {
         place.copy(&item.bytes, &mut whole.bytes, table.dtype.size());
         drop(item);
         self.used(value);
-        self.add_data(desc.out.id, whole, of_table.max(of_item));
+        self.keep_data(desc.out.id, whole, of_table.max(of_item));
         true
     }
 }
