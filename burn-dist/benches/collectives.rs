@@ -33,7 +33,7 @@
 use burn_dist::comm::{
     AllToAll, Call, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
 };
-use burn_dist::layout::ReduceOp;
+use burn_dist::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use burn_dist::comm::{Call, Communicator, Group, LocalOptions, Strided, World};
-use burn_dist::layout::ReduceOp;
+use burn_dist::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use mpi::collective::SystemOperation;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _};

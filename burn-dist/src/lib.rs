@@ -21,8 +21,6 @@ extern crate self as burn_dist;
 pub mod comm;
 pub mod flight;
 pub mod launch;
-pub mod layout;
-pub mod mesh;
 pub mod optim;
 pub mod parallel;
 pub mod plan;
@@ -30,6 +28,8 @@ pub mod record;
 pub mod rules;
 pub mod run;
 
+pub use burn_dist_mesh as mesh;
+pub use burn_dist_plan::layout;
 #[doc(hidden)]
 pub use parallel::private as __private;
 pub use parallel::{

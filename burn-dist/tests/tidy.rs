@@ -9,8 +9,6 @@ use std::sync::OnceLock;
 /// The two odd arrows: a plan carries what it knows of parameters, and how to walk over a recorded operation is pure
 /// although it lies in `record`.
 const PURE: &[(&str, &[&str])] = &[
-    ("mesh", &[]),
-    ("layout", &["mesh"]),
     ("rules", &["mesh", "layout"]),
     (
         "plan",
@@ -35,6 +33,8 @@ const PURE: &[(&str, &[&str])] = &[
     ("record/visit.rs", &[]),
     ("record/visit", &[]),
 ];
+/// The crates that only compute. Cargo keeps their arrows: none depends on Burn.
+const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];
 /// The only folder that touches Burn's router.
@@ -58,6 +58,30 @@ fn pure_folders_only_compute() {
                     .into_iter()
                     .map(|what| format!("{}: {what}", path.display())),
             );
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_crates_only_compute() {
+    let mut wrong = Vec::new();
+    for name in PURE_CRATES {
+        let folder = workspace().join(name);
+        let manifest = read(&folder.join("Cargo.toml"));
+        let depends_on_burn = |line: &&str| {
+            line.starts_with("burn") && !line.starts_with("burn-dist-")
+                || line.starts_with("cubecl")
+        };
+        wrong.extend(
+            manifest
+                .lines()
+                .filter(depends_on_burn)
+                .map(|line| format!("{name}: {line}")),
+        );
+        for (path, code) in sources(&folder.join("src")) {
+            let found = impure_std(&code).into_iter();
+            wrong.extend(found.map(|what| format!("{}: {what}", path.display())));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -171,11 +195,7 @@ fn impurities(code: &str, depth: usize, own: &str, allowed: &[&str]) -> Vec<Stri
             wrong.push(format!("uses crate::{path}"));
         }
     }
-    for path in paths(code, "std") {
-        if IMPURE_STD.contains(&path.split("::").next().unwrap_or_default()) {
-            wrong.push(format!("uses std::{path}"));
-        }
-    }
+    wrong.extend(impure_std(code));
     if code.contains(&"super::".repeat(depth)) {
         wrong.push("reaches the root by super: write crate::".into());
     }
@@ -186,6 +206,16 @@ fn impurities(code: &str, depth: usize, own: &str, allowed: &[&str]) -> Vec<Stri
         wrong.push("is unsafe".into());
     }
     wrong
+}
+
+/// Returns what of `std` `code` uses that depends on when and where it runs.
+fn impure_std(code: &str) -> Vec<String> {
+    let first = |path: &String| path.split("::").next().unwrap_or_default().to_string();
+    paths(code, "std")
+        .into_iter()
+        .filter(|path| IMPURE_STD.contains(&first(path).as_str()))
+        .map(|path| format!("uses std::{path}"))
+        .collect()
 }
 
 /// Returns every path below `root` that `code` names, groups in braces taken apart.
@@ -336,21 +366,25 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
+fn workspace() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    root.expect("the workspace is above the crate")
+        .to_path_buf()
+}
+
 /// The packages of the workspace.
 fn packages() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the workspace is above the crate")
-        .to_path_buf();
     let packages: Vec<PathBuf> = [
         "burn-dist",
         "burn-dist-macros",
+        "burn-dist-mesh",
+        "burn-dist-plan",
         "examples/llama",
         "examples/swap",
         "tests/features",
         "tests/programs",
     ]
-    .map(|p| root.join(p))
+    .map(|p| workspace().join(p))
     .into();
     for package in &packages {
         assert!(
@@ -366,7 +400,7 @@ fn relative(path: &Path) -> &Path {
     path.strip_prefix(src()).expect("a source of this crate")
 }
 
-/// Number of modules around the items of a file: 1 for `layout/mod.rs`, 2 for `layout/rest.rs`.
+/// Number of modules around the items of a file: 1 for `plan/mod.rs`, 2 for `plan/window.rs`.
 fn depth(path: &Path) -> usize {
     let count = relative(path).components().count();
     if path.ends_with("mod.rs") {

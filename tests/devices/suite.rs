@@ -4,7 +4,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dist::comm::{GpuTransport, Reduction};
-use burn_dist::layout::ReduceOp;
+use burn_dist::mesh::ReduceOp;
 use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith};
 use burn_ir::BackendIr;
 

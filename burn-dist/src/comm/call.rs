@@ -3,8 +3,8 @@
 use super::block::Block;
 use super::collective::{AllToAll, Collective, Kind, Strided};
 use super::group::{Group, Lane};
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::DType;
 use std::sync::Arc;
 

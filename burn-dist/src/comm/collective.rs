@@ -1,7 +1,7 @@
 //! The collective operations, as plain data.
 
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::DType;
 use std::sync::Arc;
 

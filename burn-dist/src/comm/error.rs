@@ -3,8 +3,8 @@
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
 use super::process::{Process, processes_text};
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::DType;
 use std::ops::Range;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use burn_dist::comm::{Call, Communicator, Group, LocalHub, LocalOptions};
-//! use burn_dist::layout::ReduceOp;
+//! use burn_dist::mesh::ReduceOp;
 //! use burn_std::{Bytes, DType};
 //!
 //! let world = Group::world(2)?;

@@ -7,8 +7,8 @@ use crate::comm::{
     Block, Call, CommError, Communicator, FlightOptions, Group, LocalComm, LocalHub, LocalOptions,
     World,
 };
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use proptest::prelude::*;
 use std::path::PathBuf;

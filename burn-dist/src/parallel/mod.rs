@@ -30,8 +30,6 @@ mod spec;
 mod tests;
 mod walk;
 
-use crate::mesh::MeshShape;
-
 pub use annotate::Annotate;
 pub use apply::ParallelizeWith;
 #[doc = include_str!("derive.md")]
@@ -41,13 +39,6 @@ pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, 
 pub use error::ParallelError;
 pub use plan::Plan;
 pub use spec::{LayoutText, ParamRole, ParamSpec, Style};
-
-/// A mesh is given as anything that has a shape, the bare shape included.
-impl AsRef<MeshShape> for MeshShape {
-    fn as_ref(&self) -> &MeshShape {
-        self
-    }
-}
 
 /// What the derive's expansion names; not for users.
 #[doc(hidden)]

@@ -5,8 +5,8 @@ use std::hash::{Hash, Hasher};
 use burn_backend::DType;
 use rustc_hash::FxHasher;
 
-use crate::layout::{Factor, Layout, Partial, ReduceOp};
-use crate::mesh::{AxisRole, MeshShape};
+use crate::layout::{Factor, Layout, Partial};
+use crate::mesh::{AxisRole, MeshShape, ReduceOp};
 
 /// SplitMix64 (Steele et al., 2014): a generator of one word of state is enough to pick layouts.
 struct Pick(u64);

@@ -12,8 +12,8 @@ mod index;
 mod pieces;
 mod same;
 
-use crate::layout::{DimLayout, Layout, ReduceOp};
-use crate::mesh::{AxisIndex, MeshShape, Rank};
+use crate::layout::{DimLayout, Layout};
+use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
 use crate::rules::{Assignment, FactorKind, Lowering, OpRule, Rule};
 use build::Emit;
 use burn_ir::*;

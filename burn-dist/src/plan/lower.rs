@@ -24,9 +24,9 @@ use super::task::{
 use super::units::Visits;
 use super::unneeded;
 use super::window::Window;
+use crate::layout::Layout;
 use crate::layout::redistribute::StepKind;
-use crate::layout::{Layout, ReduceOp};
-use crate::mesh::{AxisIndex, MeshShape, Rank};
+use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
 
 /// Sizes of the pieces that `size` elements are cut into over nested axes of the given sizes, in group order.
 fn pieces(size: usize, parts: &[usize]) -> Vec<usize> {

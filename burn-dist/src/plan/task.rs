@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::memory::MemoryClass;
 use super::storage::Storage;
 use super::window::{OP_BYTES, Origin, ValueIndex};
-use crate::layout::{Layout, ReduceOp};
-use crate::mesh::Rank;
+use crate::layout::Layout;
+use crate::mesh::{Rank, ReduceOp};
 use crate::parallel::ParamSpec;
 
 /// Number of a local tensor of a plan.

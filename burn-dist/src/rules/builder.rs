@@ -6,7 +6,7 @@
 //! factor, dims of one name but different sizes stay whole.
 
 use super::{FactorKind, FactorRule, Lowering, OpRule, Operand, PartialRule, Rule};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_ir::{OperationIr, TensorIr};
 
 /// The tensors of one op, in the order of the visitor.

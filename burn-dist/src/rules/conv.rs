@@ -5,7 +5,7 @@
 
 use super::builder::{RuleBuilder, Tensors};
 use super::{FactorKind, Lowering, OpRule};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_ir::{DeformConv2dBackwardOpIr, DeformConv2dOpIr, TensorIr};
 
 /// Keeps channels whole if there are groups, and sums over the rest that the outputs lack.

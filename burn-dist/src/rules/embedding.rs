@@ -2,7 +2,7 @@
 
 use super::builder::{RuleBuilder, Tensors};
 use super::{FactorKind, Lowering, OpRule};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 
 /// `(weights, indices)`: split over the vocabulary `v`, each rank looks up the indices in its range.
 pub(super) fn embedding(tensors: &Tensors) -> OpRule {

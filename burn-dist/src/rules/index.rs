@@ -7,7 +7,7 @@
 
 use super::builder::{Name, RuleBuilder, Tensors, dims, dims_but};
 use super::{FactorKind, Lowering, OpRule};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_ir::*;
 

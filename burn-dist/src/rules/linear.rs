@@ -2,7 +2,7 @@
 
 use super::builder::{RuleBuilder, Tensors};
 use super::{Lowering, OpRule};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 
 /// `x[..., i] · weight[i, o] (+ bias[o])`. If `i` is split, the first member of the group adds the bias.
 pub(super) fn linear(tensors: &Tensors) -> OpRule {

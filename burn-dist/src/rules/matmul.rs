@@ -2,7 +2,7 @@
 
 use super::OpRule;
 use super::builder::{Name, RuleBuilder, Tensors, dims_but};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_ir::CrossOpIr;
 
 /// Batched matrix product; batch dims broadcast.

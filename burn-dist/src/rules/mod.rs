@@ -29,8 +29,8 @@ pub use replicated::REPLICATED;
 pub use table::rule;
 pub(crate) use view::takes_whole;
 
-use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp, chunk};
-use crate::mesh::MeshShape;
+use crate::layout::{DimLayout, Factor, Layout, Partial, chunk};
+use crate::mesh::{MeshShape, ReduceOp};
 
 /// What may be done with one factor of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

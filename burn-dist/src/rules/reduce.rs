@@ -2,7 +2,7 @@
 
 use super::builder::{Name, RuleBuilder, Tensors, dims, dims_but};
 use super::{Lowering, OpRule, replicated};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_ir::{ReduceDimOpIr, ReduceOpIr};
 
 fn all(tensors: &Tensors, op: &ReduceOpIr, by: ReduceOp) -> RuleBuilder {

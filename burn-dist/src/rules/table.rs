@@ -6,7 +6,7 @@ use super::{
     OpRule, activation, attention, conv, ctc, embedding, index, linear, matmul, pointwise, pool,
     reduce, replicated, sort, spectral, view,
 };
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_backend::DType;
 use burn_ir::*;
 

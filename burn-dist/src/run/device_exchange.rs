@@ -25,7 +25,7 @@ use super::bridge::CollectiveError;
 use super::execute::flat_between;
 use super::seat::Seat;
 use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]

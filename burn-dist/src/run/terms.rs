@@ -17,7 +17,7 @@ use burn_backend::{DType, TensorData};
 use burn_std::BoolStore;
 use half::{bf16, f16};
 
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use crate::plan::task::TermOf;
 
 /// Returns a rank's terms of the elements of `data`. Ranks of one group hold equal elements and call it with the same

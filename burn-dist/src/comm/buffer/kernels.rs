@@ -6,7 +6,7 @@
 
 use super::stream;
 use crate::comm::geometry::Move;
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{BoolStore, DType};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;

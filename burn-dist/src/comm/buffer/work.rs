@@ -5,7 +5,7 @@ use super::pool::{Buffer, Pool};
 use crate::comm::block::Block;
 use crate::comm::geometry::{Geometry, Move, Output, Source};
 use crate::comm::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 
 /// Calls that read and write more than this write past the caches: their outputs would push each other out of the last

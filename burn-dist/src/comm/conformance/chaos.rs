@@ -6,8 +6,8 @@ use crate::comm::{
     AllToAll, Chaos, Collective, CommError, Communicator, Group, Lane, LocalHub, LocalOptions,
     Strided, chunk_sizes,
 };
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::DType;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

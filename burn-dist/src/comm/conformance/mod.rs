@@ -8,7 +8,7 @@ mod reference;
 mod values;
 
 use super::{Block, Call, Collective, Communicator, Group, Lane};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use reference::{Random, expected, fill, input_bytes, reduce};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What each collective should give, element by element and as slowly as need be.
 
 use crate::comm::{AllToAll, Collective, Group};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{BoolStore, DType};
 use half::{bf16, f16};
 

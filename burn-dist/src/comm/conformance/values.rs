@@ -6,8 +6,8 @@ use crate::comm::{
     AllToAll, Block, Call, Collective, Exchange, Group, Kind, KindStats, Lane, Payload, Strided,
     chunk_sizes,
 };
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::{BoolStore, Bytes, DType};
 use std::sync::Arc;
 

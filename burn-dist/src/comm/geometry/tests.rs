@@ -1,7 +1,7 @@
 use super::*;
 use crate::comm::collective::chunk_sizes;
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use std::sync::Arc;
 
 fn sizes(k: usize) -> Vec<Arc<[usize]>> {

@@ -4,7 +4,7 @@ use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Kind, LocalHub, LocalOptions, Network,
     Strided, Transfer,
 };
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use crate::mesh::{MeshShape, Rank, Topology};
 use burn_std::{Bytes, DType};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What users choose: the way between GPUs, and the order of sums.
 
 use super::api::Fold;
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::DType;
 
 /// How ranks communicate that each have a GPU of their own.

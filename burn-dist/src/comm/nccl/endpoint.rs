@@ -24,8 +24,8 @@ use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, LocalComm, Payload, Pending,
     PendingCall, Stats,
 };
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

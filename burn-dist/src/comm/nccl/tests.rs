@@ -10,8 +10,8 @@ use crate::comm::collective::{Collective, Strided};
 use crate::comm::{
     Call, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions,
 };
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use burn_std::{BoolStore, Bytes, DType};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};

@@ -8,7 +8,7 @@ use crate::comm::{
     Block, Call, Chaos, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
 };
 use crate::launch::Place;
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use std::fmt;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Choosing how an operation is split: the cheapest redistribution of its inputs, with ties broken in a fixed order.
 
-use crate::layout::{DimLayout, Factor, Layout, Partial, ReduceOp};
-use crate::mesh::{AxisIndex, MeshShape};
+use crate::layout::{DimLayout, Factor, Layout, Partial};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::rules::{Assignment, FactorKind, PartialRule, Rule, nowhere_empty};
 
 /// An assignment is looked for among at most this many combinations; operations have few factors with more than one

@@ -6,8 +6,8 @@ use burn_std::future::block_on;
 
 use super::kind;
 use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
-use crate::layout::ReduceOp;
 use crate::mesh::Rank;
+use crate::mesh::ReduceOp;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, Routes};
 use crate::run::execute::{from_data, into_data};

@@ -16,7 +16,7 @@ use crate::comm::nccl::library;
 use crate::comm::{
     Collective, Communicator, Group, Kind, Lane, LocalHub, LocalOptions, Reduction, Stats, Strided,
 };
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
 use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};

@@ -4,7 +4,7 @@ use super::*;
 use crate::comm::processes::engine::Engine;
 use crate::comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use crate::launch::rendezvous::{Member, Options, Server};
-use crate::layout::ReduceOp;
+use crate::mesh::ReduceOp;
 use burn_std::{Bytes, DType};
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Ways to split factors over meshes.
 
-use crate::layout::{DimLayout, Factor, Layout, ReduceOp};
-use crate::mesh::{AxisIndex, MeshShape};
+use crate::layout::{DimLayout, Factor, Layout};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::rules::{FactorKind, Rule, nowhere_empty};
 
 /// Returns all combinations of splits of the factors of `rule`.

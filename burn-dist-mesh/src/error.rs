@@ -1,0 +1,180 @@
+//! What can be wrong with a mesh.
+
+/// The reason why a mesh, or a part of one, cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeshError {
+    /// An axis name that the text forms could not carry.
+    #[error(
+        "`{name}` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for example `tp`"
+    )]
+    BadName {
+        /// The name asked for.
+        name: String,
+    },
+    /// An axis of size 0.
+    #[error(
+        "axis `{name}` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used"
+    )]
+    EmptyAxis {
+        /// The axis.
+        name: String,
+    },
+    /// Two axes of one name.
+    #[error("axis `{name}` appears twice: give every axis its own name")]
+    DuplicateAxis {
+        /// The name.
+        name: String,
+    },
+    /// More axes than an [`AxisIndex`](super::AxisIndex) can number.
+    #[error("the mesh has {found} axes: at most {max} are supported")]
+    TooManyAxes {
+        /// Number of axes asked for.
+        found: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// More ranks than a [`Rank`](super::Rank) can number.
+    #[error("the mesh `{mesh}` has more than {max} ranks: make an axis smaller")]
+    TooManyRanks {
+        /// The mesh in text form.
+        mesh: String,
+        /// The limit.
+        max: u32,
+    },
+    /// An axis, or a group of axes, that the mesh does not have.
+    #[error("the mesh has no axis `{name}`: it has {}", list(.known))]
+    UnknownAxis {
+        /// The name asked for.
+        name: String,
+        /// The names of the mesh's axes.
+        known: Vec<String>,
+    },
+    /// A mesh with links, and an axis whose name in links stands for groups by nodes.
+    #[error(
+        "a mesh with links cannot have an axis `{name}`, which in links stands for groups {name} nodes: give the axis another name"
+    )]
+    LinkName {
+        /// The name.
+        name: String,
+    },
+    /// An axis of a parallelism that is not built yet.
+    #[error(
+        "axis `{name}` (size {size}) of the mesh `{mesh}` stands for {what}, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another \
+         axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name"
+    )]
+    NotBuilt {
+        /// Name of the axis.
+        name: String,
+        /// Its size.
+        size: usize,
+        /// What the name stands for: `pipeline parallelism`.
+        what: &'static str,
+        /// The mesh in text form.
+        mesh: String,
+    },
+    /// A sharding strategy for an axis that does not shard.
+    #[error(
+        "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, or given that role"
+    )]
+    NotSharded {
+        /// Name of the axis.
+        name: String,
+        /// The mesh.
+        mesh: String,
+    },
+    /// A text that is not a mesh.
+    #[error(
+        "cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`"
+    )]
+    Parse {
+        /// The whole text.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Parallel degrees that do not multiply to the number of ranks.
+    #[error("{degrees} needs {needed} ranks, but there are {world_size}: {hint}")]
+    WorldSize {
+        /// The degrees asked for, in text form.
+        degrees: String,
+        /// Product of the degrees.
+        needed: usize,
+        /// Number of ranks there are.
+        world_size: usize,
+        /// What would fit.
+        hint: String,
+    },
+    /// Not one device per rank.
+    #[error(
+        "mesh `{mesh}` has {ranks} ranks, but {devices} devices were given: give one per rank, or axes whose sizes multiply to {devices}"
+    )]
+    DeviceCount {
+        /// The mesh in text form.
+        mesh: String,
+        /// Product of its sizes.
+        ranks: usize,
+        /// Devices given.
+        devices: usize,
+    },
+    /// More ranks than a process can run.
+    #[error(
+        "the mesh {mesh} has {ranks} ranks, and one process runs at most {ranks_max}, a thread each: plan it without running it (`dry_run`), or use fewer"
+    )]
+    TooManyThreads {
+        /// The mesh.
+        mesh: String,
+        /// Its ranks.
+        ranks: usize,
+        /// The limit.
+        ranks_max: usize,
+    },
+    /// Nodes that do not hold the ranks.
+    #[error("nodes of {nodes} ranks do not hold the {ranks} of the mesh: {hint}")]
+    Nodes {
+        /// Ranks of the mesh.
+        ranks: usize,
+        /// Text form of the nodes.
+        nodes: String,
+        /// What would fit.
+        hint: String,
+    },
+    /// Processes that cannot share the ranks out, or cannot reach each other.
+    #[error("the mesh {mesh}: {reason}")]
+    Processes {
+        /// The mesh.
+        mesh: String,
+        /// Why not, and the way out.
+        reason: String,
+        /// What that means to a scheduler: see `CommError::exit_code` of `burn_dist::comm`.
+        exit_code: u8,
+    },
+    /// More meshes in one process than Burn can number.
+    #[error("this process has made more than 65,535 meshes: make one and share it")]
+    TooManyMeshes,
+    /// A seed of fuzz layouts that is not a number.
+    #[error("BURN_DIST_FUZZ_LAYOUTS is `{text}`: give a whole number, for example 1")]
+    FuzzSeed {
+        /// What was found.
+        text: String,
+    },
+    /// More than one degree left to be inferred.
+    #[error(
+        "{} are all to be inferred, which has no single answer: give all but one, for example {}={example}",
+        .names.join(" and "), .names[0]
+    )]
+    InferTwice {
+        /// The degrees left open.
+        names: Vec<String>,
+        /// A value that would fit the first of them.
+        example: usize,
+    },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "no axes at all (a single rank)".to_owned()
+    } else {
+        names.join(", ")
+    }
+}

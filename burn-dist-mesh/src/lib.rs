@@ -1,0 +1,24 @@
+//! Named axes, ranks and their coordinates: the shape of a device mesh, as plain data.
+//!
+//! Mesh things are *axis*, tensor things are *dim*. A [`MeshShape`] knows no device, address or transport; it only says
+//! which ranks there are, how they are numbered, and which of them form a group along some axes.
+
+#![forbid(unsafe_code)]
+
+mod axis;
+mod error;
+mod groups;
+pub mod link;
+mod parallel_dims;
+mod reduce;
+mod shape;
+mod text;
+pub mod topology;
+
+pub use axis::{Axis, AxisIndex, AxisRole, Rank};
+pub use error::MeshError;
+pub use link::{Link, LinkError, Links};
+pub use parallel_dims::{Degree, ParallelDims};
+pub use reduce::ReduceOp;
+pub use shape::MeshShape;
+pub use topology::{Nodes, Reach, Split, Topology};

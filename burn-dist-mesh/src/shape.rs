@@ -1,0 +1,377 @@
+//! The mesh itself: axes, ranks, coordinates.
+
+use super::{Axis, AxisIndex, AxisRole, MeshError, Rank};
+use serde::{Deserialize, Serialize};
+
+/// The axes of a mesh, outermost first. Ranks are numbered row-major.
+///
+/// ```
+/// use burn_dist_mesh::{MeshShape, Rank};
+/// let mesh = MeshShape::new([("fsdp", 2), ("tp", 4)])?;
+/// assert_eq!(mesh.num_ranks(), 8);
+/// assert_eq!(mesh.coords(Rank(6)), [1, 2]);
+/// assert_eq!(mesh.to_string(), "fsdp=2,tp=4");
+/// # Ok::<(), burn_dist_mesh::MeshError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Axis>", into = "Vec<Axis>")]
+pub struct MeshShape {
+    // Valid names, no two alike; sizes at least 1; the product of the sizes fits a `Rank`.
+    axes: Vec<Axis>,
+}
+
+impl MeshShape {
+    /// Creates a mesh from (name, size) pairs, outermost first; each role follows from the name.
+    ///
+    /// No axes at all make a mesh of one rank.
+    /// # Errors
+    /// Those of [`MeshShape::with_roles`].
+    pub fn new<S: Into<String>>(
+        axes: impl IntoIterator<Item = (S, usize)>,
+    ) -> Result<Self, MeshError> {
+        Self::with_roles(
+            axes.into_iter()
+                .map(|(name, size)| Axis::new(name, size))
+                .collect(),
+        )
+    }
+
+    /// Creates a mesh from axes with explicit roles.
+    ///
+    /// # Errors
+    /// [`MeshError::BadName`], [`MeshError::EmptyAxis`], [`MeshError::DuplicateAxis`], [`MeshError::TooManyAxes`] and
+    /// [`MeshError::TooManyRanks`].
+    pub fn with_roles(axes: Vec<Axis>) -> Result<Self, MeshError> {
+        let max = usize::from(u8::MAX);
+        if axes.len() > max {
+            return Err(MeshError::TooManyAxes {
+                found: axes.len(),
+                max,
+            });
+        }
+        for (i, axis) in axes.iter().enumerate() {
+            let name = axis.name.clone();
+            if !is_axis_name(&name) {
+                return Err(MeshError::BadName { name });
+            }
+            if axis.size == 0 {
+                return Err(MeshError::EmptyAxis { name });
+            }
+            if axes[..i].iter().any(|other| other.name == name) {
+                return Err(MeshError::DuplicateAxis { name });
+            }
+        }
+        let mesh = Self { axes };
+        let ranks = mesh.axes.iter().try_fold(1u32, |n, axis| {
+            n.checked_mul(u32::try_from(axis.size).ok()?)
+        });
+        match ranks {
+            Some(_) => Ok(mesh),
+            None => Err(MeshError::TooManyRanks {
+                mesh: mesh.to_string(),
+                max: u32::MAX,
+            }),
+        }
+    }
+
+    /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named
+    /// `pp` or `pipeline`, `cp` or `context`.
+    ///
+    /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of
+    /// size 1 have nothing to split: both are fine.
+    ///
+    /// ```
+    /// use burn_dist_mesh::MeshShape;
+    /// assert!(MeshShape::parse("fsdp=2,tp=2")?.check_built().is_ok());
+    /// assert!(MeshShape::parse("fsdp=2,pp=2")?.check_built().is_err());
+    /// # Ok::<(), burn_dist_mesh::MeshError>(())
+    /// ```
+    /// # Errors
+    /// [`MeshError::NotBuilt`].
+    pub fn check_built(&self) -> Result<(), MeshError> {
+        for axis in &self.axes {
+            let what = match axis.name.as_str() {
+                "pp" | "pipeline" => "pipeline parallelism",
+                "cp" | "context" => "context parallelism",
+                _ => continue,
+            };
+            if axis.role == AxisRole::Model && axis.size > 1 {
+                return Err(MeshError::NotBuilt {
+                    name: axis.name.clone(),
+                    size: axis.size,
+                    what,
+                    mesh: self.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the axes, outermost first.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Returns the number of axes.
+    pub fn num_axes(&self) -> usize {
+        self.axes.len()
+    }
+
+    /// Returns the number of ranks: the product of the sizes of the axes.
+    pub fn num_ranks(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size).product()
+    }
+
+    /// Returns the number of ranks along an axis.
+    pub fn size(&self, axis: AxisIndex) -> usize {
+        self.get(axis).size
+    }
+
+    /// Returns the name of an axis.
+    pub fn name(&self, axis: AxisIndex) -> &str {
+        &self.get(axis).name
+    }
+
+    /// Returns the role of an axis.
+    pub fn role(&self, axis: AxisIndex) -> AxisRole {
+        self.get(axis).role
+    }
+
+    /// Returns the axis of this name.
+    ///
+    /// # Errors
+    /// [`MeshError::UnknownAxis`], which lists the axes that exist.
+    pub fn axis(&self, name: &str) -> Result<AxisIndex, MeshError> {
+        self.axis_indices()
+            .find(|&axis| self.name(axis) == name)
+            .ok_or_else(|| MeshError::UnknownAxis {
+                name: name.to_owned(),
+                known: self.axes.iter().map(|axis| axis.name.clone()).collect(),
+            })
+    }
+
+    /// Returns the index of every axis, outermost first.
+    pub fn axis_indices(&self) -> impl Iterator<Item = AxisIndex> + use<> {
+        (0..self.axes.len()).map(index)
+    }
+
+    /// Returns every rank, in order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.num_ranks()).map(rank)
+    }
+
+    /// Returns the coordinates of a rank, one per axis.
+    ///
+    /// Law: `mesh.rank(&mesh.coords(r)) == r`.
+    pub fn coords(&self, rank: Rank) -> Vec<usize> {
+        self.assert_rank(rank);
+        let mut rest = rank.0 as usize;
+        let mut coords = vec![0; self.axes.len()];
+        for (coord, axis) in coords.iter_mut().zip(&self.axes).rev() {
+            *coord = rest % axis.size;
+            rest /= axis.size;
+        }
+        coords
+    }
+
+    /// Returns the coordinate of a rank along one axis.
+    pub fn coord(&self, rank: Rank, axis: AxisIndex) -> usize {
+        rank.0 as usize / self.stride(axis) % self.size(axis)
+    }
+
+    /// Returns the rank at these coordinates.
+    ///
+    /// # Panics
+    /// If there is not one coordinate per axis, or one lies outside its axis.
+    pub fn rank(&self, coords: &[usize]) -> Rank {
+        assert_eq!(
+            coords.len(),
+            self.axes.len(),
+            "one coordinate per axis of {self}"
+        );
+        let flat = coords.iter().zip(&self.axes).fold(0, |flat, (&c, axis)| {
+            assert!(
+                c < axis.size,
+                "coordinate {c} is outside axis {} of {self}",
+                axis.name
+            );
+            flat * axis.size + c
+        });
+        rank(flat)
+    }
+
+    /// Returns the distance in ranks between neighbours along an axis.
+    pub(super) fn stride(&self, axis: AxisIndex) -> usize {
+        self.axes[usize::from(axis.0) + 1..]
+            .iter()
+            .map(|axis| axis.size)
+            .product()
+    }
+
+    fn get(&self, axis: AxisIndex) -> &Axis {
+        match self.axes.get(usize::from(axis.0)) {
+            Some(axis) => axis,
+            None => panic!("axis index {} is outside the mesh {self}", axis.0),
+        }
+    }
+
+    pub(super) fn assert_rank(&self, rank: Rank) {
+        assert!(
+            (rank.0 as usize) < self.num_ranks(),
+            "rank {rank} is outside the mesh {self} of {} ranks",
+            self.num_ranks()
+        );
+    }
+}
+
+/// A mesh is given as anything that has a shape, the bare shape included.
+impl AsRef<MeshShape> for MeshShape {
+    fn as_ref(&self) -> &MeshShape {
+        self
+    }
+}
+
+impl TryFrom<Vec<Axis>> for MeshShape {
+    type Error = MeshError;
+
+    fn try_from(axes: Vec<Axis>) -> Result<Self, MeshError> {
+        Self::with_roles(axes)
+    }
+}
+
+impl From<MeshShape> for Vec<Axis> {
+    fn from(mesh: MeshShape) -> Self {
+        mesh.axes
+    }
+}
+
+fn is_axis_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+fn index(i: usize) -> AxisIndex {
+    AxisIndex(u8::try_from(i).expect("a mesh has at most 255 axes"))
+}
+
+pub(super) fn rank(i: usize) -> Rank {
+    Rank(u32::try_from(i).expect("the number of ranks fits a u32"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new(axes: &[(&str, usize)]) -> Result<MeshShape, MeshError> {
+        MeshShape::new(axes.iter().copied())
+    }
+
+    #[test]
+    fn ranks_are_row_major() {
+        let mesh = new(&[("a", 2), ("b", 3), ("c", 4)]).unwrap();
+        assert_eq!(mesh.coords(Rank(0)), [0, 0, 0]);
+        assert_eq!(mesh.coords(Rank(1)), [0, 0, 1]);
+        assert_eq!(mesh.coords(Rank(23)), [1, 2, 3]);
+        for rank in mesh.ranks() {
+            let coords = mesh.coords(rank);
+            assert_eq!(mesh.rank(&coords), rank);
+            for axis in mesh.axis_indices() {
+                assert_eq!(mesh.coord(rank, axis), coords[usize::from(axis.0)]);
+            }
+        }
+    }
+
+    #[test]
+    fn no_axes_is_one_rank() {
+        let mesh = new(&[]).unwrap();
+        assert_eq!((mesh.num_axes(), mesh.num_ranks()), (0, 1));
+        assert_eq!(mesh.rank(&[]), Rank(0));
+    }
+
+    #[test]
+    fn roles_follow_names_unless_given() {
+        let mesh = new(&[("dp", 2), ("fsdp", 2), ("tp", 2)]).unwrap();
+        let roles: Vec<_> = mesh.axis_indices().map(|a| mesh.role(a)).collect();
+        assert_eq!(
+            roles,
+            [AxisRole::Replicate, AxisRole::Shard, AxisRole::Model]
+        );
+        let axis = Axis {
+            role: AxisRole::Shard,
+            ..Axis::new("hosts", 2)
+        };
+        let mesh = MeshShape::with_roles(vec![axis]).unwrap();
+        assert_eq!(mesh.shard_axes(), [AxisIndex(0)]);
+    }
+
+    #[test]
+    fn bad_axes_are_errors() {
+        for name in ["", "2x", "a b", "a,b", "tp=", "{a}", "*", "é"] {
+            let bad = MeshError::BadName { name: name.into() };
+            assert_eq!(new(&[(name, 2)]), Err(bad));
+        }
+        assert_eq!(
+            new(&[("tp", 0)]).unwrap_err(),
+            MeshError::EmptyAxis { name: "tp".into() }
+        );
+        assert_eq!(
+            new(&[("tp", 2), ("tp", 2)]).unwrap_err(),
+            MeshError::DuplicateAxis { name: "tp".into() }
+        );
+        let err = new(&[("a", 1 << 20), ("b", 1 << 20)]).unwrap_err();
+        assert!(matches!(err, MeshError::TooManyRanks { .. }));
+        assert!(new(&[("a", 1 << 16), ("b", (1 << 16) - 1)]).is_ok());
+    }
+
+    #[test]
+    fn axes_of_what_is_not_built_are_errors() {
+        let check = |text: &str| MeshShape::parse(text).unwrap().check_built();
+        for (text, name, what) in [
+            ("pp=2", "pp", "pipeline"),
+            ("fsdp=2,cp=3", "cp", "context"),
+            ("pipeline=4,tp=2", "pipeline", "pipeline"),
+            ("context=2", "context", "context"),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            let wanted = [
+                format!("axis `{name}`"),
+                format!("{what} parallelism"),
+                format!("`{text}`"),
+            ];
+            for part in wanted {
+                assert!(error.contains(&part), "{error}");
+            }
+        }
+        for text in ["1", "pp=1,cp=1,tp=2", "dp=2,stages=2,ep=2"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        // A role given by hand says what the axis does.
+        let batch = Axis {
+            role: AxisRole::Replicate,
+            ..Axis::new("pp", 2)
+        };
+        let mesh = MeshShape::with_roles(vec![batch]).unwrap();
+        assert_eq!(mesh.check_built(), Ok(()));
+    }
+
+    #[test]
+    fn an_unknown_axis_lists_the_known_ones() {
+        let mesh = new(&[("fsdp", 2), ("tp", 2)]).unwrap();
+        assert_eq!(
+            mesh.axis("pp").unwrap_err().to_string(),
+            "the mesh has no axis `pp`: it has fsdp, tp"
+        );
+    }
+
+    #[test]
+    fn deserialising_checks() {
+        let mesh = new(&[("fsdp", 2), ("tp", 2)]).unwrap();
+        let json = serde_json::to_string(&mesh).unwrap();
+        assert_eq!(serde_json::from_str::<MeshShape>(&json).unwrap(), mesh);
+        let twice = json.replace("fsdp", "tp");
+        assert!(serde_json::from_str::<MeshShape>(&twice).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! What one rank holds: ranges, local shapes, elements.
+
+use super::{Factor, Layout};
+use burn_dist_mesh::{MeshShape, Rank};
+use std::ops::Range;
+
+/// Returns the part of `range` that member `index` of `parts` holds: chunks of `ceil(n / parts)`, later ones shorter or
+/// empty.
+///
+/// ```
+/// use burn_dist_plan::layout::chunk;
+/// let chunks: Vec<_> = (0..4).map(|i| chunk(0..5, 4, i)).collect();
+/// assert_eq!(chunks, [0..2, 2..4, 4..5, 5..5]);
+/// ```
+pub fn chunk(range: Range<usize>, parts: usize, index: usize) -> Range<usize> {
+    let size = range.len().div_ceil(parts);
+    let start = (range.start + index * size).min(range.end);
+    start..(start + size).min(range.end)
+}
+
+impl Factor {
+    /// Returns the elements of this factor that a rank holds.
+    pub fn range(&self, mesh: &MeshShape, rank: Rank) -> Range<usize> {
+        self.axes.iter().fold(0..self.size, |range, &axis| {
+            chunk(range, mesh.size(axis), mesh.coord(rank, axis))
+        })
+    }
+
+    /// Returns the largest number of elements of this factor that any rank holds.
+    pub fn local_size_max(&self, mesh: &MeshShape) -> usize {
+        // Chunk 0 is the longest at every level of the nesting.
+        self.axes
+            .iter()
+            .fold(self.size, |size, &axis| size.div_ceil(mesh.size(axis)))
+    }
+}
+
+impl Layout {
+    /// Returns the elements of one factor that a rank holds, as a range of the global factor.
+    ///
+    /// Later chunks are shorter or empty: 7 over 3 ranks are 3, 3 and 1.
+    pub fn factor_range(
+        &self,
+        mesh: &MeshShape,
+        rank: Rank,
+        dim: usize,
+        factor: usize,
+    ) -> Range<usize> {
+        self.dims[dim].factors[factor].range(mesh, rank)
+    }
+
+    /// Returns the shape of the block that a rank holds: per dim, the product of the local sizes of its factors.
+    pub fn local_shape(&self, mesh: &MeshShape, rank: Rank) -> Vec<usize> {
+        self.dims
+            .iter()
+            .map(|dim| {
+                let sizes = dim.factors.iter().map(|f| f.range(mesh, rank).len());
+                sizes.product()
+            })
+            .collect()
+    }
+
+    /// Returns the number of elements that a rank holds.
+    pub fn local_numel(&self, mesh: &MeshShape, rank: Rank) -> usize {
+        self.factors().map(|f| f.range(mesh, rank).len()).product()
+    }
+
+    /// Returns the shape of the largest block that any rank holds.
+    pub fn local_shape_max(&self, mesh: &MeshShape) -> Vec<usize> {
+        self.dims
+            .iter()
+            .map(|dim| dim.factors.iter().map(|f| f.local_size_max(mesh)).product())
+            .collect()
+    }
+
+    /// Returns the largest number of elements that any rank holds.
+    pub fn local_numel_max(&self, mesh: &MeshShape) -> usize {
+        self.factors().map(|f| f.local_size_max(mesh)).product()
+    }
+
+    /// Returns the global row-major indices of the elements that a rank holds, in the row-major order of its local
+    /// block.
+    ///
+    /// This defines what a layout means; everything else about placement follows from it. For a partial value it says
+    /// of which elements the rank holds a term.
+    pub fn elements(&self, mesh: &MeshShape, rank: Rank) -> impl Iterator<Item = usize> + use<> {
+        // Per factor, minor to major: its range and the distance of neighbours in the global tensor.
+        let mut stride = 1;
+        let mut digits: Vec<(Range<usize>, usize)> = Vec::new();
+        for factor in self
+            .dims
+            .iter()
+            .rev()
+            .flat_map(|dim| dim.factors.iter().rev())
+        {
+            digits.push((factor.range(mesh, rank), stride));
+            stride *= factor.size;
+        }
+        let count: usize = digits.iter().map(|(range, _)| range.len()).product();
+        (0..count).map(move |local| {
+            let mut rest = local;
+            let mut global = 0;
+            for (range, stride) in &digits {
+                global += (range.start + rest % range.len()) * stride;
+                rest /= range.len();
+            }
+            global
+        })
+    }
+
+    /// Whether every rank holds the same elements in the same order under both layouts, and the same axes are partial.
+    ///
+    /// Then one becomes the other without any data movement, for example `[{dp}]` and `[(4{dp} . 3)]` of 12 elements
+    /// over 2 ranks. Axes at rest are not compared.
+    pub fn is_same_placement(&self, mesh: &MeshShape, other: &Layout) -> bool {
+        if self.shape() != other.shape() || self.partial != other.partial {
+            return false;
+        }
+        self.dims == other.dims
+            || self
+                .reshape(mesh, &[self.numel()])
+                .zip(other.reshape(mesh, &[self.numel()]))
+                .is_some_and(|(a, b)| a.dims == b.dims)
+            || mesh
+                .ranks()
+                .all(|rank| self.elements(mesh, rank).eq(other.elements(mesh, rank)))
+    }
+
+    pub(crate) fn factors(&self) -> impl Iterator<Item = &Factor> {
+        self.dims.iter().flat_map(|dim| &dim.factors)
+    }
+}

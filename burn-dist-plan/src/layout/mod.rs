@@ -1,0 +1,34 @@
+//! Who holds which part of a tensor, as plain data, and how to get from one answer to another.
+//!
+//! A [`Layout`] gives every tensor dim a list of mesh axes that split it, as Shardy does, instead of every mesh axis a
+//! placement, as DTensor does: a weight split by tensor parallelism and then by FSDP along the same dim is just `[{tp,
+//! fsdp}, -]`. A dim may be a product of factors with their own axes, so that reshapes keep every shard in place. Any
+//! size splits over any axis: chunks are `ceil(n / k)`, and the last ones are shorter or empty.
+//!
+//! [`Layout::elements`] defines what a layout means; [`redistribute`] plans the collectives between two layouts.
+//!
+//! Left out on purpose: pipeline stages (a stage is a sub-mesh with layouts of its own), and any knowledge of dtypes or
+//! operations.
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod error;
+#[cfg(test)]
+mod laws;
+mod local;
+mod placement;
+pub mod redistribute;
+mod reshape;
+mod rest;
+mod rows;
+mod text;
+mod types;
+#[cfg(test)]
+mod worlds;
+
+pub use error::LayoutError;
+pub use local::chunk;
+pub use placement::Placement;
+pub use rows::{Rows, by_rows, repeated};
+pub use types::{DimLayout, Factor, Layout, Partial};

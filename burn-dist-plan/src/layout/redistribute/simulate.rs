@@ -1,0 +1,215 @@
+//! Steps executed on plain vectors: the reference for every executor.
+
+use super::{Step, StepKind};
+use crate::layout::Layout;
+use burn_dist_mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
+use std::ops::Range;
+
+/// Executes steps on the local blocks of all ranks, one vector per rank in row-major order, and returns the blocks
+/// afterwards.
+///
+/// It reads nothing but the description of each step, as a real executor would.
+///
+/// # Panics
+/// If the blocks do not have the sizes that `from` gives them, or the steps do not fit together.
+pub fn simulate(
+    mesh: &MeshShape,
+    from: &Layout,
+    steps: &[Step],
+    locals: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
+    assert_eq!(locals.len(), mesh.num_ranks(), "one block per rank");
+    let mut layout = from;
+    let mut blocks = locals.to_vec();
+    assert_sizes(mesh, layout, &blocks);
+    for step in steps {
+        assert_eq!(
+            &step.from, layout,
+            "each step starts where the last one ended"
+        );
+        if step.kind != StepKind::Refactor {
+            let sizes = |layout: &Layout| layout.factors().map(|f| f.size).collect::<Vec<_>>();
+            assert_eq!(
+                sizes(&step.from),
+                sizes(&step.to),
+                "only a refactor changes factors"
+            );
+        }
+        blocks = mesh
+            .ranks()
+            .map(|rank| execute(mesh, step, rank, &blocks))
+            .collect();
+        layout = &step.to;
+        assert_sizes(mesh, layout, &blocks);
+    }
+    blocks
+}
+
+fn assert_sizes(mesh: &MeshShape, layout: &Layout, blocks: &[Vec<f64>]) {
+    for (rank, block) in mesh.ranks().zip(blocks) {
+        let size = layout.local_numel(mesh, rank);
+        assert_eq!(block.len(), size, "rank {rank} in {}", layout.display(mesh));
+    }
+}
+
+/// Returns the block of one rank after the step, from the blocks of all ranks before it.
+fn execute(mesh: &MeshShape, step: &Step, rank: Rank, blocks: &[Vec<f64>]) -> Vec<f64> {
+    let block = |rank: Rank| blocks[rank.0 as usize].as_slice();
+    let view = |rank: Rank| View::new(mesh, &step.from, rank, block(rank));
+    match &step.kind {
+        StepKind::AllGather { axes, dim, factor } => {
+            let pieces: Vec<_> = mesh.group_of(rank, axes).into_iter().map(view).collect();
+            join(&pieces, position(&step.from, (*dim, *factor)))
+        }
+        StepKind::ReduceScatter {
+            axes,
+            op,
+            dim,
+            factor,
+        } => {
+            let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
+            let reduced = reduce(*op, &terms);
+            let whole = View::new(mesh, &step.from, rank, &reduced);
+            whole.cut(
+                position(&step.from, (*dim, *factor)),
+                own(mesh, step, rank, (*dim, *factor)),
+            )
+        }
+        StepKind::AllReduce { axes, op } => {
+            let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
+            reduce(*op, &terms)
+        }
+        StepKind::AllToAll { axis, from, to } => {
+            let keep = own(mesh, step, rank, *to);
+            let cut = position(&step.from, *to);
+            let parts: Vec<_> = mesh
+                .group_of(rank, &[*axis])
+                .into_iter()
+                .map(|member| {
+                    let mut shape = view(member).shape;
+                    shape[cut] = keep.len();
+                    (shape, view(member).cut(cut, keep.clone()))
+                })
+                .collect();
+            let pieces: Vec<_> = parts
+                .iter()
+                .map(|(shape, data)| View {
+                    shape: shape.clone(),
+                    data,
+                })
+                .collect();
+            join(&pieces, position(&step.from, *from))
+        }
+        StepKind::Slice { dim, factor, .. } => view(rank).cut(
+            position(&step.from, (*dim, *factor)),
+            own(mesh, step, rank, (*dim, *factor)),
+        ),
+        StepKind::ToPartial { axis, op } => to_partial(mesh, rank, *axis, *op, block(rank)),
+        StepKind::Refactor => block(rank).to_vec(),
+    }
+}
+
+fn to_partial(
+    mesh: &MeshShape,
+    rank: Rank,
+    axis: AxisIndex,
+    op: ReduceOp,
+    block: &[f64],
+) -> Vec<f64> {
+    if op.is_idempotent() || mesh.coord(rank, axis) == 0 {
+        return block.to_vec();
+    }
+    let identity = match op {
+        // Unlike 0.0, it leaves -0.0 as it is.
+        ReduceOp::Sum => -0.0,
+        _ => 1.0,
+    };
+    vec![identity; block.len()]
+}
+
+/// Where a factor is in the view that has every factor as a dim.
+fn position(layout: &Layout, (dim, factor): (usize, usize)) -> usize {
+    let before = layout.dims[..dim].iter().map(|dim| dim.factors.len());
+    before.sum::<usize>() + factor
+}
+
+/// The part of a factor that the rank keeps, counted within the part that it holds before the step.
+fn own(mesh: &MeshShape, step: &Step, rank: Rank, (dim, factor): (usize, usize)) -> Range<usize> {
+    let before = step.from.factor_range(mesh, rank, dim, factor);
+    let after = step.to.factor_range(mesh, rank, dim, factor);
+    if after.is_empty() {
+        return 0..0;
+    }
+    after.start - before.start..after.end - before.start
+}
+
+fn reduce(op: ReduceOp, terms: &[&[f64]]) -> Vec<f64> {
+    let combine = |a: f64, b: f64| match op {
+        ReduceOp::Sum | ReduceOp::Mean => a + b,
+        ReduceOp::Min => a.min(b),
+        ReduceOp::Max => a.max(b),
+        ReduceOp::Prod => a * b,
+    };
+    let (first, rest) = terms
+        .split_first()
+        .expect("a group has at least one member");
+    let mut out = first.to_vec();
+    for term in rest {
+        for (a, &b) in out.iter_mut().zip(*term) {
+            *a = combine(*a, b);
+        }
+    }
+    if op == ReduceOp::Mean {
+        for (i, a) in out.iter_mut().enumerate() {
+            let are_equal = rest.iter().all(|term| term[i] == first[i]);
+            *a = if are_equal {
+                first[i]
+            } else {
+                *a / terms.len() as f64
+            };
+        }
+    }
+    out
+}
+
+/// A local block with every factor as a dim.
+struct View<'a> {
+    shape: Vec<usize>,
+    data: &'a [f64],
+}
+
+impl<'a> View<'a> {
+    fn new(mesh: &MeshShape, layout: &Layout, rank: Rank, data: &'a [f64]) -> Self {
+        let shape = layout
+            .factors()
+            .map(|f| f.range(mesh, rank).len())
+            .collect();
+        Self { shape, data }
+    }
+
+    /// The part of the block in which dim `at` is within `keep`.
+    fn cut(&self, at: usize, keep: Range<usize>) -> Vec<f64> {
+        let inner: usize = self.shape[at + 1..].iter().product();
+        let outer: usize = self.shape[..at].iter().product();
+        let row = self.shape[at] * inner;
+        (0..outer)
+            .flat_map(|i| &self.data[i * row + keep.start * inner..i * row + keep.end * inner])
+            .copied()
+            .collect()
+    }
+}
+
+/// Joins blocks along dim `at`.
+fn join(pieces: &[View<'_>], at: usize) -> Vec<f64> {
+    let first = pieces.first().expect("a group has at least one member");
+    let inner: usize = first.shape[at + 1..].iter().product();
+    let outer: usize = first.shape[..at].iter().product();
+    let mut out = Vec::new();
+    for i in 0..outer {
+        for piece in pieces {
+            let row = piece.shape[at] * inner;
+            out.extend_from_slice(&piece.data[i * row..(i + 1) * row]);
+        }
+    }
+    out
+}
