@@ -36,12 +36,8 @@ pub struct ParallelDims {
     pub dp_replicate: Degree,
     /// Data parallel with parameters in pieces (FSDP), axis `fsdp`.
     pub dp_shard: Degree,
-    /// Context parallel, axis `cp`. Not built yet: any degree but 1 is an error.
-    pub cp: Degree,
     /// Tensor parallel, axis `tp`.
     pub tp: Degree,
-    /// Pipeline parallel, axis `pp`. Not built yet: any degree but 1 is an error.
-    pub pp: Degree,
 }
 
 impl Default for ParallelDims {
@@ -50,27 +46,22 @@ impl Default for ParallelDims {
         Self {
             dp_replicate: one,
             dp_shard: Degree::Infer,
-            cp: one,
             tp: one,
-            pp: one,
         }
     }
 }
 
 impl ParallelDims {
-    /// Returns the mesh of `world_size` ranks, outermost axis first: `pp, dp_replicate, fsdp, cp, tp`; axes of size 1
-    /// are left out.
+    /// Returns the mesh of `world_size` ranks, outermost axis first: `dp_replicate, fsdp, tp`; axes of size 1 are left
+    /// out.
     ///
     /// # Errors
     /// [`MeshError::InferTwice`] if more than one degree is left open, [`MeshError::EmptyAxis`] for a degree of 0,
-    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`, [`MeshError::NotBuilt`] for a degree of
-    /// `pp` or `cp` above 1.
+    /// [`MeshError::WorldSize`] if the degrees do not multiply to `world_size`.
     pub fn build(&self, world_size: usize) -> Result<MeshShape, MeshError> {
         let degrees = [
-            ("pp", self.pp),
             ("dp_replicate", self.dp_replicate),
             ("fsdp", self.dp_shard),
-            ("cp", self.cp),
             ("tp", self.tp),
         ];
         let mut known = 1usize;
@@ -102,7 +93,7 @@ impl ParallelDims {
                 hint: hint(&open, known, world_size, left),
             });
         }
-        let mesh = MeshShape::new(
+        MeshShape::new(
             degrees
                 .into_iter()
                 .map(|(name, degree)| match degree {
@@ -110,9 +101,7 @@ impl ParallelDims {
                     Degree::Infer => (name, left),
                 })
                 .filter(|&(_, degree)| degree != 1),
-        )?;
-        mesh.check_built()?;
-        Ok(mesh)
+        )
     }
 }
 
@@ -150,43 +139,30 @@ mod tests {
     use super::*;
     use insta::assert_snapshot;
 
-    fn exact(
-        pp: usize,
-        dp_replicate: usize,
-        dp_shard: usize,
-        cp: usize,
-        tp: usize,
-    ) -> ParallelDims {
+    fn exact(dp_replicate: usize, dp_shard: usize, tp: usize) -> ParallelDims {
         ParallelDims {
             dp_replicate: dp_replicate.into(),
             dp_shard: dp_shard.into(),
-            cp: cp.into(),
             tp: tp.into(),
-            pp: pp.into(),
         }
     }
 
     #[test]
     fn order_and_sizes() {
-        let mesh = exact(1, 3, 4, 1, 6).build(72).unwrap();
+        let mesh = exact(3, 4, 6).build(72).unwrap();
         assert_eq!(mesh.to_string(), "dp_replicate=3,fsdp=4,tp=6");
-        assert_eq!(exact(1, 1, 1, 1, 2).build(2).unwrap().to_string(), "tp=2");
-        assert_eq!(exact(1, 1, 1, 1, 1).build(1).unwrap().num_ranks(), 1);
+        assert_eq!(exact(1, 1, 2).build(2).unwrap().to_string(), "tp=2");
+        assert_eq!(exact(1, 1, 1).build(1).unwrap().num_ranks(), 1);
     }
 
     #[test]
     fn one_degree_is_inferred() {
         let dims = ParallelDims {
             dp_replicate: Degree::Infer,
-            ..exact(1, 1, 2, 1, 2)
+            ..exact(1, 2, 2)
         };
         let mesh = dims.build(12).unwrap();
         assert_eq!(mesh.to_string(), "dp_replicate=3,fsdp=2,tp=2");
-        let dims = ParallelDims {
-            pp: Degree::Infer,
-            ..exact(1, 1, 2, 1, 2)
-        };
-        assert_eq!(dims.build(4).unwrap().to_string(), "fsdp=2,tp=2");
         assert_eq!(ParallelDims::default().build(1).unwrap().to_string(), "1");
     }
 
@@ -197,22 +173,16 @@ mod tests {
             ..Default::default()
         };
         let twice = ParallelDims {
-            cp: Degree::Infer,
+            tp: Degree::Infer,
             ..Default::default()
         };
         let errors: Vec<_> = [
-            exact(1, 1, 2, 1, 2).build(8),
-            exact(1, 1, 2, 1, 4).build(4),
-            exact(1, 1, 1, 1, 1).build(0),
-            exact(1, 1, 0, 1, 1).build(1),
+            exact(1, 2, 2).build(8),
+            exact(1, 2, 4).build(4),
+            exact(1, 1, 1).build(0),
+            exact(1, 0, 1).build(1),
             open.build(8),
             twice.build(8),
-            exact(2, 1, 2, 1, 1).build(4),
-            ParallelDims {
-                cp: Degree::Infer,
-                ..exact(1, 1, 2, 1, 1)
-            }
-            .build(6),
         ]
         .map(|built| built.unwrap_err().to_string())
         .into();
@@ -222,9 +192,7 @@ mod tests {
         no parallelism needs 1 ranks, but there are 0: start at least one rank
         axis `fsdp` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used
         fsdp=inferred,tp=3 needs 3 ranks, but there are 8: start a multiple of 3 ranks, for example 9, so that fsdp is whole
-        fsdp and cp are all to be inferred, which has no single answer: give all but one, for example fsdp=8
-        axis `pp` (size 2) of the mesh `pp=2,fsdp=2` stands for pipeline parallelism, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name
-        axis `cp` (size 3) of the mesh `fsdp=2,cp=3` stands for context parallelism, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name
+        fsdp and tp are all to be inferred, which has no single answer: give all but one, for example fsdp=8
         ");
     }
 }
