@@ -178,3 +178,23 @@ fn list(names: &[String]) -> String {
         names.join(", ")
     }
 }
+
+/// A text that says nothing of what a setting can be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` {reason}")]
+pub struct TextError {
+    /// The text.
+    pub text: String,
+    /// Why not, and what it may say.
+    pub reason: &'static str,
+}
+
+impl TextError {
+    /// Returns that `text` is wrong for a `reason`, which goes on after it: "is not a ...: use ...".
+    pub fn new(text: &str, reason: &'static str) -> Self {
+        Self {
+            text: text.to_owned(),
+            reason,
+        }
+    }
+}

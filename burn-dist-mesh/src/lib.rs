@@ -16,7 +16,7 @@ mod text;
 pub mod topology;
 
 pub use axis::{Axis, AxisIndex, AxisRole, Rank};
-pub use error::MeshError;
+pub use error::{MeshError, TextError};
 pub use link::{Link, LinkError, Links};
 pub use parallel_dims::{Degree, ParallelDims};
 pub use reduce::ReduceOp;

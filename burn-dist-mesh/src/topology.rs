@@ -18,7 +18,7 @@
 //!
 //! Not here: racks and switches, several networks per node.
 
-use super::{Axis, AxisIndex, AxisRole, MeshError, MeshShape, Rank};
+use super::{Axis, AxisIndex, AxisRole, MeshError, MeshShape, Rank, TextError};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -88,26 +88,21 @@ impl fmt::Display for Nodes {
     }
 }
 
-/// A text that does not say how many ranks a node holds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` does not say how many ranks a node holds: write 4 for four on every node, 4+2 for four on the first and two on the second"
-)]
-pub struct NodesTextError {
-    text: String,
-}
-
 impl FromStr for Nodes {
-    type Err = NodesTextError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, NodesTextError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let number = |part: &str| part.trim().parse().ok().filter(|size| *size > 0);
         let sizes: Option<Vec<usize>> = text.split('+').map(number).collect();
         match (sizes.as_deref(), text.trim()) {
             (Some([each]), _) => Ok(Self::Each(*each)),
             (Some(sizes), _) => Ok(Self::Sizes(sizes.to_vec())),
             (None, "hosts") => Ok(Self::Hosts),
-            (None, _) => Err(NodesTextError { text: text.into() }),
+            (None, _) => Err(TextError::new(
+                text,
+                "does not say how many ranks a node holds: write 4 for four on every node, 4+2 for four on the first \
+                 and two on the second",
+            )),
         }
     }
 }

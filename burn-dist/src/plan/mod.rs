@@ -58,16 +58,14 @@ pub use checkpoint::Checkpoint;
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
-pub use offload::{Offload, OffloadTextError};
-pub use options::{
-    Accumulation, AccumulationTextError, PlanOptions, ShardStrategy, Sharding, StrategyTextError,
-};
-pub use precision::{Float, Precision, PrecisionTextError};
+pub use offload::Offload;
+pub use options::{Accumulation, PlanOptions, ShardStrategy, Sharding};
+pub use precision::{Float, Precision};
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use storage::Storage;
 pub(crate) use storage::makes;
 use task::{Output, Plan, ReadPlan};
-pub use units::{Reshard, ReshardTextError};
+pub use units::Reshard;
 use window::Window;
 
 /// A window that cannot be planned.

@@ -22,6 +22,7 @@ use super::account::contents;
 use super::lifetimes::{lifetimes, uses};
 use super::memory::MemoryClass;
 use super::task::{HostTask, RankPlan, Slot, Task};
+use crate::mesh::TextError;
 use crate::record::visit::{OpReader, visit_ref};
 
 /// What lives in host memory while it is not needed.
@@ -77,17 +78,8 @@ impl fmt::Display for Offload {
     }
 }
 
-/// A text that does not say what to offload.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` does not say what to offload: use none, or a list of params, optimizer and activations, with host=BYTES for a limit"
-)]
-pub struct OffloadTextError {
-    text: String,
-}
-
 impl FromStr for Offload {
-    type Err = OffloadTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut offload = Self::default();
@@ -102,7 +94,13 @@ impl FromStr for Offload {
                 Some(("host", bytes)) if bytes.parse::<u64>().is_ok() => {
                     offload.host_bytes_max = bytes.parse().ok();
                 }
-                _ => return Err(OffloadTextError { text: text.into() }),
+                _ => {
+                    return Err(TextError::new(
+                        text,
+                        "does not say what to offload: use none, or a list of params, optimizer and activations, with \
+                     host=BYTES for a limit",
+                    ));
+                }
             }
         }
         Ok(offload)

@@ -10,7 +10,7 @@ use super::offload::Offload;
 use super::precision::{Float, Precision};
 use super::storage::Storage;
 use super::units::Reshard;
-use crate::mesh::{AxisIndex, Links, MeshShape, Rank, Topology};
+use crate::mesh::{AxisIndex, Links, MeshShape, Rank, TextError, Topology};
 
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
@@ -50,15 +50,8 @@ impl fmt::Display for ShardStrategy {
     }
 }
 
-/// A text that names no strategy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a sharding strategy: use fsdp, zero2, zero1 or ddp")]
-pub struct StrategyTextError {
-    text: String,
-}
-
 impl FromStr for ShardStrategy {
-    type Err = StrategyTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
@@ -66,7 +59,10 @@ impl FromStr for ShardStrategy {
             "zero2" => Ok(Self::GradOptim),
             "zero1" => Ok(Self::Optim),
             "ddp" => Ok(Self::Replicate),
-            _ => Err(StrategyTextError { text: text.into() }),
+            _ => Err(TextError::new(
+                text,
+                "is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
+            )),
         }
     }
 }
@@ -100,24 +96,18 @@ impl fmt::Display for Accumulation {
     }
 }
 
-/// A text that does not say when accumulated gradients are reduced.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` does not say when accumulated gradients are reduced: use window, step or microbatch"
-)]
-pub struct AccumulationTextError {
-    text: String,
-}
-
 impl FromStr for Accumulation {
-    type Err = AccumulationTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "window" => Ok(Self::PerWindow),
             "step" => Ok(Self::PerStep),
             "microbatch" => Ok(Self::PerMicrobatch),
-            _ => Err(AccumulationTextError { text: text.into() }),
+            _ => Err(TextError::new(
+                text,
+                "does not say when accumulated gradients are reduced: use window, step or microbatch",
+            )),
         }
     }
 }

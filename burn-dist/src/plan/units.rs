@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::custom::CustomOp;
 use super::options::ShardStrategy;
 use super::window::{InputState, Window};
-use crate::mesh::MeshShape;
+use crate::mesh::{MeshShape, TextError};
 use crate::parallel::ParamSpec;
 use crate::rules::{self, OpRule};
 use burn_ir::{BaseOperationIr, OperationIr};
@@ -44,17 +44,8 @@ impl fmt::Display for Reshard {
     }
 }
 
-/// A text that does not say when to reshard.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` does not say when to reshard: use always, last, every=N with N of at least 1, or never"
-)]
-pub struct ReshardTextError {
-    text: String,
-}
-
 impl FromStr for Reshard {
-    type Err = ReshardTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = match text.split_once('=') {
@@ -67,7 +58,7 @@ impl FromStr for Reshard {
             Some(("every", n)) => n.parse().ok().map(Self::Every),
             Some(_) => None,
         };
-        found.ok_or_else(|| ReshardTextError { text: text.into() })
+        found.ok_or_else(|| TextError::new(text, "does not say when to reshard: use always, last, every=N with N of at least 1, or never"))
     }
 }
 

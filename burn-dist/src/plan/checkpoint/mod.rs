@@ -37,7 +37,7 @@ use serde::Serialize;
 use super::propagate::Program;
 use crate::mesh::MeshShape;
 pub(super) use flow::{Flow, ends, work};
-pub use policy::{Checkpoint, CheckpointTextError};
+pub use policy::Checkpoint;
 
 /// What checkpointing did to a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

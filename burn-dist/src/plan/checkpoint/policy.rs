@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::rewrite::Section;
 use super::visits::Visits;
+use crate::mesh::TextError;
 
 /// Which activations are made again in the backward instead of being kept; never a value.
 ///
@@ -71,17 +72,8 @@ impl fmt::Display for Checkpoint {
     }
 }
 
-/// A text that names no policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is no checkpoint policy: use none, full, every=N with N of at least 1, selective, or bytes=N"
-)]
-pub struct CheckpointTextError {
-    text: String,
-}
-
 impl FromStr for Checkpoint {
-    type Err = CheckpointTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = match text.split_once('=') {
@@ -95,6 +87,6 @@ impl FromStr for Checkpoint {
             Some(("bytes", bytes)) => bytes.parse().ok().map(Self::Bytes),
             Some(_) => None,
         };
-        found.ok_or_else(|| CheckpointTextError { text: text.into() })
+        found.ok_or_else(|| TextError::new(text, "is no checkpoint policy: use none, full, every=N with N of at least 1, selective, or bytes=N"))
     }
 }

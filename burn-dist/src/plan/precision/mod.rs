@@ -12,5 +12,5 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
-pub use policy::{Float, Precision, PrecisionTextError};
+pub use policy::{Float, Precision};
 pub(super) use rewrite::precise;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use burn_backend::DType;
 
+use crate::mesh::TextError;
+
 /// A float type of 16 or 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Float {
@@ -38,15 +40,18 @@ impl fmt::Display for Float {
     }
 }
 
+const NO_PRECISION: &str = "is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce \
+    is f32 or what param is";
+
 impl FromStr for Float {
-    type Err = PrecisionTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "f32" => Ok(Self::F32),
             "f16" => Ok(Self::F16),
             "bf16" => Ok(Self::BF16),
-            _ => Err(PrecisionTextError { text: text.into() }),
+            _ => Err(TextError::new(text, NO_PRECISION)),
         }
     }
 }
@@ -123,20 +128,11 @@ impl fmt::Display for Precision {
     }
 }
 
-/// A text that does not say a precision.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or what param is"
-)]
-pub struct PrecisionTextError {
-    text: String,
-}
-
 impl FromStr for Precision {
-    type Err = PrecisionTextError;
+    type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || PrecisionTextError { text: text.into() };
+        let error = || TextError::new(text, NO_PRECISION);
         if !text.contains('=') {
             return text.parse().map(Self::new).map_err(|_| error());
         }
