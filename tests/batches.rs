@@ -17,8 +17,7 @@ use burn_dist::{
 };
 use proptest::prelude::*;
 
-mod weights;
-use weights::deterministic;
+use crate::weights::deterministic;
 
 type B = Dist<Flex>;
 

@@ -2,9 +2,9 @@
 //! killed is named to everyone.
 //!
 //! ```text
-//! cargo test -p burn-dist --test chaos                          # 2,000 seeds
-//! BURN_DIST_CHAOS=17 cargo test -p burn-dist --test chaos       # only seed 17
-//! BURN_DIST_CHAOS=0..100000 cargo test --release -p burn-dist --test chaos
+//! cargo test -p burn-dist --test promises chaos::                          # 2,000 seeds
+//! BURN_DIST_CHAOS=17 cargo test -p burn-dist --test promises chaos::       # only seed 17
+//! BURN_DIST_CHAOS=0..100000 cargo test --release -p burn-dist --test promises chaos::
 //! ```
 //!
 //! A seed decides the program, whether it runs in one process or in several (simulated ones, whose messages are delayed
@@ -28,8 +28,7 @@ use burn_dist::{
     DTensor, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, Plan, ShardStrategy,
 };
 
-mod weights;
-use weights::deterministic;
+use crate::weights::deterministic;
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -271,8 +270,9 @@ fn run(index: usize) {
             let result = catch_unwind(AssertUnwindSafe(|| program.check(seed, &expected)));
             let _ = done.send(result.is_ok());
         });
-        let repeat =
-            format!("repeat it: BURN_DIST_CHAOS={seed} cargo test -p burn-dist --test chaos");
+        let repeat = format!(
+            "repeat it: BURN_DIST_CHAOS={seed} cargo test -p burn-dist --test promises chaos::"
+        );
         match is_done.recv_timeout(SOON) {
             Ok(true) => {}
             Ok(false) => panic!("chaos seed {seed} failed on {}; {repeat}", program.axes),

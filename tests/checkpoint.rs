@@ -1,9 +1,8 @@
 //! Activation checkpointing: bitwise the same training, in less memory.
 
-mod planned;
-
 use std::num::NonZeroUsize;
 
+use crate::planned;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::loss::CrossEntropyLossConfig;

@@ -12,8 +12,7 @@ use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan};
 
-mod transformer;
-use transformer::{BATCH, DIM, Net, SEQ, Training, megatron, sequence_parallel};
+use crate::transformer::{BATCH, DIM, Net, SEQ, Training, megatron, sequence_parallel};
 
 type B = Autodiff<Dist<Flex>>;
 

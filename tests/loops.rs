@@ -10,7 +10,5 @@ mod lora;
 mod meshes;
 #[path = "loops/random.rs"]
 mod random;
-mod transformer;
-mod weights;
 #[path = "loops/zoo.rs"]
 mod zoo;

@@ -12,9 +12,8 @@ use burn_dist::{
     ShardStrategy,
 };
 
-mod planned;
-mod transformer;
-use transformer::{Net, Training, megatron, sequence_parallel};
+use crate::planned;
+use crate::transformer::{Net, Training, megatron, sequence_parallel};
 
 type B = Autodiff<Dist<Flex>>;
 

@@ -55,7 +55,7 @@ fn child() {
 fn in_environment(variables: &[(&str, &str)]) -> (String, bool) {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", "mesh::child", "--ignored", "--nocapture"])
         .env_remove("BURN_DIST_MESH")
         .env_remove("BURN_DIST_FUZZ_LAYOUTS");
     for (name, value) in variables {

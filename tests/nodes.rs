@@ -9,15 +9,11 @@ use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, ProcessLocal};
 use proptest::prelude::*;
 
-mod transformer;
-use transformer::{Net, SEQ, VOCAB, megatron, sequence_parallel};
-#[path = "transformer/run.rs"]
-mod run;
-mod weights;
-#[path = "transformer/worlds.rs"]
-mod worlds;
-use run::{B, assert_alike, builder, train};
-use worlds::in_processes;
+use crate::transformer;
+use crate::transformer::run::{B, assert_alike, builder, train};
+use crate::transformer::worlds::in_processes;
+use crate::transformer::{Net, SEQ, VOCAB, megatron, sequence_parallel};
+use crate::weights;
 
 /// A mesh over nodes, on which collectives are composed from so many bytes on.
 fn on_nodes(axes: &str, nodes: &str, bytes_min: u64) -> DeviceMeshBuilder {

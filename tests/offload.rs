@@ -13,8 +13,7 @@ use burn_dist::{
     Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Offload, ParallelizeWith, Plan,
 };
 
-mod transformer;
-use transformer::{Net, Training, megatron};
+use crate::transformer::{Net, Training, megatron};
 
 type B = Autodiff<Dist<Flex>>;
 

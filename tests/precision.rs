@@ -11,13 +11,10 @@ use burn::tensor::{DType, ElementConversion, FloatDType, Tensor, TensorData};
 use burn_dist::optim::LossScaler;
 use burn_dist::{Dist, Float, ParallelizeWith, Plan, Precision, Reshard, ShardStrategy};
 
-mod transformer;
-use transformer::{megatron, sequence_parallel};
-mod weights;
-use weights::deterministic;
-#[path = "transformer/run.rs"]
-mod run;
-use run::{B, Run, STEPS, assert_alike, builder, train, weights};
+use crate::transformer;
+use crate::transformer::run::{B, Run, STEPS, assert_alike, builder, train, weights};
+use crate::transformer::{megatron, sequence_parallel};
+use crate::weights::deterministic;
 
 /// Two linear maps.
 #[derive(Module, Debug)]

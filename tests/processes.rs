@@ -9,14 +9,10 @@ use burn_dist::comm::World;
 use burn_dist::{Dist, LocalParts};
 
 mod transformer;
-use transformer::sequence_parallel;
-#[path = "transformer/run.rs"]
-mod run;
+use transformer::{run, sequence_parallel, worlds};
 mod weights;
-#[path = "transformer/worlds.rs"]
-mod worlds;
-use run::{assert_alike, builder, train};
-use worlds::in_processes;
+use transformer::run::{assert_alike, builder, train};
+use transformer::worlds::in_processes;
 
 #[test]
 fn processes_have_the_bits_of_one() {

@@ -23,8 +23,9 @@ fn mesh(text: &str) -> DeviceMesh {
     DeviceMesh::parse(text).expect("a mesh")
 }
 
-/// Runs the ignored test `name` in a process of its own; returns what it prints.
+/// Runs the ignored test `name` of this module in a process of its own; returns what it prints.
 fn in_a_process(name: &str) -> String {
+    let name = &format!("recording::{name}");
     let output = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", name, "--ignored", "--nocapture"])
         .output()

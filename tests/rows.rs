@@ -17,9 +17,8 @@ use burn_dist::{
     DTensor, DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan, ShardStrategy,
 };
 
-mod planned;
-mod weights;
-use weights::deterministic;
+use crate::planned;
+use crate::weights::deterministic;
 
 type One = Autodiff<Flex>;
 type Many = Autodiff<Dist<Flex>>;

@@ -9,13 +9,9 @@ use burn::tensor::{ElementConversion, TensorData, Tolerance};
 use burn_dist::optim::{Ema, clip_grad_norm, clip_grad_value};
 use burn_dist::{ParallelizeWith, Plan, Reshard, ShardStrategy};
 
-mod transformer;
-use transformer::{DIM, Net, Training, megatron, sequence_parallel};
-mod weights;
-use weights::deterministic;
-#[path = "transformer/run.rs"]
-mod run;
-use run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, weights};
+use crate::transformer::run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, weights};
+use crate::transformer::{DIM, Net, Training, megatron, sequence_parallel};
+use crate::weights::deterministic;
 
 #[test]
 fn every_strategy_has_the_bits_of_replication() {

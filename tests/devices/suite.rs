@@ -8,7 +8,7 @@ use burn_dist::mesh::ReduceOp;
 use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith};
 use burn_ir::BackendIr;
 
-use crate::net;
+use super::net;
 
 fn mesh(text: &str) -> DeviceMesh {
     DeviceMesh::builder()

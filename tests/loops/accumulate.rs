@@ -6,7 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{Accumulation, ParallelizeWith, Plan};
 
-use crate::meshes::{Many, One, Outcome, builder, weights};
+use super::meshes::{Many, One, Outcome, builder, weights};
 use crate::transformer::{Net, Training, sequence_parallel};
 use crate::weights::deterministic;
 

@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_dist::optim::{GradientCheck, NonFinite, clip_grad_norm};
 use burn_dist::{ParallelizeWith, Plan};
 
-use crate::meshes::{Many, One, builder};
+use super::meshes::{Many, One, builder};
 
 #[derive(Module, Debug)]
 struct Net<B: Backend> {

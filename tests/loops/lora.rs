@@ -8,7 +8,7 @@ use burn::tensor::{Distribution, ElementConversion, Tensor, TensorData, activati
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{ParallelizeWith, Plan};
 
-use crate::meshes::{Many, One, Outcome, settings, weights};
+use super::meshes::{Many, One, Outcome, settings, weights};
 use crate::weights::deterministic;
 
 const FROM: usize = 12;
@@ -135,7 +135,7 @@ fn adapters_train_like_one_device_and_what_is_frozen_makes_no_gradient() {
 #[test]
 fn random_starts_are_alike_on_every_mesh() {
     let draw = |axes: &str| {
-        let mesh = crate::meshes::builder(axes).build().expect("a mesh");
+        let mesh = super::meshes::builder(axes).build().expect("a mesh");
         Many::seed(&mesh.device(), 1);
         let x = Tensor::<Many, 2>::random([5, 7], Distribution::Default, &mesh.device());
         x.into_data()

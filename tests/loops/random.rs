@@ -9,7 +9,7 @@ use burn_dist::{Accumulation, Checkpoint, ParallelizeWith, Plan, Reshard, ShardS
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-use crate::meshes::{Many, One, Outcome, builder, weights};
+use super::meshes::{Many, One, Outcome, builder, weights};
 use crate::weights::deterministic;
 
 #[derive(Module, Debug)]

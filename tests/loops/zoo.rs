@@ -12,7 +12,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor, activation};
 use burn_dist::{ParallelizeWith, Plan};
 
-use crate::meshes::{Many, One, Outcome, builder, settings, weights};
+use super::meshes::{Many, One, Outcome, builder, settings, weights};
 use crate::weights::deterministic;
 
 /// Prime, as most sizes here.

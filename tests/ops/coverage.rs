@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use burn_dist::DeviceMesh;
 use burn_dist::record::visit::FAMILIES;
 
-use crate::harness::{Case, Mesh, recorded};
-use crate::{index, linalg, module, nn, pointwise, quantized, reduce, view};
+use super::harness::{Case, Mesh, recorded};
+use super::{index, linalg, module, nn, pointwise, quantized, reduce, view};
 
 /// Operations without a case, each with the reason: no program can record them.
 const OUT_OF_REACH: &[(&str, &str, &str)] = &[

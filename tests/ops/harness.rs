@@ -66,11 +66,11 @@ pub struct Case<B: AutodiffBackend> {
 /// Declares the cases of a family and their table.
 macro_rules! cases {
     ($(fn $name:ident($c:ident) $body:block)*) => {
-        pub fn table<B: burn::tensor::backend::AutodiffBackend>() -> Vec<crate::harness::Case<B>> {
-            vec![$(crate::harness::Case { name: stringify!($name), run: $name::<B> }),*]
+        pub fn table<B: burn::tensor::backend::AutodiffBackend>() -> Vec<super::harness::Case<B>> {
+            vec![$(super::harness::Case { name: stringify!($name), run: $name::<B> }),*]
         }
         $(
-            fn $name<B: burn::tensor::backend::AutodiffBackend>($c: &mut crate::harness::Case1<B>) $body
+            fn $name<B: burn::tensor::backend::AutodiffBackend>($c: &mut super::harness::Case1<B>) $body
         )*
     };
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{IndexingUpdateOp, Tensor};
 
-use crate::harness::cases;
+use super::harness::cases;
 
 cases! {
     fn select(c) {

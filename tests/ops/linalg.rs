@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 use burn::tensor::linalg;
 
-use crate::harness::cases;
+use super::harness::cases;
 
 cases! {
     fn matmul_2d(c) {

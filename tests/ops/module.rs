@@ -7,7 +7,7 @@ use burn::tensor::ops::{
 };
 use burn::tensor::{Tensor, module, signal};
 
-use crate::harness::cases;
+use super::harness::cases;
 
 cases! {
     fn linear(c) {

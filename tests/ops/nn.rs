@@ -9,7 +9,7 @@ use burn::nn::{
 };
 use burn::tensor::{activation, loss};
 
-use crate::harness::cases;
+use super::harness::cases;
 
 cases! {
     fn layer_norm(c) {

@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor, activation as act};
 
-use crate::harness::{Case1, cases};
+use super::harness::{Case1, cases};
 use burn::tensor::backend::AutodiffBackend;
 
 /// Applies `f` to tensors of odd, prime and unit sizes.

@@ -5,7 +5,7 @@ use burn::tensor::{Int, Tensor, activation as act, module};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-use crate::harness::{Case1, FLEX, Mesh, Way, compare, num_seeds, reference};
+use super::harness::{Case1, FLEX, Mesh, Way, compare, num_seeds, reference};
 
 /// Tensors stay at most this large: a program is about layouts, not about arithmetic.
 const ELEMENTS_MAX: usize = 240;
@@ -189,7 +189,7 @@ fn random_programs() {
             match compare::<Mesh>(&way, &FLEX, &expected, |c| run(c, &program)) {
                 None => Ok(()),
                 Some(difference) => Err(TestCaseError::fail(format!(
-                    "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p burn-dist --test ops random_programs",
+                    "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p burn-dist --test promises random_programs",
                     way.mesh, way.seed
                 ))),
             }

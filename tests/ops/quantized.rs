@@ -11,7 +11,7 @@ use burn::tensor::quantization::{
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan};
 
-use crate::harness::cases;
+use super::harness::cases;
 
 /// Whole tensors and blocks, signed and full range, packed and not, and what Burn takes by default.
 fn schemes() -> Vec<QuantScheme> {

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Tensor, activation as act, linalg};
 
-use crate::harness::{Case1, cases};
+use super::harness::{Case1, cases};
 use burn::tensor::backend::AutodiffBackend;
 
 /// Applies `f` to tensors of odd, prime and unit sizes, along each dim.

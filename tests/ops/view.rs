@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Distribution, Int, Tensor, Transaction, grid, linalg, ops::PadMode, s};
 
-use crate::harness::cases;
+use super::harness::cases;
 
 cases! {
     fn reshape(c) {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each of them uses a part")]
 
+pub mod run;
+pub mod worlds;
+
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
