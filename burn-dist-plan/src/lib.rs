@@ -1,7 +1,11 @@
 //! What burn-dist decides before anything runs, as plain data.
 //!
-//! [`layout`] says who holds which part of a tensor, and plans the way from one answer to another.
+//! | module | idea |
+//! | --- | --- |
+//! | [`layout`] | who holds which part of a tensor, and the way from one answer to another |
+//! | [`rule`] | what of an operation may be split, and what that leaves |
 
 #![forbid(unsafe_code)]
 
 pub mod layout;
+pub mod rule;

@@ -1,0 +1,242 @@
+//! What of an operation may be split over ranks, and what that leaves.
+//!
+//! A rule names the *factors* of an operation (as in Shardy): `matmul` is `b i k, b k j -> b i j` with `k` reduced. The
+//! planner picks, per factor, how it is split over mesh axes (an [`Assignment`]); everything else (layouts of operands
+//! and results, which results are partial, what each rank computes) follows from the rule.
+//!
+//! ```
+//! use burn_dist_mesh::{MeshShape, ReduceOp};
+//! use burn_dist_plan::layout::Layout;
+//! use burn_dist_plan::rule::{FactorKind, FactorRule, Lowering, Operand, PartialRule, Rule};
+//! let operand = |dims: [u8; 2], shape: [usize; 2]| Operand {
+//!     dims: dims.map(Some).into(),
+//!     shape: shape.into(),
+//!     ..Operand::default()
+//! };
+//! let factor = |size, kind| FactorRule { size, kind };
+//! // `i k, k j -> i j`
+//! let matmul = Rule {
+//!     factors: vec![
+//!         factor(4, FactorKind::Map),
+//!         factor(6, FactorKind::Reduce(ReduceOp::Sum)),
+//!         factor(8, FactorKind::Map),
+//!     ],
+//!     inputs: vec![operand([0, 1], [4, 6]), operand([1, 2], [6, 8])],
+//!     outputs: vec![operand([0, 2], [4, 8])],
+//!     partial: PartialRule::Resolve,
+//!     lowering: Lowering::Same,
+//!     elementwise: false,
+//! };
+//! let mesh = MeshShape::parse("tp=2")?;
+//! let mut split = matmul.unsplit();
+//! split.factors[1].factors[0].axes = vec![mesh.axis("tp")?];
+//! let text = |layout: Layout| layout.display(&mesh).to_string();
+//! assert_eq!(text(matmul.input_layout(&matmul.inputs[0], &split)), "[-, {tp}]");
+//! assert_eq!(text(matmul.input_layout(&matmul.inputs[1], &split)), "[{tp}, -]");
+//! assert_eq!(text(matmul.output_layout(&matmul.outputs[0], &split)), "[-, -] + sum{tp}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use burn_dist_mesh::{MeshShape, ReduceOp};
+
+use crate::layout::{DimLayout, Factor, Layout, Partial, chunk};
+
+/// What may be done with one factor of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FactorKind {
+    /// Runs independently per element and appears in the result: may be split freely.
+    Map,
+    /// Appears in the operands only; a split leaves every rank with one term, combined by the operation.
+    Reduce(ReduceOp),
+    /// Must be whole on every rank.
+    Whole,
+    /// The dim of a tensor that indices point into (`gather`, `select`, `embedding`, scatter targets). A split works on
+    /// the indices that fall into the rank's range and masks the others. If the factor does not appear in the result,
+    /// the result is partial (sum); if it does (scatter), the result is split alike. Needs a single contiguous range:
+    /// one factor, not a product.
+    Index,
+}
+
+/// One factor of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FactorRule {
+    /// Number of elements.
+    pub size: usize,
+    /// What may be done with it.
+    pub kind: FactorKind,
+}
+
+/// The factors of one operand or result, dim by dim; `None` is a dim that is whole because it has no factor (broadcast,
+/// size one).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Operand {
+    /// Index into [`Rule::factors`] for each dim.
+    pub dims: Vec<Option<u8>>,
+    /// Global sizes of the dims.
+    pub shape: Vec<usize>,
+    /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
+    pub shape_only: bool,
+    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under [`PartialRule::JointLinear`],
+    /// all inputs with this mark are partial together; the others (masks, indices) never are.
+    pub passes: bool,
+}
+
+/// Which partial inputs the operation may pass on as a partial result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PartialRule {
+    /// None: partial inputs are resolved first.
+    Resolve,
+    /// Moves elements without changing them (reshape, permute, slice, cat of one ...): every reduce op passes.
+    Move,
+    /// Linear in its first input alone (negation, scaling, sums): a sum passes.
+    Linear,
+    /// Linear in all its inputs together (add, sub, cat): a sum passes when all the inputs are partial over the axis.
+    JointLinear,
+}
+
+/// How the local operation differs from the global one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lowering {
+    /// The same operation on local shapes.
+    Same,
+    /// A mean: the local sum, divided by the *global* number of reduced elements.
+    MeanAsSum,
+    /// Described case by case, by kind of operation.
+    Special,
+}
+
+/// The sharding rule of an operation in factor notation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// The factors.
+    pub factors: Vec<FactorRule>,
+    /// One entry per input, in the order of the operation.
+    pub inputs: Vec<Operand>,
+    /// One entry per output, in the order of the operation.
+    pub outputs: Vec<Operand>,
+    /// Which partial inputs pass.
+    pub partial: PartialRule,
+    /// How the local operation differs.
+    pub lowering: Lowering,
+    /// Elementwise over equal shapes: tensors at rest may stay at rest.
+    pub elementwise: bool,
+}
+
+/// The rule of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OpRule {
+    /// Factor notation.
+    Factors(Rule),
+    /// A reshape: the layout is regrouped by [`Layout::reshape`].
+    Reshape,
+    /// Makes a tensor from nothing (zeros, ones, full, empty, random): any layout, without communication.
+    Create,
+    /// Runs on whole tensors on every rank, on purpose, for the stated reason.
+    Replicated(&'static str),
+    /// One of our own operations; the planner knows it by name.
+    Custom,
+}
+
+impl Rule {
+    /// Whether tensors at rest stay so: elementwise operations, and the sum of all elements, which is the sum of those
+    /// of the pieces.
+    pub fn on_pieces(&self) -> bool {
+        let summed = |factor: &FactorRule| factor.kind == FactorKind::Reduce(ReduceOp::Sum);
+        let total =
+            self.inputs.len() == 1 && !self.factors.is_empty() && self.factors.iter().all(summed);
+        self.elementwise || total
+    }
+}
+
+/// How the factors of a rule are split: one [`DimLayout`] per factor, and the partial axes that pass through.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Assignment {
+    /// The split of each factor of the rule.
+    pub factors: Vec<DimLayout>,
+    /// Partial axes of the inputs kept in the result.
+    pub kept: Vec<Partial>,
+}
+
+fn whole(size: usize) -> DimLayout {
+    DimLayout {
+        factors: vec![Factor {
+            size,
+            axes: Vec::new(),
+        }],
+    }
+}
+
+impl Rule {
+    /// Returns the assignment that splits nothing.
+    pub fn unsplit(&self) -> Assignment {
+        Assignment {
+            factors: self.factors.iter().map(|f| whole(f.size)).collect(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Returns the layout that `operand` (an input) must have under `assignment`.
+    pub fn input_layout(&self, operand: &Operand, assignment: &Assignment) -> Layout {
+        let partial = match operand.passes {
+            true => assignment.kept.clone(),
+            false => Vec::new(),
+        };
+        self.layout(operand, assignment, partial)
+    }
+
+    /// Returns the layout of `operand` (an output) under `assignment`: reduced factors leave partial axes.
+    pub fn output_layout(&self, operand: &Operand, assignment: &Assignment) -> Layout {
+        let mut partial = assignment.kept.clone();
+        for (index, factor) in self.factors.iter().enumerate() {
+            if operand.dims.contains(&Some(index as u8)) {
+                continue;
+            }
+            let op = match factor.kind {
+                FactorKind::Reduce(op) => op,
+                FactorKind::Index => ReduceOp::Sum,
+                FactorKind::Map | FactorKind::Whole => continue,
+            };
+            for split in &assignment.factors[index].factors {
+                partial.extend(split.axes.iter().map(|&axis| Partial { axis, op }));
+            }
+        }
+        partial.sort();
+        self.layout(operand, assignment, partial)
+    }
+
+    fn layout(&self, operand: &Operand, assignment: &Assignment, partial: Vec<Partial>) -> Layout {
+        let dims = operand
+            .dims
+            .iter()
+            .zip(&operand.shape)
+            .map(|(factor, &size)| match factor {
+                Some(index) => assignment.factors[*index as usize].clone(),
+                None => whole(size),
+            })
+            .collect();
+        Layout {
+            dims,
+            partial,
+            at_rest: Vec::new(),
+        }
+    }
+}
+
+/// Returns whether every rank would hold at least one element of `dim`.
+pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
+    let is_everywhere = |factor: &Factor| {
+        // The sizes of the chunks so far. A larger chunk can be the one with an empty part: 7 over 2 is 4 and 3, and
+        // over 3 more, 4 is 2, 2, 0 while 3 is 1, 1, 1.
+        let mut sizes = vec![factor.size];
+        for &axis in &factor.axes {
+            let parts = mesh.size(axis);
+            let chunks =
+                |size: usize| (0..parts).map(move |index| chunk(0..size, parts, index).len());
+            sizes = sizes.into_iter().flat_map(chunks).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+        }
+        !sizes.contains(&0)
+    };
+    dim.factors.iter().all(is_everywhere)
+}
