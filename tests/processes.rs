@@ -9,7 +9,7 @@ use burn_dist::comm::World;
 use burn_dist::{Dist, LocalParts};
 
 mod transformer;
-use transformer::{run, sequence_parallel, worlds};
+use transformer::sequence_parallel;
 mod weights;
 use transformer::run::{assert_alike, builder, train};
 use transformer::worlds::in_processes;

@@ -240,3 +240,28 @@ pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
     };
     dim.factors.iter().all(is_everywhere)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nowhere_empty_is_what_it_says() {
+        for text in ["a=2", "a=3", "a=2,b=3", "a=3,b=2", "a=2,b=2,c=2"] {
+            let mesh = MeshShape::parse(text).unwrap();
+            for size in 0..30 {
+                let factor = Factor {
+                    size,
+                    axes: mesh.axis_indices().collect(),
+                };
+                let dim = DimLayout {
+                    factors: vec![factor.clone()],
+                };
+                let held = mesh
+                    .ranks()
+                    .all(|rank| !factor.range(&mesh, rank).is_empty());
+                assert_eq!(nowhere_empty(&dim, &mesh), held, "{size} over {text}");
+            }
+        }
+    }
+}

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::account::account;
-use super::checkpoint::{Checkpoint, Recomputed};
+use super::checkpoint::Recomputed;
 use super::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
-use super::options::Accumulation;
 use super::redundancy::Redundancy;
 use super::task::{CollectiveRecord, Plan};
+use super::{Accumulation, Checkpoint};
 use crate::mesh::{Links, Topology};
 
 /// Totals of one kind of collective.

@@ -54,18 +54,18 @@ use crate::layout::LayoutError;
 use crate::mesh::{MeshShape, Rank};
 use crate::record::visit::{UNKNOWN, family_name};
 
-pub use checkpoint::Checkpoint;
+pub use burn_dist_plan::policy::{
+    Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy,
+};
 pub use custom::CustomOp;
 pub(crate) use custom::op_name;
 pub(crate) use lower::runs;
-pub use offload::Offload;
-pub use options::{Accumulation, PlanOptions, ShardStrategy, Sharding};
-pub use precision::{Float, Precision};
+pub use options::{PlanOptions, Sharding};
+pub(crate) use precision::dtype;
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use storage::Storage;
 pub(crate) use storage::makes;
 use task::{Output, Plan, ReadPlan};
-pub use units::Reshard;
 use window::Window;
 
 /// A window that cannot be planned.

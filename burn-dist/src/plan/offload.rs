@@ -12,98 +12,23 @@
 //! Sources: ZeRO-Offload (arXiv:2101.06840), for parameters and optimizer state; vDNN (arXiv:1602.08124), for
 //! activations. Differs: the optimizer runs on the device, where state is brought back unit by unit.
 
-use std::fmt;
-use std::str::FromStr;
-
 use burn_backend::DType;
 use burn_ir::TensorIr;
 
+use super::Offload;
 use super::account::contents;
 use super::lifetimes::{lifetimes, uses};
 use super::memory::MemoryClass;
 use super::task::{HostTask, RankPlan, Slot, Task};
-use crate::mesh::TextError;
 use crate::record::visit::{OpReader, visit_ref};
 
-/// What lives in host memory while it is not needed.
-///
-/// As text: a list of `params`, `optimizer` and `activations`, and `host=N` for a limit in bytes; or `none`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Offload {
-    /// Parameters at rest.
-    pub params: bool,
-    /// Optimizer state.
-    pub optimizer: bool,
-    /// Activations between their last use in the forward and their first in the backward.
-    pub activations: bool,
-    /// The most host memory that all ranks of this process may take together, in bytes; without it, whatever is needed.
-    pub host_bytes_max: Option<u64>,
-}
-
-impl Offload {
-    /// Returns whether anything is moved.
-    pub fn is_on(&self) -> bool {
-        self.params || self.optimizer || self.activations
-    }
-
-    fn wants(&self, class: MemoryClass) -> bool {
-        match class {
-            MemoryClass::AtRest => self.params,
-            MemoryClass::Optimizer => self.optimizer,
-            MemoryClass::Activation => self.activations,
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Offload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        for (on, name) in [
-            (self.params, "params"),
-            (self.optimizer, "optimizer"),
-            (self.activations, "activations"),
-        ] {
-            if on {
-                parts.push(name.to_string());
-            }
-        }
-        if let Some(bytes) = self.host_bytes_max {
-            parts.push(format!("host={bytes}"));
-        }
-        match parts.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&parts.join(",")),
-        }
-    }
-}
-
-impl FromStr for Offload {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut offload = Self::default();
-        if text == "none" {
-            return Ok(offload);
-        }
-        for part in text.split(',') {
-            match part.split_once('=') {
-                None if part == "params" => offload.params = true,
-                None if part == "optimizer" => offload.optimizer = true,
-                None if part == "activations" => offload.activations = true,
-                Some(("host", bytes)) if bytes.parse::<u64>().is_ok() => {
-                    offload.host_bytes_max = bytes.parse().ok();
-                }
-                _ => {
-                    return Err(TextError::new(
-                        text,
-                        "does not say what to offload: use none, or a list of params, optimizer and activations, with \
-                     host=BYTES for a limit",
-                    ));
-                }
-            }
-        }
-        Ok(offload)
+/// Returns whether memory of a class is moved.
+fn wants(policy: &Offload, class: MemoryClass) -> bool {
+    match class {
+        MemoryClass::AtRest => policy.params,
+        MemoryClass::Optimizer => policy.optimizer,
+        MemoryClass::Activation => policy.activations,
+        _ => false,
     }
 }
 
@@ -134,7 +59,7 @@ pub(super) fn offload(plan: &mut RankPlan, visits: &[u32], options: &Offload, ah
         match task {
             Task::Load { slot, host, .. } | Task::Store { slot, host, .. } => {
                 let class = plan.classes[*slot as usize];
-                *host = class != MemoryClass::Activation && options.wants(class);
+                *host = class != MemoryClass::Activation && wants(options, class);
             }
             _ => {}
         }
@@ -162,7 +87,7 @@ pub(super) fn offload(plan: &mut RankPlan, visits: &[u32], options: &Offload, ah
             continue;
         };
         let small = life.bytes() * SMALLEST < largest;
-        if !options.wants(class) || life.bytes() == 0 {
+        if !wants(options, class) || life.bytes() == 0 {
             continue;
         }
         let loaded = matches!(&plan.tasks[life.made], Task::Load { host: true, .. });

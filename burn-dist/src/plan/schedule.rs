@@ -12,7 +12,8 @@ use std::collections::HashMap;
 
 use burn_backend::DType;
 
-use super::options::{ShardStrategy, Sharding};
+use super::ShardStrategy;
+use super::options::Sharding;
 use super::propagate::{Common, Move, Program};
 use super::task::Slot;
 use super::units::Visits;

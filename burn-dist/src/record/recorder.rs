@@ -26,7 +26,7 @@ use crate::plan::cache::{CacheStats, PlanCache};
 use crate::plan::explain::Explanation;
 use crate::plan::window::{Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize};
 use crate::plan::{
-    CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, check_known, fuzz,
+    self, CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, check_known, fuzz,
 };
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
@@ -181,7 +181,7 @@ impl<B: BackendIr> Recorder<B> {
             precision: options.precision,
             floats_missing: [Float::F16, Float::BF16]
                 .into_iter()
-                .filter(|float| !B::supports_dtype(&inner_device, float.dtype()))
+                .filter(|float| !B::supports_dtype(&inner_device, plan::dtype(*float)))
                 .collect(),
             topology: topology.clone(),
             links: options.links.clone(),

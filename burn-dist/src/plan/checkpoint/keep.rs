@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::flow::{Flow, Kind, kind, reduces, work};
-use super::policy::Checkpoint;
 use super::rewrite::Section;
+use super::visits::Visits;
 use crate::mesh::MeshShape;
+use crate::plan::Checkpoint;
 use crate::plan::propagate::{Common, Program};
 use crate::plan::task::Slot;
 
@@ -137,4 +138,24 @@ fn offers_of(section: &mut Section, program: &Program, flow: &Flow, works: &[f64
         }
     }
     offers
+}
+
+/// Returns the stretches that a policy makes again.
+pub(super) fn sections(policy: Checkpoint, visits: &Visits) -> Vec<Section> {
+    let mut sections = Vec::new();
+    for (index, segment) in visits.segments.iter().enumerate() {
+        let (Some(unit), true) = (segment.unit, segment.forward) else {
+            continue;
+        };
+        let marked = visits.marked[unit];
+        let chosen = match policy {
+            Checkpoint::None => false,
+            Checkpoint::Full | Checkpoint::Selective | Checkpoint::Bytes(_) => true,
+            Checkpoint::EveryNth(n) => (unit + 1).is_multiple_of(n.get()),
+        };
+        if chosen || marked {
+            sections.push(Section::new(index, marked));
+        }
+    }
+    sections
 }

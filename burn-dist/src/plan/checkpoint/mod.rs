@@ -7,7 +7,7 @@
 //! ```text
 //! flow        who makes and reads what; bytes and work                        flow.rs
 //! visits      which stretch of the program works on which unit                visits.rs
-//! policy      which units, and what of them is kept                           policy.rs, keep.rs
+//! keep        which units, and what of them is kept                           keep.rs
 //! rewrite     clones before the first use in the backward                     rewrite.rs
 //! ```
 //!
@@ -26,7 +26,6 @@
 
 mod flow;
 mod keep;
-mod policy;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -34,10 +33,10 @@ mod visits;
 
 use serde::Serialize;
 
+use super::Checkpoint;
 use super::propagate::Program;
 use crate::mesh::MeshShape;
 pub(super) use flow::{Flow, ends, work};
-pub use policy::Checkpoint;
 
 /// What checkpointing did to a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -80,7 +79,7 @@ pub(super) fn checkpoint(
         // No parameter is used: initialisation, metrics.
         return Recomputed::default();
     }
-    let mut sections = policy.sections(&visits);
+    let mut sections = keep::sections(policy, &visits);
     for section in &mut sections {
         section.find(program, &flow, &visits);
     }

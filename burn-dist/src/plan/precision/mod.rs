@@ -2,15 +2,24 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `policy` | what a unit asks for |
 //! | `class` | what each operation is computed in |
 //! | `rewrite` | the window with its casts |
 
 mod class;
-mod policy;
 mod rewrite;
 #[cfg(test)]
 mod tests;
 
-pub use policy::{Float, Precision};
 pub(super) use rewrite::precise;
+
+use burn_backend::DType;
+use burn_dist_plan::policy::Float;
+
+/// Returns Burn's name of a float type.
+pub(crate) fn dtype(float: Float) -> DType {
+    match float {
+        Float::F32 => DType::F32,
+        Float::F16 => DType::F16,
+        Float::BF16 => DType::BF16,
+    }
+}

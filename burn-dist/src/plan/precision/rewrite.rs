@@ -12,9 +12,9 @@ use burn_ir::{
 };
 
 use super::class::Class;
-use super::policy::{Float, Precision};
 use crate::plan::units::{Tags, Visits};
 use crate::plan::window::{ValueIndex, Window};
+use crate::plan::{Float, Precision};
 use crate::plan::{PlanError, PlanOptions};
 use crate::record::visit::{OpReader, OpVisitor, visit_mut, visit_ref};
 use crate::rules::{self, OpRule};
@@ -186,7 +186,7 @@ impl<'a> Rewrite<'a> {
             value.dtype = input.dtype;
         }
         for (value, policy) in &of_param {
-            values[*value as usize].role = Role::Parameter(policy.param.dtype());
+            values[*value as usize].role = Role::Parameter(super::dtype(policy.param));
         }
         for (index, op) in window.ops.iter().enumerate() {
             let tensors = tensors(op);
@@ -298,7 +298,7 @@ impl<'a> Rewrite<'a> {
     fn made(&mut self, value: ValueIndex, visit: u32) {
         let info = self.value(value);
         if let (Some(policy), true) = (self.of_param.get(&value), info.is_computed_with) {
-            let dtype = policy.param.dtype();
+            let dtype = super::dtype(policy.param);
             self.cast(value, dtype, visit);
         }
     }
@@ -313,7 +313,7 @@ impl<'a> Rewrite<'a> {
             .and_then(|policy| policy.output);
         match output {
             Some(output) if info.role == Role::Typed && !info.is_master => {
-                self.cast(value, output.dtype(), visit)
+                self.cast(value, super::dtype(output), visit)
             }
             _ => value,
         }
@@ -331,10 +331,12 @@ impl<'a> Rewrite<'a> {
         };
         let of_unit = unit.and_then(|unit| self.of_unit.get(&unit));
         let target = match class {
-            Class::Compute => of_unit.map(|policy| policy.param.dtype()).filter(|_| {
-                // Products of an optimizer (Muon's) are nobody's business.
-                values().any(|v| v.is_from_products() || matches!(v.role, Role::Parameter(_)))
-            }),
+            Class::Compute => of_unit
+                .map(|policy| super::dtype(policy.param))
+                .filter(|_| {
+                    // Products of an optimizer (Muon's) are nobody's business.
+                    values().any(|v| v.is_from_products() || matches!(v.role, Role::Parameter(_)))
+                }),
             Class::Move if typed().next().is_none() => common(params()),
             Class::Move | Class::Follow => common(typed()),
             Class::Single | Class::Create | Class::Recorded => None,

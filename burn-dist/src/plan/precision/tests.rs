@@ -5,12 +5,11 @@ use std::sync::Arc;
 use burn_backend::DType;
 use burn_std::BoolStore;
 
-use super::{Float, Precision};
 use crate::layout::Layout;
 use crate::mesh::{MeshShape, Topology};
 use crate::parallel::{ParamRole, ParamSpec, Style};
 use crate::plan::window::{Input, InputState, Window};
-use crate::plan::{Checkpoint, PlanOptions, Sharding, plan};
+use crate::plan::{Checkpoint, Float, PlanOptions, Precision, Sharding, plan};
 
 #[test]
 fn a_type_that_the_backend_lacks_is_named() {

@@ -10,7 +10,7 @@ use super::options::{Choice, Options, keep_cheaper, passing};
 use crate::layout::redistribute;
 use crate::layout::{Layout, Partial};
 use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
-use crate::plan::options::Accumulation;
+use crate::plan::Accumulation;
 use crate::plan::window::ValueIndex;
 use crate::rules::{Assignment, FactorKind, PartialRule, Rule};
 

@@ -6,7 +6,7 @@ use burn_backend::DType;
 
 use crate::layout::Layout;
 use crate::parallel::ParamSpec;
-use crate::plan::options::ShardStrategy;
+use crate::plan::ShardStrategy;
 use crate::plan::task::Slot;
 use crate::plan::window::{Origin, ValueIndex};
 

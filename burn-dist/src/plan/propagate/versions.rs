@@ -9,10 +9,9 @@ use crate::layout::redistribute::{self, Step};
 use crate::layout::{Layout, Partial};
 use crate::mesh::AxisRole;
 use crate::plan::PlanError;
-use crate::plan::options::{Accumulation, ShardStrategy};
 use crate::plan::task::Slot;
-use crate::plan::units::Reshard;
 use crate::plan::window::ValueIndex;
+use crate::plan::{Accumulation, Reshard, ShardStrategy};
 
 impl Propagator<'_> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use burn_backend::DType;
-
-use crate::mesh::TextError;
+use burn_dist_mesh::TextError;
 
 /// A float type of 16 or 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -17,17 +15,6 @@ pub enum Float {
     F16,
     /// bfloat16: the exponent of a single, 8 bits of precision.
     BF16,
-}
-
-impl Float {
-    /// Returns Burn's name for it.
-    pub fn dtype(self) -> DType {
-        match self {
-            Self::F32 => DType::F32,
-            Self::F16 => DType::F16,
-            Self::BF16 => DType::BF16,
-        }
-    }
 }
 
 impl fmt::Display for Float {
@@ -113,7 +100,7 @@ impl Precision {
     }
 
     /// Whether `reduce` is one of the two types it can be.
-    pub(crate) fn is_possible(&self) -> bool {
+    pub fn is_possible(&self) -> bool {
         self.reduce == Float::F32 || self.reduce == self.param
     }
 }

@@ -1,16 +1,14 @@
-//! What a user may ask for.
+//! Which activations are made again.
 
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
-use super::rewrite::Section;
-use super::visits::Visits;
-use crate::mesh::TextError;
+use burn_dist_mesh::TextError;
 
 /// Which activations are made again in the backward instead of being kept; never a value.
 ///
-/// Activations are grouped by unit: `#[parallel(unit)]` on a block, or [`Plan::unit`](crate::parallel::Plan::unit). A
+/// Activations are grouped by unit: `#[parallel(unit)]` on a block, or `Plan::unit`. A
 /// model without units has nothing to checkpoint. Units marked `#[parallel(checkpoint)]` are checkpointed in full under
 /// every policy.
 ///
@@ -36,28 +34,6 @@ pub enum Checkpoint {
     /// Makes everything inside every unit again but what costs the most work per byte, up to this many bytes on one
     /// rank, counted over all units of one pass forward. What the next unit takes is not counted.
     Bytes(u64),
-}
-
-impl Checkpoint {
-    /// Returns the stretches to make again.
-    pub(super) fn sections(self, visits: &Visits) -> Vec<Section> {
-        let mut sections = Vec::new();
-        for (index, segment) in visits.segments.iter().enumerate() {
-            let (Some(unit), true) = (segment.unit, segment.forward) else {
-                continue;
-            };
-            let marked = visits.marked[unit];
-            let chosen = match self {
-                Self::None => false,
-                Self::Full | Self::Selective | Self::Bytes(_) => true,
-                Self::EveryNth(n) => (unit + 1).is_multiple_of(n.get()),
-            };
-            if chosen || marked {
-                sections.push(Section::new(index, marked));
-            }
-        }
-        sections
-    }
 }
 
 impl fmt::Display for Checkpoint {
