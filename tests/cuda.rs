@@ -29,6 +29,7 @@ mod nn;
 mod reduce;
 #[path = "devices/suite.rs"]
 mod suite;
+mod weights;
 
 /// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide,
 /// appendix on mathematical functions. Products may be contracted with the sums that follow, which rounds once instead

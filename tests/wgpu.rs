@@ -27,6 +27,7 @@ mod reduce;
 mod suite;
 #[path = "ops/view.rs"]
 mod view;
+mod weights;
 
 /// WGSL asks of a device that it rounds sums and products to the nearest float, and little of its other functions:
 /// `exp` and `log` may be off by a few units in the last place (3 + 2 |x| for `exp`), division by 2.5, and powers and

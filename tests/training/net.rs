@@ -10,9 +10,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::Plan;
 
-#[path = "../weights.rs"]
-mod weights;
-use weights::deterministic;
+use crate::weights::deterministic;
 
 #[derive(Module, Debug)]
 pub struct Net<B: Backend> {
