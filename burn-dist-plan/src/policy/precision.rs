@@ -57,12 +57,11 @@ impl FromStr for Float {
 /// Parameters are gathered in `param`, half the bytes of f32, and gradients are reduced in [`reduce`](Self::reduce).
 ///
 /// ```
-/// use burn_dist::{DeviceMesh, Float, Precision};
+/// use burn_dist_plan::policy::{Float, Precision};
 ///
 /// let precision = Precision::new(Float::BF16);
 /// assert_eq!("bf16".parse(), Ok(precision));
-/// let mesh = DeviceMesh::builder().axis("fsdp", 2).precision(precision).build()?;
-/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// assert_eq!("param=bf16,reduce=bf16".parse(), Ok(precision.reduce(Float::BF16)));
 /// ```
 ///
 /// # Source

@@ -495,6 +495,13 @@ impl DeviceMeshBuilder {
 
     /// Sets what units compute in that do not say so themselves, over parameters that rest in f32: mixed precision, see
     /// [`Precision`].
+    ///
+    /// ```
+    /// use burn_dist::{DeviceMesh, Float, Precision};
+    /// let precision = Precision::new(Float::BF16);
+    /// let mesh = DeviceMesh::builder().axis("fsdp", 2).precision(precision).build()?;
+    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// ```
     pub fn precision(mut self, precision: Precision) -> Self {
         self.options.precision = Some(precision);
         self
