@@ -237,17 +237,22 @@ fn wrong_meshes_are_named() {
             .to_string()
     };
     insta::assert_snapshot!(error("fsdp=2,fsdp=3"), @"axis `fsdp` appears twice: give every axis its own name");
-    insta::assert_snapshot!(error("fsdp=0"), @"axis `fsdp` has size 0: an axis spans at least 1 rank; leave the axis out if it is not used");
-    insta::assert_snapshot!(error("fsdp"), @"cannot read the mesh `fsdp`: `fsdp` has no size; write axes as name=size, for example `fsdp=2,tp=4`");
-    insta::assert_snapshot!(error("fsdp=two"), @"cannot read the mesh `fsdp=two`: the size `two` of axis `fsdp` is not a whole number; write axes as name=size, for example `fsdp=2,tp=4`");
-    insta::assert_snapshot!(error("2=2"), @"`2` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for example `tp`");
+    insta::assert_snapshot!(error("fsdp=0"), @"axis `fsdp` has size 0: an axis spans at least 1 rank; leave the axis \
+        out if it is not used");
+    insta::assert_snapshot!(error("fsdp"), @"cannot read the mesh `fsdp`: `fsdp` has no size; write axes as name=size, \
+        for example `fsdp=2,tp=4`");
+    insta::assert_snapshot!(error("fsdp=two"), @"cannot read the mesh `fsdp=two`: the size `two` of axis `fsdp` is not \
+        a whole number; write axes as name=size, for example `fsdp=2,tp=4`");
+    insta::assert_snapshot!(error("2=2"), @"`2` cannot name a mesh axis: start with a letter or `_`, go on with \
+        letters, digits, `_` or `-`, for example `tp`");
     let devices = DeviceMesh::builder()
         .axis("tp", 2)
         .devices(&[burn::backend::flex::FlexDevice])
         .build()
         .expect_err("one device for two ranks")
         .to_string();
-    insta::assert_snapshot!(devices, @"mesh `tp=2` has 2 ranks, but 1 devices were given: give one per rank, or axes whose sizes multiply to 1");
+    insta::assert_snapshot!(devices, @"mesh `tp=2` has 2 ranks, but 1 devices were given: give one per rank, or axes \
+        whose sizes multiply to 1");
 }
 
 #[test]
@@ -261,14 +266,18 @@ fn wrong_plans_are_named() {
             .to_string()
     };
     insta::assert_snapshot!(error(Plan::new().colwise("layer")), @r#"colwise("layer") names nothing in this module; its paths, closest first: layers, layers.*, embedding, layers.*.bias, layers.*.weight, embedding.weight"#);
-    insta::assert_snapshot!(error(Plan::new().axis("model").colwise("layers")), @r#"colwise("layers"): no axis model in the mesh; its axes are fsdp=2, tp=2"#);
-    insta::assert_snapshot!(error(Plan::new().colwise("layers..weight")), @r#"colwise("layers..weight"): a segment between dots is empty: write `layers.*.wq`"#);
+    insta::assert_snapshot!(error(Plan::new().axis("model").colwise("layers")), @r#"colwise("layers"): no axis model \
+        in the mesh; its axes are fsdp=2, tp=2"#);
+    insta::assert_snapshot!(error(Plan::new().colwise("layers..weight")), @r#"colwise("layers..weight"): a segment \
+        between dots is empty: write `layers.*.wq`"#);
     let malformed = error(Plan::new().output("layers", "[{tp"));
     assert!(
         malformed.starts_with("output(\"layers\"): cannot read the layout \"[{tp\""),
         "{malformed}"
     );
-    insta::assert_snapshot!(error(Plan::new().require_divisible("layers", 3, "tp").colwise("layers")), @"layers: 3 parts cannot be split over axis tp (size 2): use tp = 1 or 3, or mark it replicate / pass .replicate_indivisible()");
+    insta::assert_snapshot!(error(Plan::new().require_divisible("layers", 3, "tp").colwise("layers")), @"layers: 3 \
+        parts cannot be split over axis tp (size 2): use tp = 1 or 3, or mark it replicate / pass \
+        .replicate_indivisible()");
     let other = MeshShape::parse("tp=4").expect("a mesh");
     let error = Net::<A>::new(&device)
         .parallelize_with(&other, &Plan::new())

@@ -341,7 +341,8 @@ fn the_first_error_comes_last_and_its_code_is_that_of_the_run() {
         let output = run(
             &format!("--nproc 3 --transport {transport} --grace 1"),
             &shell(
-                "echo up; [ $R = 1 ] || { sleep 0.5; echo 'a consequence' >&2; exec sleep 60; }; echo 'the cause' >&2; exit 7",
+                "echo up; [ $R = 1 ] || { sleep 0.5; echo 'a consequence' >&2; exec sleep 60; }; echo 'the cause' >&2; \
+                 exit 7",
             ),
         );
         assert_eq!(output.status.code(), Some(7));
@@ -631,7 +632,8 @@ fn signals_are_passed_on_and_a_second_one_kills() {
     for transport in ["mpi", "direct"] {
         let options = format!("--nproc 2 --transport {transport}");
         // A program that ends well on a signal, a while after it.
-        let script = "ulimit -c 0; trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; trap 'echo quit $R; exit 0' QUIT; echo up; while :; do sleep 0.05; done";
+        let script = "ulimit -c 0; trap 'echo got $R; sleep 0.3; exit 0' INT; trap 'echo term $R; exit 9' TERM; trap \
+            'echo quit $R; exit 0' QUIT; echo up; while :; do sleep 0.05; done";
         for (signal, code, expected) in [
             ("-INT", 0, "got"),
             ("-TERM", 9, "term"),
@@ -673,7 +675,8 @@ fn after_a_signal_nobody_is_hurried() {
     for transport in ["mpi", "direct"] {
         let options = format!("--nproc 2 --transport {transport} --grace 1");
         // Process 1 fails while process 0 saves.
-        let script = "trap '[ $R = 1 ] && exit 3; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 0.05; done";
+        let script = "trap '[ $R = 1 ] && exit 3; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 0.05; \
+            done";
         let (child, _, stdout) = start(&options, &shell(script), 2);
         kill("-INT", &child.id().to_string());
         let (code, rest, stderr) = finish(child, stdout);
@@ -869,7 +872,8 @@ fn terminals_are_for_process_0_alone() {
         options.read(true).write(true).custom_flags(libc::O_NOCTTY);
         options.open(&name).expect("the other end")
     };
-    let script = "[ -t 1 ] && echo terminal $R; for f in /proc/$$/fd/*; do case $(readlink $f) in /dev/pts/*|/dev/ptmx|*ptmx) echo file ${f##*/} of $R;; esac; done";
+    let script = "[ -t 1 ] && echo terminal $R; for f in /proc/$$/fd/*; do case $(readlink $f) in \
+        /dev/pts/*|/dev/ptmx|*ptmx) echo file ${f##*/} of $R;; esac; done";
     let mut command = burn_dist("--nproc 2 --transport direct", &shell(script));
     let mut child = command
         .env("NO_COLOR", "1")

@@ -64,7 +64,8 @@ fn assert_predicted(what: &str, ranks: &[RankStats], plan: &Explanation) {
             .zip(line)
             .position(|(a, b)| a.total() != b.total());
         eprintln!(
-            "{what}, rank {}: predicted {predicted} at {}, accounted {found} at {} ({} and {} tasks; apart at {apart:?}: {:?} {:?})",
+            "{what}, rank {}: predicted {predicted} at {}, accounted {found} at {} ({} and {} tasks; apart at \
+             {apart:?}: {:?} {:?})",
             rank.rank,
             planned.peak_cause,
             accounted.peak_cause,

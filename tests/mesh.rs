@@ -219,7 +219,8 @@ fn a_tensor_outlives_its_mesh_only_in_name() {
     let placed = x.clone() * 2.0;
     placed.to_data();
     drop(mesh);
-    let expected = "mesh fsdp=2 was dropped before this tensor was used: keep the `DeviceMesh` or a device of it alive as long as its tensors";
+    let expected = "mesh fsdp=2 was dropped before this tensor was used: keep the `DeviceMesh` or a device of it alive \
+        as long as its tensors";
     for tensor in [placed.clone(), placed + 1.0, x] {
         let error = tensor
             .try_into_data()
@@ -492,7 +493,8 @@ cannot read the layout, column 2: this dim is of size 4, but the shape says 5
             .expect_err("the parts do not fit")
             .to_string()
     };
-    insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"this process runs 4 rank(s) of mesh fsdp=2,tp=2, but 2 parts were given: give one per rank that it runs, in rank order");
+    insta::assert_snapshot!(error(vec![part([3, 3]), part([3, 3])]), @"this process runs 4 rank(s) of mesh \
+        fsdp=2,tp=2, but 2 parts were given: give one per rank that it runs, in rank order");
     insta::assert_snapshot!(
         error(vec![part([3, 3]), part([3, 3]), part([3, 3]), part([2, 3])]),
         @"rank 2 must hold [2, 3] of a tensor in layout [{fsdp}, {tp}], but was given [3, 3]"

@@ -96,7 +96,8 @@ fn an_index_out_of_range_is_told_in_global_numbers() {
                     let mesh = mesh(text);
                     let error = at_index(&mesh.device(), layout, what, dim, index);
                     let expected = format!(
-                        "index {index} is out of range for dim {dim} (size {size}) of the tensor of shape [8, 6]: its indices are 0 to {}",
+                        "index {index} is out of range for dim {dim} (size {size}) of the tensor of shape [8, 6]: its \
+                         indices are 0 to {}",
                         size - 1
                     );
                     let place = format!("{what}, dim {dim} of {layout} on {text}");
@@ -252,7 +253,8 @@ fn heads_that_do_not_divide_are_named_by_their_field() {
         .to_string();
     assert_eq!(
         error,
-        "blocks.0.up: 3 heads (`self.h`) cannot be split over axis tp (size 2): use tp = 1 or 3, or mark it replicate / pass .replicate_indivisible()"
+        "blocks.0.up: 3 heads (`self.h`) cannot be split over axis tp (size 2): use tp = 1 or 3, or mark it replicate \
+         / pass .replicate_indivisible()"
     );
 }
 
@@ -286,7 +288,8 @@ fn a_record_of_another_config_is_refused_by_name() {
             assert_eq!(
                 error,
                 format!(
-                    "blocks.0.up.weight: the record holds a parameter of shape {found}, and the model's has {expected}: load it into a model of the config that it was saved from"
+                    "blocks.0.up.weight: the record holds a parameter of shape {found}, and the model's has \
+                     {expected}: load it into a model of the config that it was saved from"
                 )
             );
         }
@@ -304,7 +307,8 @@ fn a_record_loaded_too_early_is_named_where_it_does_not_fit() {
     let model = model.parallelize(&mesh).expect("a plan");
     let error = panics(|| model.forward(Tensor::from_ints([[1, 2]], &device)));
     assert!(
-        error.starts_with("blocks.0.up.weight: its shape is [8, 6] ([input, output]), and it was given an input of shape [1, 2, 4]"),
+        error.starts_with("blocks.0.up.weight: its shape is [8, 6] ([input, output]), and it was given an input of \
+            shape [1, 2, 4]"),
         "{error}"
     );
 }

@@ -45,7 +45,8 @@ const SUITE: harness::Suite = harness::Suite {
         ("exponentials_of_doubles", "SPIR-V's exp takes no f64"),
         (
             "masks_broadcast",
-            "burn-cubecl's mask_where computes only as many elements as its first operand has, in the gradient fewer than all",
+            "burn-cubecl's mask_where computes only as many elements as its first operand has, in the gradient fewer \
+             than all",
         ),
         (
             "gelu",

@@ -82,7 +82,8 @@ fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> TypeAtt
             "axis" => read.axis = axis_name(item, errors),
             key if FIELD_KEYS.contains(&key) => errors.push(syn::Error::new(
                 item.key.span(),
-                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and `axis`"),
+                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and \
+                    `axis`"),
             )),
             key => errors.push(unknown(&item.key, key, &TYPE_KEYS)),
         }
@@ -267,7 +268,8 @@ impl Options {
                 for key in others.into_iter().flatten() {
                     errors.push(syn::Error::new(
                         key.span(),
-                        format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`"),
+                        format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or \
+                            `replicate`"),
                     ));
                 }
             }
@@ -279,7 +281,8 @@ impl Options {
         if let Some(key) = &self.nested {
             errors.push(syn::Error::new(
                 key.span(),
-                format!("`nested` conflicts with `{style_key}`: a field with a style is a leaf, and a plan of its own is not used"),
+                format!("`nested` conflicts with `{style_key}`: a field with a style is a leaf, and a plan of its own \
+                    is not used"),
             ));
         }
         if !style.splits()

@@ -131,7 +131,8 @@ fn each_mistake_is_named() {
         ),
         (
             quote!(everything),
-            "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, `nested`, `input`, \
+            "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, \
+             `nested`, `input`, \
              `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`",
         ),
         (quote!(colwise, colwise), "`colwise` is given twice"),
@@ -169,11 +170,13 @@ fn each_mistake_is_named() {
         ),
         (
             quote!(precision = "bf8"),
-            "`bf8` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or what param is",
+            "`bf8` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 \
+             or what param is",
         ),
         (
             quote!(precision = "param=bf16,reduce=f16"),
-            "`param=bf16,reduce=f16` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or \
+            "`param=bf16,reduce=f16` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, \
+             where reduce is f32 or \
              what param is",
         ),
         (

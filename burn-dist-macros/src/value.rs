@@ -90,7 +90,8 @@ pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Lit
         return Some(text);
     }
     let message = format!(
-        "`{}` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or what param is",
+        "`{}` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or \
+         what param is",
         text.value()
     );
     errors.push(syn::Error::new(text.span(), message));

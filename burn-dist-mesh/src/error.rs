@@ -6,7 +6,8 @@
 pub enum MeshError {
     /// An axis name that the text forms could not carry.
     #[error(
-        "`{name}` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for example `tp`"
+        "`{name}` cannot name a mesh axis: start with a letter or `_`, go on with letters, digits, `_` or `-`, for \
+         example `tp`"
     )]
     BadName {
         /// The name asked for.
@@ -52,7 +53,8 @@ pub enum MeshError {
     },
     /// A mesh with links, and an axis whose name in links stands for groups by nodes.
     #[error(
-        "a mesh with links cannot have an axis `{name}`, which in links stands for groups {name} nodes: give the axis another name"
+        "a mesh with links cannot have an axis `{name}`, which in links stands for groups {name} nodes: give the axis \
+         another name"
     )]
     LinkName {
         /// The name.
@@ -60,7 +62,8 @@ pub enum MeshError {
     },
     /// An axis of a parallelism that is not built yet.
     #[error(
-        "axis `{name}` (size {size}) of the mesh `{mesh}` stands for {what}, which is not built yet: its ranks would repeat each other's work. Leave it out and give its ranks to another \
+        "axis `{name}` (size {size}) of the mesh `{mesh}` stands for {what}, which is not built yet: its ranks would \
+         repeat each other's work. Leave it out and give its ranks to another \
          axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name"
     )]
     NotBuilt {
@@ -75,7 +78,8 @@ pub enum MeshError {
     },
     /// A sharding strategy for an axis that does not shard.
     #[error(
-        "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, or given that role"
+        "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, \
+         or given that role"
     )]
     NotSharded {
         /// Name of the axis.
@@ -107,7 +111,8 @@ pub enum MeshError {
     },
     /// Not one device per rank.
     #[error(
-        "mesh `{mesh}` has {ranks} ranks, but {devices} devices were given: give one per rank, or axes whose sizes multiply to {devices}"
+        "mesh `{mesh}` has {ranks} ranks, but {devices} devices were given: give one per rank, or axes whose sizes \
+         multiply to {devices}"
     )]
     DeviceCount {
         /// The mesh in text form.
@@ -119,7 +124,8 @@ pub enum MeshError {
     },
     /// More ranks than a process can run.
     #[error(
-        "the mesh {mesh} has {ranks} ranks, and one process runs at most {ranks_max}, a thread each: plan it without running it (`dry_run`), or use fewer"
+        "the mesh {mesh} has {ranks} ranks, and one process runs at most {ranks_max}, a thread each: plan it without \
+         running it (`dry_run`), or use fewer"
     )]
     TooManyThreads {
         /// The mesh.

@@ -12,8 +12,9 @@
 //!
 //! # The formula
 //! A collective takes `rounds x latency + bytes x 8 / bandwidth`: bytes are those that its busiest member receives, and
-//! rounds are the steps of the ring algorithm, in which every member receives from one neighbour at a time. With k members and n bytes in all, an all-gather or a reduce-scatter
-//! is k-1 rounds and (k-1)/k x n bytes, an all-reduce is one of each.
+//! rounds are the steps of the ring algorithm, in which every member receives from one neighbour at a time. With k
+//! members and n bytes in all, an all-gather or a reduce-scatter is k-1 rounds and (k-1)/k x n bytes, an all-reduce is
+//! one of each.
 //!
 //! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
 //! 2005), sections 3 and 4, without the term for the arithmetic of reductions; Patarasuk, Yuan: Bandwidth Optimal
@@ -53,7 +54,8 @@ pub struct Link {
 /// A text or number that is not a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot read the link `{text}`: {problem}; write latency_us=20,gbps=10 for all axes, or tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10 axis by axis"
+    "cannot read the link `{text}`: {problem}; write latency_us=20,gbps=10 for all axes, or \
+     tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10 axis by axis"
 )]
 pub struct LinkError {
     /// What was asked for.
@@ -463,7 +465,8 @@ mod tests {
         }
         by_node.check(&plain).unwrap();
         let error = by_node.check(&mesh("between=2")).unwrap_err().to_string();
-        let expected = "a mesh with links cannot have an axis `between`, which in links stands for groups between nodes: give the axis another name";
+        let expected = "a mesh with links cannot have an axis `between`, which in links stands for groups between \
+            nodes: give the axis another name";
         assert_eq!(error, expected);
     }
 

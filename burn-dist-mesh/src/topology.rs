@@ -337,7 +337,8 @@ impl Topology {
             between(mesh, &axis.name) == Some(true) && between(&better, &axis.name) == Some(false)
         })?;
         Some(format!(
-            "axis `{}` of the mesh {mesh} goes between nodes ({self}), and every layer communicates over it: write {better} to keep it inside a node",
+            "axis `{}` of the mesh {mesh} goes between nodes ({self}), and every layer communicates over it: write \
+             {better} to keep it inside a node",
             axis.name
         ))
     }
@@ -498,7 +499,8 @@ mod tests {
             let mesh = mesh(axes);
             nodes(each, mesh.num_ranks()).advice(&mesh)
         };
-        assert_snapshot!(advice("tp=2,fsdp=4", "4").unwrap(), @"axis `tp` of the mesh tp=2,fsdp=4 goes between nodes (2 nodes x 4 ranks), and every layer communicates over it: write fsdp=4,tp=2 to keep it inside a node");
+        assert_snapshot!(advice("tp=2,fsdp=4", "4").unwrap(), @"axis `tp` of the mesh tp=2,fsdp=4 goes between nodes \
+            (2 nodes x 4 ranks), and every layer communicates over it: write fsdp=4,tp=2 to keep it inside a node");
         assert_eq!(advice("fsdp=4,tp=2", "4"), None);
         // It does not fit on a node in any order.
         assert_eq!(advice("tp=8,fsdp=2", "4"), None);

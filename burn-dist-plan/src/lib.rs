@@ -7,6 +7,7 @@
 //! | [`rule`] | what of an operation may be split, and what that leaves |
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod layout;
 pub mod policy;

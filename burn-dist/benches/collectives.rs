@@ -80,7 +80,8 @@ fn main() {
                 let limit_ratio = figure(|rep| rep.copy_us / rep.limit_us);
                 let moved = moved_bytes(op, bytes);
                 println!(
-                    "{op:<15} {num_ranks:>5} {bytes:>9} {us:>10.2} {:>9.2} {ratio:>12.3} {received_ratio:>14.3} {limit_ratio:>11.3}",
+                    "{op:<15} {num_ranks:>5} {bytes:>9} {us:>10.2} {:>9.2} {ratio:>12.3} {received_ratio:>14.3} \
+                     {limit_ratio:>11.3}",
                     moved as f64 / us / 1e3
                 );
                 rows.push(serde_json::json!({

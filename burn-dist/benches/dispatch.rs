@@ -125,7 +125,8 @@ fn main() {
         let (_, dist1_backward) = backward::<Autodiff<Dist<Flex>>>(&d1, name);
         let (_, dist2_backward) = backward::<Autodiff<Dist<Flex>>>(&d2, name);
         println!(
-            "{name:<10} {flex:>9.0} {record:>9.0} {dist1:>9.0} {dist2:>9.0} |                    {flex_backward:>9.0} {dist1_backward:>9.0} {dist2_backward:>9.0}"
+            "{name:<10} {flex:>9.0} {record:>9.0} {dist1:>9.0} {dist2:>9.0} |                    {flex_backward:>9.0} \
+             {dist1_backward:>9.0} {dist2_backward:>9.0}"
         );
         let row = json!({
             "op": name, "flex_ns": flex, "record_ns": record, "dist1_ns": dist1, "dist2_ns": dist2,

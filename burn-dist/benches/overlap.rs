@@ -223,7 +223,8 @@ fn main() {
             |share: Option<f64>| share.map_or("".into(), |share| format!("{:.1} %", 1e2 * share));
         let (exposed_share, slower) = (share(exposed), share(wall - baseline.wall));
         println!(
-            "{:<12} {wall:>9.1} {compute:>11.1} {comm:>8.1} {exposed:>11.1} {late:>8.1} {on_wire:>10.1} {:>8} {:>8} {:>8}",
+            "{:<12} {wall:>9.1} {compute:>11.1} {comm:>8.1} {exposed:>11.1} {late:>8.1} {on_wire:>10.1} {:>8} {:>8} \
+             {:>8}",
             trainer.name,
             text(exposed_share),
             text(share(on_wire)),

@@ -671,13 +671,15 @@ fn styles_that_do_not_fit_say_so() {
     );
     assert_eq!(
         error.to_string(),
-        "layers.0.attention_norm: colwise does not fit a module whose parameters are gamma [8]: it splits a `weight` of 2 dims and \
+        "layers.0.attention_norm: colwise does not fit a module whose parameters are gamma [8]: it splits a `weight` \
+         of 2 dims and \
          a `bias`; use sequence or replicate, or give `layers.0.attention_norm.gamma` its own entry"
     );
     let error = refused(&model(), &Plan::new().rowwise("layers.0.attention"), "tp=2");
     assert_eq!(
         error.to_string(),
-        "layers.0.attention: rowwise does not fit a module of modules (wq.weight [8, 8], wk.weight [8, 4], wo.weight [8, 8]): name the \
+        "layers.0.attention: rowwise does not fit a module of modules (wq.weight [8, 8], wk.weight [8, 4], wo.weight \
+         [8, 8]): name the \
          modules in it that hold weights"
     );
     let odd = Odd {
@@ -687,13 +689,15 @@ fn styles_that_do_not_fit_say_so() {
     let error = refused(&odd, &Plan::new().rowwise("kernel"), "tp=2");
     assert_eq!(
         error.to_string(),
-        "kernel: rowwise does not fit a parameter of 3 dims ([2, 3, 4]): it splits the 2 dims of a weight, or the one of a bias; use replicate"
+        "kernel: rowwise does not fit a parameter of 3 dims ([2, 3, 4]): it splits the 2 dims of a weight, or the one \
+         of a bias; use replicate"
     );
     // Which dim of a foreign weight is the vocabulary, nobody says.
     let error = refused(&odd, &Plan::new().vocab("").replicate("kernel"), "tp=2");
     assert_eq!(
         error.to_string(),
-        "(root): vocab does not fit `Odd` ([4, 4]): only `Embedding` and `Linear` say which dim is the vocabulary; use rowwise for dim 0, \
+        "(root): vocab does not fit `Odd` ([4, 4]): only `Embedding` and `Linear` say which dim is the vocabulary; use \
+         rowwise for dim 0, \
          colwise for dim 1"
     );
 }
@@ -729,7 +733,8 @@ fn heads_that_do_not_divide() {
     let error = refused(&model(), &model().plan(), "tp=8");
     assert_eq!(
         error.to_string(),
-        "layers.0.attention.wk: 4 kv heads (`self.n_kv_heads`) cannot be split over axis tp (size 8): use tp = 1, 2 or 4, or mark it replicate / pass \
+        "layers.0.attention.wk: 4 kv heads (`self.n_kv_heads`) cannot be split over axis tp (size 8): use tp = 1, 2 or \
+         4, or mark it replicate / pass \
          .replicate_indivisible()"
     );
     let lines = planned(&model(), &model().plan().replicate_indivisible(), "tp=8");

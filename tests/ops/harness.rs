@@ -537,7 +537,8 @@ pub fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
             if let Some(difference) = compare(&way, suite, &expected, on_mesh.run) {
                 let seed = way.seed.map_or("none".to_string(), |seed| seed.to_string());
                 failures.push(format!(
-                    "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} BURN_DIST_TEST_MESH={} BURN_DIST_TEST_SEED={seed} \
+                    "{} on mesh \"{}\" with seed {seed}: {difference}\n  repeat: BURN_DIST_TEST_CASE={} \
+                     BURN_DIST_TEST_MESH={} BURN_DIST_TEST_SEED={seed} \
                      cargo test {} families",
                     one.name, way.mesh, one.name, way.mesh, suite.target,
                 ));
@@ -566,7 +567,8 @@ const NOT_SMALL: &[(&str, usize, &str)] = &[
 ];
 const SHARED_MATRIX: &str =
     "Flex alone reads beyond its buffers: a product of no matrices by one that all of them share";
-const LARGE_WINDOW: &str = "where a window is larger than what it moves over, burn-ir's number of its places is below zero";
+const LARGE_WINDOW: &str = "where a window is larger than what it moves over, burn-ir's number of its places is below \
+    zero";
 const DEPENDENT: &str =
     "its offsets or coordinates no longer fit its input, which Flex does not check";
 

@@ -40,7 +40,8 @@ pub enum LayoutError {
     },
     /// A value partial by operations whose order would matter.
     #[error(
-        "a value cannot be partial by {first} and {second} at once, because their order matters: resolve one of them first"
+        "a value cannot be partial by {first} and {second} at once, because their order matters: resolve one of them \
+         first"
     )]
     MixedPartial {
         /// One operation.

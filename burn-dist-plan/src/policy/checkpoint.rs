@@ -63,6 +63,12 @@ impl FromStr for Checkpoint {
             Some(("bytes", bytes)) => bytes.parse().ok().map(Self::Bytes),
             Some(_) => None,
         };
-        found.ok_or_else(|| TextError::new(text, "is no checkpoint policy: use none, full, every=N with N of at least 1, selective, or bytes=N"))
+        found.ok_or_else(|| {
+            TextError::new(
+                text,
+                "is no checkpoint policy: use none, full, every=N with N of at least \
+            1, selective, or bytes=N",
+            )
+        })
     }
 }

@@ -27,7 +27,8 @@ impl fmt::Display for Float {
     }
 }
 
-const NO_PRECISION: &str = "is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce \
+const NO_PRECISION: &str = "is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where \
+    reduce \
     is f32 or what param is";
 
 impl FromStr for Float {

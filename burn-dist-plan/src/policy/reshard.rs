@@ -47,6 +47,12 @@ impl FromStr for Reshard {
             Some(("every", n)) => n.parse().ok().map(Self::Every),
             Some(_) => None,
         };
-        found.ok_or_else(|| TextError::new(text, "does not say when to reshard: use always, last, every=N with N of at least 1, or never"))
+        found.ok_or_else(|| {
+            TextError::new(
+                text,
+                "does not say when to reshard: use always, last, every=N with N of at \
+            least 1, or never",
+            )
+        })
     }
 }

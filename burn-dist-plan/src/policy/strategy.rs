@@ -14,8 +14,8 @@ use burn_dist_mesh::TextError;
 /// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ShardStrategy {
-    /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`](super::Reshard) says, gradients reduce-scattered as
-    /// soon as they are complete.
+    /// FSDP, ZeRO-3: parameters are gathered per unit and given up as [`Reshard`](super::Reshard) says, gradients
+    /// reduce-scattered as soon as they are complete.
     #[default]
     Full,
     /// ZeRO-2: parameters stay gathered from their first use in a step until the optimizer; gradients as under `Full`.

@@ -107,7 +107,8 @@ pub enum CommError {
     },
     /// A rank dropped its communicator while others wait for it.
     #[error(
-        "{call} cannot finish: rank {} has left{}: its mesh was dropped, or its program has ended (its own output says why)",
+        "{call} cannot finish: rank {} has left{}: its mesh was dropped, or its program has ended (its own output says \
+         why)",
         rank.0, with_process(process)
     )]
     RankLeft {
@@ -120,7 +121,8 @@ pub enum CommError {
     },
     /// A process dropped a mesh, or ended, while others wait for it.
     #[error(
-        "window {window} cannot finish: {process} has left: its mesh was dropped, or its program has ended (its own output says why)"
+        "window {window} cannot finish: {process} has left: its mesh was dropped, or its program has ended (its own \
+         output says why)"
     )]
     ProcessLeft {
         /// Which.
@@ -129,7 +131,8 @@ pub enum CommError {
         window: u64,
     },
     /// A process ended without a word while others wait for it.
-    #[error("{} cannot finish: {process} has ended without a word: it was killed, or crashed (look at its host's kernel log, or its scheduler's)", waits(call, *window))]
+    #[error("{} cannot finish: {process} has ended without a word: it was killed, or crashed (look at its host's \
+        kernel log, or its scheduler's)", waits(call, *window))]
     ProcessLost {
         /// Which.
         process: Process,
@@ -140,7 +143,8 @@ pub enum CommError {
     },
     /// Some processes did not run a window in time.
     #[error(
-        "window {window} gave up after {:.1} s: {} not run it: do they run the same program, are they busy elsewhere, stopped, or cut off?",
+        "window {window} gave up after {:.1} s: {} not run it: do they run the same program, are they busy elsewhere, \
+         stopped, or cut off?",
         elapsed.as_secs_f64(), have_processes(missing)
     )]
     WindowTimeout {
@@ -191,7 +195,8 @@ pub enum CommError {
     },
     /// More unfinished calls than the transport keeps.
     #[error(
-        "{call} is one too many: {limit} earlier calls of this group and lane still wait for other members; wait for pending calls sooner"
+        "{call} is one too many: {limit} earlier calls of this group and lane still wait for other members; wait for \
+         pending calls sooner"
     )]
     TooManyOpen {
         /// The call.
@@ -240,7 +245,8 @@ pub enum CommError {
     },
     /// Ranks that the processes cannot share out evenly.
     #[error(
-        "{num_ranks} ranks cannot be shared out evenly among {num_processes} processes: start a number of processes that divides {num_ranks}, or make the mesh larger"
+        "{num_ranks} ranks cannot be shared out evenly among {num_processes} processes: start a number of processes \
+         that divides {num_ranks}, or make the mesh larger"
     )]
     Uneven {
         /// Ranks of the mesh.
@@ -258,7 +264,8 @@ pub enum CommError {
     },
     /// NCCL is there, and not usable: too old, or without a function that is needed.
     #[error(
-        "{library} is no NCCL that this program can use: {reason}; install NCCL {needed} or later (libnccl2), or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)"
+        "{library} is no NCCL that this program can use: {reason}; install NCCL {needed} or later (libnccl2), or let \
+         the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)"
     )]
     NcclUnusable {
         /// The name under which it was found.
@@ -288,7 +295,8 @@ pub enum CommError {
     },
     /// A collective between GPUs was not finished in time, though every member in this process had made the call.
     #[error(
-        "{call} gave up after {:.1} s: every member in this process made the call, and NCCL did not finish it; a member in another process has not made it, or a link between GPUs is stuck",
+        "{call} gave up after {:.1} s: every member in this process made the call, and NCCL did not finish it; a \
+         member in another process has not made it, or a link between GPUs is stuck",
         elapsed.as_secs_f64()
     )]
     GpuStalled {
@@ -299,7 +307,8 @@ pub enum CommError {
     },
     /// An element type that the transport does not move.
     #[error(
-        "{call} is not possible: NCCL has no elements of {}; cast to f32, f64, f16, bf16, i32, i64, u8 or bool first, or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
+        "{call} is not possible: NCCL has no elements of {}; cast to f32, f64, f16, bf16, i32, i64, u8 or bool first, \
+         or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
         dtype.name()
     )]
     UnsupportedDtype {
@@ -421,7 +430,9 @@ fn missing_text(tried: &[(String, String)], paths: &[(&'static str, Option<Strin
         })
         .collect();
     format!(
-        "ranks on GPUs of their own communicate with NCCL, and it cannot be loaded; tried: {}; {}. Install it (Debian, Ubuntu: libnccl2; pip: nvidia-nccl-cu12), name the file in BURN_DIST_NCCL or its folder in LD_LIBRARY_PATH, or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
+        "ranks on GPUs of their own communicate with NCCL, and it cannot be loaded; tried: {}; {}. Install it (Debian, \
+         Ubuntu: libnccl2; pip: nvidia-nccl-cu12), name the file in BURN_DIST_NCCL or its folder in LD_LIBRARY_PATH, \
+         or let the GPUs communicate through the host (`DeviceMeshBuilder::gpu_transport(GpuTransport::Host)`)",
         names.join(", "),
         paths.join(", ")
     )

@@ -39,7 +39,8 @@ pub enum RecordError {
     },
     /// A record of a newer version.
     #[error(
-        "this flight record has version {found}, written by burn-dist {crate_version}, and this program reads up to {}: use the doctor of that version",
+        "this flight record has version {found}, written by burn-dist {crate_version}, and this program reads up to \
+         {}: use the doctor of that version",
         FlightRecord::VERSION
     )]
     Newer {

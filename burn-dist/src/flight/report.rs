@@ -98,7 +98,8 @@ impl fmt::Display for Diagnosis {
         for late in &self.late_hosts {
             writeln!(
                 f,
-                "  All ranks of host {} start their calls {} later than those of others, over {} calls: it is slow, or its clock is ahead.",
+                "  All ranks of host {} start their calls {} later than those of others, over {} calls: it is slow, or \
+                 its clock is ahead.",
                 late.host,
                 time(late.late_us),
                 late.num_calls
@@ -258,7 +259,8 @@ impl Diagnosis {
             RankState::Failed(_) => writeln!(f, "  {name} had failed."),
             RankState::Elsewhere(last) => writeln!(
                 f,
-                "  {name} was alive and in no call for {since}: computing, or waiting for its program; its last one was {}.",
+                "  {name} was alive and in no call for {since}: computing, or waiting for its program; its last one \
+                 was {}.",
                 call(last, "none")
             ),
         }
@@ -306,11 +308,13 @@ impl Diagnosis {
             Cause::Program => writeln!(f, "  The text above says what would be right. {again}"),
             Cause::Mismatch { .. } => writeln!(
                 f,
-                "  Look for a branch that ranks take differently (on a rank, a process, a clock, data of another shape) before that place. {again}"
+                "  Look for a branch that ranks take differently (on a rank, a process, a clock, data of another \
+                 shape) before that place. {again}"
             ),
             Cause::ProgramsDiffer => writeln!(
                 f,
-                "  All processes have to record the same operations, on the same data: look for a branch on the process number, a clock, unseeded random numbers, or files that differ. {again}"
+                "  All processes have to record the same operations, on the same data: look for a branch on the \
+                 process number, a clock, unseeded random numbers, or files that differ. {again}"
             ),
             Cause::Lost { process: lost } => {
                 let host = self
@@ -319,12 +323,14 @@ impl Diagnosis {
                     .map_or("its host", |peer| &peer.host);
                 writeln!(
                     f,
-                    "  Ask {host} why: its kernel log (out of memory?), its scheduler, the process's own output. A restart may help."
+                    "  Ask {host} why: its kernel log (out of memory?), its scheduler, the process's own output. A \
+                     restart may help."
                 )
             }
             Cause::Left { .. } => writeln!(
                 f,
-                "  Its program ended, or dropped the mesh: look at the first panic or error in that process's own output. A restart helps only if that came from outside."
+                "  Its program ended, or dropped the mesh: look at the first panic or error in that process's own \
+                 output. A restart helps only if that came from outside."
             ),
             Cause::Undelivered { .. } | Cause::Connection => writeln!(
                 f,
@@ -339,12 +345,15 @@ impl Diagnosis {
             Cause::Missing { ranks, .. } if ranks.iter().any(|rank| self.has_no_record(*rank)) => {
                 writeln!(
                     f,
-                    "  Look whether those processes still run (`ps -o pid,stat,wchan:20 -p PID`: T is stopped, D waits for a device), and end them; then restart. If they only started late or were busy, raise `DeviceMeshBuilder::timeout`."
+                    "  Look whether those processes still run (`ps -o pid,stat,wchan:20 -p PID`: T is stopped, D waits \
+                     for a device), and end them; then restart. If they only started late or were busy, raise \
+                     `DeviceMeshBuilder::timeout`."
                 )
             }
             Cause::Missing { .. } => writeln!(
                 f,
-                "  They were slow, not gone: raise `DeviceMeshBuilder::timeout`, or look at what those ranks or their programs did meanwhile (loading data, saving, a shared core)."
+                "  They were slow, not gone: raise `DeviceMeshBuilder::timeout`, or look at what those ranks or their \
+                 programs did meanwhile (loading data, saving, a shared core)."
             ),
             Cause::Told { .. } => writeln!(f, "  Give the record of that process too."),
             Cause::Other => writeln!(f, "  The text above is all that is known."),

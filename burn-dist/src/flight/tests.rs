@@ -149,7 +149,8 @@ fn a_failed_operation_is_told_first() {
     for part in [
         "T UTC: Rank 2 (process 1, host H, pid P) failed, which stopped all others.",
         "select(f32 [8, 6], i32 [4]) failed (embedding): index 800 is out of range",
-        "rank 2 (process 1, host H, pid P): failed; its last call was all_reduce sum f32 x 8 (call 2 on group [0, 1, 2, 3] lane 0, layers.2.wo)",
+        "rank 2 (process 1, host H, pid P): failed; its last call was all_reduce sum f32 x 8 (call 2 on group [0, 1, \
+         2, 3] lane 0, layers.2.wo)",
     ] {
         assert!(told.contains(part), "{told}");
     }
@@ -227,7 +228,8 @@ fn who_is_missing_and_wrote_no_record_is_named() {
     let told = told(&records);
     for part in [
         "waited in vain in all_reduce sum f32 x 8 (call 3 on group [0, 1, 2, 3] lane 0, layers.3.wo)",
-        "Rank 3 (process 3, host H, pid P) wrote no record: it was killed, hangs, or is cut off; its peers last saw it at all_reduce sum f32 x 8 (call 2 on group",
+        "Rank 3 (process 3, host H, pid P) wrote no record: it was killed, hangs, or is cut off; its peers last saw it \
+         at all_reduce sum f32 x 8 (call 2 on group",
         "No record of process 3, host H, pid P.",
         "rank 0 (process 0, host H, pid P): waited for T s in all_reduce sum f32 x 8 (call 3",
         "`ps -o pid,stat",
@@ -421,7 +423,8 @@ fn a_clock_that_is_ahead_makes_nobody_a_straggler() {
         assert_eq!(diagnosis.late_hosts, [expected], "{late_us:?}");
         let told = diagnosis.to_string();
         let expected = format!(
-            "All ranks of host {host} start their calls 5.0 ms later than those of others, over 8 calls: it is slow, or its clock is ahead."
+            "All ranks of host {host} start their calls 5.0 ms later than those of others, over 8 calls: it is slow, \
+             or its clock is ahead."
         );
         assert!(told.contains(&expected), "{told}");
     }

@@ -29,7 +29,8 @@ pub enum MeetError {
     Token(String),
     /// A place without an address to meet at.
     #[error(
-        "{launcher} does not say where the processes meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port there, or start the program with `burn-dist run` or `mpirun` (with Slurm: `srun --mpi=pmix`)"
+        "{launcher} does not say where the processes meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to \
+         a free port there, or start the program with `burn-dist run` or `mpirun` (with Slurm: `srun --mpi=pmix`)"
     )]
     Nowhere {
         /// Who has started this process.
@@ -37,7 +38,8 @@ pub enum MeetError {
     },
     /// Processes on several machines without a token.
     #[error(
-        "processes that meet at {master}, which others can reach too, need a secret to know each other by: set BURN_DIST_TOKEN to the same in all of them (`openssl rand -hex 32` makes one)"
+        "processes that meet at {master}, which others can reach too, need a secret to know each other by: set \
+         BURN_DIST_TOKEN to the same in all of them (`openssl rand -hex 32` makes one)"
     )]
     NoToken {
         /// Where they meet.

@@ -160,7 +160,8 @@ pub enum PlaceError {
     },
     /// Two launchers that disagree.
     #[error(
-        "{first} says that this is process {} of {}, and {second} that it is process {} of {} ({}={}): unset the variables of the one that did not start this program",
+        "{first} says that this is process {} of {}, and {second} that it is process {} of {} ({}={}): unset the \
+         variables of the one that did not start this program",
         first_place.0, first_place.1, second_place.0, second_place.1, second.variable(), second_place.1
     )]
     TwoLaunchers {
@@ -288,7 +289,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             variable,
             value: value.to_string(),
             missing,
-            way_out: "MASTER_ADDR is the machine of rank 0 and MASTER_PORT a free port there, the same for all processes",
+            way_out: "MASTER_ADDR is the machine of rank 0 and MASTER_PORT a free port there, the same for all \
+                processes",
         };
         let (host, port) = match (host, port) {
             (None, None) => return Ok(None),
@@ -455,7 +457,8 @@ mod tests {
     fn launchers_are_found() {
         for (variables, expected) in [
             (
-                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                 OMPI_COMM_WORLD_LOCAL_SIZE=2",
                 "OpenMpi 1/4 1/2 - -",
             ),
             (
@@ -482,7 +485,8 @@ mod tests {
                 "Torchrun 0/2 -/- - n0:29501",
             ),
             (
-                "RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True BURN_DIST_PORT=5",
+                "RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True \
+                 BURN_DIST_PORT=5",
                 "Torchrun 0/2 -/- - n0:5",
             ),
             // The launcher keeps the rendezvous, also under mpirun.
@@ -600,7 +604,8 @@ mod tests {
             ),
             (
                 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=0 WORLD_SIZE=2",
-                "Open MPI says that this is process 1 of 4, and torchrun's variables that it is process 0 of 2 (WORLD_SIZE=2): unset",
+                "Open MPI says that this is process 1 of 4, and torchrun's variables that it is process 0 of 2 \
+                 (WORLD_SIZE=2): unset",
             ),
         ] {
             let error = find(variables).expect_err(variables).to_string();

@@ -13,7 +13,8 @@ use burn_core::module::Module;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how it is parallelised",
     label = "no plan",
-    note = "add `#[derive(Parallelize)]` to the module, or give a plan: `model.parallelize_with(&mesh, &Plan::new().colwise(\"...\"))`"
+    note = "add `#[derive(Parallelize)]` to the module, or give a plan: `model.parallelize_with(&mesh, \
+        &Plan::new().colwise(\"...\"))`"
 )]
 pub trait Parallelize {
     /// Writes what the attributes say into `scope`, nested modules included.

@@ -55,7 +55,8 @@ pub enum DTensorError {
     },
     /// The rows given to [`ProcessLocal::from_process_local`] are not those of this process.
     #[error(
-        "this process was given {found} row(s), and its ranks hold {expected} ({rows}): give the rows that `DeviceMesh::local_rows` names, in that order"
+        "this process was given {found} row(s), and its ranks hold {expected} ({rows}): give the rows that \
+         `DeviceMesh::local_rows` names, in that order"
     )]
     LocalRows {
         /// Rows given.
@@ -67,7 +68,8 @@ pub enum DTensorError {
     },
     /// The data given to [`ProcessLocal::from_process_local`] have not as many dims as the tensor.
     #[error(
-        "a tensor of {expected} dim(s) was asked for, and the rows given have {found}: give data of shape [rows, ..] with {expected} dim(s)"
+        "a tensor of {expected} dim(s) was asked for, and the rows given have {found}: give data of shape [rows, ..] \
+         with {expected} dim(s)"
     )]
     NumDims {
         /// Dims of the data.
@@ -77,7 +79,8 @@ pub enum DTensorError {
     },
     /// Not one part per rank that this process runs.
     #[error(
-        "this process runs {ranks} rank(s) of mesh {mesh}, but {found} parts were given: give one per rank that it runs, in rank order"
+        "this process runs {ranks} rank(s) of mesh {mesh}, but {found} parts were given: give one per rank that it \
+         runs, in rank order"
     )]
     NumParts {
         /// Text form of the mesh.

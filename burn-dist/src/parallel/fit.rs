@@ -76,7 +76,8 @@ pub(super) fn fit(
             return Err(misfit(
                 format!("a module whose parameters are {}", others()),
                 format!(
-                    "it splits a `weight` of 2 dims and a `bias`; use sequence or replicate, or give `{}` its own entry",
+                    "it splits a `weight` of 2 dims and a `bias`; use sequence or replicate, or give `{}` its own \
+                     entry",
                     parameter.path()
                 ),
             ));
@@ -101,7 +102,8 @@ fn weight_dim(
                 path: named.into(),
                 style,
                 found: format!("`{}` ({})", found.unwrap_or("module"), shape(&parameter.shape)),
-                advice: "only `Embedding` and `Linear` say which dim is the vocabulary; use rowwise for dim 0, colwise for dim 1".into(),
+                advice: "only `Embedding` and `Linear` say which dim is the vocabulary; use rowwise for dim 0, colwise \
+                    for dim 1".into(),
             }),
             // A bare table of vectors.
             _ => Ok(0),

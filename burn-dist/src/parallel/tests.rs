@@ -262,7 +262,8 @@ fn a_model_of_another_mesh_is_refused() {
         .expect_err("other mesh");
     assert_eq!(
         error.to_string(),
-        "up.weight is on a device of mesh tp=4, not of fsdp=2,tp=2: create the model on the device of the mesh it is parallelised over"
+        "up.weight is on a device of mesh tp=4, not of fsdp=2,tp=2: create the model on the device of the mesh it is \
+         parallelised over"
     );
     MESH.set(Some(mesh()));
     assert!(

@@ -221,11 +221,13 @@ impl Explanation {
             ("none", _, 0) => Ok(()),
             (policy, 0, 0) => writeln!(
                 f,
-                "checkpoint {policy}: nothing to make again: no unit (`#[parallel(unit)]`, `Plan::unit`) has activations that its backward needs in the same window"
+                "checkpoint {policy}: nothing to make again: no unit (`#[parallel(unit)]`, `Plan::unit`) has \
+                 activations that its backward needs in the same window"
             ),
             (policy, ..) => writeln!(
                 f,
-                "checkpoint {policy}: {ops} step(s), {collectives} of them collectives, run again for {visits} of {visits_seen} pass(es) through a unit"
+                "checkpoint {policy}: {ops} step(s), {collectives} of them collectives, run again for {visits} of \
+                 {visits_seen} pass(es) through a unit"
             ),
         }
     }

@@ -87,7 +87,8 @@ pub enum PlanError {
     },
     /// A custom operation is not one of ours.
     #[error(
-        "custom operation `{id}` is not known to burn-dist: express it with Burn's own operations, or run it on tensors of the inner backend (`to_local`)"
+        "custom operation `{id}` is not known to burn-dist: express it with Burn's own operations, or run it on \
+         tensors of the inner backend (`to_local`)"
     )]
     UnknownCustom {
         /// Its id.
@@ -95,7 +96,8 @@ pub enum PlanError {
     },
     /// An operation of a family that a feature of burn-ir brings.
     #[error(
-        "burn-dist has no rule for {op}, which a feature of burn-ir brings: a mesh reduces gradients over its ranks by itself, so leave `all_reduce` to it"
+        "burn-dist has no rule for {op}, which a feature of burn-ir brings: a mesh reduces gradients over its ranks by \
+         itself, so leave `all_reduce` to it"
     )]
     UnknownOperation {
         /// The operation.
@@ -103,7 +105,8 @@ pub enum PlanError {
     },
     /// The backend lacks a type that a precision asks for.
     #[error(
-        "{path} is to be computed in {float}, which the inner backend does not have on this device; it has {others}: choose one of them in `DeviceMeshBuilder::precision` or the unit's own precision"
+        "{path} is to be computed in {float}, which the inner backend does not have on this device; it has {others}: \
+         choose one of them in `DeviceMeshBuilder::precision` or the unit's own precision"
     )]
     Float {
         /// The parameter that asks.
@@ -115,7 +118,8 @@ pub enum PlanError {
     },
     /// Offload needs more host memory than it may take.
     #[error(
-        "offload `{offload}` asks for {} of host memory over the ranks of this process, and {} are allowed: raise `host`, or offload less", human_bytes(*.asked), human_bytes(*.limit)
+        "offload `{offload}` asks for {} of host memory over the ranks of this process, and {} are allowed: raise \
+         `host`, or offload less", human_bytes(*.asked), human_bytes(*.limit)
     )]
     HostMemory {
         /// What is offloaded.

@@ -94,7 +94,8 @@ fn mixed<B: BackendIr>(function: &str, first: &MeshClient<B>, other: &MeshClient
         })
         .collect();
     panic!(
-        "`{}` was given tensors of two meshes, {:?} and {:?}: make all of them on one device (`mesh.device()`; `Default::default()` is a \
+        "`{}` was given tensors of two meshes, {:?} and {:?}: make all of them on one device (`mesh.device()`; \
+         `Default::default()` is a \
          mesh of its own), or move one with `to_device`{ended}",
         name.unwrap_or(function),
         first.device(),

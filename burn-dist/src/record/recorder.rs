@@ -311,7 +311,8 @@ impl<B: BackendIr> Recorder<B> {
         if ops >= MeshOptions::default().window_ops_max {
             tracing::warn!(
                 target: "burn_dist",
-                "a window was closed at {ops} operations: nothing was read, and nothing repeats. Activation checkpointing and the accumulation of gradients \
+                "a window was closed at {ops} operations: nothing was read, and nothing repeats. Activation \
+                 checkpointing and the accumulation of gradients \
                  end there; `DeviceMeshBuilder::window_ops_max` allows longer ones"
             );
         }

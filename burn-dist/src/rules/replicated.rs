@@ -11,7 +11,8 @@ pub const REPLICATED: &[(&str, &str)] = &[
     ),
     (
         "quantize",
-        "scales belong to the whole tensor or to blocks of its flat order, and values are packed: no part of a quantized tensor stands alone",
+        "scales belong to the whole tensor or to blocks of its flat order, and values are packed: no part of a \
+         quantized tensor stands alone",
     ),
     (
         "dequantize",

@@ -17,7 +17,8 @@ use crate::record::MeshDevice;
 pub enum Fault {
     /// The mesh was dropped.
     #[error(
-        "mesh {mesh} was dropped before this tensor was used: keep the `DeviceMesh` or a device of it alive as long as its tensors"
+        "mesh {mesh} was dropped before this tensor was used: keep the `DeviceMesh` or a device of it alive as long as \
+         its tensors"
     )]
     Ended {
         /// Text form of the mesh.
@@ -53,7 +54,8 @@ pub enum Fault {
     Processes(Arc<CommError>),
     /// The system starts no more threads.
     #[error(
-        "rank {} of {ranks} in this process has no thread: {reason}; use fewer ranks here (a smaller mesh, or more processes), or raise the limits of \
+        "rank {} of {ranks} in this process has no thread: {reason}; use fewer ranks here (a smaller mesh, or more \
+         processes), or raise the limits of \
          this process (threads: `ulimit -u` and the control group's `pids.max`; address space: `ulimit -v`)", rank.0
     )]
     Thread {
@@ -72,7 +74,8 @@ pub enum Fault {
     },
     /// A tensor is not (or no longer) known to its mesh.
     #[error(
-        "tensor {id} is not known to its mesh: it was used on one thread after its last use on another, or belongs to a mesh that has ended"
+        "tensor {id} is not known to its mesh: it was used on one thread after its last use on another, or belongs to \
+         a mesh that has ended"
     )]
     UnknownTensor {
         /// Its id.

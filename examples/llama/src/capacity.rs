@@ -22,7 +22,8 @@ const ARENA_BYTES: u64 = 64 << 20;
 /// More than fits.
 #[derive(Debug, Error)]
 #[error(
-    "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and {} \
+    "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and \
+     {} \
      themselves{}; use {ways_out}; --force runs it all the same",
     bytes_text(*needed), bytes_text(*left), if *count == 1 { "" } else { "s" },
     if *count == 1 { "s" } else { "" }, bytes_text(*each), if *count == 1 { "" } else { " each" }, at(cause),

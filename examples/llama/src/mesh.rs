@@ -64,7 +64,8 @@ fn strategy(
     let how = match strategy {
         Strategy::Hsdp if !has(AxisRole::Replicate) || !has(AxisRole::Shard) => {
             bail!(
-                "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: try --mesh dp=2,fsdp=2"
+                "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: \
+                 try --mesh dp=2,fsdp=2"
             );
         }
         Strategy::Ddp => ShardStrategy::Replicate,

@@ -191,14 +191,16 @@ pub(crate) fn check(
         Collective::Send { bytes } => {
             pair()?;
             if member != 0 {
-                return Err("only the first rank of a pair sends; the group of the other direction has the ranks swapped".into());
+                return Err("only the first rank of a pair sends; the group of the other direction has the ranks \
+                    swapped".into());
             }
             Some(*bytes)
         }
         Collective::Recv { .. } => {
             pair()?;
             if member != 1 {
-                return Err("only the second rank of a pair receives; the group of the other direction has the ranks swapped".into());
+                return Err("only the second rank of a pair receives; the group of the other direction has the ranks \
+                    swapped".into());
             }
             None
         }

@@ -77,7 +77,8 @@ pub(crate) fn check_variables(
         return Ok(());
     };
     let library = format!("{library} with NCCL_COMM_ID={address} in the environment");
-    let reason = "all communicators would meet at that address, and each group of ranks has one of its own: unset NCCL_COMM_ID \
+    let reason = "all communicators would meet at that address, and each group of ranks has one of its own: unset \
+        NCCL_COMM_ID \
         (NCCL_SOCKET_IFNAME says which network to meet on)";
     Err(unusable(&library, reason.to_string()))
 }

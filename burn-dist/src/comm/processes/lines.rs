@@ -126,7 +126,8 @@ fn take_message(into: &mut Vec<u8>) -> Result<Option<Message>, Broken> {
     };
     if head > HEAD_BYTES_MAX || body > BODY_BYTES_MAX {
         return Err(Broken::Malformed(format!(
-            "a message with a head of {head} and a body of {body} bytes, where {HEAD_BYTES_MAX} and {BODY_BYTES_MAX} are the most"
+            "a message with a head of {head} and a body of {body} bytes, where {HEAD_BYTES_MAX} and {BODY_BYTES_MAX} \
+             are the most"
         )));
     }
     let whole = 8 + head + body;
@@ -240,7 +241,8 @@ impl Door<'_> {
             if start.elapsed() > self.patience {
                 let here = self.listener.local_addr().map_err(failed)?;
                 return Err(format!(
-                    "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the machines apart?",
+                    "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the \
+                     machines apart?",
                     self.patience.as_secs_f64()
                 ));
             }
@@ -342,7 +344,9 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
         } = parcel;
         if body.len() > BODY_BYTES_MAX {
             self.fail(format!(
-                "{} bytes are to go to process {process}, and without MPI processes tell each other no more than {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi`, or give every rank a GPU of its own, so that NCCL moves them",
+                "{} bytes are to go to process {process}, and without MPI processes tell each other no more than \
+                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi`, or give every rank a GPU of its own, \
+                 so that NCCL moves them",
                 body.len()
             ));
             return;

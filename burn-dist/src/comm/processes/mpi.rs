@@ -74,7 +74,8 @@ fn connect(place: &launch::Place, meeting: Option<&'static Meeting>) -> Result<M
     };
     if (rank, size) != (place.rank as c_int, place.world_size as c_int) {
         return Err(format!(
-            "{} says that this is process {} of {}, and MPI that it is {rank} of {size}: was the program built with the MPI that started it?{}",
+            "{} says that this is process {} of {}, and MPI that it is {rank} of {size}: was the program built with \
+             the MPI that started it?{}",
             place.launcher,
             place.rank,
             place.world_size,
@@ -281,7 +282,8 @@ impl Mpi {
             }
             None => {
                 self.failed = Some(format!(
-                    "process {from} sent {count} bytes that are no message of burn-dist's: do all processes run the same version?"
+                    "process {from} sent {count} bytes that are no message of burn-dist's: do all processes run the \
+                     same version?"
                 ));
             }
         }

@@ -64,7 +64,8 @@ impl Introductions {
                 met[process as usize] = Some(Arc::new(peer));
             } else {
                 *state = Err(format!(
-                    "process {process} ({peer}) runs burn-dist {version}, this one {VERSION}: build and start the same program everywhere"
+                    "process {process} ({peer}) runs burn-dist {version}, this one {VERSION}: build and start the same \
+                     program everywhere"
                 ));
             }
         }

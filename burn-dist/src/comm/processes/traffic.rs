@@ -630,7 +630,8 @@ impl Traffic {
             Some(message) => self.message(message, parcel.process, parcel.body),
             None => {
                 let reason = format!(
-                    "process {} sent a message of {} bytes that is none of burn-dist's: do all processes run the same version?",
+                    "process {} sent a message of {} bytes that is none of burn-dist's: do all processes run the same \
+                     version?",
                     parcel.process,
                     parcel.head.len()
                 );

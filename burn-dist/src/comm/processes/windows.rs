@@ -211,7 +211,8 @@ impl Windows {
             if hash != part.hash {
                 let (a, b) = (process.min(run.process), process.max(run.process));
                 return Err(format!(
-                    "processes {a} and {b} were given other data for the same rows: in window {number}, from row {} of value {} on; ranks of both hold them, so both have to read the same (`DeviceMesh::local_rows`)",
+                    "processes {a} and {b} were given other data for the same rows: in window {number}, from row {} of \
+                     value {} on; ranks of both hold them, so both have to read the same (`DeviceMesh::local_rows`)",
                     part.row, part.value
                 ));
             }
@@ -261,7 +262,8 @@ impl Windows {
         let (in_a, in_b) = (recorded(of_a), recorded(of_b));
         let (of, or) = (a.process, b.process);
         let what = if a.hash == b.hash {
-            "the same operations with other numbers, data or tensors (every process passes the whole batch, made alike, and reads the same tensors in the same order)".to_string()
+            "the same operations with other numbers, data or tensors (every process passes the whole batch, made \
+             alike, and reads the same tensors in the same order)".to_string()
         } else if of_a.is_empty() || of_b.is_empty() {
             // Not kept, or a window without operations.
             "other operations".to_string()
@@ -273,7 +275,8 @@ impl Windows {
             format!("as operation {at} {in_a} in process {of} and {in_b} in process {or}")
         };
         format!(
-            "processes {of} and {or} do not run the same program: in window {number} they recorded {what}; all processes must make the same calls in the same order, from one thread at a time"
+            "processes {of} and {or} do not run the same program: in window {number} they recorded {what}; all \
+             processes must make the same calls in the same order, from one thread at a time"
         )
     }
 }

@@ -17,7 +17,8 @@ pub enum RendezvousError {
     },
     /// There is no server, or none that answers.
     #[error(
-        "found no rendezvous at {address} within {:.1} s ({reason}): is the process of rank 0 (or its launcher) running there, and can this machine reach it?",
+        "found no rendezvous at {address} within {:.1} s ({reason}): is the process of rank 0 (or its launcher) \
+         running there, and can this machine reach it?",
         waited.as_secs_f64()
     )]
     Unreachable {
@@ -70,7 +71,8 @@ pub enum RendezvousError {
     Lost(Lost),
     /// A [silence](super::SILENCE_SECONDS) that is none.
     #[error(
-        "{SILENCE_SECONDS}={0} is not a number of seconds from 3 on: a process says that it is alive every second, so that less would lose those that run"
+        "{SILENCE_SECONDS}={0} is not a number of seconds from 3 on: a process says that it is alive every second, so \
+         that less would lose those that run"
     )]
     Silence(String),
 }

@@ -140,7 +140,8 @@ fn wrong_for_others(written: &str, bound: SocketAddr) -> Option<String> {
         || literal.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     (bound.ip().is_loopback() && !is_meant).then(|| {
         format!(
-            "{host} is {} on this machine (/etc/hosts), which no other machine reaches: write its address, as in 10.0.0.7:{port}, or take that line out of /etc/hosts",
+            "{host} is {} on this machine (/etc/hosts), which no other machine reaches: write its address, as in \
+             10.0.0.7:{port}, or take that line out of /etc/hosts",
             bound.ip()
         )
     })
@@ -168,9 +169,19 @@ impl Server {
             .collect();
         let listener = TcpListener::bind(&found[..]).map_err(|error| {
             failed(match error.kind() {
-                ErrorKind::AddrInUse => "another program listens at this port: choose another one, or end what an earlier run has left".into(),
-                ErrorKind::AddrNotAvailable => "this is not an address of this machine: the process of rank 0, and `burn-dist run --node-rank 0`, have to run on the machine that has it".into(),
-                ErrorKind::PermissionDenied => "ports below 1024 are not for everyone: choose a higher one".into(),
+                ErrorKind::AddrInUse => {
+                    "another program listens at this port: choose another one, or end what an \
+                    earlier run has left"
+                        .into()
+                }
+                ErrorKind::AddrNotAvailable => {
+                    "this is not an address of this machine: the process of rank 0, and \
+                    `burn-dist run --node-rank 0`, have to run on the machine that has it"
+                        .into()
+                }
+                ErrorKind::PermissionDenied => {
+                    "ports below 1024 are not for everyone: choose a higher one".into()
+                }
                 _ => error.to_string(),
             })
         })?;

@@ -146,7 +146,8 @@ impl State {
             )));
         }
         let Some(member) = member else {
-            return Err(self.wrong("a process said hello in a way that its version does not have: build all processes from the same sources".into()));
+            return Err(self.wrong("a process said hello in a way that its version does not have: build all processes \
+                from the same sources".into()));
         };
         if member.restarts != self.restarts {
             let reason = format!(
@@ -168,7 +169,8 @@ impl State {
         let num = self.num(member.role);
         if member.world_size != num {
             return Err(self.wrong(format!(
-                "{who} was started as one of {} {those}, and the rendezvous is for {num}: start all of them with {way_out}",
+                "{who} was started as one of {} {those}, and the rendezvous is for {num}: start all of them with \
+                 {way_out}",
                 member.world_size
             )));
         }
@@ -178,7 +180,8 @@ impl State {
         if let Some((first, status)) = self.members.get(&member.id()) {
             let reason = match status {
                 Status::Here => format!(
-                    "two {those} are {number} {}: {} (pid {}) and {} (pid {}); give each its own number, and end what an earlier run has left",
+                    "two {those} are {number} {}: {} (pid {}) and {} (pid {}); give each its own number, and end what \
+                     an earlier run has left",
                     member.rank, first.host, first.pid, member.host, member.pid
                 ),
                 Status::Left | Status::Lost => format!(

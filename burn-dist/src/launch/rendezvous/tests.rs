@@ -275,7 +275,8 @@ fn a_wrong_token_is_refused_and_told_to_who_waits() {
         member(1, 2),
         SOON,
     ));
-    assert!(error.contains("refuses this process: rank 1 (host1, pid 101) has another token: give all processes the same BURN_DIST_TOKEN"), "{error}");
+    assert!(error.contains("refuses this process: rank 1 (host1, pid 101) has another token: give all processes the \
+        same BURN_DIST_TOKEN"), "{error}");
     // It does not end those who have the right one, and is named when they have waited.
     let error = text(first.barrier("start", NOW));
     assert!(
@@ -490,7 +491,8 @@ fn launchers_are_counted_apart() {
     for (guest, expected) in [
         (
             launcher(0, 3),
-            "the launcher of machine 0 (host0, pid 100) was started as one of 3 launchers, and the rendezvous is for 2: start all of them with the same --nnodes",
+            "the launcher of machine 0 (host0, pid 100) was started as one of 3 launchers, and the rendezvous is for \
+             2: start all of them with the same --nnodes",
         ),
         (
             launcher(2, 2),
@@ -704,7 +706,8 @@ fn a_name_that_only_this_machine_knows_is_no_place_to_meet() {
     // What a line of /etc/hosts does to a name, an old way to write an address does everywhere: it has to be looked up.
     let error = text(listen("127.1:0", true));
     assert!(
-        error.contains("127.1 is 127.0.0.1 on this machine (/etc/hosts), which no other machine reaches: write its address"),
+        error.contains("127.1 is 127.0.0.1 on this machine (/etc/hosts), which no other machine reaches: write its \
+            address"),
         "{error}"
     );
     listen("127.1:0", false).expect("one machine");
@@ -902,7 +905,8 @@ fn whoever_is_missing_of_very_many_is_counted() {
         panic!("{out:?}");
     };
     assert!(
-        reason.starts_with("rank 0 has not said hello, rank 1 (host1, pid 101) is there, but has not come so far, rank 2 has not"),
+        reason.starts_with("rank 0 has not said hello, rank 1 (host1, pid 101) is there, but has not come so far, rank \
+            2 has not"),
         "{reason}"
     );
     assert!(

@@ -25,7 +25,8 @@ pub struct Token(String);
 pub enum TokenError {
     /// Too short to be a secret, or no token at all.
     #[error(
-        "{source_name} has a token of {len} bytes, where {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} are needed: make one with `openssl rand -hex 32`"
+        "{source_name} has a token of {len} bytes, where {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} are needed: make one \
+         with `openssl rand -hex 32`"
     )]
     Length {
         /// A variable or a file.

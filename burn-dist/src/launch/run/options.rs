@@ -82,7 +82,8 @@ pub enum RunError {
     },
     /// No program to start.
     #[error(
-        "there is no program to start: write it after --, as in `burn-dist run --nproc 4 -- target/release/llama pretrain`"
+        "there is no program to start: write it after --, as in `burn-dist run --nproc 4 -- target/release/llama \
+         pretrain`"
     )]
     NoProgram,
     /// A machine outside the machines.
@@ -95,7 +96,8 @@ pub enum RunError {
     },
     /// Several machines that do not know where to meet.
     #[error(
-        "--nnodes {0} needs --rendezvous HOST:PORT: the name of machine 0, and a free port there, the same for all machines"
+        "--nnodes {0} needs --rendezvous HOST:PORT: the name of machine 0, and a free port there, the same for all \
+         machines"
     )]
     NoRendezvous(usize),
     /// A rendezvous that is no address.
@@ -103,12 +105,14 @@ pub enum RunError {
     Rendezvous(String),
     /// Several machines without a token.
     #[error(
-        "--nnodes {0} needs a secret by which the machines know each other: `openssl rand -hex 32 > token; chmod 600 token`, the same file on all of them, and --token-file token (or BURN_DIST_TOKEN)"
+        "--nnodes {0} needs a secret by which the machines know each other: `openssl rand -hex 32 > token; chmod 600 \
+         token`, the same file on all of them, and --token-file token (or BURN_DIST_TOKEN)"
     )]
     NoToken(usize),
     /// `mpirun` on several machines.
     #[error(
-        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and the processes join over MPI at the rendezvous"
+        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and the \
+         processes join over MPI at the rendezvous"
     )]
     ManyMachines(usize),
     /// A token that is none.
@@ -119,7 +123,8 @@ pub enum RunError {
     Listen(#[from] RendezvousError),
     /// No `mpirun`.
     #[error(
-        "cannot start mpirun ({0}): install Open MPI or MPICH (Debian: openmpi-bin), or start the processes directly with --transport direct"
+        "cannot start mpirun ({0}): install Open MPI or MPICH (Debian: openmpi-bin), or start the processes directly \
+         with --transport direct"
     )]
     NoMpirun(std::io::Error),
     /// `mpirun` ended before it had started everything.

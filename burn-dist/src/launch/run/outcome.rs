@@ -187,7 +187,8 @@ mod tests {
         }
         assert_eq!(
             stopped_text(2, Some(&failed(End::Exited(3)))),
-            "burn-dist: stopped by SIGINT; after that rank 1 of 2 (here, pid 7) ended, with exit code 3; it wrote nothing to stderr"
+            "burn-dist: stopped by SIGINT; after that rank 1 of 2 (here, pid 7) ended, with exit code 3; it wrote \
+             nothing to stderr"
         );
     }
 }

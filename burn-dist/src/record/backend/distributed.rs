@@ -50,7 +50,8 @@ mod distributed {
 /// A reduction over several meshes was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot reduce over {devices} devices of `Dist`: each is a mesh of its own, and reduces gradients over its own ranks; train with \
+    "cannot reduce over {devices} devices of `Dist`: each is a mesh of its own, and reduces gradients over its own \
+     ranks; train with \
      `ExecutionStrategy::single` on the device of one mesh that has all of them"
 )]
 struct SeveralMeshes {

@@ -68,7 +68,8 @@ pub(crate) fn connect<B: BackendIr>(
     if distinct.len() > 1 {
         tracing::info!(
             gpus = ?distinct,
-            "ranks of this process have several GPUs, and wait for each other before and after each launch: one process per GPU spares them that"
+            "ranks of this process have several GPUs, and wait for each other before and after each launch: one \
+             process per GPU spares them that"
         );
     }
     let gpus = ordinals.iter().map(|&ordinal| {

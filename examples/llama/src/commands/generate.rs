@@ -16,7 +16,8 @@ use crate::say;
 use crate::voice::speaks;
 
 /// What needs less memory than an answer that does not fit.
-const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer --prompt, \
+const WAYS_OUT: &str = "fewer ranks on it (a smaller --mesh, or more machines), a smaller --max-new-tokens, fewer \
+    --prompt, \
                         or a smaller model";
 
 pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {

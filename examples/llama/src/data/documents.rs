@@ -94,7 +94,8 @@ impl<'a> Documents<'a> {
         let (found, expected) = (Extent::from(&document), self.extents[index]);
         ensure!(
             found == expected,
-            "document {index} has {} tokens here and {} in another process: give all processes the same data and the same tokenizer",
+            "document {index} has {} tokens here and {} in another process: give all processes the same data and the \
+             same tokenizer",
             found.len,
             expected.len
         );

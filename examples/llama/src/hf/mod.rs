@@ -94,7 +94,8 @@ pub enum HfError {
     },
     /// The folder holds another model, whose files would be read instead of what is written.
     #[error(
-        "{} holds a model in several files, and what is saved here would not be read beside them: choose another folder",
+        "{} holds a model in several files, and what is saved here would not be read beside them: choose another \
+         folder",
         path.display()
     )]
     Occupied {
@@ -103,7 +104,8 @@ pub enum HfError {
     },
     /// A trained value is beyond the type in which the checkpoint keeps it.
     #[error(
-        "{name} has values beyond 65,504, the highest of F16, the type that it came in: convert the checkpoint to BF16 or F32 first"
+        "{name} has values beyond 65,504, the highest of F16, the type that it came in: convert the checkpoint to BF16 \
+         or F32 first"
     )]
     Range {
         /// The tensor.

@@ -165,7 +165,8 @@ fn start_server() -> Result<(OmpiServer, String), String> {
     }
     let child = command.spawn().map_err(|error| {
         format!(
-            "cannot start ompi-server ({error}), through which Open MPI joins processes that its mpirun has not started: install it (Debian: openmpi-bin), or start the program with mpirun"
+            "cannot start ompi-server ({error}), through which Open MPI joins processes that its mpirun has not \
+             started: install it (Debian: openmpi-bin), or start the program with mpirun"
         )
     })?;
     let mut server = OmpiServer { child };
@@ -230,7 +231,8 @@ pub(super) fn join(place: &Place, meeting: &Meeting) -> Result<ffi::MPI_Comm, St
         let name = client.get("mpi: port", patience).map_err(said)?;
         if name.len() >= port.len() {
             return Err(format!(
-                "process 0 has a port with a name of {} bytes, where this MPI has {} at most: use the same MPI everywhere",
+                "process 0 has a port with a name of {} bytes, where this MPI has {} at most: use the same MPI \
+                 everywhere",
                 name.len(),
                 port.len() - 1
             ));
@@ -300,7 +302,8 @@ pub(super) fn join(place: &Place, meeting: &Meeting) -> Result<ffi::MPI_Comm, St
     match (found as usize, count as usize) == (rank, size) {
         true => Ok(together),
         false => Err(format!(
-            "process {rank} of {size} became process {found} of {count} when the processes joined: that is a bug of burn-dist or of this MPI"
+            "process {rank} of {size} became process {found} of {count} when the processes joined: that is a bug of \
+             burn-dist or of this MPI"
         )),
     }
 }
