@@ -6,6 +6,7 @@
 //! there were mistakes.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod attr;
 mod check;

@@ -15,6 +15,8 @@
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later. Not here: pipeline and context parallelism, distributed checkpoints.
 
+#![warn(missing_docs)]
+
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 
