@@ -25,64 +25,8 @@ use super::units::Visits;
 use super::unneeded;
 use super::window::Window;
 use crate::layout::Layout;
-use crate::layout::redistribute::StepKind;
+use crate::layout::redistribute::{Pieces, StepKind};
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
-
-/// Sizes of the pieces that `size` elements are cut into over nested axes of the given sizes, in group order.
-fn pieces(size: usize, parts: &[usize]) -> Vec<usize> {
-    let mut sizes = vec![size];
-    for &parts in parts {
-        sizes = sizes
-            .into_iter()
-            .flat_map(|size| {
-                // n=7, 3 parts -> 3, 3, 1
-                let chunk = size.div_ceil(parts).max(1);
-                (0..parts).map(move |part| size.saturating_sub(part * chunk).min(chunk))
-            })
-            .collect();
-    }
-    sizes
-}
-
-/// The local block of a layout with every factor as a dim of its own.
-struct View {
-    sizes: Vec<usize>,
-    /// Position in `sizes` of the first factor of each dim.
-    starts: Vec<usize>,
-}
-
-impl View {
-    fn new(layout: &Layout, mesh: &MeshShape, rank: Rank) -> Self {
-        let mut sizes = Vec::new();
-        let mut starts = Vec::new();
-        for (dim, factors) in layout.dims.iter().enumerate() {
-            starts.push(sizes.len());
-            for factor in 0..factors.factors.len() {
-                sizes.push(layout.factor_range(mesh, rank, dim, factor).len());
-            }
-        }
-        Self { sizes, starts }
-    }
-
-    fn position(&self, (dim, factor): (usize, usize)) -> usize {
-        self.starts[dim] + factor
-    }
-}
-
-/// Local size of a factor as it is once the minor-most `axes` are gathered.
-fn gathered_size(
-    layout: &Layout,
-    mesh: &MeshShape,
-    rank: Rank,
-    dim: usize,
-    factor: usize,
-    axes: usize,
-) -> usize {
-    let mut layout = layout.clone();
-    let factor_axes = &mut layout.dims[dim].factors[factor].axes;
-    factor_axes.truncate(factor_axes.len() - axes);
-    layout.factor_range(mesh, rank, dim, factor).len()
-}
 
 fn tensor(slot: TensorId, shape: Vec<usize>, dtype: DType, status: TensorStatus) -> TensorIr {
     TensorIr {
@@ -544,86 +488,28 @@ impl<'a> Lowering<'a> {
         let dtype = self.program.slots[to as usize].dtype;
         let path = self.path_index(&moved.path);
         let step = &moved.step;
-        let view = View::new(&step.from, mesh, rank);
-        let mut to_view = view.sizes.clone();
-        let sizes_of = |axes: &[AxisIndex]| -> Vec<usize> {
-            axes.iter().map(|&axis| mesh.size(axis)).collect()
+        let geometry = step.geometry(mesh, rank);
+        let (kind, mut axes) =
+            collective(&step.kind).expect("local steps are lowered to operations");
+        let op = match &step.kind {
+            StepKind::ReduceScatter { op, .. } => *op,
+            StepKind::AllReduce { op, .. } => {
+                axes = reduce_order(&axes, mesh);
+                *op
+            }
+            _ => ReduceOp::Sum,
         };
-        let (kind, axes, op, dim, to_dim, sizes, to_sizes) = match &step.kind {
-            StepKind::AllGather { axes, dim, factor } => {
-                let whole = gathered_size(&step.from, mesh, rank, *dim, *factor, axes.len());
-                let position = view.position((*dim, *factor));
-                to_view[position] = whole;
-                let sizes = pieces(whole, &sizes_of(axes));
-                (
-                    CollectiveKind::AllGather,
-                    axes.clone(),
-                    ReduceOp::Sum,
-                    position,
-                    position,
-                    sizes.clone(),
-                    sizes,
-                )
-            }
-            StepKind::ReduceScatter {
-                axes,
-                op,
-                dim,
-                factor,
-            } => {
-                let position = view.position((*dim, *factor));
-                let sizes = pieces(view.sizes[position], &sizes_of(axes));
-                to_view[position] = sizes[mesh.group_index(rank, axes)];
-                (
-                    CollectiveKind::ReduceScatter,
-                    axes.clone(),
-                    *op,
-                    position,
-                    position,
-                    sizes.clone(),
-                    sizes,
-                )
-            }
-            StepKind::AllReduce { axes, op } => {
-                let axes = reduce_order(axes, mesh);
-                let (op, none) = (*op, Vec::new());
-                (
-                    CollectiveKind::AllReduce,
-                    axes,
-                    op,
-                    0,
-                    0,
-                    none.clone(),
-                    none,
-                )
-            }
-            StepKind::AllToAll {
-                axis,
-                from: (from_dim, from_factor),
-                to: target,
-            } => {
-                let axes = vec![*axis];
-                let joined = view.position((*from_dim, *from_factor));
-                let cut = view.position(*target);
-                let whole = gathered_size(&step.from, mesh, rank, *from_dim, *from_factor, 1);
-                let sizes = pieces(view.sizes[cut], &sizes_of(&axes));
-                let to_sizes = pieces(whole, &sizes_of(&axes));
-                to_view[cut] = sizes[mesh.group_index(rank, &axes)];
-                to_view[joined] = whole;
-                (
-                    CollectiveKind::AllToAll,
-                    axes,
-                    ReduceOp::Sum,
-                    cut,
-                    joined,
-                    sizes,
-                    to_sizes,
-                )
-            }
-            StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => {
-                unreachable!("local steps are lowered to operations")
-            }
+        // What only cuts or only joins does it to one dim.
+        let nothing = || Pieces {
+            dim: 0,
+            sizes: Vec::new(),
         };
+        let cut = geometry
+            .cut
+            .clone()
+            .or(geometry.join.clone())
+            .unwrap_or_else(nothing);
+        let join = geometry.join.or(geometry.cut).unwrap_or_else(nothing);
         CollectiveTask {
             kind,
             group: mesh.group_of(rank, &axes).into(),
@@ -635,12 +521,12 @@ impl<'a> Lowering<'a> {
             to,
             from_shape: step.from.local_shape(mesh, rank),
             to_shape: step.to.local_shape(mesh, rank),
-            from_view: view.sizes,
-            to_view,
-            dim,
-            to_dim,
-            sizes: sizes.into(),
-            to_sizes: to_sizes.into(),
+            from_view: geometry.from,
+            to_view: geometry.to,
+            dim: cut.dim,
+            to_dim: join.dim,
+            sizes: cut.sizes.into(),
+            to_sizes: join.sizes.into(),
             bytes: step.step_bytes(mesh, rank, dtype.size()),
             record,
             path,
@@ -683,42 +569,26 @@ impl<'a> Lowering<'a> {
                 ops.push(base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })));
             }
             StepKind::Refactor => {}
-            StepKind::Slice { axes, dim, factor } => {
-                let view = View::new(&step.from, mesh, rank);
-                let position = view.position((*dim, *factor));
-                let parts: Vec<usize> = axes.iter().map(|&axis| mesh.size(axis)).collect();
-                let sizes = pieces(view.sizes[position], &parts);
-                let index = mesh.group_index(rank, axes);
-                let start: usize = sizes[..index].iter().sum();
-                let end = start + sizes[index];
-                let simple = view.sizes.len() == from_shape.len();
-                let mut cut_shape = view.sizes.clone();
-                cut_shape[position] = end - start;
-                let ranges: Vec<Slice> = view
-                    .sizes
-                    .iter()
-                    .enumerate()
-                    .map(|(d, &size)| {
-                        let (start, end) = if d == position {
-                            (start, end)
-                        } else {
-                            (0, size)
-                        };
-                        Slice::new(start as isize, Some(end as isize), 1)
-                    })
-                    .collect();
+            StepKind::Slice { .. } => {
+                let geometry = step.geometry(mesh, rank);
+                let (view, cut_shape) = (geometry.from, geometry.to);
+                let cut = geometry.cut.expect("a slice cuts");
+                let own = cut.range(geometry.index);
+                let simple = view.len() == from_shape.len();
+                let mut ranges: Vec<Slice> = view.iter().map(|&size| span(0..size)).collect();
+                ranges[cut.dim] = span(own);
                 let source = if simple {
                     from_id
                 } else {
                     let id = temp();
-                    ops.push(reshape((from_id, &from_shape), (id, &view.sizes)));
+                    ops.push(reshape((from_id, &from_shape), (id, &view)));
                     id
                 };
                 let cut = if simple { to_id } else { temp() };
                 ops.push(base(
                     dtype,
                     BaseOperationIr::Slice(SliceOpIr {
-                        tensor: tensor(source, view.sizes.clone(), dtype, TensorStatus::ReadOnly),
+                        tensor: tensor(source, view.clone(), dtype, TensorStatus::ReadOnly),
                         ranges,
                         out: tensor(cut, cut_shape.clone(), dtype, TensorStatus::NotInit),
                     }),
@@ -740,6 +610,10 @@ impl<'a> Lowering<'a> {
             _ => unreachable!("collectives are tasks of their own"),
         }
     }
+}
+
+fn span(range: Range<usize>) -> Slice {
+    Slice::new(range.start as isize, Some(range.end as isize), 1)
 }
 
 /// Returns a tensor full of the identity of a sum or a product.

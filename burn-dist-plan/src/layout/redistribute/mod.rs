@@ -17,6 +17,7 @@
 
 mod cost;
 mod direct;
+mod geometry;
 #[cfg(test)]
 mod laws;
 mod plan;
@@ -25,6 +26,7 @@ mod search;
 mod simulate;
 mod step;
 
+pub use geometry::{Geometry, Pieces};
 pub use plan::{cost, plan};
 pub use planner::Planner;
 pub use simulate::simulate;

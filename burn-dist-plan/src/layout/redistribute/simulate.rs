@@ -54,57 +54,38 @@ fn assert_sizes(mesh: &MeshShape, layout: &Layout, blocks: &[Vec<f64>]) {
 
 /// Returns the block of one rank after the step, from the blocks of all ranks before it.
 fn execute(mesh: &MeshShape, step: &Step, rank: Rank, blocks: &[Vec<f64>]) -> Vec<f64> {
+    let geometry = step.geometry(mesh, rank);
     let block = |rank: Rank| blocks[rank.0 as usize].as_slice();
-    let view = |rank: Rank| View::new(mesh, &step.from, rank, block(rank));
+    let terms = |axes: &[AxisIndex]| -> Vec<&[f64]> {
+        mesh.group_of(rank, axes).into_iter().map(block).collect()
+    };
+    // The rank's piece of a block.
+    let own = |shape: Vec<usize>, data: &[f64]| match &geometry.cut {
+        Some(cut) => View { shape, data }.cut(cut.dim, cut.range(geometry.index)),
+        None => data.to_vec(),
+    };
     match &step.kind {
-        StepKind::AllGather { axes, dim, factor } => {
-            let pieces: Vec<_> = mesh.group_of(rank, axes).into_iter().map(view).collect();
-            join(&pieces, position(&step.from, (*dim, *factor)))
+        StepKind::ReduceScatter { axes, op, .. } => {
+            own(geometry.from.clone(), &reduce(*op, &terms(axes)))
         }
-        StepKind::ReduceScatter {
-            axes,
-            op,
-            dim,
-            factor,
-        } => {
-            let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
-            let reduced = reduce(*op, &terms);
-            let whole = View::new(mesh, &step.from, rank, &reduced);
-            whole.cut(
-                position(&step.from, (*dim, *factor)),
-                own(mesh, step, rank, (*dim, *factor)),
-            )
-        }
-        StepKind::AllReduce { axes, op } => {
-            let terms: Vec<_> = mesh.group_of(rank, axes).into_iter().map(block).collect();
-            reduce(*op, &terms)
-        }
-        StepKind::AllToAll { axis, from, to } => {
-            let keep = own(mesh, step, rank, *to);
-            let cut = position(&step.from, *to);
-            let parts: Vec<_> = mesh
-                .group_of(rank, &[*axis])
-                .into_iter()
-                .map(|member| {
-                    let mut shape = view(member).shape;
-                    shape[cut] = keep.len();
-                    (shape, view(member).cut(cut, keep.clone()))
-                })
-                .collect();
-            let pieces: Vec<_> = parts
-                .iter()
-                .map(|(shape, data)| View {
-                    shape: shape.clone(),
-                    data,
-                })
-                .collect();
-            join(&pieces, position(&step.from, *from))
-        }
-        StepKind::Slice { dim, factor, .. } => view(rank).cut(
-            position(&step.from, (*dim, *factor)),
-            own(mesh, step, rank, (*dim, *factor)),
-        ),
+        StepKind::AllReduce { axes, op } => reduce(*op, &terms(axes)),
         StepKind::ToPartial { axis, op } => to_partial(mesh, rank, *axis, *op, block(rank)),
+        StepKind::Slice { .. } => own(geometry.from.clone(), block(rank)),
+        StepKind::AllGather { .. } | StepKind::AllToAll { .. } => {
+            let join = geometry.join.as_ref().expect("it joins pieces");
+            let members = mesh.group_of(rank, step.kind.axes());
+            let pieces = members.into_iter().map(|member| {
+                let shape = step.geometry(mesh, member).from;
+                own(shape, block(member))
+            });
+            let pieces: Vec<Vec<f64>> = pieces.collect();
+            let views = pieces.iter().zip(&join.sizes).map(|(data, &size)| {
+                let mut shape = geometry.to.clone();
+                shape[join.dim] = size;
+                View { shape, data }
+            });
+            joined(&views.collect::<Vec<_>>(), join.dim)
+        }
         StepKind::Refactor => block(rank).to_vec(),
     }
 }
@@ -125,22 +106,6 @@ fn to_partial(
         _ => 1.0,
     };
     vec![identity; block.len()]
-}
-
-/// Where a factor is in the view that has every factor as a dim.
-fn position(layout: &Layout, (dim, factor): (usize, usize)) -> usize {
-    let before = layout.dims[..dim].iter().map(|dim| dim.factors.len());
-    before.sum::<usize>() + factor
-}
-
-/// The part of a factor that the rank keeps, counted within the part that it holds before the step.
-fn own(mesh: &MeshShape, step: &Step, rank: Rank, (dim, factor): (usize, usize)) -> Range<usize> {
-    let before = step.from.factor_range(mesh, rank, dim, factor);
-    let after = step.to.factor_range(mesh, rank, dim, factor);
-    if after.is_empty() {
-        return 0..0;
-    }
-    after.start - before.start..after.end - before.start
 }
 
 fn reduce(op: ReduceOp, terms: &[&[f64]]) -> Vec<f64> {
@@ -178,15 +143,7 @@ struct View<'a> {
     data: &'a [f64],
 }
 
-impl<'a> View<'a> {
-    fn new(mesh: &MeshShape, layout: &Layout, rank: Rank, data: &'a [f64]) -> Self {
-        let shape = layout
-            .factors()
-            .map(|f| f.range(mesh, rank).len())
-            .collect();
-        Self { shape, data }
-    }
-
+impl View<'_> {
     /// The part of the block in which dim `at` is within `keep`.
     fn cut(&self, at: usize, keep: Range<usize>) -> Vec<f64> {
         let inner: usize = self.shape[at + 1..].iter().product();
@@ -200,7 +157,7 @@ impl<'a> View<'a> {
 }
 
 /// Joins blocks along dim `at`.
-fn join(pieces: &[View<'_>], at: usize) -> Vec<f64> {
+fn joined(pieces: &[View<'_>], at: usize) -> Vec<f64> {
     let first = pieces.first().expect("a group has at least one member");
     let inner: usize = first.shape[at + 1..].iter().product();
     let outer: usize = first.shape[..at].iter().product();
