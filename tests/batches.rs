@@ -738,6 +738,12 @@ fn warnings(text: &str, width: usize, rows: usize, parallelize: Option<Plan>) ->
 
 #[test]
 fn repeated_work_is_told_once() {
+    crate::in_a_process("batches::listen_to_warnings");
+}
+
+#[test]
+#[ignore = "a child process: whether a warning is listened to is found out once, by whichever thread comes first"]
+fn listen_to_warnings() {
     // Nobody splits the layer over tp: told once, with the axis, an operation and the way out.
     for plan in [None, Some(Plan::new().replicate("**"))] {
         let found = warnings("dp=2,tp=2", 32, 128, plan);

@@ -266,10 +266,8 @@ fn wrong_plans_are_named() {
             .to_string()
     };
     insta::assert_snapshot!(error(Plan::new().colwise("layer")), @r#"colwise("layer") names nothing in this module; its paths, closest first: layers, layers.*, embedding, layers.*.bias, layers.*.weight, embedding.weight"#);
-    insta::assert_snapshot!(error(Plan::new().axis("model").colwise("layers")), @r#"colwise("layers"): no axis model \
-        in the mesh; its axes are fsdp=2, tp=2"#);
-    insta::assert_snapshot!(error(Plan::new().colwise("layers..weight")), @r#"colwise("layers..weight"): a segment \
-        between dots is empty: write `layers.*.wq`"#);
+    insta::assert_snapshot!(error(Plan::new().axis("model").colwise("layers")), @r#"colwise("layers"): no axis model in the mesh; its axes are fsdp=2, tp=2"#);
+    insta::assert_snapshot!(error(Plan::new().colwise("layers..weight")), @r#"colwise("layers..weight"): a segment between dots is empty: write `layers.*.wq`"#);
     let malformed = error(Plan::new().output("layers", "[{tp"));
     assert!(
         malformed.starts_with("output(\"layers\"): cannot read the layout \"[{tp\""),

@@ -26,3 +26,18 @@ mod timeline;
 mod training;
 mod transformer;
 mod weights;
+
+use std::process::Command;
+
+/// Runs the ignored test `name` in a process of its own; returns what it prints.
+fn in_a_process(name: &str) -> String {
+    let output = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .output()
+        .expect("the child runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "no test `{name}`: {text}");
+    text
+}

@@ -3,7 +3,8 @@
 use burn::tensor::{Int, Tensor};
 use burn_dist::{DeviceMesh, MeshDevice};
 
-use super::{B, in_a_process};
+use super::B;
+use crate::in_a_process;
 
 #[test]
 #[ignore = "a child process: other tests use the default mesh"]
@@ -65,5 +66,5 @@ fn child() {
 
 #[test]
 fn a_default_mesh_that_a_fault_has_stopped_is_replaced() {
-    in_a_process("default_mesh::child");
+    in_a_process("recording::default_mesh::child");
 }

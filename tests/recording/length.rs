@@ -7,7 +7,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 use burn_dist::{Checkpoint, DeviceMesh, MeshBackend, MeshDevice, Parallelize};
 
-use super::{A, B, in_a_process, mesh};
+use super::{A, B, mesh};
+use crate::in_a_process;
 
 #[derive(Module, Debug, Parallelize)]
 #[parallel(unit)]
@@ -145,7 +146,7 @@ fn memory_child() {
 
 #[test]
 fn a_program_that_never_reads_runs_at_constant_memory() {
-    in_a_process("length::memory_child");
+    in_a_process("recording::length::memory_child");
 }
 
 #[test]
