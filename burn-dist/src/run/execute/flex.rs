@@ -33,11 +33,11 @@ pub(super) fn reducible<T: 'static>(tensor: T, dim: Option<usize>) -> T {
 
 fn is_misread_along(layout: &Layout, dim: usize) -> bool {
     let (shape, strides) = (layout.shape(), layout.strides());
+    // One result is read from where it starts; of several, the places are wrong.
     strides[dim] == 1
         && shape[..dim].iter().product::<usize>() == 1
-        && strides
-            .get(dim + 1)
-            .is_some_and(|stride| *stride != shape[dim] as isize)
+        && shape[dim + 1..].iter().product::<usize>() > 1
+        && strides[dim + 1] != shape[dim] as isize
 }
 
 /// Whether a view shows each element of some range of its buffer once.

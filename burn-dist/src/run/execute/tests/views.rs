@@ -137,3 +137,25 @@ fn views_are_reduced_along_every_dim() {
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
+
+#[test]
+fn what_flex_reads_rightly_is_not_copied() {
+    let data = TensorData::new((0..24).map(|i| i as f32).collect::<Vec<f32>>(), [4, 6]);
+    let whole = FlexTensor::from_data(data);
+    let transposed = whole.transpose(0, 1);
+    let column = transposed.narrow(0, 0, 3).narrow(1, 0, 1);
+    for (view, dim) in [
+        (whole, Some(0)),
+        (transposed.clone(), Some(0)),
+        (transposed, None),
+        (column, Some(0)),
+    ] {
+        let read = super::super::flex::reducible(view.clone(), dim);
+        assert_eq!(
+            read.bytes().as_ptr(),
+            view.bytes().as_ptr(),
+            "{:?}",
+            view.layout()
+        );
+    }
+}
