@@ -1,8 +1,6 @@
 //! Meshes as a user meets them: the default one, several, threads, seeds, the end of one, and layouts asked for and
 //! changed.
 
-use std::process::Command;
-
 use burn::backend::{Autodiff, Flex};
 use burn::nn::DropoutConfig;
 use burn::tensor::backend::Backend;
@@ -53,18 +51,12 @@ fn child() {
 
 /// Returns what the child says, and whether it succeeds.
 fn in_environment(variables: &[(&str, &str)]) -> (String, bool) {
-    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    let mut command = crate::child("mesh::child");
     command
-        .args(["--exact", "mesh::child", "--ignored", "--nocapture"])
         .env_remove("BURN_DIST_MESH")
-        .env_remove("BURN_DIST_FUZZ_LAYOUTS");
-    for (name, value) in variables {
-        command.env(name, value);
-    }
-    let output = command.output().expect("the child runs");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    (text, output.status.success())
+        .env_remove("BURN_DIST_FUZZ_LAYOUTS")
+        .envs(variables.iter().copied());
+    crate::outcome(command)
 }
 
 fn line<'a>(text: &'a str, start: &str) -> &'a str {

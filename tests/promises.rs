@@ -29,15 +29,25 @@ mod weights;
 
 use std::process::Command;
 
-/// Runs the ignored test `name` in a process of its own; returns what it prints.
-fn in_a_process(name: &str) -> String {
-    let output = Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", name, "--ignored", "--nocapture"])
-        .output()
-        .expect("the child runs");
+/// Returns what runs the ignored test `name` in a process of its own.
+fn child(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    command
+}
+
+/// Runs a child; returns what it prints, and whether it succeeds.
+fn outcome(mut child: Command) -> (String, bool) {
+    let output = child.output().expect("the child runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    (text, output.status.success())
+}
+
+/// Runs the ignored test `name` in a process of its own; returns what it prints.
+fn in_a_process(name: &str) -> String {
+    let (text, success) = outcome(child(name));
+    assert!(success, "{text}");
     assert!(text.contains("1 passed"), "no test `{name}`: {text}");
     text
 }
