@@ -415,11 +415,12 @@ impl<B: BackendIr> Recorder<B> {
         let mut on_ranks = Vec::new();
         let mut tickets: Vec<Option<ReadTicket>> = Vec::with_capacity(tensors.len());
         for tensor in tensors {
-            tickets.push(self.read_host(&tensor));
-            if let Some(None) = tickets.last() {
+            let ticket = self.read_host(&tensor);
+            if ticket.is_none() {
                 self.use_item(tensor.id);
                 on_ranks.push(tensor);
             }
+            tickets.push(ticket);
         }
         let mut pending = match on_ranks.is_empty() {
             true => Vec::new(),

@@ -55,7 +55,7 @@ enum Waiting {
 }
 
 impl<B: BackendIr> Recorder<B> {
-    /// Returns whether anything waits here.
+    /// Returns whether operations may wait here: not under fuzzed layouts.
     pub(super) fn keeps_items(&self) -> bool {
         self.options.fuzz_layouts.is_none()
     }
