@@ -12,10 +12,11 @@ use burn_dist::backend::{Cuda, CudaDevice};
 use burn_dist::comm::{
     Call, Communicator, GpuTransport, Group, LocalHub, LocalOptions, NcclComm, Reduction, World,
 };
+use burn_dist::mesh::DType;
 use burn_dist::mesh::Rank;
 use burn_dist::mesh::ReduceOp;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 
 #[path = "ops/harness.rs"]
 mod harness;

@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod axis;
+mod dtype;
 mod error;
 mod groups;
 pub mod link;
@@ -17,6 +18,7 @@ mod text;
 pub mod topology;
 
 pub use axis::{Axis, AxisIndex, AxisRole, Rank};
+pub use dtype::{BoolStore, DType, Quantized};
 pub use error::{MeshError, TextError};
 pub use link::{Link, LinkError, Links};
 pub use parallel_dims::{Degree, ParallelDims};

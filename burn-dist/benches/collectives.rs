@@ -33,8 +33,9 @@
 use burn_dist::comm::{
     AllToAll, Call, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
 };
+use burn_dist::mesh::DType;
 use burn_dist::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};

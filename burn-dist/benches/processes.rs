@@ -14,8 +14,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use burn_dist::comm::{Call, Communicator, Group, LocalOptions, Strided, World};
+use burn_dist::mesh::DType;
 use burn_dist::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use mpi::collective::SystemOperation;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _};
 

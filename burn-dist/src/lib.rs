@@ -23,6 +23,7 @@ extern crate self as burn_dist;
 pub mod comm;
 pub mod flight;
 pub mod launch;
+mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod plan;

@@ -3,9 +3,9 @@
 use super::block::Block;
 use super::collective::{AllToAll, Collective, Kind, Strided};
 use super::group::{Group, Lane};
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::DType;
 use std::sync::Arc;
 
 /// A collective with its place (group, lane), its element type and its input, ready to be started.

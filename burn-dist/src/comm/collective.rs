@@ -1,8 +1,8 @@
 //! The collective operations, as plain data.
 
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::DType;
 use std::sync::Arc;
 
 /// A tensor seen as `[outer, mid, inner]`, row-major, whose middle dim is divided among the members of a group.
@@ -316,7 +316,7 @@ impl Collective {
 /// Bytes of one element, for dtypes that have whole bytes; 1 for packed quantized values, which only move.
 pub(crate) fn elem_bytes(dtype: DType) -> usize {
     match dtype {
-        DType::QFloat(_) => 1,
+        DType::Quantized(_) => 1,
         other => other.size(),
     }
 }

@@ -3,9 +3,9 @@
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
 use super::process::{Process, processes_text};
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::DType;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

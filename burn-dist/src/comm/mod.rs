@@ -7,8 +7,8 @@
 //!
 //! ```
 //! use burn_dist::comm::{Call, Communicator, Group, LocalHub, LocalOptions};
-//! use burn_dist::mesh::ReduceOp;
-//! use burn_std::{Bytes, DType};
+//! use burn_dist::mesh::{DType, ReduceOp};
+//! use burn_std::Bytes;
 //!
 //! let world = Group::world(2)?;
 //! let ranks = LocalHub::connect(2, LocalOptions::default())?;

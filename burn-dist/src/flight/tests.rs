@@ -7,9 +7,10 @@ use crate::comm::{
     Block, Call, CommError, Communicator, FlightOptions, Group, LocalComm, LocalHub, LocalOptions,
     World,
 };
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};

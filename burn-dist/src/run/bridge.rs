@@ -7,6 +7,7 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
+use crate::ops::dtype::of_burn;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
@@ -281,7 +282,7 @@ pub(super) fn start<B: BackendIr>(
         return Ok(Started::Gpus(flight));
     }
     let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
-    let call = Call::new(&group, task.dtype, collective, Some(block));
+    let call = Call::new(&group, of_burn(task.dtype), collective, Some(block));
     let mut call = call.axis_by_axis(task.axes.clone());
     if let Some(label) = label {
         call = call.labelled(label.clone());

@@ -7,7 +7,7 @@
 use super::stream;
 use crate::comm::geometry::Move;
 use crate::mesh::ReduceOp;
-use burn_std::{BoolStore, DType};
+use crate::mesh::{BoolStore, DType};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const STREAMED_RUN_MIN: usize = 1024;
 /// All of float (64, 32, 16, bf16) and integer types; booleans have Min and Max.
 pub(crate) fn is_reducible(dtype: DType, op: ReduceOp) -> bool {
     match dtype {
-        DType::Flex32 | DType::QFloat(_) => false,
+        DType::Flex32 | DType::Quantized(_) => false,
         DType::Bool(_) => matches!(op, ReduceOp::Min | ReduceOp::Max),
         _ => true,
     }
@@ -233,7 +233,7 @@ pub(super) unsafe fn reduce(
             DType::U8 | DType::Bool(BoolStore::Native | BoolStore::U8) => {
                 reduce_as::<u8>(step, srcs, dst, how)
             }
-            DType::Flex32 | DType::QFloat(_) => {
+            DType::Flex32 | DType::Quantized(_) => {
                 unreachable!("a call with this dtype was refused when it was started")
             }
         }

@@ -5,8 +5,9 @@ use super::pool::{Buffer, Pool};
 use crate::comm::block::Block;
 use crate::comm::geometry::{Geometry, Move, Output, Source};
 use crate::comm::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 
 /// Calls that read and write more than this write past the caches: their outputs would push each other out of the last
 /// level before anyone reads them. About the last-level cache of a socket; reducing 64 MiB on 32 MiB of cache gains a

@@ -6,9 +6,9 @@ use crate::comm::{
     AllToAll, Chaos, Collective, CommError, Communicator, Group, Lane, LocalHub, LocalOptions,
     Strided, chunk_sizes,
 };
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::DType;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A program of one seed: the same calls on all ranks, and for each rank an order in which it waits.

@@ -4,7 +4,7 @@ use super::{Connect, PATIENT, block, on_ranks};
 use crate::comm::{AllToAll, Call, Collective, CommError, Exchange, Group, Lane, Strided};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::{BoolStore, DType};
+use crate::mesh::{BoolStore, DType};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 

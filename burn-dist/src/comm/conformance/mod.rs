@@ -8,8 +8,9 @@ mod reference;
 mod values;
 
 use super::{Block, Call, Collective, Communicator, Group, Lane};
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use reference::{Random, expected, fill, input_bytes, reduce};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::comm::{AllToAll, Collective, Group};
 use crate::mesh::ReduceOp;
-use burn_std::{BoolStore, DType};
+use crate::mesh::{BoolStore, DType};
 use half::{bf16, f16};
 
 /// Every dtype that moves and reduces.

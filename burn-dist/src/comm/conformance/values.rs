@@ -8,7 +8,8 @@ use crate::comm::{
 };
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::{BoolStore, Bytes, DType};
+use crate::mesh::{BoolStore, DType};
+use burn_std::Bytes;
 use std::sync::Arc;
 
 fn is_supported(dtype: DType, op: ReduceOp) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::comm::collective::{AllToAll, Collective, chunk_sizes, elem_bytes};
 use crate::comm::group::Group;
-use burn_std::DType;
+use crate::mesh::DType;
 
 /// Returns the bytes that `member` receives from the other members, as the table at [`Collective`] says.
 pub(crate) fn received_bytes(

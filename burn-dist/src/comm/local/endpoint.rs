@@ -11,8 +11,9 @@ use crate::comm::sync::{Arc, AtomicU64, OnceLock, Ordering, lock};
 use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, Stats,
 };
+use crate::mesh::DType;
 use crate::mesh::Rank;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use std::time::Instant;
 
 /// The endpoint of one rank of a [`LocalHub`].

@@ -4,9 +4,10 @@ use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Kind, LocalHub, LocalOptions, Network,
     Strided, Transfer,
 };
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
 use crate::mesh::{MeshShape, Rank, Topology};
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

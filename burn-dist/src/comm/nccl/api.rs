@@ -1,7 +1,7 @@
 //! The calls of NCCL and of CUDA's driver that are used: few enough that tests can simulate them.
 
 use super::neighbours::Neighbours;
-use burn_std::{BoolStore, DType};
+use crate::mesh::{BoolStore, DType};
 use std::fmt;
 
 /// An address in device memory.

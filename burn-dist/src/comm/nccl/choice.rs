@@ -1,8 +1,8 @@
 //! What users choose: the way between GPUs, and the order of sums.
 
 use super::api::Fold;
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
-use burn_std::DType;
 
 /// How ranks communicate that each have a GPU of their own.
 ///

@@ -24,9 +24,10 @@ use crate::comm::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, LocalComm, Payload, Pending,
     PendingCall, Stats,
 };
+use crate::mesh::DType;
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -9,8 +9,8 @@ use super::groups::{Channels, Launched};
 use super::{driver, ffi};
 use crate::comm::collective::{Collective, Strided};
 use crate::comm::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions};
+use crate::mesh::DType;
 use crate::mesh::Rank;
-use burn_std::DType;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

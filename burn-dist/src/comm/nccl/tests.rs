@@ -12,7 +12,8 @@ use crate::comm::{
 };
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
-use burn_std::{BoolStore, Bytes, DType};
+use crate::mesh::{BoolStore, DType};
+use burn_std::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};

@@ -8,8 +8,9 @@ use crate::comm::{
     Block, Call, Chaos, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
 };
 use crate::launch::Place;
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -36,6 +36,7 @@ use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::ops::dtype::of_burn;
 use burn_backend::{DType, Shape, Slice};
 use burn_ir::BackendIr;
 
@@ -262,7 +263,7 @@ pub(super) fn start<B: BackendIr>(
     label: Option<&Arc<str>>,
     device: &B::Device,
 ) -> Result<Flight<B>, CollectiveError> {
-    let call = (task.dtype, collective, task.axes.clone());
+    let call = (of_burn(task.dtype), collective, task.axes.clone());
     let place = (group, Lane::default());
     let ground = gpus.ground()?;
     let (info, element) = ground.get().channels.record(comm, place, label, call)?;
@@ -311,7 +312,7 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
 ) -> Result<Flight<B>, CollectiveError> {
     let (me, dtype) = (task.index, task.dtype);
     let view = Blocks::of(task);
-    let native = native_fold(task.op, dtype, gpus.reduction);
+    let native = native_fold(task.op, of_burn(dtype), gpus.reduction);
     // What is sent, as one flat tensor: pieces one after the other.
     let packed = match task.kind {
         CollectiveKind::AllGather | CollectiveKind::AllReduce => input,

@@ -2,7 +2,8 @@
 
 use super::Identity;
 use crate::comm::{Block, Call, CommError, Communicator, Group, Lane, LocalComm, Strided};
-use burn_std::{Bytes, DType};
+use crate::mesh::DType;
+use burn_std::Bytes;
 
 /// The lane of the exchange, apart from what plans use.
 const LANE: Lane = Lane(u16::MAX);

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use crate::ops::dtype::of_burn;
 use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
 use burn_std::Bytes;
@@ -315,7 +316,7 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
                 let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
                 let place = (&world, Lane::default());
                 let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
-                let call = (dtype, parts, Arc::from([]));
+                let call = (of_burn(dtype), parts, Arc::from([]));
                 let recorded = channels.record(comm, place, None, call);
                 let (info, element) = recorded.expect("both are there");
                 // SAFETY: no memory is used.

@@ -4,8 +4,9 @@ use super::*;
 use crate::comm::processes::engine::Engine;
 use crate::comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use crate::launch::rendezvous::{Member, Options, Server};
+use crate::mesh::DType;
 use crate::mesh::ReduceOp;
-use burn_std::{Bytes, DType};
+use burn_std::Bytes;
 use proptest::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,3 @@
+//! The operations of Burn, as the planner sees them.
+
+pub(crate) mod dtype;
