@@ -23,12 +23,11 @@ extern crate self as burn_dist;
 pub mod comm;
 pub mod flight;
 pub mod launch;
-mod ops;
+pub mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod plan;
 pub mod record;
-pub mod rules;
 pub mod run;
 
 pub use burn_dist_mesh as mesh;

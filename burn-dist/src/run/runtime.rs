@@ -25,9 +25,10 @@ use crate::comm::{
 };
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
+use crate::ops::dtype::to_burn;
 use crate::plan::Storage;
+use crate::plan::ValueIndex;
 use crate::plan::task::{Plan, ReadPlan};
-use crate::plan::window::ValueIndex;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
@@ -339,7 +340,7 @@ impl<B: BackendIr> Runtime<B> {
         ReadTicket::ready(TensorData {
             bytes: Bytes::from_bytes_vec(vec![0; elements * read.dtype.size()]),
             shape: read.shape.clone().into(),
-            dtype: read.dtype,
+            dtype: to_burn(read.dtype),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::comm::sync::{Condvar, Mutex, lock};
 use crate::comm::{Block, CommError};
-use crate::record::visit::kind_of_number;
+use crate::ops::visit::kind_of_number;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
