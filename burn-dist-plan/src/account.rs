@@ -1,5 +1,6 @@
 //! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
 
+use crate::facts::{Facts, Role};
 use crate::layout::redistribute::StepKind;
 use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
 use crate::op::{Op, Tensor};
@@ -13,6 +14,7 @@ use crate::window::Window;
 pub(super) fn classes<O: Op>(
     window: &Window<O>,
     program: &Program<O>,
+    facts: &Facts,
     lasting: &[bool],
     plan: &RankPlan<O>,
 ) -> Vec<MemoryClass> {
@@ -40,21 +42,19 @@ pub(super) fn classes<O: Op>(
             begins[out.id as usize] = true;
         }
     }
-    let params: Vec<&[usize]> = program
-        .values
-        .iter()
-        .filter(|value| value.tag.is_some())
-        .map(|value| value.shape.as_slice())
-        .collect();
     let mut classes: Vec<MemoryClass> = Vec::with_capacity(plan.num_slots as usize);
     for (slot, info) in program.slots.iter().enumerate() {
         let value = &program.values[info.value as usize];
+        let role = &facts.roles[info.value as usize];
         let (kept, begins) = (kept[info.value as usize], begins[info.value as usize]);
         classes.push(match (kept, value.tag.is_some()) {
             (_, true) if (kept || begins) && gathered[slot] => MemoryClass::Gathered,
             (_, true) if kept || begins => MemoryClass::AtRest,
-            (true, _) if params.contains(&value.shape.as_slice()) => MemoryClass::Optimizer,
-            (true, _) => MemoryClass::Other,
+            (true, _) => match role {
+                Role::State(_) => MemoryClass::Optimizer,
+                Role::Gradient(_) => MemoryClass::Gradient,
+                _ => MemoryClass::Other,
+            },
             (false, _) if lasting[slot] => MemoryClass::Gradient,
             (false, _) => MemoryClass::Activation,
         });

@@ -7,6 +7,7 @@
 //! | [`rule`] | what of an operation may be split, and what that leaves |
 //! | [`op`] | the operations of a recorded program, as the planner knows them |
 //! | [`param`] | what is known of a parameter |
+//! | [`facts`] | what the values and operations of a window are to training |
 //!
 //! # The planner
 //!
@@ -35,6 +36,7 @@ pub mod cache;
 pub mod checkpoint;
 mod error;
 pub mod explain;
+pub mod facts;
 pub mod flops;
 pub mod fuzz;
 mod hierarchy;
@@ -67,6 +69,7 @@ pub mod window;
 use burn_dist_mesh as mesh;
 
 pub use error::PlanError;
+pub use facts::{Facts, Phase, Role};
 pub use lower::runs;
 pub use options::{PlanOptions, Sharding};
 pub use param::{LayoutText, ParamRole, ParamSpec, Style};

@@ -100,6 +100,50 @@ pub enum Layer {
     Lookup,
 }
 
+/// What an operation is to the layers of a model, as far as it tells whose gradient is whose. The numbers are those of
+/// inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adjoint {
+    /// A layer that is linear in `weight`, applied to `x`.
+    Forward {
+        /// What it is applied to.
+        x: usize,
+        /// What it is linear in.
+        weight: usize,
+    },
+    /// The gradient of a layer's input.
+    Input {
+        /// What the layer is linear in.
+        weight: usize,
+        /// The gradient of the layer's result.
+        gradient: usize,
+    },
+    /// The gradient of a layer's weight.
+    Weight {
+        /// What the layer is applied to.
+        x: usize,
+        /// The gradient of the layer's result.
+        gradient: usize,
+    },
+    /// The gradient of a weight that is an operand, if only for its shape.
+    Named {
+        /// That operand.
+        weight: usize,
+    },
+    /// A read of a table at indices.
+    Read {
+        /// The table.
+        table: usize,
+        /// The indices.
+        indices: usize,
+    },
+    /// A sum at indices: the gradient of such a read.
+    Written {
+        /// The indices.
+        indices: usize,
+    },
+}
+
 /// What an operation costs a model, when it is told whether to make its result again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -137,6 +181,10 @@ pub struct Traits {
     pub joins: Option<usize>,
     /// The layer that it is.
     pub layer: Option<Layer>,
+    /// What tells whose gradient is whose.
+    pub adjoint: Option<Adjoint>,
+    /// Whether it makes ones: if it makes one element, a backward begins there.
+    pub makes_ones: bool,
     /// Whether it makes the gradient of what a layer is linear in: its weight or its bias.
     pub makes_weight_gradient: bool,
     /// Whether it is the same values in another type.
@@ -163,6 +211,8 @@ impl Default for Traits {
             indexing: None,
             joins: None,
             layer: None,
+            adjoint: None,
+            makes_ones: false,
             makes_weight_gradient: false,
             is_cast: false,
             is_random: false,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::PlanError;
+use crate::facts::Facts;
 use crate::layout::Layout;
 use crate::memory::MemoryPlan;
 use crate::mesh::{MeshShape, Rank};
@@ -26,19 +27,19 @@ pub fn plan<O: Op>(
     options: &PlanOptions,
 ) -> Result<Plan<O>, PlanError> {
     let recorded = window;
-    let tags = units::Tags::new(recorded);
-    let mut visits = units::Visits::new(recorded, &tags);
-    let precise = precision::precise(recorded, &tags, &visits, options)?;
+    let mut facts = Facts::new(recorded);
+    let mut visits = units::Visits::new(recorded, &facts);
+    let precise = precision::precise(recorded, &facts, &visits, options)?;
     let (window, reduces_first) = match &precise {
         None => (recorded, &[][..]),
         Some(precise) => {
-            let tags = units::Tags::new(&precise.window);
-            visits = units::Visits::new(&precise.window, &tags);
+            facts = Facts::new(&precise.window);
+            visits = units::Visits::new(&precise.window, &facts);
             (&precise.window, &precise.reduces_first[..])
         }
     };
-    let mut program = propagate::propagate(window, mesh, options, &visits, reduces_first)?;
-    let redundancy = redundancy::redundancy(&program, mesh);
+    let mut program = propagate::propagate(window, mesh, options, &facts, &visits, reduces_first)?;
+    let redundancy = redundancy::redundancy(&program, &facts, mesh);
     let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
     let flow = checkpoint::Flow::new(&program, mesh);
     schedule::schedule(&mut program, &visits, mesh, &options.sharding);
@@ -49,7 +50,7 @@ pub fn plan<O: Op>(
     let mut memory = Vec::with_capacity(options.ranks.len());
     for &rank in &options.ranks {
         let (mut plan, visit_of) = lowering.rank(rank, &visits);
-        plan.classes = account::classes(window, &program, &flow.lasting, &plan).into();
+        plan.classes = account::classes(window, &program, &facts, &flow.lasting, &plan).into();
         if options.offload.is_on() {
             let ahead = options.sharding.prefetch;
             offload::offload(&mut plan, &visit_of, &options.offload, ahead);
@@ -97,7 +98,7 @@ pub fn plan<O: Op>(
         .map(|output| Output {
             value: output.value,
             layout: output.layout.clone(),
-            tag: output.tag.clone(),
+            role: output.role.clone(),
             origin: output.origin,
         })
         .collect();

@@ -12,12 +12,12 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::facts::Facts;
 use crate::flops::{flops, is_product};
 use crate::lower::collective;
 use crate::mesh::{AxisRole, MeshShape};
-use crate::op::{Op, Tensor};
+use crate::op::Op;
 use crate::propagate::{Common, LocalStep, Program};
-use crate::rule::OpRule;
 
 /// A mesh warns when more than this share of the work of a window is done more than once along an axis.
 const SHARE_MAX: f64 = 0.1;
@@ -206,36 +206,6 @@ fn shared<O: Op>(program: &Program<O>) -> Vec<Axes> {
     shared
 }
 
-/// Returns the values that are parameters or go into one by elementwise operations alone: gradients and the state of
-/// the optimizer.
-fn owned<O: Op>(program: &Program<O>) -> Vec<bool> {
-    let mut owned: Vec<bool> = program.values.iter().map(|v| v.tag.is_some()).collect();
-    let value = |slot: u32| {
-        let slot = program.slots.get(slot as usize);
-        slot.map(|slot| slot.value as usize)
-    };
-    for step in program.steps.iter().rev() {
-        let Common::Local(step) = step else { continue };
-        let Some(out) = updates(step) else { continue };
-        if value(out.id).is_some_and(|out| owned[out]) {
-            for input in step.op.inputs().filter(|input| input.shape == out.shape) {
-                if let Some(input) = value(input.id) {
-                    owned[input] = true;
-                }
-            }
-        }
-    }
-    owned
-}
-
-/// Returns the result of an elementwise operation.
-fn updates<O: Op>(step: &LocalStep<O>) -> Option<Tensor<'_>> {
-    match step.rule.as_ref() {
-        OpRule::Factors(rule) if rule.elementwise => step.op.outputs().next(),
-        _ => None,
-    }
-}
-
 fn name<O: Op>(op: &O, step: &LocalStep<O>) -> String {
     let out = op.outputs().next();
     let shape = out.map(|out| format!(" of {:?}", out.shape));
@@ -248,7 +218,11 @@ fn name<O: Op>(op: &O, step: &LocalStep<O>) -> String {
 }
 
 /// Counts the work of a window.
-pub(super) fn redundancy<O: Op>(program: &Program<O>, mesh: &MeshShape) -> Redundancy {
+pub(super) fn redundancy<O: Op>(
+    program: &Program<O>,
+    facts: &Facts,
+    mesh: &MeshShape,
+) -> Redundancy {
     let axes: Vec<_> = mesh.axis_indices().filter(|&a| mesh.size(a) > 1).collect();
     let mut found = Redundancy {
         axes: axes
@@ -263,12 +237,14 @@ pub(super) fn redundancy<O: Op>(program: &Program<O>, mesh: &MeshShape) -> Redun
     };
     let has_rows = program.rows > 0 && program.rows >= mesh.group_size(&mesh.data_axes());
     let shared = shared(program);
-    let owned = owned(program);
     for (step, shared) in program.steps.iter().zip(shared) {
         let Common::Local(step) = step else { continue };
         let of_all = flops(&step.op, &step.rule);
-        let updated = updates(step).and_then(|out| program.slots.get(out.id as usize));
-        if of_all == 0.0 || updated.is_some_and(|slot| owned[slot.value as usize]) {
+        let updates = step.op.outputs().any(|out| {
+            let made = program.slots.get(out.id as usize);
+            made.is_some_and(|made| facts.update_of[made.value as usize].is_some())
+        });
+        if of_all == 0.0 || updates {
             continue;
         }
         let used = match &step.assignment {

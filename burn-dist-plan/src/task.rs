@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::facts::Role;
 use crate::layout::Layout;
 use crate::memory::MemoryClass;
 use crate::mesh::{Rank, ReduceOp};
 use crate::op::{Indexed, TensorIndex};
-use crate::param::ParamSpec;
 use crate::storage::Storage;
 use crate::window::{Origin, ValueIndex, op_bytes};
 
@@ -268,8 +268,8 @@ pub struct Output {
     pub value: ValueIndex,
     /// Where it rests.
     pub layout: Arc<Layout>,
-    /// What is known of it as a parameter.
-    pub tag: Option<Arc<ParamSpec>>,
+    /// What it is to training.
+    pub role: Role,
     /// What it is made of, if its layout is not decided.
     pub origin: Option<Origin>,
 }

@@ -12,8 +12,8 @@ pub(crate) use interpret::{planned, whole};
 
 use crate::mesh::{DType, ReduceOp};
 use crate::op::{
-    FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
-    Work,
+    Adjoint, FloatClass, Indexed, Layer, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex,
+    Traits, Wire, Work,
 };
 use crate::rule::{Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
 use crate::storage::{Operand, Place, Storage, Strided};
@@ -32,8 +32,14 @@ pub(crate) enum Kind {
     /// Adds up the elements along a dim, which stays with size 1.
     SumDim(usize),
     Reshape,
+    /// Stretches dims of size 1.
+    Expand,
     /// The elements of a range along a dim.
     Slice(usize, Range<usize>),
+    /// `x w`, and the gradients of both: of `(w, g)`, and of `(x, g)`.
+    Linear,
+    LinearX,
+    LinearW,
     Cast,
     Random,
     /// The same number everywhere.
@@ -100,7 +106,11 @@ impl Op for Toy {
             Kind::Matmul => "matmul",
             Kind::Transpose => "transpose",
             Kind::SumDim(_) => "sum_dim",
+            Kind::Linear => "linear",
+            Kind::LinearX => "linear_x",
+            Kind::LinearW => "linear_w",
             Kind::Reshape => "reshape",
+            Kind::Expand => "expand",
             Kind::Slice(..) => "slice",
             Kind::Cast => "cast",
             Kind::Random => "random",
@@ -156,6 +166,16 @@ impl Op for Toy {
                 .contract(ReduceOp::Sum)
                 .linear()
                 .build(),
+            Kind::Linear => RuleBuilder::notation(&shapes, "... i, i o -> ... o")
+                .contract(ReduceOp::Sum)
+                .linear()
+                .build(),
+            Kind::LinearX => RuleBuilder::notation(&shapes, "i o, ... o -> ... i")
+                .contract(ReduceOp::Sum)
+                .build(),
+            Kind::LinearW => RuleBuilder::notation(&shapes, "... i, ... o -> i o")
+                .contract(ReduceOp::Sum)
+                .build(),
             Kind::Transpose => RuleBuilder::notation(&shapes, "... i j -> ... j i")
                 .moves()
                 .build(),
@@ -167,6 +187,10 @@ impl Op for Toy {
                     .build()
             }
             Kind::Reshape => OpRule::Reshape,
+            Kind::Expand => RuleBuilder::notation(&shapes, "... -> ...")
+                .broadcast()
+                .moves()
+                .build(),
             Kind::Slice(dim, _) => {
                 let names = dims_but(ndim, *dim, Name::Whole);
                 RuleBuilder::named(&shapes, vec![names.clone()], vec![names])
@@ -184,9 +208,23 @@ impl Op for Toy {
             is_random: self.kind == Kind::Random,
             is_view: matches!(self.kind, Kind::Reshape | Kind::Transpose | Kind::Slice(..)),
             is_difference: self.kind == Kind::Sub,
+            makes_ones: self.kind == Kind::Full(1),
+            makes_weight_gradient: self.kind == Kind::LinearW,
+            layer: (self.kind == Kind::Linear).then_some(Layer::Linear),
+            adjoint: match self.kind {
+                Kind::Linear => Some(Adjoint::Forward { x: 0, weight: 1 }),
+                Kind::LinearX => Some(Adjoint::Input {
+                    weight: 0,
+                    gradient: 1,
+                }),
+                Kind::LinearW => Some(Adjoint::Weight { x: 0, gradient: 1 }),
+                _ => None,
+            },
             float_class: match self.kind {
-                Kind::Matmul => FloatClass::Compute,
-                Kind::Transpose | Kind::Reshape | Kind::Slice(..) => FloatClass::Move,
+                Kind::Matmul | Kind::Linear | Kind::LinearX | Kind::LinearW => FloatClass::Compute,
+                Kind::Transpose | Kind::Reshape | Kind::Expand | Kind::Slice(..) => {
+                    FloatClass::Move
+                }
                 Kind::Add | Kind::Sub | Kind::Mul => FloatClass::Follow,
                 Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
@@ -194,6 +232,7 @@ impl Op for Toy {
             },
             work: match self.kind {
                 Kind::Matmul => Work::Product,
+                Kind::Linear => Work::Layer,
                 _ => Work::Other,
             },
             ..Traits::default()
@@ -224,9 +263,16 @@ impl Op for Toy {
     }
 
     fn product_flops(&self) -> Option<f64> {
-        let terms = self.inputs.first()?.shape.last()?;
+        let is_product = matches!(
+            self.kind,
+            Kind::Matmul | Kind::Linear | Kind::LinearX | Kind::LinearW
+        );
+        let terms = match self.kind {
+            Kind::LinearW => self.inputs[0].shape.iter().rev().skip(1).product(),
+            _ => *self.inputs.first()?.shape.last()?,
+        };
         let elements: usize = self.out.shape.iter().product();
-        (self.kind == Kind::Matmul).then_some((2 * terms * elements) as f64)
+        is_product.then_some((2 * terms * elements) as f64)
     }
 
     fn place(&self, _: Storage, inputs: &[Operand<'_>]) -> Place {

@@ -4,59 +4,12 @@
 //! backward.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use crate::op::{Mark, Op};
+use crate::facts::Facts;
+use crate::op::Op;
 use crate::param::ParamSpec;
-use crate::rule::OpRule;
-use crate::window::{InputState, ValueIndex, Window};
+use crate::window::Window;
 use crate::{Reshard, ShardStrategy};
-
-/// What is known of the values of a window as parameters, updated ones and those in another type included.
-pub(super) struct Tags(HashMap<ValueIndex, Arc<ParamSpec>>);
-
-impl Tags {
-    pub fn new<O: Op>(window: &Window<O>) -> Self {
-        let mut tags: HashMap<ValueIndex, Arc<ParamSpec>> = window
-            .inputs
-            .iter()
-            .filter_map(|input| match &input.state {
-                InputState::Placed { tag: Some(tag), .. } => Some((input.value, tag.clone())),
-                _ => None,
-            })
-            .collect();
-        for op in &window.ops {
-            if let Some(mark) = op.mark() {
-                if let (Mark::Param(spec), Some(out)) = (mark, op.outputs().next()) {
-                    tags.insert(out.id, spec.clone());
-                }
-                continue;
-            }
-            let mut outputs = op.outputs();
-            if let (Some(out), None) = (outputs.next(), outputs.next())
-                && let Some(tag) = op
-                    .inputs()
-                    .filter(|input| input.shape == out.shape && input.dtype.is_float())
-                    .find_map(|input| tags.get(&input.id))
-                && out.dtype.is_float()
-                && matches!(op.rule(), OpRule::Factors(rule) if rule.elementwise)
-            {
-                tags.insert(out.id, tag.clone());
-            }
-        }
-        Self(tags)
-    }
-
-    /// Returns what is known of a value.
-    pub fn get(&self, value: ValueIndex) -> Option<&Arc<ParamSpec>> {
-        self.0.get(&value)
-    }
-
-    /// Returns all values that are parameters.
-    pub fn iter(&self) -> impl Iterator<Item = (ValueIndex, &Arc<ParamSpec>)> {
-        self.0.iter().map(|(value, tag)| (*value, tag))
-    }
-}
 
 /// Which unit each operation of a window works for.
 #[derive(Clone, Debug)]
@@ -78,7 +31,7 @@ fn unit_path(tag: &ParamSpec) -> &str {
 }
 
 impl Visits {
-    pub fn new<O: Op>(window: &Window<O>, tags: &Tags) -> Self {
+    pub fn new<O: Op>(window: &Window<O>, facts: &Facts) -> Self {
         let mut units: HashMap<&str, u32> = HashMap::new();
         let mut visits = Self {
             of_op: Vec::with_capacity(window.ops.len() + 1),
@@ -88,7 +41,7 @@ impl Visits {
         for op in &window.ops {
             // Making a parameter in another type is no visit.
             let is_cast = op.traits().is_cast;
-            let tag = op.inputs().find_map(|input| tags.get(input.id));
+            let tag = op.inputs().find_map(|input| facts.parameter(input.id));
             if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;
                 let unit = *units.entry(unit_path(tag)).or_insert(next);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::mesh::DType;
 use rustc_hash::FxHasher;
 
+use crate::facts::Role;
 use crate::layout::Layout;
 use crate::op::{Op, TensorIndex};
-use crate::param::ParamSpec;
 
 /// Number of a value in its window, in order of first appearance.
 pub type ValueIndex = TensorIndex;
@@ -42,8 +42,8 @@ pub enum InputState {
     Placed {
         /// Who holds what.
         layout: Arc<Layout>,
-        /// What is known of it as a parameter.
-        tag: Option<Arc<ParamSpec>>,
+        /// What it is to training, as far as the window knew that made it.
+        role: Role,
         /// What it is made of, if it was placed for no other reason than the end of its window.
         origin: Option<Origin>,
     },

@@ -43,9 +43,10 @@ fn backward(b: &mut Builder, g: u32, w: u32, [x, e, mask]: [u32; 3]) -> (u32, u3
 
 /// Returns the program before and after, and what was done.
 fn rewritten(b: &Builder, policy: Checkpoint) -> (Program<Toy>, Program<Toy>, Recomputed) {
-    let visits = units::Visits::new(&b.window, &units::Tags::new(&b.window));
+    let facts = crate::facts::Facts::new(&b.window);
+    let visits = units::Visits::new(&b.window, &facts);
     let options = toy::options(&b.mesh);
-    let before = propagate(&b.window, &b.mesh, &options, &visits, &[]).expect("a program");
+    let before = propagate(&b.window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
     let mut after = before.clone();
     let done = checkpoint(&mut after, &b.mesh, policy);
     (before, after, done)

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use crate::mesh::DType;
 use crate::op::{FloatClass, NewTensor, Op, Side};
 
+use crate::facts::Facts;
 use crate::rule::OpRule;
-use crate::units::{Tags, Visits};
+use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
 use crate::{Float, Precision};
 use crate::{PlanError, PlanOptions};
@@ -29,12 +30,15 @@ pub(crate) struct Precise<O> {
 /// [`PlanError::Float`] if the backend lacks a type that a unit asks for.
 pub(crate) fn precise<O: Op>(
     window: &Window<O>,
-    tags: &Tags,
+    facts: &Facts,
     visits: &Visits,
     options: &PlanOptions,
 ) -> Result<Option<Precise<O>>, PlanError> {
     let mut policies: HashMap<ValueIndex, Precision> = HashMap::new();
-    for (value, spec) in tags.iter() {
+    for (value, role) in facts.roles.iter().enumerate() {
+        let Some(spec) = role.parameter() else {
+            continue;
+        };
         let Some(policy) = spec.precision.or(options.precision) else {
             continue;
         };
@@ -53,7 +57,7 @@ pub(crate) fn precise<O: Op>(
             });
         }
         if policy.param != Float::F32 || policy.output.is_some() {
-            policies.insert(value, policy);
+            policies.insert(value as ValueIndex, policy);
         }
     }
     if policies.is_empty() {

@@ -181,7 +181,7 @@ impl<O: Op> Propagator<'_, O> {
         if self.options.sharding.accumulation == Accumulation::PerMicrobatch
             && rule.partial == PartialRule::JointLinear
             && rule.inputs.len() > 1
-            && self.is_gradient(&tensors.outputs[0].1, &kept)
+            && self.is_gradient(tensors.outputs[0].0, &kept)
         {
             kept.retain(|partial| self.mesh.role(partial.axis) == AxisRole::Model);
         }

@@ -26,6 +26,7 @@ use crate::mesh::DType;
 use crate::op::{Indexing, Layer, Op};
 
 use crate::explain::Accumulated;
+use crate::facts::Facts;
 use crate::layout::{Layout, by_rows};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
@@ -57,8 +58,7 @@ pub(super) struct Propagator<'a, O> {
     options: &'a PlanOptions,
     window: &'a Window<O>,
     values: Vec<Value>,
-    /// Which values are gradients of what layers are linear in, or sums of these.
-    gradients: Vec<bool>,
+    facts: &'a Facts,
     slots: Vec<SlotInfo>,
     steps: Vec<Common<O>>,
     rules: Vec<Option<Arc<OpRule>>>,
@@ -92,10 +92,11 @@ pub(super) fn propagate<'a, O: Op>(
     window: &'a Window<O>,
     mesh: &'a MeshShape,
     options: &'a PlanOptions,
+    facts: &'a Facts,
     visits: &'a Visits,
     reduces_first: &'a [bool],
 ) -> Result<Program<O>, PlanError> {
-    let mut propagator = Propagator::new(window, mesh, options, visits);
+    let mut propagator = Propagator::new(window, mesh, options, facts, visits);
     propagator.reduces_first = reduces_first;
     for index in 0..window.ops.len() {
         propagator.now = index as OpIndex;
@@ -109,6 +110,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         window: &'a Window<O>,
         mesh: &'a MeshShape,
         options: &'a PlanOptions,
+        facts: &'a Facts,
         visits: &'a Visits,
     ) -> Self {
         let empty = Value {
@@ -149,15 +151,18 @@ impl<'a, O: Op> Propagator<'a, O> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
-        for (value, strategy) in values.iter_mut().zip(owners::strategies(window, visits)) {
+        for (value, strategy) in values
+            .iter_mut()
+            .zip(owners::strategies(window, facts, visits))
+        {
             value.strategy = strategy;
         }
         let mut this = Self {
             mesh,
             options,
             window,
+            facts,
             values,
-            gradients: owners::gradients(window),
             slots: Vec::new(),
             steps: Vec::new(),
             rules: vec![None; window.ops.len()],
@@ -175,9 +180,11 @@ impl<'a, O: Op> Propagator<'a, O> {
             path: None,
             now: 0,
         };
-        for (value, param) in owners::updated(window).into_iter().enumerate() {
+        for (value, param) in facts.update_of.iter().enumerate() {
+            this.values[value].tag = facts.roles[value].parameter().cloned();
             this.values[value].home = param
-                .map(|param| this.home(&param))
+                .as_ref()
+                .map(|param| this.home(param))
                 .filter(|home| !home.at_rest.is_empty())
                 .map(Arc::new);
         }
@@ -188,10 +195,9 @@ impl<'a, O: Op> Propagator<'a, O> {
             match &input.state {
                 InputState::Placed {
                     layout,
-                    tag,
+                    role: _,
                     origin,
                 } => {
-                    value.tag = tag.clone();
                     value.origin = origin.filter(|_| options.defer);
                     value.few_rows = value.origin == Some(Origin::Data)
                         && by_rows(mesh, &input.shape).is_replicated();
@@ -236,7 +242,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                 Some(version) => {
                     info.tag.is_none()
                         && info.home.is_none()
-                        && !self.gradients[*value as usize]
+                        && !self.facts.of_layer[*value as usize]
                         && version.layout.at_rest.is_empty()
                         && version.layout.dims.first().is_some_and(|dim| {
                             dim.axes()
@@ -367,7 +373,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         let choice = self.choose(rule, tensors, &hints);
         if rule.partial == PartialRule::JointLinear
             && tensors.inputs.len() > 1
-            && self.is_gradient(&tensors.outputs[0].1, &choice.assignment.kept)
+            && self.is_gradient(tensors.outputs[0].0, &choice.assignment.kept)
         {
             self.accumulated.added += 1;
         }
@@ -425,9 +431,6 @@ impl<'a, O: Op> Propagator<'a, O> {
             outputs,
             tensors,
         )?;
-        if rule.elementwise {
-            self.inherit_tag(tensors, traits.is_cast);
-        }
         if traits.is_cast
             && let Some(waiting) = self.unflattened.get_mut(&tensors.inputs[0].0)
         {
@@ -637,7 +640,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             outputs.push(Outlives {
                 value,
                 layout: self.slots[slot as usize].layout.clone(),
-                tag: info.tag.clone(),
+                role: self.facts.roles[value as usize].clone(),
                 origin: info.origin.filter(|_| !info.met),
             });
             self.steps.push(Common::Store { slot, value });

@@ -12,7 +12,7 @@ use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
 use crate::op::{Layer, Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::Rule;
-use crate::window::{InputState, Origin, ValueIndex};
+use crate::window::{Origin, ValueIndex};
 
 impl<O: Op> Propagator<'_, O> {
     /// Takes in what the program says of a value.
@@ -46,17 +46,12 @@ impl<O: Op> Propagator<'_, O> {
         Ok(())
     }
 
-    /// Returns whether terms over `partial` of a value of this shape look like the gradient of a parameter: a sum over
-    /// data axes, in the shape of a parameter.
-    pub(super) fn is_gradient(&self, shape: &[usize], partial: &[Partial]) -> bool {
+    /// Returns whether a value that is partial like that is made of terms of a gradient, one per rank of data axes.
+    pub(super) fn is_gradient(&self, value: ValueIndex, partial: &[Partial]) -> bool {
         let is_data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
-        let mut inputs = self.window.inputs.iter();
-        partial.iter().any(is_data)
+        self.facts.backward[value as usize]
+            && partial.iter().any(is_data)
             && partial.iter().all(|p| p.op == ReduceOp::Sum)
-            && inputs.any(|input| {
-                input.shape == shape
-                    && matches!(&input.state, InputState::Placed { tag: Some(_), .. })
-            })
     }
 
     /// Returns the layout in which a parameter lives between windows.
@@ -83,7 +78,7 @@ impl<O: Op> Propagator<'_, O> {
         if let Some(home) = &self.value(out).home {
             return Some(home.as_ref().clone());
         }
-        let gradient = op.traits().makes_weight_gradient && self.gradients[out as usize];
+        let gradient = op.traits().makes_weight_gradient && self.facts.of_layer[out as usize];
         let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
         (gradient && made.at_rest.is_empty()).then_some(rest)
     }
@@ -246,18 +241,5 @@ impl<O: Op> Propagator<'_, O> {
         }
         layout.normalize(self.mesh);
         Ok(layout)
-    }
-
-    /// An updated parameter is still that parameter: the result of an elementwise operation of its shape.
-    pub(super) fn inherit_tag(&mut self, tensors: &Tensors, is_cast: bool) {
-        let (out, out_shape, out_dtype) = &tensors.outputs[0];
-        let tag = tensors
-            .inputs
-            .iter()
-            .filter(|(_, shape, dtype)| shape == out_shape && (is_cast || dtype == out_dtype))
-            .find_map(|(value, ..)| self.value(*value).tag.clone());
-        if let (Some(tag), 1) = (tag, tensors.outputs.len()) {
-            self.values[*out as usize].tag = Some(tag);
-        }
     }
 }

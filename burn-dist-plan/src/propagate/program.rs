@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::values::{OpIndex, SlotInfo, Value};
 use crate::explain::Accumulated;
+use crate::facts::Role;
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
 use crate::mesh::AxisIndex;
 use crate::op::Op;
-use crate::param::ParamSpec;
 use crate::rule::{Assignment, OpRule};
 use crate::task::Slot;
 use crate::window::{Origin, ValueIndex};
@@ -133,7 +133,7 @@ impl std::fmt::Display for Reason {
 pub(crate) struct Outlives {
     pub value: ValueIndex,
     pub layout: Arc<Layout>,
-    pub tag: Option<Arc<ParamSpec>>,
+    pub role: Role,
     /// What it is made of, if it is placed for no other reason.
     pub origin: Option<Origin>,
 }

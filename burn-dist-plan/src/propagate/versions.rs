@@ -56,7 +56,7 @@ impl<O: Op> Propagator<'_, O> {
         let mut target = layout.clone();
         target.partial.clear();
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
-        if bytes < self.options.scatter_bytes_min && !self.gradients[value as usize] {
+        if bytes < self.options.scatter_bytes_min && !self.facts.of_layer[value as usize] {
             return target;
         }
         let shape = layout.shape();
@@ -193,7 +193,7 @@ impl<O: Op> Propagator<'_, O> {
         let unreduced = info
             .versions_at(now)
             .next()
-            .filter(|version| keeps && self.is_gradient(&info.shape, &version.layout.partial));
+            .filter(|version| keeps && self.is_gradient(value, &version.layout.partial));
         if let Some((slot, layout)) = unreduced.map(|v| (v.slot, v.layout.clone())) {
             self.accumulated.kept += 1;
             return match self.model_sums(&layout) {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{Kind, Toy, Value};
+use crate::facts::Role;
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, DType, MeshShape, Topology};
-use crate::op::TensorIndex;
+use crate::op::{Mark, TensorIndex};
 use crate::param::{ParamRole, ParamSpec, Style};
 use crate::window::{Entry, Input, InputState, Origin, Window};
 use crate::{Checkpoint, PlanOptions, Sharding};
@@ -76,12 +77,21 @@ impl Builder {
 
     /// A value that lives on the ranks.
     pub fn placed(&mut self, shape: &[usize], layout: Layout) -> TensorIndex {
+        self.placed_as(shape, layout, Role::Unknown)
+    }
+
+    /// A value that lives on the ranks, of which is known what it is.
+    pub fn placed_as(&mut self, shape: &[usize], layout: Layout, role: Role) -> TensorIndex {
         let state = InputState::Placed {
             layout: Arc::new(layout),
-            tag: None,
+            role,
             origin: None,
         };
         self.input(shape, state)
+    }
+
+    pub fn shape(&self, value: TensorIndex) -> Vec<usize> {
+        self.shapes[value as usize].clone()
     }
 
     /// A batch of the host.
@@ -103,7 +113,7 @@ impl Builder {
         };
         let state = InputState::Placed {
             layout: Arc::new(layout),
-            tag: Some(Arc::new(spec)),
+            role: Role::Parameter(Arc::new(spec)),
             origin: None,
         };
         self.input(&shape, state)
@@ -171,6 +181,40 @@ impl Builder {
 
     pub fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {
         self.op(Kind::Reshape, &[a], shape)
+    }
+
+    /// `x w`, with `w` of shape `[i, o]`.
+    pub fn linear(&mut self, x: TensorIndex, w: TensorIndex) -> TensorIndex {
+        let mut shape = self.shapes[x as usize].clone();
+        *shape.last_mut().expect("rows") = self.shapes[w as usize][1];
+        self.op(Kind::Linear, &[x, w], &shape)
+    }
+
+    /// The gradients of the input and the weight of a linear layer, of that of its result.
+    pub fn linear_backward(
+        &mut self,
+        x: TensorIndex,
+        w: TensorIndex,
+        g: TensorIndex,
+    ) -> (TensorIndex, TensorIndex) {
+        let shape = |value: TensorIndex| self.shapes[value as usize].clone();
+        let (of_x, of_w) = (shape(x), shape(w));
+        let gx = self.op(Kind::LinearX, &[w, g], &of_x);
+        let gw = self.op(Kind::LinearW, &[x, g], &of_w);
+        (gx, gw)
+    }
+
+    /// The one that is made for a loss, as wide as `like`.
+    pub fn ones_for(&mut self, like: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[like as usize].clone();
+        let one = self.op(Kind::Full(1), &[], &vec![1; shape.len()]);
+        self.op(Kind::Expand, &[one], &shape)
+    }
+
+    /// Says something of a value.
+    pub fn mark(&mut self, mark: Mark, value: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[value as usize].clone();
+        self.op(Kind::Mark(mark), &[value], &shape)
     }
 
     /// Lets a value live on after the window.

@@ -172,6 +172,16 @@ impl Array {
         out
     }
 
+    fn expanded(&self, shape: &[usize]) -> Self {
+        let mut out = self.clone();
+        for (dim, &size) in shape.iter().enumerate() {
+            if out.shape[dim] != size {
+                out = Self::concat(&vec![out; size], dim);
+            }
+        }
+        out
+    }
+
     fn sum_dim(&self, dim: usize) -> Self {
         let parts: Vec<Self> = (0..self.shape[dim])
             .map(|index| self.slice(dim, index..index + 1))
@@ -202,6 +212,16 @@ fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
         (Kind::Matmul, [a, b]) => a.matmul(b, shape),
         (Kind::Transpose, [a]) => a.transposed(),
         (Kind::SumDim(dim), [a]) => a.sum_dim(*dim),
+        (Kind::Linear, [x, w]) => x.matmul(w, shape),
+        (Kind::LinearX, [w, g]) => g.matmul(&w.transposed(), shape),
+        (Kind::LinearW, [x, g]) => {
+            let rows = |a: &Array| {
+                let width = *a.shape.last().expect("rows");
+                a.clone().reshaped(&[a.data.len() / width.max(1), width])
+            };
+            rows(x).transposed().matmul(&rows(g), shape)
+        }
+        (Kind::Expand, [a]) => a.expanded(shape),
         (Kind::Reshape, [a]) => a.clone().reshaped(shape),
         (Kind::Slice(dim, range), [a]) => a.slice(*dim, range.clone()),
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),

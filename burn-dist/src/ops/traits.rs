@@ -1,6 +1,6 @@
 //! What is known of an operation beyond its rule.
 
-use burn_dist_plan::op::{FloatClass, Indexing, Layer, Traits, Work};
+use burn_dist_plan::op::{Adjoint, FloatClass, Indexing, Layer, Traits, Work};
 use burn_ir::{
     BaseOperationIr, FloatOperationIr, IntOperationIr, ModuleOperationIr, NumericOperationIr,
     OperationIr,
@@ -64,6 +64,15 @@ fn base(op: &BaseOperationIr) -> Traits {
         },
         // burn-router records an embedding as a select on its weights.
         layer: matches!(op, Select(_)).then_some(Layer::Lookup),
+        adjoint: match op {
+            Select(_) => Some(Adjoint::Read {
+                table: 0,
+                indices: 1,
+            }),
+            SelectAssign(_) => Some(Adjoint::Written { indices: 1 }),
+            _ => None,
+        },
+        makes_ones: matches!(op, Ones(_)),
         is_cast: matches!(op, Cast(_)),
         assigns: matches!(op, SliceAssign(_)),
         ..Traits::default()
@@ -151,6 +160,7 @@ fn module(op: &ModuleOperationIr) -> Traits {
             Embedding(_) => Some(Layer::Lookup),
             _ => None,
         },
+        adjoint: adjoint(op),
         makes_weight_gradient,
         float_class: module_class(op),
         work: match is_layer {
@@ -159,6 +169,31 @@ fn module(op: &ModuleOperationIr) -> Traits {
         },
         ..Traits::default()
     }
+}
+
+fn adjoint(op: &ModuleOperationIr) -> Option<Adjoint> {
+    use ModuleOperationIr::*;
+    Some(match op {
+        Linear(_) | Conv1d(_) | Conv2d(_) | Conv3d(_) => Adjoint::Forward { x: 0, weight: 1 },
+        LinearXBackward(_) => Adjoint::Input {
+            weight: 0,
+            gradient: 1,
+        },
+        LinearWeightBackward(_) => Adjoint::Weight { x: 0, gradient: 1 },
+        // The weight and the bias are there for their shapes.
+        Conv1dWeightBackward(_)
+        | Conv2dWeightBackward(_)
+        | Conv3dWeightBackward(_)
+        | Conv1dBiasBackward(_)
+        | Conv2dBiasBackward(_)
+        | Conv3dBiasBackward(_) => Adjoint::Named { weight: 1 },
+        Embedding(_) => Adjoint::Read {
+            table: 0,
+            indices: 1,
+        },
+        EmbeddingBackward(_) => Adjoint::Named { weight: 0 },
+        _ => return None,
+    })
 }
 
 fn module_class(op: &ModuleOperationIr) -> FloatClass {

@@ -23,7 +23,6 @@ use crate::layout::{Layout, Rows, by_rows, repeated};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{Recorded, check_known};
-use crate::parallel::ParamSpec;
 use crate::plan::explain::Explanation;
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Entry, Input, InputState, Origin, ValueIndex, Window};
@@ -32,6 +31,7 @@ use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
 };
+use burn_dist_plan::Role;
 use burn_dist_plan::op::{Mark, Op};
 
 /// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in
@@ -49,7 +49,8 @@ enum Live {
     /// On the ranks.
     Placed {
         layout: Arc<Layout>,
-        tag: Option<Arc<ParamSpec>>,
+        /// What it is to training.
+        role: Role,
         /// What it is made of, if its layout is not decided.
         origin: Option<Origin>,
         born: Born,
@@ -497,7 +498,7 @@ impl<B: BackendIr> Recorder<B> {
             id,
             Live::Placed {
                 layout: Arc::new(layout.clone()),
-                tag: None,
+                role: Role::Unknown,
                 origin: None,
                 born: Born::Given(self.given),
             },
@@ -524,8 +525,8 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the path of the parameter that a tensor is, if it was placed as one.
     pub fn path_of(&self, tensor: &TensorIr) -> Option<String> {
-        if let Some(Live::Placed { tag: Some(tag), .. }) = self.live.get(&tensor.id) {
-            return Some(tag.path.clone());
+        if let Some(Live::Placed { role, .. }) = self.live.get(&tensor.id) {
+            return role.parameter().map(|spec| spec.path.clone());
         }
         let placed = |op: &&Recorded| op.makes().any(|out| out.id == tensor.id);
         match self.log.ops().iter().find(placed)?.mark()? {
@@ -667,14 +668,14 @@ impl<B: BackendIr> Recorder<B> {
             match self.live.get(&tensor.id) {
                 Some(Live::Placed {
                     layout,
-                    tag,
+                    role,
                     origin,
                     born,
                 }) => {
                     of_inputs.push(*born);
                     Ok(InputState::Placed {
                         layout: layout.clone(),
-                        tag: tag.clone(),
+                        role: role.clone(),
                         origin: *origin,
                     })
                 }
@@ -753,7 +754,7 @@ impl<B: BackendIr> Recorder<B> {
                 bindings.ids[output.value as usize],
                 Live::Placed {
                     layout: output.layout.clone(),
-                    tag: output.tag.clone(),
+                    role: output.role.clone(),
                     origin: output.origin,
                     born: Born::In(number, output.value),
                 },
