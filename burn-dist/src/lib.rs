@@ -21,6 +21,7 @@
 extern crate self as burn_dist;
 
 pub mod comm;
+pub mod custom;
 pub mod flight;
 pub mod launch;
 pub mod ops;

@@ -11,7 +11,7 @@ use crate::ops::dtype::of_burn;
 use crate::ops::rules::rule;
 use crate::ops::samples::inputs;
 use crate::ops::visit::kind_name;
-use crate::run::execute::{Env, execute, from_data, into_data};
+use crate::run::execute::{Env, execute_recorded, from_data, into_data};
 use burn_backend::{DType, Scalar, TensorData};
 use burn_dist_plan::rule::oracle::{self, Case};
 use burn_flex::Flex;
@@ -75,7 +75,7 @@ fn run(ops: &[Recorded], inputs: &[(TensorId, TensorData)], outputs: &[TensorIr]
         env.handles.insert(*id, handle);
     }
     for op in ops {
-        execute::<Flex, _>(op.step(), &mut env).unwrap();
+        execute_recorded::<Flex, _>(op, &mut env).unwrap();
     }
     let read = |out: &TensorIr| {
         let handle = env.handles[&out.id].clone();
