@@ -65,6 +65,12 @@ pub enum PlanError {
         /// Bytes that they may take.
         limit: u64,
     },
+    /// There is no pass of that name.
+    #[error("there is no pass `{name}`; the passes are {}", crate::passes::PASSES.map(|(name, _)| name).join(", "))]
+    UnknownPass {
+        /// The name.
+        name: String,
+    },
     /// A bug in this crate.
     #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]
     NoVersion {

@@ -13,16 +13,17 @@
 //!
 //! ```text
 //! window      recorded operations in canonical form                     window.rs
-//!   precision   16-bit types where units ask for them                  precision/
+//!   facts       what values and operations are to training                facts.rs
+//! passes      in one list                                               passes.rs
+//!   precision   16-bit types where units ask for them                     precision/
 //!   propagate   a layout for every value, redistributions inserted        propagate/
-//!   redundancy  counts the work that ranks repeat                      redundancy.rs, flops.rs
-//!   checkpoint  activations made again in the backward                 checkpoint/
-//!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
+//!   redundancy  counts the work that ranks repeat                         redundancy.rs, flops.rs
+//!   checkpoint  activations made again in the backward                    checkpoint/
+//!   schedule    gathers and reductions of a unit together, ahead of use   schedule.rs, units.rs
 //!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
-//!   lower       local shapes, local operations, pieces of collectives    lower.rs, unneeded.rs
+//!   lower       local shapes, local operations, pieces of collectives     lower.rs, unneeded.rs
 //!   offload     moves to the host and back                                offload.rs
-//!   lifetimes   last uses                                                 lifetimes.rs
-//!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
+//!   lifetimes   last uses; bytes of a rank, buffer by buffer              lifetimes.rs, account.rs, storage.rs, memory.rs
 //! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
 //! ```
 //!
@@ -48,6 +49,7 @@ mod offload;
 pub mod op;
 mod options;
 pub mod param;
+mod passes;
 mod planner;
 pub mod policy;
 mod precision;
@@ -60,6 +62,7 @@ pub mod storage;
 pub mod task;
 #[cfg(test)]
 mod tests;
+mod text;
 #[cfg(test)]
 mod toy;
 mod units;
@@ -73,7 +76,8 @@ pub use facts::{Facts, Phase, Role};
 pub use lower::runs;
 pub use options::{PlanOptions, Sharding};
 pub use param::{LayoutText, ParamRole, ParamSpec, Style};
-pub use planner::plan;
+pub use passes::PASSES;
+pub use planner::{plan, text_after};
 pub use policy::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use storage::Storage;

@@ -1,21 +1,16 @@
 //! From a window to a plan: the passes, in order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::error::PlanError;
-use crate::facts::Facts;
 use crate::layout::Layout;
-use crate::memory::MemoryPlan;
 use crate::mesh::{MeshShape, Rank};
 use crate::op::Op;
 use crate::options::PlanOptions;
+use crate::passes::State;
 use crate::task::{Output, Plan, ReadPlan};
+use crate::text::text;
 use crate::window::Window;
-use crate::{
-    account, checkpoint, hierarchy, lifetimes, lower, offload, precision, propagate, redundancy,
-    schedule, units,
-};
 
 /// Plans a window for the ranks named in `options`.
 ///
@@ -26,54 +21,10 @@ pub fn plan<O: Op>(
     mesh: &MeshShape,
     options: &PlanOptions,
 ) -> Result<Plan<O>, PlanError> {
-    let recorded = window;
-    let mut facts = Facts::new(recorded);
-    let mut visits = units::Visits::new(recorded, &facts);
-    let precise = precision::precise(recorded, &facts, &visits, options)?;
-    let (window, reduces_first) = match &precise {
-        None => (recorded, &[][..]),
-        Some(precise) => {
-            facts = Facts::new(&precise.window);
-            visits = units::Visits::new(&precise.window, &facts);
-            (&precise.window, &precise.reduces_first[..])
-        }
-    };
-    let mut program = propagate::propagate(window, mesh, options, &facts, &visits, reduces_first)?;
-    let redundancy = redundancy::redundancy(&program, &facts, mesh);
-    let recomputed = checkpoint::checkpoint(&mut program, mesh, options.checkpoint);
-    let flow = checkpoint::Flow::new(&program, mesh);
-    schedule::schedule(&mut program, &visits, mesh, &options.sharding);
-    let hierarchy = hierarchy::Hierarchy::new(mesh, options);
-    hierarchy.relay(&mut program);
-    let lowering = lower::Lowering::new(window, &program, mesh, options, &hierarchy);
-    let mut ranks = Vec::with_capacity(options.ranks.len());
-    let mut memory = Vec::with_capacity(options.ranks.len());
-    for &rank in &options.ranks {
-        let (mut plan, visit_of) = lowering.rank(rank, &visits);
-        plan.classes = account::classes(window, &program, &facts, &flow.lasting, &plan).into();
-        if options.offload.is_on() {
-            let ahead = options.sharding.prefetch;
-            offload::offload(&mut plan, &visit_of, &options.offload, ahead);
-        }
-        lifetimes::lifetimes(&mut plan);
-        memory.push(account::account(&plan).0);
-        ranks.push(Arc::new(plan));
-    }
-    let asked: u64 = memory
-        .iter()
-        .map(|rank: &MemoryPlan| rank.host_peak_bytes)
-        .sum();
-    if let Some(limit) = options
-        .offload
-        .host_bytes_max
-        .filter(|limit| asked > *limit)
-    {
-        return Err(PlanError::HostMemory {
-            offload: options.offload,
-            asked,
-            limit,
-        });
-    }
+    let mut state = State::new(window, mesh, options);
+    state.run(None)?;
+    let ranks = state.take_ranks();
+    let program = state.program();
     let reads = program
         .reads
         .iter()
@@ -91,7 +42,6 @@ pub fn plan<O: Op>(
             }
         })
         .collect();
-    let collectives = lowering.records();
     let outputs = program
         .outputs
         .iter()
@@ -103,7 +53,7 @@ pub fn plan<O: Op>(
         })
         .collect();
     let mut operations = BTreeMap::new();
-    for op in &recorded.ops {
+    for op in &window.ops {
         *operations.entry((op.family(), op.name())).or_default() += 1;
     }
     let accumulated = program.accumulated;
@@ -114,11 +64,27 @@ pub fn plan<O: Op>(
         outputs,
         reads,
         num_streams: program.num_streams,
-        collectives,
-        memory,
-        recomputed,
-        redundancy,
+        collectives: state.collectives,
+        memory: state.memory,
+        recomputed: state.recomputed,
+        redundancy: state.redundancy,
     })
+}
+
+/// Returns what there is of a window after one of [`PASSES`](crate::PASSES), as text: the window with its facts, the
+/// program common to all ranks, or the tasks of the first rank.
+///
+/// # Errors
+/// As [`plan`]; [`PlanError::UnknownPass`] if there is no pass of that name.
+pub fn text_after<O: Op>(
+    window: &Window<O>,
+    mesh: &MeshShape,
+    options: &PlanOptions,
+    pass: &str,
+) -> Result<String, PlanError> {
+    let mut state = State::new(window, mesh, options);
+    state.run(Some(pass))?;
+    Ok(text(&state))
 }
 
 /// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the

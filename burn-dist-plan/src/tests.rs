@@ -1,9 +1,12 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device.
 
+use proptest::prelude::*;
+
 use crate::layout::Layout;
 use crate::mesh::MeshShape;
+use crate::mesh::{Nodes, Topology};
 use crate::toy::{Builder, Kind, options, planned, whole};
-use crate::{Checkpoint, PlanOptions, plan};
+use crate::{Checkpoint, Float, PASSES, PlanOptions, Precision, Sharding, plan, text_after};
 
 /// Plans and runs a window and compares.
 fn check(b: &Builder, options: &PlanOptions, what: &str) {
@@ -104,5 +107,194 @@ fn what_is_placed_in_any_layout_gives_the_same() {
             b.read(total);
             check(&b, &options(&b.mesh), &format!("`{mesh}`, {split}"));
         }
+    }
+}
+
+/// A plan whose nodes, prefetching, offload and accumulation are all in use.
+#[test]
+fn no_option_changes_a_value() {
+    for mesh in ["fsdp=4", "dp=2,fsdp=2", "dp=2,tp=2", "dp=2,fsdp=2,tp=2"] {
+        let b = training_step(mesh, 8);
+        for policy in ["none", "full", "bytes=100"] {
+            for nodes in [1, 2] {
+                for (prefetch, offload) in
+                    [(0, "none"), (1, "params,optimizer"), (2, "activations")]
+                {
+                    for reshard in ["always", "never"] {
+                        let sharding = Sharding {
+                            prefetch,
+                            reshard: reshard.parse().expect("a policy"),
+                            ..Sharding::default()
+                        };
+                        let per_node = b.mesh.num_ranks() / nodes;
+                        let options = PlanOptions {
+                            checkpoint: policy.parse().expect("a policy"),
+                            sharding,
+                            offload: offload.parse().expect("a policy"),
+                            topology: Nodes::Each(per_node)
+                                .topology(b.mesh.num_ranks(), &[])
+                                .expect("nodes"),
+                            hierarchy_bytes_min: Some(0),
+                            ..options(&b.mesh)
+                        };
+                        let what =
+                            format!("{mesh} {policy} {nodes} {prefetch} {offload} {reshard}");
+                        check(&b, &options, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A training step of three layers, units of their own: `exp(x w)` each, and the sum of squares.
+fn three_layers(mesh: &str, rows: usize) -> Builder {
+    let mut b = Builder::new(mesh);
+    let weight = |b: &mut Builder, name: &str| {
+        b.param(Builder::spec(
+            &format!("{name}.weight"),
+            &[4, 4],
+            Some(name),
+        ))
+    };
+    let weights = ["first", "second", "third"].map(|name| weight(&mut b, name));
+    let mut x = b.data(&[rows, 4]);
+    let mut saved = Vec::new();
+    for &w in &weights {
+        let h = b.linear(x, w);
+        let y = b.exp(h);
+        saved.push((x, w, h));
+        x = y;
+    }
+    let squares = b.pair(Kind::Mul, x, x);
+    let rows = b.sum_dim(squares, 1);
+    let loss = b.sum_dim(rows, 0);
+    let ones = b.ones_for(x);
+    let mut g = b.pair(Kind::Mul, ones, x);
+    let mut updated = Vec::new();
+    for (x, w, h) in saved.into_iter().rev() {
+        // The slope of x x + 1, halved.
+        let gh = b.pair(Kind::Mul, g, h);
+        let (gx, gw) = b.linear_backward(x, w, gh);
+        g = gx;
+        updated.push((w, gw));
+    }
+    for (w, gw) in updated {
+        let new = b.pair(Kind::Sub, w, gw);
+        b.survive(new);
+    }
+    b.read(loss);
+    b
+}
+
+/// What there is after each pass, of a training step on two nodes with activations made again in the backward.
+#[test]
+fn golden_plans() {
+    let b = three_layers("fsdp=4", 8);
+    let nodes = Nodes::Each(2).topology(4, &[]).expect("nodes");
+    let options = PlanOptions {
+        checkpoint: Checkpoint::Full,
+        topology: nodes,
+        hierarchy_bytes_min: Some(0),
+        offload: "params".parse().expect("an offload"),
+        precision: Some(Precision::new(Float::BF16)),
+        ..options(&b.mesh)
+    };
+    check(&b, &options, "three layers");
+    let mut before = String::new();
+    for (pass, _) in PASSES {
+        let after = text_after(&b.window, &b.mesh, &options, pass).expect("a pass");
+        if after != before {
+            insta::assert_snapshot!(format!("after_{pass}"), after);
+        }
+        before = after;
+    }
+    let error = text_after(&b.window, &b.mesh, &options, "fuse").expect_err("no pass");
+    let text = error.to_string();
+    assert!(
+        text.contains("the passes are precision, propagate"),
+        "{text}"
+    );
+}
+
+/// Writes a random program of up to 24 operations on what fits together.
+fn random_program(mesh: &str, picks: &[u8]) -> Builder {
+    let mut b = Builder::new(mesh);
+    let mut picks = picks.iter().map(|&pick| usize::from(pick));
+    let mut pick = |bound: usize| picks.next().unwrap_or(0) % bound;
+    let unit = |index: usize| if index < 2 { Some("first") } else { None };
+    for (index, shape) in [[6, 6], [6, 4], [4, 6]].iter().enumerate() {
+        let mut spec = Builder::spec(&format!("w{index}"), shape, unit(index));
+        if let (Ok(tp), dim @ 0..2) = (b.mesh.axis("tp"), pick(3)) {
+            spec.layout.dims[dim].factors[0].axes = vec![tp];
+        }
+        b.param(spec);
+    }
+    let rows = [4, 6, 5][pick(3)];
+    b.data(&[rows, 6]);
+    let mut last = b.data(&[rows, 6]);
+    for _ in 0..4 + pick(20) {
+        let a = pick(last as usize + 1) as u32;
+        let shape = b.shape(a);
+        let fits = |b: &Builder, fits: &dyn Fn(&[usize]) -> bool, from: usize| {
+            let values = (0..=last).map(|offset| (offset + from as u32) % (last + 1));
+            values.into_iter().find(|value| fits(&b.shape(*value)))
+        };
+        let alike = fits(&b, &|other| other == shape, pick(8));
+        let right = fits(
+            &b,
+            &|other| other.len() == 2 && other[0] == shape[1],
+            pick(8),
+        );
+        last = match (pick(10), alike, right) {
+            (0 | 1, Some(c), _) => b.pair(Kind::Add, a, c),
+            (2, Some(c), _) => b.pair(Kind::Sub, a, c),
+            (3, Some(c), _) => b.pair(Kind::Mul, a, c),
+            (4 | 5, _, Some(c)) => b.linear(a, c),
+            (6, ..) => b.transpose(a),
+            (7, ..) => b.sum_dim(a, pick(2)),
+            (8, ..) if shape[0] > 2 => b.op(Kind::Slice(0, 1..3), &[a], &[2, shape[1]]),
+            (9, ..) if pick(2) == 0 => b.reshape(a, &[shape[1], shape[0]]),
+            (9, ..) => b.op(Kind::Random, &[], &shape),
+            _ => b.exp(a),
+        };
+        match pick(6) {
+            0 => b.survive(last),
+            1 => b.read(last),
+            _ => {}
+        }
+    }
+    b.survive(last);
+    b
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_program_is_the_same_on_any_mesh(
+        mesh in proptest::sample::select(&MESHES[..]),
+        picks in proptest::collection::vec(any::<u8>(), 20..160),
+        policy in proptest::sample::select(&["none", "full", "selective"][..]),
+        scatter in 0usize..2,
+        defer in any::<bool>(),
+        everyone_reads in any::<bool>(),
+        precision in any::<bool>(),
+        per_node in 1usize..4,
+    ) {
+        let b = random_program(mesh, &picks);
+        let ranks = b.mesh.num_ranks();
+        let nodes = Nodes::Each(per_node).topology(ranks, &[]);
+        let options = PlanOptions {
+            checkpoint: policy.parse().expect("a policy"),
+            scatter_bytes_min: scatter << 20,
+            defer,
+            everyone_reads,
+            precision: precision.then(|| Precision::new(Float::BF16)),
+            topology: nodes.unwrap_or_else(|_| Topology::single(ranks)),
+            hierarchy_bytes_min: Some(0),
+            ..options(&b.mesh)
+        };
+        check(&b, &options, mesh);
     }
 }

@@ -4,7 +4,7 @@ mod rewrite;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rewrite::precise;
+pub(crate) use rewrite::{Precise, precise};
 
 use crate::mesh::DType;
 use crate::policy::Float;

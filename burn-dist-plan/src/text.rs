@@ -1,0 +1,230 @@
+//! What is planned, as text: the window, the program common to all ranks, or the tasks of one rank.
+//!
+//! `%3` is a value of the window, `s3` a slot of the program or of a rank; `s3!` is its last use.
+
+use std::fmt::{self, Write};
+
+use crate::facts::Role;
+use crate::layout::redistribute::StepKind;
+use crate::lower::collective;
+use crate::op::{Mark, Op, Tensor};
+use crate::passes::State;
+use crate::propagate::{Common, Move};
+use crate::task::{CollectiveTask, Slot, Task};
+use crate::window::{InputState, ValueIndex};
+
+/// Returns what the passes have made last.
+pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
+    let mut out = String::new();
+    let written = if !state.ranks.is_empty() {
+        tasks(state, &mut out)
+    } else if state.program.is_some() {
+        program(state, &mut out)
+    } else {
+        window(state, &mut out)
+    };
+    written.expect("a text takes whatever is written");
+    out
+}
+
+fn tensor(tensor: &Tensor<'_>) -> String {
+    format!("{} {:?}", tensor.dtype, tensor.shape)
+}
+
+fn role(role: &Role) -> String {
+    match role.belongs_to() {
+        Some(spec) => format!("{} {}", role.name(), spec.path),
+        None => role.name().to_string(),
+    }
+}
+
+fn window<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
+    let (window, facts) = (state.window(), &state.facts);
+    for input in &window.inputs {
+        let value = input.value;
+        let at = match &input.state {
+            InputState::Placed { layout, .. } => layout.display(state.mesh).to_string(),
+            InputState::Host { .. } => "host".to_string(),
+        };
+        let what = role(&facts.roles[value as usize]);
+        let (dtype, shape) = (input.dtype, &input.shape);
+        writeln!(out, "%{value} = {dtype} {shape:?} {at}  # {what}")?;
+    }
+    for (op, phase) in window.ops.iter().zip(&facts.phases) {
+        let values = |tensors: Vec<Tensor<'_>>| list(tensors.iter().map(|t| t.id), '%');
+        let (inputs, outputs) = (op.inputs().collect(), op.outputs().collect::<Vec<_>>());
+        let what = outputs.iter().map(|t| role(&facts.roles[t.id as usize]));
+        let what = what.collect::<Vec<_>>().join(", ");
+        let shapes = outputs.iter().map(tensor).collect::<Vec<_>>().join(", ");
+        let name = match op.mark() {
+            Some(Mark::Param(spec)) => format!("param {}", spec.path),
+            Some(Mark::Redistribute(layout)) => {
+                format!("redistribute to {}", layout.display(state.mesh))
+            }
+            None => op.name().to_string(),
+        };
+        let phase = format!("{phase:?}").to_lowercase();
+        let (made, read) = (values(outputs), values(inputs));
+        writeln!(out, "{made} = {name}({read})  {shapes}  # {phase}: {what}")?;
+    }
+    let kept = (0..window.dies.len() as ValueIndex).filter(|v| !window.dies[*v as usize]);
+    writeln!(out, "keeps {}", list(kept, '%'))?;
+    writeln!(out, "reads {}", list(window.reads.iter().copied(), '%'))
+}
+
+fn list(numbers: impl IntoIterator<Item = u32>, sign: char) -> String {
+    let texts = numbers.into_iter().map(|number| match number {
+        Slot::MAX => "shape".to_string(),
+        number => format!("{sign}{number}"),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
+    let (program, mesh) = (state.program(), state.mesh);
+    let layout = |slot: Slot| {
+        let slot = &program.slots[slot as usize];
+        format!("{} {}", slot.dtype, slot.layout.display(mesh))
+    };
+    let moved = |step: &Move| {
+        let name = match collective(&step.step.kind) {
+            Some((kind, axes)) => {
+                let axes: Vec<&str> = axes.iter().map(|axis| mesh.name(*axis)).collect();
+                format!("{} over {}", kind.name(), axes.join(","))
+            }
+            None => match step.step.kind {
+                StepKind::Slice { .. } => "slice".to_string(),
+                StepKind::ToPartial { .. } => "to_partial".to_string(),
+                _ => "refactor".to_string(),
+            },
+        };
+        let path = step.path.as_deref().filter(|path| !path.is_empty());
+        let path = path.map_or(String::new(), |path| format!(", {path}"));
+        let (to, from) = (step.to, step.from);
+        let (made, reason) = (layout(to), &step.reason);
+        format!("s{to} = {name}(s{from})  {made}  # {reason}{path}")
+    };
+    for step in &program.steps {
+        match step {
+            Common::Load { value, slot } => {
+                writeln!(out, "s{slot} = load %{value}  {}", layout(*slot))?;
+            }
+            Common::Upload { value, slot } => {
+                writeln!(out, "s{slot} = upload %{value}  {}", layout(*slot))?;
+            }
+            Common::Random { stream, slot, .. } => {
+                writeln!(out, "s{slot} = random stream {stream}  {}", layout(*slot))?;
+            }
+            Common::Local(step) => {
+                let inputs = list(step.op.inputs().map(|t| t.id), 's');
+                let outputs: Vec<Slot> = step.op.outputs().map(|t| t.id).collect();
+                let layouts: Vec<String> = outputs.iter().map(|slot| layout(*slot)).collect();
+                let (made, name) = (list(outputs, 's'), step.op.name());
+                let path = step.path.as_deref().filter(|path| !path.is_empty());
+                let path = path.map_or(String::new(), |path| format!("  # {path}"));
+                writeln!(
+                    out,
+                    "{made} = {name}({inputs})  {}{path}",
+                    layouts.join(", ")
+                )?;
+            }
+            Common::Move(step) => writeln!(out, "{}", moved(step))?,
+            Common::Launch { group, moves } => {
+                writeln!(out, "launch {group}")?;
+                for step in moves {
+                    writeln!(out, "  {}", moved(step))?;
+                }
+            }
+            Common::Relay { group, stage } => writeln!(out, "relay {group}, stage {stage}")?,
+            Common::Finish { group, to } => {
+                writeln!(out, "finish {group}: {}", list(to.iter().copied(), 's'))?;
+            }
+            Common::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
+            Common::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
+        }
+    }
+    Ok(())
+}
+
+fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
+    let Some((plan, _)) = state.ranks.first() else {
+        return Ok(());
+    };
+    let last = |taken: bool| if taken { "!" } else { "" };
+    let collective = |task: &CollectiveTask| {
+        let (to, from, taken) = (task.to, task.from, last(task.take));
+        let ranks: Vec<String> = task.group.iter().map(|rank| rank.0.to_string()).collect();
+        let (name, ranks) = (task.kind.name(), ranks.join(","));
+        let (before, after) = (&task.from_shape, &task.to_shape);
+        format!("s{to} = {name}(s{from}{taken}) of ranks {ranks}  {before:?} to {after:?}")
+    };
+    for task in &plan.tasks {
+        match task {
+            Task::Load {
+                value,
+                slot,
+                take,
+                shape,
+                host,
+                ..
+            } => {
+                let host = if *host { " on the host" } else { "" };
+                writeln!(
+                    out,
+                    "s{slot} = load %{value}{}{host}  {shape:?}",
+                    last(*take)
+                )?;
+            }
+            Task::Upload(task) => {
+                let (slot, value, shape) = (task.slot, task.value, &task.shape);
+                writeln!(out, "s{slot} = upload %{value}  {shape:?}")?;
+            }
+            Task::Random(task) => {
+                let (slot, stream, shape) = (task.slot, task.stream, &task.shape);
+                writeln!(out, "s{slot} = random stream {stream}  {shape:?}")?;
+            }
+            Task::Op(op, _) => {
+                let inputs = op
+                    .inputs()
+                    .map(|t| format!("s{}{}", t.id, last(t.last_use)));
+                let inputs = inputs.collect::<Vec<_>>().join(", ");
+                let shapes: Vec<String> = op.outputs().map(|t| format!("{:?}", t.shape)).collect();
+                let made = list(op.outputs().map(|t| t.id), 's');
+                writeln!(
+                    out,
+                    "{made} = {}({inputs})  {}",
+                    op.name(),
+                    shapes.join(", ")
+                )?;
+            }
+            Task::Collective(task) => writeln!(out, "{}", collective(task))?,
+            Task::Launch { group, tasks } => {
+                writeln!(out, "launch {group}")?;
+                for task in tasks {
+                    writeln!(out, "  {}", collective(task))?;
+                }
+            }
+            Task::Finish { group, to } => {
+                writeln!(out, "finish {group}: {}", list(to.iter().copied(), 's'))?;
+            }
+            Task::Store {
+                slot,
+                value,
+                take,
+                host,
+                ..
+            } => {
+                let host = if *host { " on the host" } else { "" };
+                writeln!(out, "store s{slot}{} as %{value}{host}", last(*take))?;
+            }
+            Task::Read {
+                slot, read, take, ..
+            } => writeln!(out, "read {read}: s{slot}{}", last(*take))?,
+            Task::ToHost(task) => writeln!(out, "s{} to the host", task.slot)?,
+            Task::FromHost(task) => writeln!(out, "s{} from the host", task.slot)?,
+            Task::Free(slot) => writeln!(out, "free s{slot}")?,
+            Task::Forget(value) => writeln!(out, "forget %{value}")?,
+        }
+    }
+    Ok(())
+}
