@@ -64,8 +64,6 @@ pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub(crate) use local::Agreed;
 pub use local::{Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
-#[cfg(feature = "cuda")]
-pub use nccl::NcclComm;
 pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
 pub use processes::{Peer, Votes, World};

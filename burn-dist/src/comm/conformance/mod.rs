@@ -151,14 +151,10 @@ fn run_cases(connect: Connect, num_ranks: usize, cases: &[Case]) {
 
 /// Makes one test per promise.
 macro_rules! suite {
-    ($name:ident, $connect:expr, $promises:tt) => {
-        suite!($name, $connect, $promises, cfg(all()));
-    };
-    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?], $attribute:meta) => {
+    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?]) => {
         mod $name {
             $(
                 #[test]
-                #[$attribute]
                 fn $promise() {
                     super::$module::$promise($connect);
                 }
@@ -238,16 +234,16 @@ macro_rules! promises_between_processes {
     };
 }
 
-/// Makes one test per such promise, for a transport between processes or GPUs.
+/// Makes one test per such promise, for a transport between processes.
 macro_rules! between_processes {
     ($name:ident, $connect:expr) => {
-        between_processes!($name, $connect, cfg(all()));
-    };
-    ($name:ident, $connect:expr, $attribute:meta) => {
         promises_between_processes!(
             suite,
-            [$name, { use super::*; $connect },],
-            [, $attribute]
+            [$name, {
+                use super::*;
+                $connect
+            },],
+            []
         );
     };
 }
@@ -258,30 +254,6 @@ between_processes!(two_processes, |num_ranks, timeout| in_processes(
 between_processes!(many_processes, |num_ranks, timeout| in_processes(
     64, num_ranks, timeout
 ));
-between_processes!(nccl_simulated, simulated_gpus);
-
-#[cfg(feature = "cuda")]
-between_processes!(
-    nccl,
-    real_gpus,
-    ignore = "needs 8 NVIDIA GPUs and NCCL: a communicator has each GPU once"
-);
-
-#[cfg(feature = "cuda")]
-#[test]
-#[ignore = "needs an NVIDIA GPU and NCCL"]
-fn nccl_alone() {
-    values::collectives_among(&[1], real_gpus);
-    values::reductions_among(&[1], real_gpus);
-}
-
-#[cfg(feature = "cuda")]
-#[test]
-#[ignore = "needs 2 NVIDIA GPUs and NCCL"]
-fn nccl_between_two_gpus() {
-    values::collectives_among(&[1, 2], real_gpus);
-    values::reductions_among(&[1, 2], real_gpus);
-}
 
 /// Ranks in up to `num_processes` processes, as many as can have equally many of them.
 fn in_processes(
@@ -362,40 +334,4 @@ mod over_mpi {
             assert_eq!(said.matches("KEPT ").count(), expected, "{said}");
         }
     }
-}
-
-/// Ranks on the first GPUs of this machine.
-#[cfg(feature = "cuda")]
-fn real_gpus(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
-    let options = super::LocalOptions {
-        timeout,
-        ..Default::default()
-    };
-    let hosts = super::LocalHub::connect(num_ranks, options).unwrap();
-    let gpus: Vec<usize> = (0..num_ranks).collect();
-    let ranks = super::NcclComm::connect(hosts, &gpus, timeout);
-    let ranks = ranks.unwrap_or_else(|error| panic!("{error}"));
-    ranks
-        .into_iter()
-        .map(|comm| Box::new(comm) as Box<dyn Communicator>)
-        .collect()
-}
-
-/// Ranks on simulated GPUs, whose blocks NCCL moves.
-fn simulated_gpus(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
-    use super::nccl::endpoint::NcclComm;
-    use super::nccl::fake::{Fake, FakeNccl};
-    let fake = Fake::new();
-    let options = super::LocalOptions {
-        timeout,
-        ..Default::default()
-    };
-    let ranks = super::LocalHub::connect(num_ranks, options).unwrap();
-    ranks
-        .into_iter()
-        .map(|comm| {
-            let gpu = Arc::new(FakeNccl(fake.clone()));
-            Box::new(NcclComm::new(comm, gpu.clone(), gpu, timeout)) as Box<dyn Communicator>
-        })
-        .collect()
 }

@@ -29,12 +29,7 @@ fn divisions(k: usize) -> Vec<Vec<usize>> {
 }
 
 pub(super) fn every_collective_moves_every_dtype(connect: Connect) {
-    collectives_among(&[1, 2, 3, 4], connect);
-}
-
-/// The first promise, for groups of these many members.
-pub(super) fn collectives_among(members: &[usize], connect: Connect) {
-    for &k in members {
+    for k in 1..=4 {
         // The members are not in the order of their ranks.
         let group = Group::new((0..k as u32).rev().map(Rank).collect()).unwrap();
         let mut random = Random::new(k as u64);
@@ -70,12 +65,7 @@ pub(super) fn collectives_among(members: &[usize], connect: Connect) {
 }
 
 pub(super) fn every_reduction_is_that_of_a_plain_loop_bitwise(connect: Connect) {
-    reductions_among(&[1, 2, 3, 4, 5], connect);
-}
-
-/// The second promise, for groups of these many members.
-pub(super) fn reductions_among(members: &[usize], connect: Connect) {
-    for &k in members {
+    for k in 1..=5 {
         let group = Group::new((0..k as u32).rev().map(Rank).collect()).unwrap();
         let mut random = Random::new(100 + k as u64);
         let mut cases = Vec::new();

@@ -157,7 +157,7 @@ fn prepare(
 }
 
 /// As [`prepare`], for a collective of blocks.
-pub(in crate::comm) fn prepare_block(
+fn prepare_block(
     info: &Arc<CallInfo>,
     member: usize,
     block: &mut Option<Block>,

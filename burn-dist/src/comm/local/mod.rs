@@ -20,8 +20,6 @@ mod tests;
 mod wire;
 
 pub use endpoint::LocalComm;
-#[cfg(any(test, feature = "cuda"))]
-pub(in crate::comm) use endpoint::prepare_block;
 pub use hub::LocalHub;
 pub(crate) use hub::{Agreed, SMALL_BYTES_MAX};
 pub(crate) use meeting::{Channel, Meeting};

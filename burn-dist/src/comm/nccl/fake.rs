@@ -55,9 +55,6 @@ pub(crate) struct Faults {
     pub hangs: Option<(&'static str, usize)>,
 }
 
-/// Asked whether a fault is known.
-type Known = Box<dyn Fn() -> bool + Send>;
-
 /// All GPUs, and the network between them.
 #[derive(Default)]
 pub(crate) struct Fake {
@@ -76,10 +73,6 @@ pub(crate) struct Fake {
     /// it.
     pub linked: AtomicBool,
     driver: Mutex<()>,
-    /// Allocations made so far.
-    pub num_allocations: AtomicUsize,
-    /// Asked by each abort, which logs what it hears.
-    pub known: Mutex<Option<Known>>,
     pub faults: Mutex<Faults>,
     /// Calls, as `member: function`, by all ranks.
     pub log: Mutex<Vec<String>>,
@@ -138,11 +131,6 @@ impl Fake {
     /// Events that nobody has freed.
     pub fn open_events(&self) -> usize {
         self.events.lock().unwrap().len()
-    }
-
-    /// Device memory that nobody has freed, in allocations.
-    pub fn open_allocations(&self) -> usize {
-        self.allocations.lock().unwrap().len()
     }
 
     /// Waits until `done`, told of the kernels of each communicator, says yes; returns whether it has within `limit`.
@@ -548,10 +536,6 @@ impl Nccl for FakeNccl {
         assert_attached("ncclCommAbort");
         let of = self.0.member(comm);
         self.0.note(of.member, "abort");
-        let is_known = self.0.known.lock().unwrap().as_ref().map(|known| known());
-        if let Some(is_known) = is_known {
-            self.0.note(of.member, format_args!("known: {is_known}"));
-        }
         of.aborted.store(true, Ordering::SeqCst);
         self.0.posted.notify_all();
         self.0.hang("ncclCommAbort", of.member);
@@ -618,7 +602,6 @@ impl Gpu for FakeNccl {
 
     fn alloc(&self, bytes: usize) -> Result<Address, DeviceError> {
         assert_attached("cuMemAlloc");
-        self.0.num_allocations.fetch_add(1, Ordering::SeqCst);
         if self.0.linked.load(Ordering::SeqCst) {
             let _driver = self.0.driver.lock().unwrap();
             let is_idle = self.0.await_kernels(ALLOCATES_MAX, |kernels| {

@@ -55,8 +55,6 @@ pub(crate) struct Channels {
     /// Keys in the order in which their communicators were made, which is that of the program.
     made: Vec<Key>,
     timeout: Duration,
-    /// Added to a lane on the way to that of its ids.
-    id_offset: u16,
     attached: Option<std::thread::ThreadId>,
     /// Whether an abort could not stop everything: memory of calls under way stays the device's.
     is_lost: bool,
@@ -71,16 +69,9 @@ impl Channels {
             channels: FxHashMap::default(),
             made: Vec::new(),
             timeout,
-            id_offset: 0,
             attached: None,
             is_lost: false,
         }
-    }
-
-    /// Hands ids out on other lanes: for channels that exist beside others of the same groups and lanes.
-    pub fn with_id_offset(mut self, offset: u16) -> Self {
-        self.id_offset = offset;
-        self
     }
 
     /// Returns the GPU.
@@ -169,11 +160,7 @@ impl Channels {
             _ => None,
         };
         let id = Call::broadcast(group, DType::U8, root, UniqueId::BYTES, mine)
-            .on_lane(Lane(
-                ID_LANE_LAST
-                    .wrapping_sub(lane.0)
-                    .wrapping_sub(self.id_offset),
-            ))
+            .on_lane(Lane(ID_LANE_LAST.wrapping_sub(lane.0)))
             .labelled(format!("NCCL id of lane {}", lane.0))
             .uncounted();
         let bytes = host.run(id)?;

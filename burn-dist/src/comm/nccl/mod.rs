@@ -9,7 +9,6 @@
 //! | [`neighbours`] | members of a communicator that live in one process: they launch and stop together |
 //! | [`watch`] | waiting with a time-out, looking for faults meanwhile |
 //! | [`ending`] | the end of communicators: side by side, and with a limit |
-//! | [`endpoint`] | a [`Communicator`](super::Communicator) of host blocks, staged through device memory |
 //! | [`library`] | where NCCL is looked for, and what is said when it is not there |
 //! | `driver`, `ffi` | CUDA and NCCL themselves (feature `cuda`) |
 //! | `fake` | both, simulated by threads: tests run everything above without a GPU |
@@ -26,8 +25,7 @@
 //! One rank launches all collectives of a lane on one stream, in the order of the plan, which is common to all ranks.
 //! So the first collective that has not finished is at the head of the stream of every member, and runs: there is no
 //! deadlock, however many communicators share a GPU. (NCCL user guide: "Using multiple NCCL communicators
-//! concurrently".) Where no such order exists (the endpoint, whose groups are independent), each group and lane has a
-//! thread and a stream of its own, and NCCL needs room for their kernels side by side.
+//! concurrently".)
 //!
 //! With CubeCL's work the order is kept by the host: it waits until what it has queued is done (`client.sync`),
 //! launches, and waits until the collective is done before it hands the result on. Events between the two streams would
@@ -62,8 +60,6 @@ pub(crate) mod collectives;
 #[cfg(feature = "cuda")]
 pub(crate) mod driver;
 mod ending;
-#[cfg(any(test, feature = "cuda"))]
-pub(crate) mod endpoint;
 #[cfg(test)]
 pub(crate) mod fake;
 #[cfg(feature = "cuda")]
@@ -79,5 +75,3 @@ mod watch;
 
 pub(crate) use choice::native_fold;
 pub use choice::{GpuTransport, Reduction};
-#[cfg(feature = "cuda")]
-pub use endpoint::NcclComm;

@@ -187,3 +187,91 @@ fn kernels_that_wait_for_ever_are_aborted_within_a_bound() {
     });
     assert!(took.iter().all(|took| *took < SOON), "{took:?}");
 }
+
+/// Runs `body` on a thread per rank.
+fn on_ranks<T: Send>(
+    num: usize,
+    body: impl Fn(&LocalComm, &dyn Gpu, &mut Channels) -> T + Sync,
+) -> Vec<T> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks(num)
+            .into_iter()
+            .map(|(comm, gpu, mut channels)| {
+                scope.spawn(move || {
+                    gpu.attach().expect("a device");
+                    body(&comm, &*gpu, &mut channels)
+                })
+            })
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().expect("no panic");
+        threads.into_iter().map(join).collect()
+    })
+}
+
+#[test]
+#[ignore = "needs two NVIDIA GPUs"]
+fn a_member_that_stays_away_ends_the_call_within_a_bound() {
+    let world = Group::world(2).expect("two ranks");
+    let start = Instant::now();
+    let errors = on_ranks(2, |comm, gpu, channels| {
+        let (send, count) = (gpu.alloc(BYTES).expect("memory"), COUNT);
+        let recv = gpu.alloc(2 * BYTES).expect("memory");
+        let mut gather = || {
+            let all = [Op::AllGather { send, recv, count }];
+            // SAFETY: the memory is never freed.
+            let launched = unsafe { launch(comm, channels, &world, &all) }?;
+            channels.finish(comm, launched)
+        };
+        gather().expect("both are there");
+        let error = match comm.rank() {
+            Rank(0) => {
+                let error = gather().expect_err("nobody comes");
+                comm.abort(error.clone());
+                error
+            }
+            _ => loop {
+                if let Some(fault) = comm.fault() {
+                    break fault;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            },
+        };
+        assert!(channels.abort());
+        error.to_string()
+    });
+    // Setting up, the call, and the end of what both have.
+    assert!(start.elapsed() < 3 * PATIENT);
+    for error in errors {
+        let expected = [
+            "rank 0 called all_gather",
+            "ranks [1] have not made this call",
+        ];
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+    }
+}
+
+/// While one rank waits in its first call, and later ones, the other allocates memory, for which CUDA may wait for what
+/// both GPUs run.
+#[test]
+#[ignore = "needs two NVIDIA GPUs"]
+fn a_rank_that_allocates_and_comes_late_is_waited_for() {
+    let world = Group::world(2).expect("two ranks");
+    on_ranks(2, |comm, gpu, channels| {
+        let (send, count) = (gpu.alloc(BYTES).expect("memory"), COUNT);
+        let recv = gpu.alloc(2 * BYTES).expect("memory");
+        for turn in 0..4 {
+            if comm.rank() == Rank(turn % 2) {
+                std::thread::sleep(Duration::from_millis(500));
+                // More than any pool has, so that the driver makes it now.
+                let _ = gpu.alloc((64 << 20) << turn).expect("memory");
+            }
+            let all = [Op::AllGather { send, recv, count }];
+            // SAFETY: the memory is never freed.
+            let launched = unsafe { launch(comm, channels, &world, &all) };
+            let outcome = launched.and_then(|launched| channels.finish(comm, launched));
+            outcome.unwrap_or_else(|error| panic!("{error}"));
+        }
+        channels.close(comm);
+    });
+}

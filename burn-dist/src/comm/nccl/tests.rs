@@ -2,18 +2,14 @@
 
 use super::api::{Address, Code, Element, Fold, Gpu, Nccl, Op};
 use super::collectives;
-use super::endpoint::NcclComm;
 use super::fake::{Fake, FakeNccl, Faults};
 use super::groups::{Channels, Launched};
 use super::{Reduction, native_fold};
 use crate::comm::collective::{Collective, Strided};
-use crate::comm::{
-    Call, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions,
-};
+use crate::comm::{CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
 use crate::mesh::{BoolStore, DType};
-use burn_std::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -504,86 +500,6 @@ fn members_of_a_process_wait_for_each_other_around_launches() {
         channels.close(comm);
     });
     assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
-}
-
-/// Endpoints with a simulated GPU each.
-fn endpoints(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<NcclComm> {
-    let options = LocalOptions {
-        timeout,
-        ..LocalOptions::default()
-    };
-    let hosts = LocalHub::connect(num, options).expect("a world");
-    let with_gpu = |host| {
-        let gpu = Arc::new(FakeNccl(fake.clone()));
-        NcclComm::new(host, gpu.clone(), gpu, timeout)
-    };
-    hosts.into_iter().map(with_gpu).collect()
-}
-
-fn sum(group: &Group, num: usize) -> Call {
-    let ones = Bytes::from_elems(vec![1.0_f32; num]);
-    Call::all_reduce(group, DType::F32, ReduceOp::Sum, ones)
-}
-
-#[test]
-fn a_fault_is_known_before_communicators_are_aborted() {
-    let fake = Fake::new();
-    let world = Group::world(2).expect("two ranks");
-    let options = LocalOptions {
-        timeout: PATIENT,
-        ..LocalOptions::default()
-    };
-    let hosts = LocalHub::connect(2, options).expect("a world");
-    let hub = Arc::clone(hosts[0].hub());
-    *fake.known.lock().expect("no panic") = Some(Box::new(move || hub.fault().is_some()));
-    std::thread::scope(|scope| {
-        for host in hosts {
-            let (gpu, world) = (Arc::new(FakeNccl(fake.clone())), &world);
-            scope.spawn(move || {
-                let comm = NcclComm::new(host, gpu.clone(), gpu, Duration::from_secs(2));
-                comm.run(Call::barrier(world)).expect("both are there");
-                match comm.rank() {
-                    Rank(0) => comm.run(sum(world, 4)).expect_err("nobody comes"),
-                    _ => await_fault(&comm),
-                };
-            });
-        }
-    });
-    for member in [0, 1] {
-        let calls = fake.calls_of(member);
-        let heard: Vec<&String> = calls.iter().filter(|call| call.contains("known")).collect();
-        assert_eq!(heard, ["known: true"]);
-    }
-    assert_eq!((fake.open_comms(), fake.open_allocations()), (0, 0));
-}
-
-#[test]
-fn staging_memory_is_kept_from_call_to_call() {
-    let fake = Fake::new();
-    let world = Group::world(2).expect("two ranks");
-    let both = Barrier::new(2);
-    std::thread::scope(|scope| {
-        for comm in endpoints(&fake, 2, PATIENT) {
-            let (fake, world, both) = (&fake, &world, &both);
-            scope.spawn(move || {
-                let run = |num: usize| {
-                    let sum = comm.run(sum(world, num)).expect("both are there");
-                    assert_eq!(sum[..], Bytes::from_elems(vec![2.0_f32; num])[..]);
-                    both.wait();
-                    let count = fake.num_allocations.load(Ordering::SeqCst);
-                    both.wait();
-                    count
-                };
-                let first = run(1000);
-                for num in [1000, 10, 0, 999, 1000] {
-                    assert_eq!(run(num), first, "{num}");
-                }
-                // On both ranks, for what is sent and for what arrives.
-                assert_eq!(run(5000), first + 4);
-            });
-        }
-    });
-    assert_eq!(fake.open_allocations(), 0);
 }
 
 #[test]

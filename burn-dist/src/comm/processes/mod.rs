@@ -21,7 +21,7 @@
 //! | `engine` | who sees to it: a thread of its own, and whoever waits |
 //! | `world` | the processes, and where ranks live |
 
-pub(in crate::comm) mod call;
+mod call;
 mod carrier;
 mod engine;
 mod landing;
@@ -32,7 +32,7 @@ mod message;
 mod mpi;
 mod peers;
 mod remote;
-pub(in crate::comm) mod share;
+mod share;
 #[cfg(test)]
 mod tests;
 mod traffic;
