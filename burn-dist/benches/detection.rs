@@ -61,7 +61,7 @@ fn end(error: &str, exit_code: u8) -> ! {
 
 /// A program that goes on until something goes wrong, by its own doing in the victim if it is told to.
 fn program(fault: &str) {
-    let world = World::of_launcher()
+    let world = burn_dist::launch::world()
         .expect("MPI")
         .expect("started by mpirun");
     let is_victim = world.process() == VICTIM;

@@ -148,7 +148,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("ours") => {
             return ours(
-                &World::of_launcher()
+                &burn_dist::launch::world()
                     .expect("MPI")
                     .expect("started by mpirun"),
             );

@@ -230,7 +230,7 @@ pub enum CommError {
     },
     /// Launchers that contradict each other or themselves.
     #[error(transparent)]
-    Place(crate::launch::PlaceError),
+    Place(Arc<dyn std::error::Error + Send + Sync>),
     /// Other processes that cannot be reached.
     #[error(
         "this is one of {processes} processes ({variable}={processes}), and cannot reach the others: {reason}"

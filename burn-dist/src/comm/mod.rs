@@ -35,7 +35,7 @@
 //! communicator counts and records that too.
 
 mod block;
-mod buffer;
+pub(crate) mod buffer;
 mod call;
 mod collective;
 #[cfg(test)]
@@ -66,7 +66,9 @@ pub(crate) use local::Agreed;
 pub use local::{Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
 pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
-pub use processes::{Peer, Votes, World};
+#[cfg(feature = "mpi")]
+pub use processes::Mpi;
+pub use processes::{Carrier, Destination, Parcel, Peer, Placing, Slot, Votes, World};
 pub use record::{KindStats, Stats};
 
 use crate::mesh::Rank;

@@ -6,15 +6,13 @@
 //! | [`rendezvous`] | where processes meet before they have a transport: keys, barriers, and who has vanished (features `mpi`, `cuda`, `cli`) |
 //! | [`run`] | the program `burn-dist run` (feature `cli`) |
 //!
-//! A program needs none of this by name: [`World::of_launcher`](crate::comm::World::of_launcher) does it. One that can
+//! A mesh does all of this by itself; who else needs to know the other processes asks [`world()`]. A program that can
 //! resume asks [`restarts`].
 
-#[cfg(all(unix, any(feature = "mpi", feature = "cli")))]
-#[cfg_attr(
-    not(any(test, feature = "mpi")),
-    allow(dead_code, reason = "only processes that join over MPI need one")
-)]
-pub(crate) mod folder;
+#[cfg(all(unix, feature = "cli"))]
+mod folder;
+#[cfg(feature = "rendezvous")]
+mod lines;
 #[cfg(feature = "rendezvous")]
 pub mod meet;
 pub mod place;
@@ -24,10 +22,12 @@ pub mod rendezvous;
 pub mod run;
 #[cfg(feature = "rendezvous")]
 mod seconds;
+mod world;
 
 #[cfg(feature = "rendezvous")]
 pub use meet::meeting;
 pub use place::{Launcher, Master, Place, PlaceError};
+pub use world::world;
 
 /// The variable in which `burn-dist run --max-restarts` counts its restarts.
 pub const RESTART: &str = "BURN_DIST_RESTART";

@@ -280,8 +280,9 @@ fn in_processes(
 #[cfg(feature = "mpi")]
 mod over_mpi {
     use super::*;
-    use crate::comm::World;
+    use crate::comm::{Mpi, World};
     use std::process::Command;
+    use std::sync::OnceLock;
 
     macro_rules! table {
         ([$($module:ident :: $promise:ident),* $(,)?]) => {
@@ -293,7 +294,7 @@ mod over_mpi {
     promises_between_processes!(table, [], []);
 
     fn connect(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
-        let world = World::of_launcher().unwrap().unwrap();
+        let world = WORLD.get_or_init(|| World::over(set_up).unwrap());
         let options = crate::comm::LocalOptions {
             timeout,
             ..Default::default()
@@ -303,6 +304,17 @@ mod over_mpi {
         ranks.into_iter().map(boxed).collect()
     }
 
+    static WORLD: OnceLock<World> = OnceLock::new();
+
+    /// Sets MPI up as the variables of Open MPI's launcher say.
+    fn set_up() -> Result<Mpi, String> {
+        let [rank, size] = ["RANK", "SIZE"].map(|what| {
+            let variable = std::env::var(format!("OMPI_COMM_WORLD_{what}")).unwrap();
+            variable.parse().unwrap()
+        });
+        Mpi::init(rank, size, "Open MPI", || None)
+    }
+
     #[test]
     #[ignore = "a program that the test below starts"]
     fn program() {
@@ -310,6 +322,8 @@ mod over_mpi {
             promise(connect);
             println!("KEPT {name}");
         }
+        let world = WORLD.get().expect("every promise connects");
+        world.finish(PATIENT);
     }
 
     #[test]

@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 /// A message: a head, which the engine reads, and a block of a tensor, which may be empty.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub struct Parcel {
     /// The other process.
     pub process: u32,
+    /// What is said of the body; at most a few kilobytes.
     pub head: Vec<u8>,
-    /// Empty, too, if it has been received straight into its slot.
+    /// A block of a tensor. Empty, too, if it has been received straight into its slot.
     pub body: Block,
 }
 
 /// Where the body of a message is to go.
-pub(crate) enum Place {
+pub enum Destination {
     /// Straight to where it is needed.
     Slot(Slot),
     /// Anywhere.
@@ -28,12 +29,12 @@ pub(crate) enum Place {
 }
 
 /// Says where the body of a message, of so many bytes, is to go.
-pub(crate) type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Place;
+pub type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
 
 /// Carries messages between processes; used by one thread at a time.
 ///
 /// Messages of one process to another arrive in the order in which they were sent.
-pub(crate) trait Carrier: Send {
+pub trait Carrier: Send {
     /// Whether that may be any thread, or has to be the one that set it up.
     fn is_for_all_threads(&self) -> bool;
 
@@ -98,9 +99,9 @@ impl Held {
         }
         if self.moving.is_none() {
             let slot = match placing(&self.parcel.head, self.parcel.body.len()) {
-                Place::Slot(slot) => Some(slot),
-                Place::Later if now < self.due + LATER_MAX => return false,
-                Place::Buffer | Place::Later => None,
+                Destination::Slot(slot) => Some(slot),
+                Destination::Later if now < self.due + LATER_MAX => return false,
+                Destination::Buffer | Destination::Later => None,
             };
             self.moving = Some((now + self.moves_for, slot));
         }
@@ -200,7 +201,7 @@ impl Carrier for Channels {
             return Ok(delays.take(self.process, placing));
         }
         Ok(self.arrived.try_recv().ok().map(|mut parcel| {
-            if let Place::Slot(mut slot) = placing(&parcel.head, parcel.body.len()) {
+            if let Destination::Slot(mut slot) = placing(&parcel.head, parcel.body.len()) {
                 slot.fill(parcel.body.as_slice());
                 parcel.body = Block::empty();
             }

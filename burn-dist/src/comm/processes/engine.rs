@@ -29,7 +29,6 @@ const LINGER: Duration = Duration::from_micros(10);
 const HELP_MAX: Duration = Duration::from_millis(2);
 
 /// How long the end of a program waits at most for others after a fault.
-#[cfg(feature = "rendezvous")]
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
 /// What is asked of the traffic, in order.
@@ -42,10 +41,6 @@ pub(super) struct Engine {
     process: u32,
     peers: Arc<Introductions>,
     /// Whether a mesh has stopped before its end.
-    #[cfg_attr(
-        not(feature = "rendezvous"),
-        allow(dead_code, reason = "asked when the program ends")
-    )]
     has_stopped: Arc<AtomicBool>,
 }
 
@@ -244,7 +239,6 @@ impl Engine {
 
     /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is
     /// still to be sent then is given up. After a fault patience is short, because others may hang.
-    #[cfg(feature = "rendezvous")]
     pub fn finish(&self, patience: Duration) {
         self.command(Command::End);
         self.command(Command::Quit);

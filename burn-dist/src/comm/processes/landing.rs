@@ -17,7 +17,7 @@ pub(super) struct Landing {
 }
 
 /// A part of an output that one message fills.
-pub(crate) struct Slot {
+pub struct Slot {
     buffer: Arc<Buffer>,
     place: Range<usize>,
 }

@@ -9,7 +9,6 @@
 //! | --- | --- |
 //! | `carrier` | what carries messages: MPI, or channels between threads for tests |
 //! | `mpi` | messages over MPI (feature `mpi`) |
-//! | `lines` | messages over TCP, for programs whose ranks communicate with NCCL |
 //! | `message` | what is said about a block on its way |
 //! | `peers` | who the other processes are |
 //! | `landing` | gathers whose parts arrive in their places |
@@ -25,8 +24,6 @@ mod call;
 mod carrier;
 mod engine;
 mod landing;
-#[cfg(feature = "rendezvous")]
-mod lines;
 mod message;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -40,6 +37,10 @@ mod watch;
 mod windows;
 mod world;
 
+pub use carrier::{Carrier, Destination, Parcel, Placing};
+pub use landing::Slot;
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
 pub use peers::Peer;
 pub(crate) use remote::{Opened, Remote};
 pub(crate) use windows::{Agreement, PartPrint, WindowPrint};

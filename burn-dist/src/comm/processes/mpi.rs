@@ -7,13 +7,10 @@
 //! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight
 //! into the buffer that the reduction reads.
 
-mod join;
-
-use super::carrier::{Carrier, Parcel, Place, Placing};
+use super::carrier::{Carrier, Destination, Parcel, Placing};
 use super::landing::Slot;
 use crate::comm::Block;
 use crate::comm::buffer::{Buffer, Pool};
-use crate::launch::{self, meet::Meeting};
 use mpi::environment::Universe;
 use mpi::ffi;
 use mpi::topology::Communicator;
@@ -22,8 +19,6 @@ use std::mem::MaybeUninit;
 use std::os::raw::{c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-pub(super) use join::start;
 
 /// Bodies of at most this many bytes travel with their heads.
 const INLINE_BYTES_MAX: usize = 4 << 10;
@@ -39,65 +34,6 @@ const BODY: c_int = 2;
 
 /// What a head ends with: the length of the body, and whether it is in the head.
 const TRAILER_BYTES: usize = 9;
-
-/// Sets MPI up for the process at `place`; `meeting` is where the processes join, if MPI does not find the others
-/// itself, and where it is known who has vanished.
-///
-/// # Errors
-/// Why there is no MPI.
-fn connect(place: &launch::Place, meeting: Option<&'static Meeting>) -> Result<Mpi, String> {
-    let joining = meeting.filter(|_| !place.launcher.has_mpi());
-    let server = match joining {
-        Some(meeting) => join::prepare(place, meeting)?,
-        None => None,
-    };
-    let (universe, threading) = mpi::initialize_with_threading(mpi::Threading::Serialized).ok_or(
-        "MPI has been initialised by someone else: let burn-dist do it, before any other use",
-    )?;
-    has_threads(threading)?;
-    let world = universe.world();
-    // SAFETY: MPI is initialised, and the handler is one of its own.
-    unsafe { ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN) };
-    let found = match joining {
-        // SAFETY: MPI is initialised.
-        None => Ok((unsafe { ffi::RSMPI_COMM_WORLD }, world.rank(), world.size())),
-        Some(meeting) => join::join(place, meeting)
-            .map(|comm| (comm, place.rank as c_int, place.world_size as c_int)),
-    };
-    let (comm, rank, size) = match found {
-        Ok(found) => found,
-        Err(reason) => {
-            // Finalising would wait for processes that may not be there.
-            std::mem::forget(universe);
-            return Err(reason);
-        }
-    };
-    if (rank, size) != (place.rank as c_int, place.world_size as c_int) {
-        return Err(format!(
-            "{} says that this is process {} of {}, and MPI that it is {rank} of {size}: was the program built with \
-             the MPI that started it?{}",
-            place.launcher,
-            place.rank,
-            place.world_size,
-            join::way_out(place.launcher)
-        ));
-    }
-    let carrier = Mpi {
-        sending: Vec::new(),
-        arriving: (0..size).map(|_| VecDeque::new()).collect(),
-        next: 0,
-        pool: Pool::new(POOL_BYTES_MAX),
-        failed: None,
-        comm,
-        meeting,
-        process: rank as u32,
-        is_for_all_threads: threading >= mpi::Threading::Serialized,
-        has_joined: joining.is_some(),
-        universe: Some(universe),
-        _server: server,
-    };
-    Ok(carrier)
-}
 
 /// Whether an MPI may be used by the thread of the engine.
 fn has_threads(threading: mpi::Threading) -> Result<(), String> {
@@ -153,7 +89,8 @@ impl Target {
     }
 }
 
-pub(super) struct Mpi {
+/// Messages over MPI, between all processes that its launcher has started.
+pub struct Mpi {
     sending: Vec<Sending>,
     /// By sender, in order.
     arriving: Vec<VecDeque<Arriving>>,
@@ -165,14 +102,10 @@ pub(super) struct Mpi {
     is_for_all_threads: bool,
     /// All processes, in order.
     comm: ffi::MPI_Comm,
-    /// Where it is known who has vanished.
-    meeting: Option<&'static Meeting>,
-    /// Whether the processes have joined, because MPI did not know the others.
-    has_joined: bool,
+    /// Asked for what ends it.
+    trouble: Box<dyn Fn() -> Option<String> + Send>,
     /// Finalised, in the thread that set it up, when everything else is done.
     universe: Option<Universe>,
-    /// Ends after that.
-    _server: Option<join::OmpiServer>,
 }
 
 impl Drop for Mpi {
@@ -180,9 +113,8 @@ impl Drop for Mpi {
         // MPI may go on reading and writing what it was given until it is finalised.
         std::mem::forget(std::mem::take(&mut self.sending));
         std::mem::forget(std::mem::take(&mut self.arriving));
-        // Finalising waits for all processes. One may be gone; and those that no launcher of MPI's has started have
-        // none that waits for it, but Open MPI may wait for a connection that it makes only then.
-        if self.failed.is_some() || self.has_joined {
+        // Finalising waits for all processes, and one may be gone.
+        if self.failed.is_some() {
             std::mem::forget(self.universe.take());
         }
     }
@@ -194,6 +126,46 @@ impl Drop for Mpi {
 unsafe impl Send for Mpi {}
 
 impl Mpi {
+    /// Sets MPI up, in the thread that calls; `launcher` says that this is process `rank` of `size`. What `trouble`
+    /// returns, such as who has vanished, ends the carrier.
+    ///
+    /// # Errors
+    /// Why there is no MPI, or that it says something else than the launcher.
+    pub fn init(
+        rank: usize,
+        size: usize,
+        launcher: &str,
+        trouble: impl Fn() -> Option<String> + Send + 'static,
+    ) -> Result<Self, String> {
+        let (universe, threading) = mpi::initialize_with_threading(mpi::Threading::Serialized)
+            .ok_or("MPI has been initialised by someone else: let burn-dist do it, before any other use")?;
+        has_threads(threading)?;
+        let world = universe.world();
+        // SAFETY: MPI is initialised, and the handler is one of its own.
+        unsafe { ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN) };
+        let found = (world.rank() as usize, world.size() as usize);
+        if found != (rank, size) {
+            return Err(format!(
+                "{launcher} says that this is process {rank} of {size}, and MPI that it is {} of {}: was the program \
+                 built with the MPI that started it?",
+                found.0, found.1
+            ));
+        }
+        Ok(Self {
+            sending: Vec::new(),
+            arriving: (0..size).map(|_| VecDeque::new()).collect(),
+            next: 0,
+            pool: Pool::new(POOL_BYTES_MAX),
+            failed: None,
+            // SAFETY: MPI is initialised.
+            comm: unsafe { ffi::RSMPI_COMM_WORLD },
+            trouble: Box::new(trouble),
+            process: rank as u32,
+            is_for_all_threads: threading >= mpi::Threading::Serialized,
+            universe: Some(universe),
+        })
+    }
+
     fn check(&mut self, what: &str, code: c_int) {
         if code != ffi::MPI_SUCCESS as c_int && self.failed.is_none() {
             self.failed = Some(format!(
@@ -319,9 +291,9 @@ impl Mpi {
             return;
         };
         let target = match placing(head, len) {
-            Place::Slot(slot) => Target::Slot(slot),
-            Place::Later if !must && since.elapsed() < held_max(len) => return,
-            Place::Buffer | Place::Later => Target::Buffer(self.pool.take(len)),
+            Destination::Slot(slot) => Target::Slot(slot),
+            Destination::Later if !must && since.elapsed() < held_max(len) => return,
+            Destination::Buffer | Destination::Later => Target::Buffer(self.pool.take(len)),
         };
         self.arriving[from][at].body = self.receive_into(target, len, from);
     }
@@ -425,7 +397,7 @@ impl Carrier for Mpi {
     }
 
     fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
-        if let Some(trouble) = self.meeting.and_then(|meeting| meeting.client().trouble()) {
+        if let Some(trouble) = (self.trouble)() {
             self.failed.get_or_insert(trouble);
         }
         while self.take_head(placing) {}

@@ -136,7 +136,7 @@ fn a_block_travels_to_another_process_once() {
         sent: Arc::clone(&sent),
         ..Odd::new(channels)
     });
-    let worlds = World::simulated_by(carriers.collect());
+    let worlds = World::simulated_over(carriers.collect());
     let connect = |world: &World| world.connect(4, LocalOptions::default()).unwrap();
     let world = Group::world(4).unwrap();
     let outputs = on_ranks(worlds.iter().flat_map(connect).collect(), |comm| {
@@ -395,7 +395,7 @@ fn a_mesh_of_processes_that_cannot_talk_ends_at_once() {
         }
         odd
     });
-    let worlds = World::simulated_by(carriers.collect());
+    let worlds = World::simulated_over(carriers.collect());
     let connect = |world: &World| world.connect(3, LocalOptions::default()).unwrap().remove(0);
     let group = Group::world(3).unwrap();
     let start = Instant::now();
@@ -427,7 +427,7 @@ fn bytes_that_never_arrive_end_with_the_time_out() {
         timeout: Duration::from_millis(100),
         ..LocalOptions::default()
     };
-    let worlds = World::simulated_by(carriers.collect());
+    let worlds = World::simulated_over(carriers.collect());
     let ranks: Vec<LocalComm> = worlds
         .iter()
         .map(|world| world.connect(2, options.clone()).unwrap().remove(0))

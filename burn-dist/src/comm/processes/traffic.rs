@@ -1,7 +1,7 @@
 //! What goes on between the processes.
 
 use super::call::{Call, CallKey, Round, chunks, fingerprint, hash};
-use super::carrier::{self, Carrier, Parcel};
+use super::carrier::{Carrier, Destination, Parcel};
 use super::engine::Commands;
 use super::landing::Landing;
 use super::message::{Message, Place};
@@ -72,21 +72,21 @@ pub(super) struct Traffic {
 }
 
 /// Returns where the input that a message brings is to go.
-fn place_of(calls: &mut FxHashMap<CallKey, Call>, head: &[u8], bytes: usize) -> carrier::Place {
+fn place_of(calls: &mut FxHashMap<CallKey, Call>, head: &[u8], bytes: usize) -> Destination {
     let Some(place) = Place::peek(head) else {
-        return carrier::Place::Buffer;
+        return Destination::Buffer;
     };
     let key = (place.mesh, place.channel, place.sequence, place.round);
     let Some(call) = calls.get_mut(&key) else {
-        return carrier::Place::Later;
+        return Destination::Later;
     };
     let member = place.member as usize;
     let is_expected =
         call.fingerprint == place.fingerprint && call.absent.get(member) == Some(&true);
     let landing = call.landing.as_mut().filter(|_| is_expected);
     match landing.and_then(|landing| landing.slot(member, bytes)) {
-        Some(slot) => carrier::Place::Slot(slot),
-        None => carrier::Place::Buffer,
+        Some(slot) => Destination::Slot(slot),
+        None => Destination::Buffer,
     }
 }
 

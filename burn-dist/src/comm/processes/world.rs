@@ -7,25 +7,14 @@ use super::remote::Remote;
 use crate::comm::{
     Block, Call, Chaos, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
 };
-use crate::launch::Place;
 use crate::mesh::DType;
 use crate::mesh::ReduceOp;
 use burn_std::Bytes;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-/// The variable that says what carries messages between processes: `mpi`, by default where it is built in, or `lines`,
-/// over TCP and for little things only, where ranks communicate with NCCL.
-#[cfg(feature = "rendezvous")]
-const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
-
-/// What to say where nothing carries messages.
-#[cfg(not(feature = "mpi"))]
-const WITHOUT_TRANSPORT: &str =
-    "this program was built without MPI: turn burn-dist's feature `mpi` on, or start it alone";
 
 /// How long a process waits for the first word of the others.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
@@ -53,17 +42,20 @@ impl World {
     ///
     /// Their messages go through the same engine as those between real processes.
     pub fn simulated(num_processes: usize) -> Vec<Self> {
-        Self::simulated_by(Channels::connect(num_processes, None))
+        Self::simulated_over(Channels::connect(num_processes, None))
     }
 
     /// As [`World::simulated`], with messages that are delayed as the seed of `chaos` says: those of one process to
     /// another stay in order, those of several come in any.
     pub fn simulated_with(num_processes: usize, chaos: &Chaos) -> Vec<Self> {
-        Self::simulated_by(Channels::connect(num_processes, Some(chaos)))
+        Self::simulated_over(Channels::connect(num_processes, Some(chaos)))
     }
 
-    /// Returns the processes of any carriers.
-    pub(super) fn simulated_by<C: Carrier + 'static>(carriers: Vec<C>) -> Vec<Self> {
+    /// Returns the processes of any carriers; each is for a thread of this process.
+    ///
+    /// # Panics
+    /// If one of them does not say who it is.
+    pub fn simulated_over<C: Carrier + 'static>(carriers: Vec<C>) -> Vec<Self> {
         let engines: Vec<_> = carriers
             .into_iter()
             .map(|carrier| {
@@ -77,98 +69,22 @@ impl World {
             .collect()
     }
 
-    /// Returns the processes that this one was started with, by `burn-dist run`, `mpirun` or another
-    /// [launcher](crate::launch::Launcher); `None` if it was started alone.
+    /// Returns this process, connected to the others by what `start` sets up, in the thread that may go on using it.
     ///
-    /// The first call sets MPI up; it is finalised when the program ends. Where the launcher is not one of MPI's, the
-    /// processes meet at a [rendezvous](crate::launch::place) and join. Without the feature `mpi`, or with
-    /// `BURN_DIST_TRANSPORT=lines`, they have lines over TCP, which carry what processes say to each other, but no
-    /// tensors of more than a MiB: for ranks that each have a GPU of their own and communicate with NCCL.
+    /// Returns when all processes have said who they are.
     ///
     /// # Errors
-    /// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::Place`] if the
-    /// variables of launchers contradict each other.
-    pub fn of_launcher() -> Result<Option<Self>, CommError> {
-        static WORLD: OnceLock<Result<Option<World>, CommError>> = OnceLock::new();
-        let find = || {
-            let place = Place::of_process().map_err(CommError::Place)?;
-            let Some(place) = place.filter(|place| place.world_size > 1) else {
-                return Ok(None);
-            };
-            Self::launched(&place)
-                .map(Some)
-                .map_err(|reason| CommError::World {
-                    variable: place.launcher.variable(),
-                    processes: place.world_size,
-                    reason,
-                })
-        };
-        WORLD.get_or_init(find).clone()
+    /// What `start` says; who does not say who it is.
+    pub fn over<C: Carrier + 'static>(
+        start: impl FnOnce() -> Result<C, String> + Send + 'static,
+    ) -> Result<Self, String> {
+        Self::new(Engine::start(start)?, false)
     }
 
-    #[cfg(not(feature = "rendezvous"))]
-    fn launched(_place: &Place) -> Result<Self, String> {
-        Err(WITHOUT_TRANSPORT.into())
-    }
-
-    #[cfg(feature = "rendezvous")]
-    fn launched(place: &Place) -> Result<Self, String> {
-        /// How long the end of the program waits for the others to take what was sent to them.
-        const PATIENCE: Duration = Duration::from_secs(10);
-        static ENDING: OnceLock<World> = OnceLock::new();
-        extern "C" fn end() {
-            if let Some(world) = ENDING.get() {
-                world.0.engine.finish(PATIENCE);
-            }
-        }
-        let world = Self::new(Self::connected(place)?, false)?;
-        let world = ENDING.get_or_init(|| world);
-        // SAFETY: the function touches nothing that ends before it: a static, and a thread that waits for it.
-        unsafe { libc::atexit(end) };
-        Ok(world.clone())
-    }
-
-    /// Starts the engine over what carries messages here.
-    #[cfg(feature = "rendezvous")]
-    fn connected(place: &Place) -> Result<Engine, String> {
-        match std::env::var(TRANSPORT).as_deref() {
-            // Launchers that say no address are those of MPI.
-            Err(_) if cfg!(feature = "mpi") || place.master.is_none() => {
-                Self::connected_by_mpi(place)
-            }
-            Ok("mpi") => Self::connected_by_mpi(place),
-            Err(_) | Ok("lines") => Self::connected_by_lines(place),
-            Ok(other) => Err(format!(
-                "{TRANSPORT}={other} is no way between processes: write mpi or lines"
-            )),
-        }
-    }
-
-    #[cfg(all(feature = "rendezvous", not(feature = "mpi")))]
-    fn connected_by_mpi(_place: &Place) -> Result<Engine, String> {
-        Err(WITHOUT_TRANSPORT.into())
-    }
-
-    #[cfg(feature = "mpi")]
-    fn connected_by_mpi(place: &Place) -> Result<Engine, String> {
-        let is_kept = place
-            .master
-            .as_ref()
-            .is_some_and(|master| !master.is_rank_zero);
-        let meeting = match is_kept || !place.launcher.has_mpi() {
-            true => Some(crate::launch::meeting(place).map_err(|error| error.to_string())?),
-            false => None,
-        };
-        super::mpi::start(place.clone(), meeting)
-    }
-
-    #[cfg(feature = "rendezvous")]
-    fn connected_by_lines(place: &Place) -> Result<Engine, String> {
-        let meeting = crate::launch::meeting(place).map_err(|error| error.to_string())?;
-        let (client, token) = (meeting.client(), meeting.token());
-        let lines = super::lines::Lines::connect(client, token, meeting.patience());
-        let lines = lines.inspect_err(|reason| client.fail(reason))?;
-        Engine::start(move || Ok(lines))
+    /// Ends the traffic once everything is sent and the programs of the others end too, or after `patience`: for the
+    /// end of a program. Nothing can be sent afterwards.
+    pub fn finish(&self, patience: Duration) {
+        self.0.engine.finish(patience);
     }
 
     /// Waits for the other processes to say who they are.
@@ -426,7 +342,7 @@ mod tests {
             let longest = Arc::clone(&longest);
             Measured { channels, longest }
         });
-        let worlds = World::simulated_by(carriers.collect());
+        let worlds = World::simulated_over(carriers.collect());
         let lens = [3 * SAID_BYTES_MAX + 5, 0, SAID_BYTES_MAX];
         let text = |process: usize| -> Vec<u8> {
             let byte = |at: usize| (at * 7 + (at >> 16) + process) as u8;

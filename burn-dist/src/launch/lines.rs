@@ -1,16 +1,13 @@
 //! Lines over TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
 //! What processes have to say to each other is little: what they run, what they read, who stops. That goes over a line
-//! between each two of them; where, is said at the [rendezvous](crate::launch::rendezvous), and both ends of a line
+//! between each two of them; where, is said at the [rendezvous](super::rendezvous), and both ends of a line
 //! prove that they know its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes
 //! is an error that says what to do instead.
 
-use super::carrier::{Carrier, Parcel, Placing};
-use crate::comm::Block;
+use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
 use crate::comm::buffer::{Buffer, Pool};
-use crate::launch::rendezvous::{
-    Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random,
-};
+use crate::comm::{Block, Carrier, Parcel, Placing};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
@@ -345,8 +342,8 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
         if body.len() > BODY_BYTES_MAX {
             self.fail(format!(
                 "{} bytes are to go to process {process}, and without MPI processes tell each other no more than \
-                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi`, or give every rank a GPU of its own, \
-                 so that NCCL moves them",
+                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi` and start the program with `mpirun`, or \
+                 give every rank a GPU of its own, so that NCCL moves them",
                 body.len()
             ));
             return;

@@ -1,7 +1,6 @@
 //! Several processes of one machine, as threads.
 
 use super::*;
-use crate::comm::processes::engine::Engine;
 use crate::comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use crate::launch::rendezvous::{Member, Options, Server};
 use crate::mesh::DType;
@@ -24,8 +23,7 @@ fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec
                     let me = Member::process(rank, size, 0);
                     let client = Client::connect(address, token, me, PATIENCE).unwrap();
                     let lines = Lines::connect(Box::new(client), token, PATIENCE).unwrap();
-                    let engine = Engine::start(move || Ok::<_, String>(lines)).unwrap();
-                    let world = World::new(engine, true).unwrap();
+                    let world = World::over(move || Ok(lines)).unwrap();
                     let ranks = world.connect(size as usize, LocalOptions::default());
                     body(ranks.unwrap().remove(0))
                 })
