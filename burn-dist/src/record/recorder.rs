@@ -18,7 +18,7 @@ use self::items::Items;
 use super::log::{Log, Taken};
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
-use crate::comm::processes::{PartPrint, WindowPrint};
+use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Layout, Rows, by_rows, repeated};
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::parallel::ParamSpec;
