@@ -2,7 +2,7 @@
 
 use super::RendezvousError;
 use super::message::{
-    Answer, FRAME_BYTES_MAX, Greeting, Hello, Member, Reply, Request, STRANGER_BYTES_MAX,
+    Answer, FRAME_BYTES_MAX, Greeting, Hello, Member, Message, Reply, Request, STRANGER_BYTES_MAX,
     read_frame, truncated, write_frame,
 };
 use super::silence::silence;

@@ -1,11 +1,13 @@
 //! Messages as bytes.
 //!
-//! A frame is its length (`u32`, little-endian) and so many bytes: a tag and fields. Numbers are little-endian; texts
-//! and values have their length (`u32`) before them. A reader allocates what the length of a frame says before so much
-//! has come, at most [`FRAME_BYTES_MAX`] or, for a stranger, 1 KiB; its fields allocate no more than it holds.
+//! A frame is its length (`u32`, little-endian) and so many bytes: a message as [postcard](https://postcard.jamesmunns.com)
+//! writes it. A reader allocates what the length of a frame says before so much has come, at most [`FRAME_BYTES_MAX`]
+//! or, for a stranger, 1 KiB; its fields allocate no more than it holds.
 
 use super::token::{NONCE_BYTES, PROOF_BYTES};
 use burn_dist_comm::Peer;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -23,7 +25,7 @@ const MAGIC: &[u8; 16] = b"burn-dist meets\n";
 const HOST_BYTES_MAX: usize = 255;
 
 /// What comes to a rendezvous.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A process of the program.
     Process,
@@ -32,7 +34,7 @@ pub enum Role {
 }
 
 /// Who a process or a launcher says it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Which of both.
     pub role: Role,
@@ -41,6 +43,7 @@ pub struct Member {
     /// How many processes, or launchers, it believes there are.
     pub world_size: u32,
     /// Its machine.
+    #[serde(serialize_with = "cut", deserialize_with = "printable")]
     pub host: String,
     /// Its process id there.
     pub pid: u32,
@@ -90,24 +93,26 @@ impl fmt::Display for Member {
 }
 
 /// What a server says first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Greeting {
+    #[serde(deserialize_with = "printable")]
     pub version: String,
     pub nonce: [u8; NONCE_BYTES],
 }
 
 /// What a client answers; a proof of it follows in the frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
+    #[serde(deserialize_with = "printable")]
     pub version: String,
     pub nonce: [u8; NONCE_BYTES],
     pub member: Member,
-    /// How long it may be silent, in whole milliseconds; `None` if that is for the server to say.
+    /// How long it may be silent; `None` if that is for the server to say.
     pub silence: Option<Duration>,
 }
 
 /// What the server says to that.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     Welcome {
         proof: [u8; PROOF_BYTES],
@@ -117,6 +122,7 @@ pub(super) enum Answer {
         keeper: Option<Member>,
     },
     Refused {
+        #[serde(deserialize_with = "printable")]
         reason: String,
         /// Whether it may be different in a moment.
         again: bool,
@@ -124,19 +130,23 @@ pub(super) enum Answer {
 }
 
 /// What a client asks once it is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Request {
     Set {
         id: u64,
+        #[serde(deserialize_with = "printable")]
         key: String,
+        #[serde(with = "bytes")]
         value: Vec<u8>,
     },
     Get {
         id: u64,
+        #[serde(deserialize_with = "printable")]
         key: String,
     },
     Barrier {
         id: u64,
+        #[serde(deserialize_with = "printable")]
         name: String,
     },
     /// Who or what a request still waits for; it is given up.
@@ -148,18 +158,35 @@ pub(super) enum Request {
     Goodbye,
     /// The sender, or a process that it has started, cannot go on.
     Fail {
+        #[serde(deserialize_with = "printable")]
         reason: String,
         exit_code: u8,
     },
 }
 
 /// What a server says to a client that is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
-    Done { id: u64, value: Vec<u8> },
-    Failed { id: u64, reason: String },
-    Lost { member: Member, reason: String },
-    Broken { reason: String, exit_code: u8 },
+    Done {
+        id: u64,
+        #[serde(with = "bytes")]
+        value: Vec<u8>,
+    },
+    Failed {
+        id: u64,
+        #[serde(deserialize_with = "printable")]
+        reason: String,
+    },
+    Lost {
+        member: Member,
+        #[serde(deserialize_with = "printable")]
+        reason: String,
+    },
+    Broken {
+        #[serde(deserialize_with = "printable")]
+        reason: String,
+        exit_code: u8,
+    },
     Closing,
 }
 
@@ -173,313 +200,89 @@ impl fmt::Display for Malformed {
     }
 }
 
-fn malformed<T>(what: impl Into<String>) -> Result<T, Malformed> {
-    Err(Malformed(what.into()))
-}
-
-/// Fields that are left of a frame.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Malformed> {
-        match self.0.split_at_checked(bytes) {
-            Some((taken, left)) => {
-                self.0 = left;
-                Ok(taken)
-            }
-            None => malformed(format!(
-                "a field of {bytes} bytes where {} are left",
-                self.0.len()
-            )),
-        }
+/// A message of which a frame holds nothing else.
+pub(super) trait Message: Serialize + DeserializeOwned {
+    fn to_bytes(&self) -> Vec<u8> {
+        written(self)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        Ok(self.take(N)?.try_into().expect("as many bytes were taken"))
-    }
-
-    fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.array::<1>()?[0])
-    }
-
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = self.u32()? as usize;
-        self.take(len)
-    }
-
-    /// A text, without anything that would change what a terminal shows of it.
-    fn text(&mut self) -> Result<String, Malformed> {
-        match std::str::from_utf8(self.bytes()?) {
-            Ok(text) => Ok(printable(text)),
-            Err(_) => malformed("a text that is not UTF-8"),
-        }
-    }
-
-    fn member(&mut self) -> Result<Member, Malformed> {
-        let role = match self.u8()? {
-            0 => Role::Process,
-            1 => Role::Launcher,
-            role => return malformed(format!("a member of kind {role}")),
-        };
-        let (rank, world_size, pid, restarts) =
-            (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
-        let host = self.text()?;
-        Ok(Member {
-            role,
-            rank,
-            world_size,
-            host,
-            pid,
-            restarts,
-        })
-    }
-
-    fn end<T>(self, message: T) -> Result<T, Malformed> {
-        match self.0.len() {
-            0 => Ok(message),
-            left => malformed(format!("{left} bytes after the last field")),
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        match postcard::take_from_bytes(bytes)? {
+            (message, []) => Ok(message),
+            (_, left) => Err(Malformed(format!(
+                "{} bytes after the last field",
+                left.len()
+            ))),
         }
     }
 }
 
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { '?' } else { c })
-        .collect()
-}
-
-/// A frame that is written.
-struct Frame(Vec<u8>);
-
-impl Frame {
-    fn new(tag: u8) -> Self {
-        Self(vec![tag])
-    }
-
-    fn u8(mut self, number: u8) -> Self {
-        self.0.push(number);
-        self
-    }
-
-    fn u32(mut self, number: u32) -> Self {
-        self.0.extend(number.to_le_bytes());
-        self
-    }
-
-    fn u64(mut self, number: u64) -> Self {
-        self.0.extend(number.to_le_bytes());
-        self
-    }
-
-    fn raw(mut self, bytes: &[u8]) -> Self {
-        self.0.extend(bytes);
-        self
-    }
-
-    fn bytes(self, bytes: &[u8]) -> Self {
-        let len = u32::try_from(bytes.len()).expect("nothing so long is sent");
-        self.u32(len).raw(bytes)
-    }
-
-    fn text(self, text: &str) -> Self {
-        self.bytes(text.as_bytes())
-    }
-
-    fn member(self, member: &Member) -> Self {
-        let host = truncated(&member.host, HOST_BYTES_MAX);
-        let role = match member.role {
-            Role::Process => 0,
-            Role::Launcher => 1,
-        };
-        self.u8(role)
-            .u32(member.rank)
-            .u32(member.world_size)
-            .u32(member.pid)
-            .u32(member.restarts)
-            .text(host)
-    }
-}
-
-/// Returns the start of a text, at most so many bytes.
-pub(super) fn truncated(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
+impl Message for Hello {}
+impl Message for Answer {}
+impl Message for Request {}
+impl Message for Reply {}
 
 impl Greeting {
     pub fn to_bytes(&self) -> Vec<u8> {
-        let frame = Frame(MAGIC.to_vec());
-        frame.text(&self.version).raw(&self.nonce).0
+        [&MAGIC[..], &written(self)].concat()
     }
 
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(bytes);
-        if fields.take(MAGIC.len()).ok() != Some(&MAGIC[..]) {
-            return malformed("it does not greet as one");
-        }
-        let (version, nonce) = (fields.text()?, fields.array()?);
+        let Some(greeting) = bytes.strip_prefix(MAGIC) else {
+            return Err(Malformed("it does not greet as one".into()));
+        };
         // Another version may say more.
-        Ok(Self { version, nonce })
+        let (greeting, _) = postcard::take_from_bytes(greeting)?;
+        Ok(greeting)
     }
 }
 
 impl Hello {
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let frame = Frame(Vec::new()).text(&self.version).raw(&self.nonce);
-        let silence = self.silence.unwrap_or_default().as_millis();
-        let silence = u64::try_from(silence).unwrap_or(u64::MAX);
-        frame.member(&self.member).u64(silence).0
-    }
-
-    /// Returns the version, which every version starts with, and the rest if it is of this version.
-    pub fn read(bytes: &[u8]) -> Result<(String, Result<Self, Malformed>), Malformed> {
-        let mut fields = Fields(bytes);
-        let version = fields.text()?;
-        let mut rest = move || {
-            let (nonce, member, silence) = (fields.array()?, fields.member()?, fields.u64()?);
-            let hello = Self {
-                version: String::new(),
-                nonce,
-                member,
-                silence: (silence > 0).then(|| Duration::from_millis(silence)),
-            };
-            Fields(fields.0).end(hello)
-        };
-        let hello = rest().map(|hello| Self {
-            version: version.clone(),
-            ..hello
-        });
-        Ok((version, hello))
+    /// Returns the version, with which the hello of every version starts.
+    pub fn version(bytes: &[u8]) -> Result<String, Malformed> {
+        #[derive(Deserialize)]
+        struct Version(#[serde(deserialize_with = "printable")] String);
+        let (Version(version), _) = postcard::take_from_bytes(bytes)?;
+        Ok(version)
     }
 }
 
-impl Answer {
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Welcome { proof, run, keeper } => {
-                let frame = Frame::new(1).raw(proof).u64(*run);
-                match keeper {
-                    None => frame.u8(0).0,
-                    Some(keeper) => frame.u8(1).member(keeper).0,
-                }
-            }
-            Self::Refused { reason, again } => Frame::new(2).text(reason).u8((*again).into()).0,
-        }
-    }
-
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(bytes);
-        let answer = match fields.u8()? {
-            1 => Self::Welcome {
-                proof: fields.array()?,
-                run: fields.u64()?,
-                keeper: match fields.u8()? {
-                    0 => None,
-                    _ => Some(fields.member()?),
-                },
-            },
-            2 => Self::Refused {
-                reason: fields.text()?,
-                again: fields.u8()? != 0,
-            },
-            tag => return malformed(format!("an answer of kind {tag}")),
-        };
-        fields.end(answer)
+impl From<postcard::Error> for Malformed {
+    fn from(error: postcard::Error) -> Self {
+        Self(error.to_string())
     }
 }
 
-impl Request {
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let frame = match self {
-            Self::Set { id, key, value } => Frame::new(1).u64(*id).text(key).bytes(value),
-            Self::Get { id, key } => Frame::new(2).u64(*id).text(key),
-            Self::Barrier { id, name } => Frame::new(3).u64(*id).text(name),
-            Self::GiveUp { id, waiting } => Frame::new(4).u64(*id).u64(*waiting),
-            Self::Alive => Frame::new(5),
-            Self::Goodbye => Frame::new(6),
-            Self::Fail { reason, exit_code } => Frame::new(7).text(reason).u8(*exit_code),
-        };
-        frame.0
-    }
-
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(bytes);
-        let request = match fields.u8()? {
-            1 => Self::Set {
-                id: fields.u64()?,
-                key: fields.text()?,
-                value: fields.bytes()?.to_vec(),
-            },
-            2 => Self::Get {
-                id: fields.u64()?,
-                key: fields.text()?,
-            },
-            3 => Self::Barrier {
-                id: fields.u64()?,
-                name: fields.text()?,
-            },
-            4 => Self::GiveUp {
-                id: fields.u64()?,
-                waiting: fields.u64()?,
-            },
-            5 => Self::Alive,
-            6 => Self::Goodbye,
-            7 => Self::Fail {
-                reason: fields.text()?,
-                exit_code: fields.u8()?,
-            },
-            tag => return malformed(format!("a request of kind {tag}")),
-        };
-        fields.end(request)
-    }
+fn written(message: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("a message is plain data")
 }
 
-impl Reply {
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let frame = match self {
-            Self::Done { id, value } => Frame::new(1).u64(*id).bytes(value),
-            Self::Failed { id, reason } => Frame::new(2).u64(*id).text(reason),
-            Self::Lost { member, reason } => Frame::new(3).member(member).text(reason),
-            Self::Broken { reason, exit_code } => Frame::new(4).text(reason).u8(*exit_code),
-            Self::Closing => Frame::new(5),
-        };
-        frame.0
+/// Returns the start of a text, at most so many bytes.
+pub(super) fn truncated(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+fn cut<S: Serializer>(host: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(truncated(host, HOST_BYTES_MAX))
+}
+
+/// A text, without anything that would change what a terminal shows of it.
+fn printable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = <&str>::deserialize(deserializer)?;
+    let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    Ok(text.chars().map(shown).collect())
+}
+
+/// Values, of which a reader allocates no more than there is.
+mod bytes {
+    use super::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(value)
     }
 
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut fields = Fields(bytes);
-        let reply = match fields.u8()? {
-            1 => Self::Done {
-                id: fields.u64()?,
-                value: fields.bytes()?.to_vec(),
-            },
-            2 => Self::Failed {
-                id: fields.u64()?,
-                reason: fields.text()?,
-            },
-            3 => Self::Lost {
-                member: fields.member()?,
-                reason: fields.text()?,
-            },
-            4 => Self::Broken {
-                reason: fields.text()?,
-                exit_code: fields.u8()?,
-            },
-            5 => Self::Closing,
-            tag => return malformed(format!("a reply of kind {tag}")),
-        };
-        fields.end(reply)
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
     }
 }
 

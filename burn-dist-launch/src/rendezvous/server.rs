@@ -2,8 +2,8 @@
 
 use super::RendezvousError;
 use super::message::{
-    Answer, FRAME_BYTES_MAX, Greeting, Hello, Id, Member, Reply, Request, Role, STRANGER_BYTES_MAX,
-    read_frame, truncated, write_frame,
+    Answer, FRAME_BYTES_MAX, Greeting, Hello, Id, Member, Message, Reply, Request, Role,
+    STRANGER_BYTES_MAX, read_frame, truncated, write_frame,
 };
 use super::silence::SILENCE;
 use super::state::{Out, State};
@@ -364,10 +364,11 @@ impl Shared {
             ));
             return None;
         };
-        let hello = Hello::read(said);
+        let version = Hello::version(said).unwrap_or_else(|_| "unknown".into());
+        let hello = Hello::read(said).ok();
         let who = match &hello {
-            Ok((_, Ok(hello))) => hello.member.to_string(),
-            _ => "someone".into(),
+            Some(hello) => hello.member.to_string(),
+            None => "someone".into(),
         };
         if !self.token.verify("client", &[&nonce, said], proof) {
             turn_away(format!("{who}, with another token"));
@@ -385,10 +386,6 @@ impl Shared {
             );
             return None;
         }
-        let (version, hello) = match hello {
-            Ok((version, hello)) => (version, hello.ok()),
-            Err(_) => (String::from("unknown"), None),
-        };
         // Its writer is there before anyone can send it anything.
         let writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
         let held = lock(&writer);
