@@ -1,7 +1,7 @@
 //! Against NCCL itself, on the GPUs of this machine.
 //!
 //! ```text
-//! cargo test -p burn-dist --features cuda nccl::real -- --ignored
+//! cargo test -p burn-dist-comm --features cuda nccl::real -- --ignored
 //! ```
 
 use super::api::{Address, Fold, Gpu, Op};
