@@ -214,7 +214,7 @@ fn a_program_finds_the_others_under_both_transports() {
 fn processes_need_no_mpi_for_little_things() {
     for transport in ["mpi", "direct"] {
         let mut command = burn_dist(&format!("--nproc 4 --transport {transport}"), &program(SUM));
-        let output = command.env("BURN_DIST_TRANSPORT", "lines").output();
+        let output = command.env("BURN_DIST_TRANSPORT", "tcp").output();
         let output = output.expect("it was built with the tests");
         let said = said(&output);
         assert!(output.status.success(), "{said}");
@@ -224,7 +224,7 @@ fn processes_need_no_mpi_for_little_things() {
     let output = command.env("BURN_DIST_TRANSPORT", "pigeons").output();
     let said = text(&output.expect("it was built with the tests").stderr);
     assert!(
-        said.contains("BURN_DIST_TRANSPORT=pigeons") && said.contains("mpi or lines"),
+        said.contains("BURN_DIST_TRANSPORT=pigeons") && said.contains("mpi or tcp"),
         "{said}"
     );
 }

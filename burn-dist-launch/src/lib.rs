@@ -16,8 +16,6 @@ pub mod cli;
 #[cfg(all(feature = "cli", unix))]
 mod folder;
 #[cfg(feature = "rendezvous")]
-mod lines;
-#[cfg(feature = "rendezvous")]
 pub mod meet;
 pub mod place;
 #[cfg(feature = "rendezvous")]
@@ -26,6 +24,8 @@ pub mod rendezvous;
 pub mod run;
 #[cfg(feature = "rendezvous")]
 mod seconds;
+#[cfg(feature = "rendezvous")]
+mod tcp;
 mod world;
 
 #[cfg(feature = "rendezvous")]

@@ -5,7 +5,7 @@ use burn_dist_comm::{CommError, World};
 use std::sync::{Arc, OnceLock};
 
 /// The variable that says what carries messages between processes: `mpi`, where the launcher is one of MPI's, or
-/// `lines`, over TCP and for little things only, where ranks communicate with NCCL.
+/// `tcp`, for little things only, where ranks communicate with NCCL.
 #[cfg(feature = "rendezvous")]
 const TRANSPORT: &str = "BURN_DIST_TRANSPORT";
 
@@ -19,7 +19,7 @@ const WITHOUT_MPI: &str =
 ///
 /// The first call connects them, and later ones return the same. Where the launcher is one of MPI's, messages go over
 /// MPI, which is finalised when the program ends. Elsewhere, without the feature `mpi`, or with
-/// `BURN_DIST_TRANSPORT=lines`, the processes meet at a [rendezvous](super::rendezvous) and have lines over TCP, which
+/// `BURN_DIST_TRANSPORT=tcp`, the processes meet at a [rendezvous](super::rendezvous) and connect over TCP, which
 /// carry what processes say to each other, but no tensors of more than a MiB: for ranks that each have a GPU of their
 /// own and communicate with NCCL.
 ///
@@ -55,8 +55,8 @@ use connect::launched;
 #[cfg(feature = "rendezvous")]
 mod connect {
     use super::{Place, TRANSPORT};
-    use crate::lines::Lines;
     use crate::meeting;
+    use crate::tcp::Tcp;
     use burn_dist_comm::World;
     use std::sync::OnceLock;
     use std::time::Duration;
@@ -91,19 +91,19 @@ mod connect {
                  or `srun --mpi=pmix`, or unset {TRANSPORT}",
                 place.launcher
             )),
-            Err(_) | Ok("lines") => over_lines(place),
+            Err(_) | Ok("tcp") => over_tcp(place),
             Ok(other) => Err(format!(
-                "{TRANSPORT}={other} is no way between processes: write mpi or lines"
+                "{TRANSPORT}={other} is no way between processes: write mpi or tcp"
             )),
         }
     }
 
-    fn over_lines(place: &Place) -> Result<World, String> {
+    fn over_tcp(place: &Place) -> Result<World, String> {
         let meeting = meeting(place).map_err(|error| error.to_string())?;
         let (client, token) = (meeting.client(), meeting.token());
-        let lines = Lines::connect(client, token, meeting.patience());
-        let lines = lines.inspect_err(|reason| client.fail(reason))?;
-        World::over(move || Ok(lines))
+        let carrier = Tcp::connect(client, token, meeting.patience());
+        let carrier = carrier.inspect_err(|reason| client.fail(reason))?;
+        World::over(move || Ok(carrier))
     }
 
     #[cfg(not(feature = "mpi"))]

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// How long a process waits for the first word of the others.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most that a process says at once: `lines` carry bodies of at most a MiB.
-const SAID_BYTES_MAX: usize = 512 << 10;
+/// The most that a process hands in at once: TCP carries bodies of at most a MiB.
+const GATHERED_BYTES_MAX: usize = 512 << 10;
 
 /// One of several processes that run the same program: each records it, and runs its own ranks.
 ///
@@ -220,8 +220,8 @@ impl fmt::Debug for World {
 ///             let votes = world.votes()?;
 ///             assert!(votes.any(world.process() == 1)?);
 ///             assert!(!votes.any(false)?);
-///             let said = votes.gather(format!("process {}", world.process()).as_bytes())?;
-///             assert_eq!(said, [b"process 0", b"process 1"]);
+///             let all = votes.gather(format!("process {}", world.process()).as_bytes())?;
+///             assert_eq!(all, [b"process 0", b"process 1"]);
 ///             Ok::<(), burn_dist_comm::CommError>(())
 ///         });
 ///     }
@@ -269,19 +269,19 @@ impl Votes {
             .map(|len| u64::from_le_bytes(len.try_into().expect("8 bytes")) as usize)
             .collect();
         let longest = lens.iter().copied().max().unwrap_or(0);
-        let mut said: Vec<_> = lens.iter().map(|len| Vec::with_capacity(*len)).collect();
-        for start in (0..longest).step_by(SAID_BYTES_MAX) {
-            let part = |len: usize| start.min(len)..len.min(start + SAID_BYTES_MAX);
+        let mut texts: Vec<_> = lens.iter().map(|len| Vec::with_capacity(*len)).collect();
+        for start in (0..longest).step_by(GATHERED_BYTES_MAX) {
+            let part = |len: usize| start.min(len)..len.min(start + GATHERED_BYTES_MAX);
             let sizes: Vec<usize> = lens.iter().map(|len| part(*len).len()).collect();
-            let all = gather(sizes.clone(), &mine[part(mine.len())], "what processes say")?;
-            let mut rest = &all[..];
-            for (said, size) in said.iter_mut().zip(sizes) {
+            let joined = gather(sizes.clone(), &mine[part(mine.len())], "what processes say")?;
+            let mut rest = &joined[..];
+            for (text, size) in texts.iter_mut().zip(sizes) {
                 let (part, after) = rest.split_at(size);
-                said.extend_from_slice(part);
+                text.extend_from_slice(part);
                 rest = after;
             }
         }
-        Ok(said)
+        Ok(texts)
     }
 }
 
@@ -335,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_any_length_are_said_in_parts() {
+    fn texts_of_any_length_are_gathered_in_parts() {
         let longest = Arc::<AtomicUsize>::default();
         let carriers = Channels::connect(3, None).into_iter().map(|channels| {
             let longest = Arc::clone(&longest);
             Measured { channels, longest }
         });
         let worlds = World::simulated_over(carriers.collect());
-        let lens = [3 * SAID_BYTES_MAX + 5, 0, SAID_BYTES_MAX];
+        let lens = [3 * GATHERED_BYTES_MAX + 5, 0, GATHERED_BYTES_MAX];
         let text = |process: usize| -> Vec<u8> {
             let byte = |at: usize| (at * 7 + (at >> 16) + process) as u8;
             (0..lens[process]).map(byte).collect()
@@ -353,14 +353,17 @@ mod tests {
                 let expected = &expected;
                 scope.spawn(move || {
                     let votes = world.votes().unwrap();
-                    let said = votes.gather(&expected[world.process()]).unwrap();
-                    assert!(said == *expected, "process {}", world.process());
+                    let all = votes.gather(&expected[world.process()]).unwrap();
+                    assert!(all == *expected, "process {}", world.process());
                     let nothing = votes.gather(&[]).unwrap();
                     assert!(nothing.len() == 3 && nothing.iter().all(Vec::is_empty));
                 });
             }
         });
         let longest = longest.load(Ordering::Relaxed);
-        assert!((1..=SAID_BYTES_MAX).contains(&longest), "{longest} bytes");
+        assert!(
+            (1..=GATHERED_BYTES_MAX).contains(&longest),
+            "{longest} bytes"
+        );
     }
 }

@@ -1,9 +1,9 @@
-//! Lines over TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
+//! TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
-//! What processes have to say to each other is little: what they run, what they read, who stops. That goes over a line
-//! between each two of them; where, is said at the [rendezvous](super::rendezvous), and both ends of a line
-//! prove that they know its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes
-//! is an error that says what to do instead.
+//! Such processes tell each other little: what they run, what they read, who stops. Each two of them have a connection
+//! for that. They find each other's addresses at the [rendezvous](super::rendezvous), and both ends prove that they know
+//! its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes is an error that says
+//! what to do instead.
 
 use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
 use burn_dist_comm::{Block, Carrier, Parcel, Placing, Pool};
@@ -32,20 +32,20 @@ const CALLERS_MAX: usize = 64;
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// The lines of one process; `C` is its connection to the rendezvous.
-pub(super) struct Lines<C> {
+/// The connections of one process to all others; `C` is that to the rendezvous.
+pub(super) struct Tcp<C> {
     client: C,
     /// By process; `None` for this one, and for those that have hung up.
-    lines: Vec<Option<Line>>,
-    /// The process whose line is looked at first.
+    connections: Vec<Option<Connection>>,
+    /// The process whose connection is looked at first.
     next: usize,
-    /// Where what comes is read into first, from whichever line.
+    /// Where what comes is read into first, from whichever connection.
     scratch: Box<[u8]>,
     pool: Arc<Pool>,
     failed: Option<String>,
 }
 
-struct Line {
+struct Connection {
     stream: TcpStream,
     /// What is still to be sent.
     out: Vec<u8>,
@@ -56,13 +56,13 @@ struct Line {
 /// Head and body.
 type Message = (Vec<u8>, Vec<u8>);
 
-/// Why a line is of no use any more.
+/// Why a connection is of no use any more.
 enum Broken {
     HungUp,
     Malformed(String),
 }
 
-impl Line {
+impl Connection {
     fn new(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(None)?;
@@ -135,14 +135,14 @@ fn take_message(into: &mut Vec<u8>) -> Result<Option<Message>, Broken> {
     Ok(Some(message))
 }
 
-impl<C: Deref<Target = Client> + Send> Lines<C> {
-    /// Draws the lines to all others, at most for `patience`.
+impl<C: Deref<Target = Client> + Send> Tcp<C> {
+    /// Connects to all others, and waits for them at most for `patience`.
     ///
     /// # Errors
-    /// Who is missing, or why the system gives no line.
+    /// Who is missing, or what the system refuses.
     pub fn connect(client: C, token: &Token, patience: Duration) -> Result<Self, String> {
         let (rank, size) = (client.me().rank, client.me().world_size);
-        let said = |error: RendezvousError| error.to_string();
+        let text = |error: RendezvousError| error.to_string();
         let failed = |error: std::io::Error| format!("cannot listen for other processes: {error}");
         // The address by which the rendezvous is reached is one by which the others reach this machine.
         let listener =
@@ -150,33 +150,33 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
         let here = listener.local_addr().map_err(failed)?;
         client
             .set(&key(rank), here.to_string().as_bytes())
-            .map_err(said)?;
+            .map_err(text)?;
         client
-            .barrier("lines: all are there", patience)
-            .map_err(said)?;
-        let mut lines: Vec<Option<Line>> = (0..size).map(|_| None).collect();
+            .barrier("tcp: all are there", patience)
+            .map_err(text)?;
+        let mut connections: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
         // Those before this one are called; those after it call.
         for other in 0..rank {
-            let address = client.get(&key(other), patience).map_err(said)?;
+            let address = client.get(&key(other), patience).map_err(text)?;
             let address: SocketAddr = String::from_utf8_lossy(&address)
                 .parse()
-                .map_err(|_| format!("process {other} says of its line what is no address"))?;
-            let line = call(address, token, rank, patience).map_err(|error| {
+                .map_err(|_| format!("process {other} says what is no address"))?;
+            let connection = call(address, token, rank, patience).map_err(|error| {
                 format!("cannot reach process {other} at {address}: {error}; does a firewall keep the machines apart?")
             })?;
-            lines[other as usize] = Some(line);
+            connections[other as usize] = Some(connection);
         }
-        let door = Door {
+        let acceptor = Acceptor {
             listener,
             token,
             rank,
             patience,
             stranger_patience: STRANGER_PATIENCE,
         };
-        door.answer_all(&mut lines, || client.trouble())?;
+        acceptor.answer_all(&mut connections, || client.trouble())?;
         Ok(Self {
             client,
-            lines,
+            connections,
             next: 0,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
             pool: Pool::new(BODY_BYTES_MAX),
@@ -188,10 +188,10 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
         self.failed.get_or_insert(reason);
     }
 
-    /// Puts a line away that is of no use any more. Who has hung up has ended: if it was too early, the rendezvous
+    /// Puts a connection away that is of no use any more. Who has hung up has ended: if it was too early, the rendezvous
     /// tells.
     fn hang_up(&mut self, process: usize, broken: Broken) {
-        self.lines[process] = None;
+        self.connections[process] = None;
         if let Broken::Malformed(what) = broken {
             self.fail(format!(
                 "process {process} sent {what}: do all processes run the same version?"
@@ -200,8 +200,8 @@ impl<C: Deref<Target = Client> + Send> Lines<C> {
     }
 }
 
-/// Where a process is called.
-struct Door<'a> {
+/// Where other processes connect.
+struct Acceptor<'a> {
     listener: TcpListener,
     token: &'a Token,
     /// The process.
@@ -212,15 +212,15 @@ struct Door<'a> {
     stranger_patience: Duration,
 }
 
-impl Door<'_> {
-    /// Waits for the calls of all processes after this one, and puts their lines into their places. Each caller is
+impl Acceptor<'_> {
+    /// Waits for the calls of all processes after this one, and puts their connections into their places. Each caller is
     /// answered by a thread of its own: one that says nothing keeps no other one waiting.
     ///
     /// # Errors
     /// Who is missing, the `trouble` that the others have, or why the system answers nobody.
     fn answer_all(
         &self,
-        lines: &mut [Option<Line>],
+        connections: &mut [Option<Connection>],
         trouble: impl Fn() -> Option<String>,
     ) -> Result<(), String> {
         /// Between looks at who calls.
@@ -230,7 +230,9 @@ impl Door<'_> {
         self.listener.set_nonblocking(true).map_err(failed)?;
         let (sender, answered) = channel();
         let mut num_callers = 0;
-        while let Some(missing) = (first..lines.len()).find(|other| lines[*other].is_none()) {
+        while let Some(missing) =
+            (first..connections.len()).find(|other| connections[*other].is_none())
+        {
             if let Some(trouble) = trouble() {
                 return Err(trouble);
             }
@@ -259,11 +261,11 @@ impl Door<'_> {
             };
             num_callers -= 1;
             // A stranger is nobody, and ends nothing.
-            if let Ok((caller, line)) = caller
+            if let Ok((caller, connection)) = caller
                 && caller > self.rank
-                && let Some(place @ None) = lines.get_mut(caller as usize)
+                && let Some(place @ None) = connections.get_mut(caller as usize)
             {
-                *place = Some(line);
+                *place = Some(connection);
             }
         }
         Ok(())
@@ -271,7 +273,7 @@ impl Door<'_> {
 }
 
 fn key(rank: u32) -> String {
-    format!("lines: address of {rank}")
+    format!("tcp: address of {rank}")
 }
 
 /// Calls another process, as `rank`.
@@ -280,7 +282,7 @@ fn call(
     token: &Token,
     rank: u32,
     patience: Duration,
-) -> std::io::Result<Line> {
+) -> std::io::Result<Connection> {
     let until = Instant::now() + patience;
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
     let (mut theirs, mine) = ([0; NONCE_BYTES], random()?);
@@ -288,11 +290,11 @@ fn call(
     let rank = rank.to_le_bytes();
     stream.write_all(&rank)?;
     stream.write_all(&mine)?;
-    stream.write_all(&token.prove("line, who calls", &[&theirs, &rank, &mine]))?;
+    stream.write_all(&token.prove("tcp, who calls", &[&theirs, &rank, &mine]))?;
     let mut proof = [0; PROOF_BYTES];
     Until(&stream, until).read_exact(&mut proof)?;
-    match token.verify("line, who is called", &[&theirs, &mine], &proof) {
-        true => Line::new(stream),
+    match token.verify("tcp, who is called", &[&theirs, &mine], &proof) {
+        true => Connection::new(stream),
         false => Err(std::io::Error::other("who answers there has another token")),
     }
 }
@@ -302,7 +304,7 @@ fn answer(
     mut stream: TcpStream,
     token: &Token,
     patience: Duration,
-) -> std::io::Result<(u32, Line)> {
+) -> std::io::Result<(u32, Connection)> {
     let until = Instant::now() + patience;
     stream.set_nonblocking(false)?;
     let mine = random()?;
@@ -312,14 +314,14 @@ fn answer(
     caller.read_exact(&mut rank)?;
     caller.read_exact(&mut theirs)?;
     caller.read_exact(&mut proof)?;
-    if !token.verify("line, who calls", &[&mine, &rank, &theirs], &proof) {
+    if !token.verify("tcp, who calls", &[&mine, &rank, &theirs], &proof) {
         return Err(std::io::Error::other("another token"));
     }
-    stream.write_all(&token.prove("line, who is called", &[&mine, &theirs]))?;
-    Ok((u32::from_le_bytes(rank), Line::new(stream)?))
+    stream.write_all(&token.prove("tcp, who is called", &[&mine, &theirs]))?;
+    Ok((u32::from_le_bytes(rank), Connection::new(stream)?))
 }
 
-impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
+impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
     fn is_for_all_threads(&self) -> bool {
         true
     }
@@ -329,7 +331,7 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
     }
 
     fn num_processes(&self) -> usize {
-        self.lines.len()
+        self.connections.len()
     }
 
     fn send(&mut self, parcel: Parcel) {
@@ -349,14 +351,14 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
         }
         let process = process as usize;
         // One that has ended needs nothing any more.
-        let Some(line) = &mut self.lines[process] else {
+        let Some(connection) = &mut self.connections[process] else {
             return;
         };
-        line.out.extend((head.len() as u32).to_le_bytes());
-        line.out.extend((body.len() as u32).to_le_bytes());
-        line.out.extend(head);
-        line.out.extend_from_slice(body.as_slice());
-        if let Err(broken) = line.flush() {
+        connection.out.extend((head.len() as u32).to_le_bytes());
+        connection.out.extend((body.len() as u32).to_le_bytes());
+        connection.out.extend(head);
+        connection.out.extend_from_slice(body.as_slice());
+        if let Err(broken) = connection.flush() {
             self.hang_up(process, broken);
         }
     }
@@ -365,13 +367,13 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
         if let Some(trouble) = self.client.trouble() {
             self.fail(trouble);
         }
-        let processes = self.lines.len();
+        let processes = self.connections.len();
         for offset in 0..processes {
             let from = (self.next + offset) % processes;
-            let Some(line) = &mut self.lines[from] else {
+            let Some(connection) = &mut self.connections[from] else {
                 continue;
             };
-            match line.receive(&mut self.scratch) {
+            match connection.receive(&mut self.scratch) {
                 Ok(Some((head, body))) => {
                     self.next = (from + 1) % processes;
                     return Ok(Some(Parcel {
@@ -392,12 +394,12 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
 
     fn is_sending(&mut self) -> bool {
         let mut is_sending = false;
-        for process in 0..self.lines.len() {
-            let Some(line) = &mut self.lines[process] else {
+        for process in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[process] else {
                 continue;
             };
-            match line.flush() {
-                Ok(()) => is_sending |= !line.out.is_empty(),
+            match connection.flush() {
+                Ok(()) => is_sending |= !connection.out.is_empty(),
                 Err(broken) => self.hang_up(process, broken),
             }
         }
@@ -405,9 +407,9 @@ impl<C: Deref<Target = Client> + Send> Carrier for Lines<C> {
     }
 
     fn is_receiving(&self) -> bool {
-        self.lines
+        self.connections
             .iter()
             .flatten()
-            .any(|line| !line.into.is_empty())
+            .any(|connection| !connection.into.is_empty())
     }
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs `body` for the rank of each of `size` processes that have lines to each other.
+/// Runs `body` for the rank of each of `size` processes that have connections to each other.
 fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec<T> {
     let token = Token::random().unwrap();
     let server = Server::listen("127.0.0.1:0", token.clone(), Options::new(size)).unwrap();
@@ -21,8 +21,8 @@ fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec
                 scope.spawn(move || {
                     let me = Member::process(rank, size, 0);
                     let client = Client::connect(address, token, me, PATIENCE).unwrap();
-                    let lines = Lines::connect(Box::new(client), token, PATIENCE).unwrap();
-                    let world = World::over(move || Ok(lines)).unwrap();
+                    let connections = Tcp::connect(Box::new(client), token, PATIENCE).unwrap();
+                    let world = World::over(move || Ok(connections)).unwrap();
                     let ranks = world.connect(size as usize, LocalOptions::default());
                     body(ranks.unwrap().remove(0))
                 })
@@ -109,7 +109,7 @@ fn a_stranger_keeps_nobody_waiting() {
     let address = listener.local_addr().unwrap();
     // They come first, and stay silent for longer than the others wait.
     let strangers = [(); 8].map(|()| TcpStream::connect(address).unwrap());
-    let door = Door {
+    let acceptor = Acceptor {
         listener,
         token: &token,
         rank: 0,
@@ -121,12 +121,12 @@ fn a_stranger_keeps_nobody_waiting() {
             let token = &token;
             scope.spawn(move || call(address, token, rank, PATIENCE).unwrap());
         }
-        let mut lines = [None, None, None];
-        door.answer_all(&mut lines, || None).unwrap();
-        assert!(lines[0].is_none() && lines[1].is_some() && lines[2].is_some());
+        let mut connections = [None, None, None];
+        acceptor.answer_all(&mut connections, || None).unwrap();
+        assert!(connections[0].is_none() && connections[1].is_some() && connections[2].is_some());
         // Whoever waits for someone who does not come hears of trouble.
-        let mut lines = [None, None];
-        let trouble = door.answer_all(&mut lines, || Some("the end".into()));
+        let mut connections = [None, None];
+        let trouble = acceptor.answer_all(&mut connections, || Some("the end".into()));
         assert_eq!(trouble.unwrap_err(), "the end");
     });
     drop(strangers);
