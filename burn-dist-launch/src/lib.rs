@@ -16,7 +16,7 @@ pub mod cli;
 #[cfg(all(feature = "cli", unix))]
 mod folder;
 #[cfg(feature = "rendezvous")]
-pub mod meet;
+pub mod join;
 pub mod place;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
@@ -29,7 +29,7 @@ mod tcp;
 mod world;
 
 #[cfg(feature = "rendezvous")]
-pub use meet::meeting;
+pub use join::join;
 pub use place::{Launcher, Master, Place, PlaceError};
 pub use world::world;
 

@@ -55,7 +55,7 @@ use connect::launched;
 #[cfg(feature = "rendezvous")]
 mod connect {
     use super::{Place, TRANSPORT};
-    use crate::meeting;
+    use crate::join;
     use crate::tcp::Tcp;
     use burn_dist_comm::World;
     use std::sync::OnceLock;
@@ -99,9 +99,9 @@ mod connect {
     }
 
     fn over_tcp(place: &Place) -> Result<World, String> {
-        let meeting = meeting(place).map_err(|error| error.to_string())?;
-        let (client, token) = (meeting.client(), meeting.token());
-        let carrier = Tcp::connect(client, token, meeting.patience());
+        let membership = join(place).map_err(|error| error.to_string())?;
+        let (client, token) = (membership.client(), membership.token());
+        let carrier = Tcp::connect(client, token, membership.patience());
         let carrier = carrier.inspect_err(|reason| client.fail(reason))?;
         World::over(move || Ok(carrier))
     }
@@ -121,11 +121,11 @@ mod connect {
         /// Between looks at who has vanished.
         const LOOK: Duration = Duration::from_millis(20);
         let is_kept = |master: &crate::Master| !master.is_rank_zero;
-        let meeting = match place.master.as_ref().is_some_and(is_kept) {
-            true => Some(meeting(place).map_err(|error| error.to_string())?),
+        let membership = match place.master.as_ref().is_some_and(is_kept) {
+            true => Some(join(place).map_err(|error| error.to_string())?),
             false => None,
         };
-        let trouble = move || meeting.and_then(|meeting| meeting.client().trouble());
+        let trouble = move || membership.and_then(|membership| membership.client().trouble());
         let (rank, size, launcher) = (place.rank, place.world_size, place.launcher);
         let (sender, started) = channel();
         let set_up = move || {
@@ -154,8 +154,8 @@ mod connect {
                         reason += " (srun offers MPI what it asks for with `--mpi=pmix`)";
                     }
                     // The others would wait for this process.
-                    if let Some(meeting) = meeting {
-                        meeting.client().fail(&reason);
+                    if let Some(membership) = membership {
+                        membership.client().fail(&reason);
                     }
                     return Err(reason);
                 }
@@ -164,11 +164,13 @@ mod connect {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let Some(meeting) = meeting else { continue };
+            let Some(membership) = membership else {
+                continue;
+            };
             if let Some(trouble) = trouble() {
                 return Err(trouble);
             }
-            if began.elapsed() > meeting.patience() * 3 {
+            if began.elapsed() > membership.patience() * 3 {
                 return Err(format!(
                     "MPI has not been set up within {:.0} s: does a firewall keep the processes apart?",
                     began.elapsed().as_secs_f64()

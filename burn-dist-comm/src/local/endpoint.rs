@@ -1,7 +1,7 @@
 //! The endpoint of one rank.
 
+use super::completion::{Deposit, Input};
 use super::hub::{ChannelKey, LocalHub};
-use super::meeting::{Deposit, Input};
 use super::pending::{LocalCall, PendingBuffer, PendingValues};
 use crate::buffer::{Pool, is_reducible};
 use crate::collective::{Collective, elem_bytes};
@@ -123,17 +123,17 @@ impl LocalComm {
             info: Arc::clone(&info),
             input,
         };
-        let meeting = if holds_back {
-            let meeting = channel.meeting(sequence);
+        let completion = if holds_back {
+            let completion = channel.completion(sequence);
             lock(&state.held_back).push((Arc::clone(&channel), member, deposit));
-            meeting
+            completion
         } else {
             hub.deposit(&channel, member, deposit)?
         };
         Ok(LocalCall {
             hub: Arc::clone(hub),
             channel,
-            meeting,
+            completion,
             member,
             info,
             number,

@@ -1,8 +1,8 @@
 //! What the ranks of one process share.
 
 use super::LocalOptions;
+use super::completion::{Arrival, Channel, Completion, Deposit, Input, Moment, Outcome, Patience};
 use super::endpoint::LocalComm;
-use super::meeting::{Arrival, Channel, Deposit, Input, Meeting, Moment, Outcome, Patience};
 use super::wire::Wire;
 use crate::buffer::{Pool, Work};
 use crate::collective::Collective;
@@ -242,7 +242,7 @@ impl LocalHub {
     }
 
     /// Publishes the work of a call whose inputs have come from other processes.
-    pub(crate) fn conclude(&self, meeting: &Meeting, work: Work, is_small: bool) {
+    pub(crate) fn conclude(&self, completion: &Completion, work: Work, is_small: bool) {
         if is_small {
             while work.run_next().is_some() {}
         }
@@ -250,14 +250,19 @@ impl LocalHub {
             launched: Instant::now(),
             wire: None,
         };
-        meeting.conclude(Outcome::Work(work), moment);
+        completion.conclude(Outcome::Work(work), moment);
     }
 
     /// Returns the members that have not made a call.
-    pub(super) fn missing(&self, channel: &Channel, meeting: &Meeting, sequence: u64) -> Vec<Rank> {
+    pub(super) fn missing(
+        &self,
+        channel: &Channel,
+        completion: &Completion,
+        sequence: u64,
+    ) -> Vec<Rank> {
         let mut missing = channel.missing(sequence);
         missing.retain(|rank| self.is_local(*rank));
-        missing.extend(meeting.awaited());
+        missing.extend(completion.awaited());
         missing
     }
 
@@ -339,9 +344,9 @@ impl LocalHub {
         channel: &Arc<Channel>,
         member: usize,
         deposit: Deposit,
-    ) -> Result<Arc<Meeting>, CommError> {
+    ) -> Result<Arc<Completion>, CommError> {
         match channel.deposit(member, deposit, self.options.open_calls_max)? {
-            Arrival::Early(meeting) => {
+            Arrival::Early(completion) => {
                 // A rank that leaves marks itself first and then looks for open calls, so one of the two sides notices.
                 let deserted = self
                     .some_left
@@ -349,17 +354,17 @@ impl LocalHub {
                     .then(|| channel.deserted(|rank| self.has_left(rank)));
                 match deserted.flatten() {
                     Some((rank, call)) => Err(self.rank_left(rank, call)),
-                    None => Ok(meeting),
+                    None => Ok(completion),
                 }
             }
-            Arrival::Last(meeting, deposits) if deposits.len() < channel.group.len() => {
-                self.call(channel, &meeting, deposits);
-                Ok(meeting)
+            Arrival::Last(completion, deposits) if deposits.len() < channel.group.len() => {
+                self.call(channel, &completion, deposits);
+                Ok(completion)
             }
-            Arrival::Last(meeting, deposits) => {
+            Arrival::Last(completion, deposits) => {
                 let moment = self.moment(channel, &deposits);
-                meeting.conclude(self.outcome(&channel.group, deposits), moment);
-                Ok(meeting)
+                completion.conclude(self.outcome(&channel.group, deposits), moment);
+                Ok(completion)
             }
         }
     }
@@ -368,7 +373,7 @@ impl LocalHub {
     fn call(
         self: &Arc<Self>,
         channel: &Arc<Channel>,
-        meeting: &Arc<Meeting>,
+        completion: &Arc<Completion>,
         deposits: Vec<Deposit>,
     ) {
         let (Some(remote), Some(first)) = (&self.remote, deposits.first()) else {
@@ -383,11 +388,11 @@ impl LocalHub {
             }
         }
         let members = channel.group.ranks().iter().copied();
-        meeting.await_ranks(members.filter(|rank| !remote.is_local(*rank)).collect());
+        completion.await_ranks(members.filter(|rank| !remote.is_local(*rank)).collect());
         remote.call(Opened {
             hub: Arc::clone(self),
             channel: Arc::clone(channel),
-            meeting: Arc::clone(meeting),
+            completion: Arc::clone(completion),
             inputs,
             is_transfer: matches!(
                 info.what,

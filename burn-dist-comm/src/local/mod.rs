@@ -9,19 +9,19 @@
 //! The first error of any rank becomes the fault of the hub: every waiting and every later call of every rank returns
 //! it at once.
 
+mod completion;
 mod endpoint;
 mod flight;
 mod hub;
-mod meeting;
 mod options;
 mod pending;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+pub(crate) use completion::{Channel, Completion};
 pub use endpoint::LocalComm;
 pub(crate) use hub::SMALL_BYTES_MAX;
 pub use hub::{Agreed, LocalHub};
-pub(crate) use meeting::{Channel, Meeting};
 pub use options::{Chaos, FlightOptions, LocalOptions};
 pub use wire::Network;

@@ -1,7 +1,7 @@
 //! Started calls: waiting, and helping with the work.
 
+use super::completion::{Channel, Completion, Moment, Outcome, Stop};
 use super::hub::LocalHub;
-use super::meeting::{Channel, Meeting, Moment, Outcome, Stop};
 use crate::info::{CallInfo, Transfer};
 use crate::sync::Arc;
 use crate::{CommError, Payload, PendingCall, SharedBuffer};
@@ -14,7 +14,7 @@ const NAP_MAX: Duration = Duration::from_millis(10);
 pub(super) struct LocalCall {
     pub(super) hub: Arc<LocalHub>,
     pub(super) channel: Arc<Channel>,
-    pub(super) meeting: Arc<Meeting>,
+    pub(super) completion: Arc<Completion>,
     pub(super) member: usize,
     pub(super) info: Arc<CallInfo>,
     /// Among all calls of the rank.
@@ -25,7 +25,9 @@ pub(super) struct LocalCall {
 impl LocalCall {
     fn is_ready(&self) -> bool {
         let arrived = |moment: Moment| moment.wire.is_none_or(|(_, end)| Instant::now() >= end);
-        self.is_send || self.hub.fault.get().is_some() || self.meeting.moment().is_some_and(arrived)
+        self.is_send
+            || self.hub.fault.get().is_some()
+            || self.completion.moment().is_some_and(arrived)
     }
 
     /// Waits until all members have arrived.
@@ -39,22 +41,22 @@ impl LocalCall {
         if let Some(remote) = hub.remote()
             && self.channel.has_members_elsewhere()
         {
-            let is_done = || self.meeting.outcome().is_some() || hub.fault.get().is_some();
+            let is_done = || self.completion.outcome().is_some() || hub.fault.get().is_some();
             remote.help(hub.options.timeout, is_done);
         }
-        self.wait_until(began, Meeting::outcome)
+        self.wait_until(began, Completion::outcome)
     }
 
     /// Waits since `began`.
     fn wait_until<'a, T>(
         &'a self,
         began: Instant,
-        ready: impl Fn(&'a Meeting) -> Option<T>,
+        ready: impl Fn(&'a Completion) -> Option<T>,
     ) -> Result<T, CommError> {
         let hub = &self.hub;
         let left = hub.options.timeout.saturating_sub(began.elapsed());
         let stop = match self
-            .meeting
+            .completion
             .wait_until(ready, &hub.fault, hub.patience, left)
         {
             Ok(result) => return Ok(result),
@@ -66,7 +68,7 @@ impl LocalCall {
                 let (call, elapsed, missing) = (
                     Arc::clone(&self.info),
                     self.info.started.elapsed(),
-                    hub.missing(&self.channel, &self.meeting, self.info.sequence),
+                    hub.missing(&self.channel, &self.completion, self.info.sequence),
                 );
                 hub.abort(match missing.is_empty() {
                     true => CommError::Stalled { call, elapsed },
@@ -86,7 +88,7 @@ impl LocalCall {
     /// Waits until the call is over on the modelled wire, and notes when it took place; `began` is when this rank saw
     /// that all had launched it.
     fn arrive(&self, began: Instant) -> Result<(), CommError> {
-        let Some(moment) = self.meeting.moment() else {
+        let Some(moment) = self.completion.moment() else {
             return Ok(());
         };
         let (start, end) = match moment.wire {
@@ -157,7 +159,7 @@ impl PendingCall<SharedBuffer> for PendingBuffer {
         // at the same time.
         while let Some(finished) = work.run_next() {
             if finished {
-                call.meeting.ring();
+                call.completion.ring();
             }
         }
         let output = match work.output(call.member) {

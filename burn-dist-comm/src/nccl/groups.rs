@@ -244,9 +244,9 @@ impl Channels {
         key: &Key,
     ) -> Result<(), CommError> {
         let neighbour = &self.channel(host, info, key)?.neighbour;
-        let meeting = neighbour.arrive();
+        let barrier = neighbour.arrive();
         watch::until(host, info, self.timeout, || {
-            Ok(neighbour.have_all_arrived(meeting).then_some(()))
+            Ok(neighbour.have_all_arrived(barrier).then_some(()))
         })
     }
 

@@ -7,7 +7,7 @@
 //! - They stop together. GPUs of one process read and write each other's buffers directly, so that memory of an aborted
 //!   call is free when all of them have stopped.
 //!
-//! Who is here is known once a communicator is there: each member takes its place before it joins, and NCCL makes a
+//! Who is here is known once a communicator is there: each member is entered before it joins, and NCCL makes a
 //! communicator of all or none.
 
 use super::api::UniqueId;
@@ -18,68 +18,68 @@ use std::sync::{Arc, Weak};
 /// The communicators that members in this process have joined.
 #[derive(Default)]
 pub struct Neighbours {
-    rooms: Mutex<FxHashMap<UniqueId, Weak<Room>>>,
+    communicators: Mutex<FxHashMap<UniqueId, Weak<Members>>>,
 }
 
-/// The places of a communicator's members.
-type Room = Mutex<Vec<Place>>;
+/// The members of a communicator that live here.
+type Members = Mutex<Vec<Member>>;
 
 #[derive(Default)]
-struct Place {
-    /// Meetings that the member has come to.
-    meetings: u64,
+struct Member {
+    /// Barriers that the member has come to.
+    barriers: u64,
     has_stopped: bool,
 }
 
-/// The place of one member.
+/// One member among its neighbours.
 pub struct Neighbour {
-    room: Arc<Room>,
+    members: Arc<Members>,
     index: usize,
 }
 
 impl Neighbours {
-    /// Takes a place for a member that is about to join.
+    /// Enters a member that is about to join.
     pub fn enter(&self, id: &UniqueId) -> Neighbour {
-        let mut rooms = lock(&self.rooms);
-        rooms.retain(|_, room| room.strong_count() > 0);
-        let known = rooms.get(id).and_then(Weak::upgrade);
-        let room = known.unwrap_or_else(|| {
-            let room = Arc::<Room>::default();
-            rooms.insert(*id, Arc::downgrade(&room));
-            room
+        let mut communicators = lock(&self.communicators);
+        communicators.retain(|_, members| members.strong_count() > 0);
+        let known = communicators.get(id).and_then(Weak::upgrade);
+        let members = known.unwrap_or_else(|| {
+            let members = Arc::<Members>::default();
+            communicators.insert(*id, Arc::downgrade(&members));
+            members
         });
-        let mut places = lock(&room);
-        let index = places.len();
-        places.push(Place::default());
-        drop(places);
-        Neighbour { room, index }
+        let mut all = lock(&members);
+        let index = all.len();
+        all.push(Member::default());
+        drop(all);
+        Neighbour { members, index }
     }
 }
 
 impl Neighbour {
-    /// Comes to the next meeting, and returns its number.
+    /// Comes to the next barrier, and returns its number.
     pub fn arrive(&self) -> u64 {
-        let mut places = lock(&self.room);
-        let place = &mut places[self.index];
-        place.meetings += 1;
-        place.meetings
+        let mut all = lock(&self.members);
+        let member = &mut all[self.index];
+        member.barriers += 1;
+        member.barriers
     }
 
-    /// Whether all members here have come to a meeting.
-    pub fn have_all_arrived(&self, meeting: u64) -> bool {
-        lock(&self.room)
+    /// Whether all members here have come to a barrier.
+    pub fn have_all_arrived(&self, barrier: u64) -> bool {
+        lock(&self.members)
             .iter()
-            .all(|place| place.meetings >= meeting)
+            .all(|member| member.barriers >= barrier)
     }
 
     /// Notes that nothing of this member runs any more, and that nothing will.
     pub fn stop(&self) {
-        lock(&self.room)[self.index].has_stopped = true;
+        lock(&self.members)[self.index].has_stopped = true;
     }
 
     /// Whether nothing of any member here runs any more.
     pub fn have_all_stopped(&self) -> bool {
-        lock(&self.room).iter().all(|place| place.has_stopped)
+        lock(&self.members).iter().all(|member| member.has_stopped)
     }
 }
 
@@ -96,12 +96,12 @@ mod tests {
             neighbours.enter(&one),
             neighbours.enter(&other),
         );
-        let meeting = alone.arrive();
-        assert!(alone.have_all_arrived(meeting));
-        let meeting = a.arrive();
-        assert!(!a.have_all_arrived(meeting));
-        assert_eq!(b.arrive(), meeting);
-        assert!(a.have_all_arrived(meeting) && b.have_all_arrived(meeting));
+        let barrier = alone.arrive();
+        assert!(alone.have_all_arrived(barrier));
+        let barrier = a.arrive();
+        assert!(!a.have_all_arrived(barrier));
+        assert_eq!(b.arrive(), barrier);
+        assert!(a.have_all_arrived(barrier) && b.have_all_arrived(barrier));
         a.stop();
         assert!(!a.have_all_stopped());
         b.stop();
@@ -110,6 +110,6 @@ mod tests {
         drop((a, b));
         let again = neighbours.enter(&one);
         assert!(!again.have_all_stopped());
-        assert_eq!(lock(&neighbours.rooms).len(), 2);
+        assert_eq!(lock(&neighbours.communicators).len(), 2);
     }
 }

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// What a process needs of the input of one member of a call.
-    Input(Place),
+    Input(InputId),
     /// A process runs a window; the body is its digest, if it is a new one, and the parts of data that others have too.
     Window {
         mesh: u64,
@@ -33,7 +33,7 @@ pub(super) enum Message {
 
 /// Which input of which call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct InputId {
     pub mesh: u64,
     /// Group, lane and direction, hashed alike by all processes.
     pub channel: u64,
@@ -87,9 +87,9 @@ impl<'a> Reader<'a> {
         self.take().map(|[byte]| byte)
     }
 
-    /// A place, without its text.
-    fn place(&mut self) -> Option<Place> {
-        Some(Place {
+    /// An input's id, without its text.
+    fn input(&mut self) -> Option<InputId> {
+        Some(InputId {
             mesh: self.u64()?,
             channel: self.u64()?,
             sequence: self.u64()?,
@@ -112,11 +112,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Place {
-    /// Returns the place that a message brings an input for, without its text; `None` if it is another message.
+impl InputId {
+    /// Returns the input that a message brings, without its text; `None` if it is another message.
     pub fn peek(head: &[u8]) -> Option<Self> {
         let mut reader = Reader(head);
-        (reader.u8()? == INPUT).then(|| reader.place())?
+        (reader.u8()? == INPUT).then(|| reader.input())?
     }
 }
 
@@ -124,15 +124,15 @@ impl Message {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut head = Vec::with_capacity(192);
         match self {
-            Self::Input(place) => {
+            Self::Input(id) => {
                 head.push(INPUT);
-                head.extend(place.mesh.to_le_bytes());
-                head.extend(place.channel.to_le_bytes());
-                head.extend(place.sequence.to_le_bytes());
-                head.push(place.round);
-                head.extend(place.member.to_le_bytes());
-                head.extend(place.fingerprint.to_le_bytes());
-                put_text(&mut head, &place.call);
+                head.extend(id.mesh.to_le_bytes());
+                head.extend(id.channel.to_le_bytes());
+                head.extend(id.sequence.to_le_bytes());
+                head.push(id.round);
+                head.extend(id.member.to_le_bytes());
+                head.extend(id.fingerprint.to_le_bytes());
+                put_text(&mut head, &id.call);
             }
             Self::Window {
                 mesh,
@@ -178,9 +178,9 @@ impl Message {
         let mut reader = Reader(head);
         match reader.u8()? {
             INPUT => {
-                let place = reader.place()?;
+                let id = reader.input()?;
                 let call = reader.text()?;
-                Some(Self::Input(Place { call, ..place }))
+                Some(Self::Input(InputId { call, ..id }))
             }
             1 => {
                 let left = Self::Left {
@@ -226,11 +226,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn messages() -> impl Strategy<Value = Message> {
-        let place = (any::<(u64, u64, u64, u8, u32, u64)>(), ".{0,80}");
+        let id = (any::<(u64, u64, u64, u8, u32, u64)>(), ".{0,80}");
         prop_oneof![
-            place.prop_map(
+            id.prop_map(
                 |((mesh, channel, sequence, round, member, fingerprint), call)| {
-                    Message::Input(Place {
+                    Message::Input(InputId {
                         mesh,
                         channel,
                         sequence,

@@ -4,7 +4,7 @@ use super::peers::Peer;
 use super::windows::{Agreement, KindName, WindowPrint};
 use super::world::World;
 use crate::info::CallInfo;
-use crate::local::{Channel, Meeting};
+use crate::local::{Channel, Completion};
 use crate::{Block, CommError, LocalHub, Process};
 use burn_dist_mesh::Rank;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Opened {
     pub hub: Arc<LocalHub>,
     pub channel: Arc<Channel>,
-    pub meeting: Arc<Meeting>,
+    pub completion: Arc<Completion>,
     /// By member; those of other processes are missing.
     pub inputs: Vec<Option<Block>>,
     pub info: Arc<CallInfo>,
@@ -25,7 +25,7 @@ pub(crate) struct Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         // Whoever waits looks for the outcome, or for the fault because of which there is none.
-        self.meeting.ring();
+        self.completion.ring();
     }
 }
 

@@ -4,7 +4,7 @@ use super::call::{Call, CallKey, Round, chunks, fingerprint, hash};
 use super::carrier::{Carrier, Destination, Parcel};
 use super::engine::Commands;
 use super::landing::Landing;
-use super::message::{Message, Place};
+use super::message::{InputId, Message};
 use super::peers::{Introductions, Peer};
 use super::remote::{Command, Opened};
 use super::share::{boxes, is_reduction, localized, pack, wanted};
@@ -62,7 +62,7 @@ pub(super) struct Traffic {
     meshes: FxHashMap<u64, Mesh>,
     calls: FxHashMap<CallKey, Call>,
     /// Inputs that came before the call was made here.
-    early: FxHashMap<(CallKey, u32), (Place, u32, Block)>,
+    early: FxHashMap<(CallKey, u32), (InputId, u32, Block)>,
     /// Ranks that make no more calls, and who is to be told.
     leaving: Vec<(u64, Rank, Arc<[u32]>)>,
     /// Meshes have numbers in the order in which they are made.
@@ -72,17 +72,16 @@ pub(super) struct Traffic {
 }
 
 /// Returns where the input that a message brings is to go.
-fn place_of(calls: &mut FxHashMap<CallKey, Call>, head: &[u8], bytes: usize) -> Destination {
-    let Some(place) = Place::peek(head) else {
+fn destination_of(calls: &mut FxHashMap<CallKey, Call>, head: &[u8], bytes: usize) -> Destination {
+    let Some(id) = InputId::peek(head) else {
         return Destination::Buffer;
     };
-    let key = (place.mesh, place.channel, place.sequence, place.round);
+    let key = (id.mesh, id.channel, id.sequence, id.round);
     let Some(call) = calls.get_mut(&key) else {
         return Destination::Later;
     };
-    let member = place.member as usize;
-    let is_expected =
-        call.fingerprint == place.fingerprint && call.absent.get(member) == Some(&true);
+    let member = id.member as usize;
+    let is_expected = call.fingerprint == id.fingerprint && call.absent.get(member) == Some(&true);
     let landing = call.landing.as_mut().filter(|_| is_expected);
     match landing.and_then(|landing| landing.slot(member, bytes)) {
         Some(slot) => Destination::Slot(slot),
@@ -153,7 +152,7 @@ impl Traffic {
         }
         while self.failed.is_none() {
             let calls = &mut self.calls;
-            let mut placing = |head: &[u8], bytes: usize| place_of(calls, head, bytes);
+            let mut placing = |head: &[u8], bytes: usize| destination_of(calls, head, bytes);
             match self.carrier.receive(&mut placing) {
                 Ok(Some(parcel)) => {
                     found = true;
@@ -556,7 +555,7 @@ impl Traffic {
                     pack(&boxes, &input, pool, empty)
                 });
                 let (mesh, channel, sequence, round) = call.key();
-                let place = Place {
+                let id = InputId {
                     mesh,
                     channel,
                     sequence,
@@ -567,7 +566,7 @@ impl Traffic {
                 };
                 self.send(Parcel {
                     process,
-                    head: Message::Input(place).to_bytes(),
+                    head: Message::Input(id).to_bytes(),
                     body,
                 });
             }
@@ -598,7 +597,7 @@ impl Traffic {
         let is_early = |rank: &Rank| {
             early
                 .iter()
-                .any(|(place, ..)| call.group().ranks()[place.member as usize] == *rank)
+                .any(|(id, ..)| call.group().ranks()[id.member as usize] == *rank)
         };
         let gone = call
             .absent()
@@ -611,11 +610,11 @@ impl Traffic {
             });
             return;
         }
-        call.opened.meeting.await_ranks(call.absent().collect());
+        call.opened.completion.await_ranks(call.absent().collect());
         let waits = call.absent.contains(&true);
         self.calls.insert(key, call);
-        for (place, from, body) in early {
-            self.input(place, from, body);
+        for (id, from, body) in early {
+            self.input(id, from, body);
         }
         if !waits {
             self.complete(key);
@@ -643,7 +642,7 @@ impl Traffic {
 
     fn message(&mut self, message: Message, from: u32, body: Block) {
         let number = match &message {
-            Message::Input(place) => place.mesh,
+            Message::Input(id) => id.mesh,
             Message::Left { mesh, .. }
             | Message::Stop { mesh, .. }
             | Message::Window { mesh, .. } => *mesh,
@@ -662,10 +661,10 @@ impl Traffic {
             return;
         };
         match message {
-            Message::Input(place) => {
+            Message::Input(id) => {
                 let hub = mesh.hub.upgrade();
                 if hub.is_some_and(|hub| hub.fault().is_none()) {
-                    self.input(place, from, body);
+                    self.input(id, from, body);
                 }
             }
             Message::Window {
@@ -727,14 +726,14 @@ impl Traffic {
         }
     }
 
-    fn input(&mut self, place: Place, from: u32, body: Block) {
-        let key = (place.mesh, place.channel, place.sequence, place.round);
+    fn input(&mut self, id: InputId, from: u32, body: Block) {
+        let key = (id.mesh, id.channel, id.sequence, id.round);
         let Some(call) = self.calls.get_mut(&key) else {
-            self.early.insert((key, place.member), (place, from, body));
+            self.early.insert((key, id.member), (id, from, body));
             return;
         };
-        let member = place.member as usize;
-        if call.fingerprint != place.fingerprint || call.absent.get(member) != Some(&true) {
+        let member = id.member as usize;
+        if call.fingerprint != id.fingerprint || call.absent.get(member) != Some(&true) {
             let (hub, call) = (&call.opened.hub, Arc::clone(&call.opened.info));
             let both = hub.remote().map(|remote| {
                 let mut both = [remote.name(from), remote.name(remote.process)];
@@ -743,7 +742,7 @@ impl Traffic {
             });
             hub.abort(CommError::Diverged {
                 call,
-                other: place.call,
+                other: id.call,
                 processes: both.unwrap_or_default(),
             });
             return;
@@ -753,7 +752,7 @@ impl Traffic {
             Some(landing) => landing.put(member, &body),
             None => call.inputs[member] = Some(body),
         }
-        call.opened.meeting.await_ranks(call.absent().collect());
+        call.opened.completion.await_ranks(call.absent().collect());
         if !call.absent.contains(&true) {
             self.complete(key);
         }
@@ -789,7 +788,7 @@ impl Traffic {
             empty,
         );
         if call.round != Round::Scatter {
-            hub.conclude(&call.opened.meeting, work, is_small);
+            hub.conclude(&call.opened.completion, work, is_small);
             return;
         }
         while work.run_next().is_some() {}

@@ -17,10 +17,10 @@ pub const JOIN_SECONDS: &str = "BURN_DIST_JOIN_SECONDS";
 /// all machines at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why this process cannot meet the others.
+/// Why this process cannot join the others.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum MeetError {
+pub enum JoinError {
     /// Variables that contradict themselves.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -53,22 +53,22 @@ pub enum MeetError {
     Rendezvous(#[from] RendezvousError),
 }
 
-impl From<TokenError> for MeetError {
+impl From<TokenError> for JoinError {
     fn from(error: TokenError) -> Self {
         Self::Token(error.to_string())
     }
 }
 
-/// The rendezvous of this process's launch: its client, and the server if it is kept here.
+/// This process's part in the rendezvous of its launch: its client, and the server if it is kept here.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct Membership {
     client: Client,
     server: Mutex<Option<Server>>,
     token: Token,
     patience: Duration,
 }
 
-impl Meeting {
+impl Membership {
     /// Returns this process's connection.
     pub fn client(&self) -> &Client {
         &self.client
@@ -85,34 +85,33 @@ impl Meeting {
     }
 }
 
-/// Returns the rendezvous of this process's launch; the first call goes there, and keeps it if this is the process that
-/// does. When the program ends it says goodbye.
+/// Joins the rendezvous of this process's launch, once; keeps it if this is the process that does. When the program ends it says goodbye.
 ///
 /// # Errors
-/// If the launcher does not say where, or the others cannot be met there; every later call returns the same.
-pub fn meeting(place: &Place) -> Result<&'static Meeting, MeetError> {
-    static MEETING: OnceLock<Result<Meeting, MeetError>> = OnceLock::new();
+/// If the launcher does not say where, or the others cannot be reached there; every later call returns the same.
+pub fn join(place: &Place) -> Result<&'static Membership, JoinError> {
+    static MEMBERSHIP: OnceLock<Result<Membership, JoinError>> = OnceLock::new();
     extern "C" fn end() {
-        if let Some(Ok(meeting)) = MEETING.get() {
-            meeting.client.goodbye();
-            lock(&meeting.server).take();
+        if let Some(Ok(membership)) = MEMBERSHIP.get() {
+            membership.client.goodbye();
+            lock(&membership.server).take();
         }
     }
     let mut is_first = false;
-    let met = MEETING.get_or_init(|| {
+    let joined = MEMBERSHIP.get_or_init(|| {
         is_first = true;
-        meet(place)
+        connect(place)
     });
-    if is_first && met.is_ok() {
+    if is_first && joined.is_ok() {
         // SAFETY: the function touches a static that is never dropped, and sockets.
         unsafe { libc::atexit(end) };
     }
-    met.as_ref().map_err(MeetError::clone)
+    joined.as_ref().map_err(JoinError::clone)
 }
 
-fn meet(place: &Place) -> Result<Meeting, MeetError> {
+fn connect(place: &Place) -> Result<Membership, JoinError> {
     let restarts = restarts()?;
-    let nowhere = || MeetError::Nowhere {
+    let nowhere = || JoinError::Nowhere {
         launcher: place.launcher.to_string(),
     };
     let master = place.master.as_ref().ok_or_else(nowhere)?;
@@ -121,13 +120,13 @@ fn meet(place: &Place) -> Result<Meeting, MeetError> {
         Some(token) => token,
         // Nobody from outside gets there.
         None if is_loopback(&address) => Token::none(),
-        None => return Err(MeetError::NoToken { master: address }),
+        None => return Err(JoinError::NoToken { master: address }),
     };
     let patience = match std::env::var_os(JOIN_SECONDS) {
         None => PATIENCE,
         Some(text) => {
             let text = text.to_string_lossy();
-            seconds(&text).ok_or_else(|| MeetError::Seconds(text.into_owned()))?
+            seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))?
         }
     };
     // A place has at most 65,536 of them.
@@ -145,7 +144,7 @@ fn meet(place: &Place) -> Result<Meeting, MeetError> {
     };
     let client = Client::connect(&address, &token, me, patience)?;
     burn_dist_comm::flight::name_run(client.run());
-    Ok(Meeting {
+    Ok(Membership {
         client,
         server: Mutex::new(server),
         token,

@@ -1,4 +1,4 @@
-//! Where the members of one call meet: deposits, matching, and waiting.
+//! What the members of one call hand in, and what they wait for: deposits, matching, and waiting.
 
 use super::wire::Route;
 use crate::block::Block;
@@ -48,7 +48,7 @@ pub(super) struct Moment {
 
 /// One call of a group: empty until all members have arrived, then their common outcome.
 #[derive(Default)]
-pub(crate) struct Meeting {
+pub(crate) struct Completion {
     outcome: OnceLock<(Outcome, Moment)>,
     /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so
     /// none sleeps through it.
@@ -74,7 +74,7 @@ pub(super) enum Stop {
     Late,
 }
 
-impl Meeting {
+impl Completion {
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.get().map(|(outcome, _)| outcome)
     }
@@ -175,11 +175,11 @@ struct Calls {
     /// Calls for which members are missing; `None` where all have arrived out of order.
     open: VecDeque<Option<Open>>,
     /// Calls that all members here have made, and that wait for those in other processes; some may be over.
-    elsewhere: VecDeque<(u64, Weak<Meeting>)>,
+    elsewhere: VecDeque<(u64, Weak<Completion>)>,
 }
 
 struct Open {
-    meeting: Arc<Meeting>,
+    completion: Arc<Completion>,
     /// By member.
     deposits: Vec<Option<Deposit>>,
     arrived: usize,
@@ -188,9 +188,9 @@ struct Open {
 /// What a deposit led to.
 pub(super) enum Arrival {
     /// Others are missing.
-    Early(Arc<Meeting>),
-    /// This was the last one: all deposits, in the order of the group. The caller concludes the meeting.
-    Last(Arc<Meeting>, Vec<Deposit>),
+    Early(Arc<Completion>),
+    /// This was the last one: all deposits, in the order of the group. The caller concludes the call.
+    Last(Arc<Completion>, Vec<Deposit>),
 }
 
 impl Channel {
@@ -215,9 +215,13 @@ impl Channel {
         self.next[member].fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the meeting of call `sequence`, which its caller has not yet made a deposit to.
-    pub(super) fn meeting(&self, sequence: u64) -> Arc<Meeting> {
-        Arc::clone(&lock(&self.calls).entry(sequence, self.group.len()).meeting)
+    /// Returns what the members of call `sequence` wait for; the caller has not yet made a deposit.
+    pub(super) fn completion(&self, sequence: u64) -> Arc<Completion> {
+        Arc::clone(
+            &lock(&self.calls)
+                .entry(sequence, self.group.len())
+                .completion,
+        )
     }
 
     /// Makes the deposit of `member` to its call.
@@ -253,7 +257,7 @@ impl Channel {
         assert!(before.is_none(), "a member makes each of its calls once");
         open.arrived += 1;
         if open.arrived < self.num_here {
-            return Ok(Arrival::Early(Arc::clone(&open.meeting)));
+            return Ok(Arrival::Early(Arc::clone(&open.completion)));
         }
         let open = calls.open[ahead as usize]
             .take()
@@ -265,10 +269,10 @@ impl Channel {
         if self.num_here < self.group.len() {
             calls
                 .elsewhere
-                .push_back((sequence, Arc::downgrade(&open.meeting)));
+                .push_back((sequence, Arc::downgrade(&open.completion)));
         }
         Ok(Arrival::Last(
-            open.meeting,
+            open.completion,
             open.deposits.into_iter().flatten().collect(),
         ))
     }
@@ -299,9 +303,9 @@ impl Channel {
     pub(super) fn awaited(&self, sequence: u64) -> Option<Vec<Rank>> {
         let calls = lock(&self.calls);
         let mut elsewhere = calls.elsewhere.iter();
-        let (_, meeting) = elsewhere.find(|(number, _)| *number == sequence)?;
-        let meeting = meeting.upgrade()?;
-        meeting.outcome().is_none().then(|| meeting.awaited())
+        let (_, completion) = elsewhere.find(|(number, _)| *number == sequence)?;
+        let completion = completion.upgrade()?;
+        completion.outcome().is_none().then(|| completion.awaited())
     }
 
     /// Returns a call that someone has made and that waits for a member for which `left` is true, and that member.
@@ -321,14 +325,14 @@ impl Channel {
 
     /// Wakes everyone who waits in this channel.
     pub(super) fn ring_all(&self) {
-        let meetings: Vec<_> = lock(&self.calls)
+        let completions: Vec<_> = lock(&self.calls)
             .open
             .iter()
             .flatten()
-            .map(|open| Arc::clone(&open.meeting))
+            .map(|open| Arc::clone(&open.completion))
             .collect();
-        for meeting in meetings {
-            meeting.ring();
+        for completion in completions {
+            completion.ring();
         }
     }
 }
@@ -336,10 +340,10 @@ impl Channel {
 impl Calls {
     /// Forgets the oldest calls that wait for other processes, as far as they are over.
     fn forget_finished(&mut self) {
-        let is_over = |(_, meeting): &(u64, Weak<Meeting>)| {
-            meeting
+        let is_over = |(_, completion): &(u64, Weak<Completion>)| {
+            completion
                 .upgrade()
-                .is_none_or(|meeting| meeting.outcome().is_some())
+                .is_none_or(|completion| completion.outcome().is_some())
         };
         while self.elsewhere.front().is_some_and(is_over) {
             self.elsewhere.pop_front();
@@ -351,7 +355,7 @@ impl Calls {
         while self.open.len() <= index {
             let deposits = (0..num_members).map(|_| None).collect();
             self.open.push_back(Some(Open {
-                meeting: Arc::default(),
+                completion: Arc::default(),
                 deposits,
                 arrived: 0,
             }));
