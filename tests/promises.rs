@@ -20,6 +20,7 @@ mod partial;
 mod planned;
 mod precision;
 mod recording;
+mod roles;
 mod rows;
 mod sharding;
 mod timeline;

@@ -5,10 +5,75 @@
 //! | [`layout`] | who holds which part of a tensor, and the way from one answer to another |
 //! | [`policy`] | how to train on a mesh: what users choose |
 //! | [`rule`] | what of an operation may be split, and what that leaves |
+//! | [`op`] | the operations of a recorded program, as the planner knows them |
+//! | [`param`] | what is known of a parameter |
+//! | [`facts`] | what the values and operations of a window are to training |
+//!
+//! # The planner
+//!
+//! ```text
+//! window      recorded operations in canonical form                     window.rs
+//!   precision   16-bit types where units ask for them                  precision/
+//!   propagate   a layout for every value, redistributions inserted        propagate/
+//!   redundancy  counts the work that ranks repeat                      redundancy.rs, flops.rs
+//!   checkpoint  activations made again in the backward                 checkpoint/
+//!   schedule    gathers and reductions of a unit together, ahead of use schedule.rs, units.rs
+//!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
+//!   lower       local shapes, local operations, pieces of collectives    lower.rs, unneeded.rs
+//!   offload     moves to the host and back                                offload.rs
+//!   lifetimes   last uses                                                 lifetimes.rs
+//!   account     bytes of a rank, buffer by buffer                         account.rs, storage.rs, memory.rs
+//! plan        tasks per rank, collectives with reasons                  task.rs, explain.rs
+//! ```
+//!
+//! Nothing here knows a backend, a thread, a clock or the environment.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod account;
+pub mod cache;
+pub mod checkpoint;
+mod error;
+pub mod explain;
+pub mod facts;
+pub mod flops;
+pub mod fuzz;
+mod hierarchy;
 pub mod layout;
+mod lifetimes;
+mod lower;
+pub mod memory;
+mod offload;
+pub mod op;
+mod options;
+pub mod param;
+mod planner;
 pub mod policy;
+mod precision;
+mod propagate;
+mod redundancy;
+mod rename;
 pub mod rule;
+mod schedule;
+pub mod storage;
+pub mod task;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;
+mod units;
+mod unneeded;
+pub mod window;
+
+use burn_dist_mesh as mesh;
+
+pub use error::PlanError;
+pub use facts::{Facts, Phase, Role};
+pub use lower::runs;
+pub use options::{PlanOptions, Sharding};
+pub use param::{LayoutText, ParamRole, ParamSpec, Style};
+pub use planner::plan;
+pub use policy::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
+pub use redundancy::{AxisRedundancy, Redundancy};
+pub use storage::Storage;

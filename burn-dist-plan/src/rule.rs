@@ -39,6 +39,10 @@
 
 use burn_dist_mesh::{MeshShape, ReduceOp};
 
+mod builder;
+
+pub use builder::{Name, RuleBuilder, Shapes, dims, dims_but};
+
 use crate::layout::{DimLayout, Factor, Layout, Partial, chunk};
 
 /// What may be done with one factor of an operation.
@@ -133,8 +137,6 @@ pub enum OpRule {
     Create,
     /// Runs on whole tensors on every rank, on purpose, for the stated reason.
     Replicated(&'static str),
-    /// One of our own operations; the planner knows it by name.
-    Custom,
 }
 
 impl Rule {

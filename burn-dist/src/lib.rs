@@ -20,12 +20,11 @@
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 
-mod ops;
+pub mod ops;
 pub mod optim;
 pub mod parallel;
 pub mod plan;
 pub mod record;
-pub mod rules;
 pub mod run;
 
 pub use burn_dist_comm as comm;

@@ -5,30 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// The folders (and files) that only compute, and what of this crate each may use besides itself.
-///
-/// The two odd arrows: a plan carries what it knows of parameters, and how to walk over a recorded operation is pure
-/// although it lies in `record`.
 const PURE: &[(&str, &[&str])] = &[
-    ("rules", &["mesh", "layout"]),
-    (
-        "plan",
-        &[
-            "mesh",
-            "layout",
-            "rules",
-            "parallel::ParamSpec",
-            "record::visit",
-        ],
-    ),
-    (
-        "parallel/spec.rs",
-        &["mesh", "layout", "plan::Precision", "plan::ShardStrategy"],
-    ),
+    ("ops", &["mesh", "layout", "plan"]),
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
     ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
-    ("record/visit.rs", &[]),
-    ("record/visit", &[]),
 ];
 /// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];

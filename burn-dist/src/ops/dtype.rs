@@ -5,6 +5,7 @@ use burn_backend::quantization::{
 };
 
 use crate::mesh::{BoolStore, DType, Quantized};
+use crate::plan::Float;
 
 /// Returns Burn's name of a type.
 ///
@@ -50,13 +51,29 @@ pub(crate) fn of_burn(dtype: burn_std::DType) -> DType {
         Burn::U32 => DType::U32,
         Burn::U16 => DType::U16,
         Burn::U8 => DType::U8,
-        Burn::Bool(burn_std::BoolStore::Native) => DType::Bool(BoolStore::Native),
-        Burn::Bool(burn_std::BoolStore::U8) => DType::Bool(BoolStore::U8),
-        Burn::Bool(burn_std::BoolStore::U32) => DType::Bool(BoolStore::U32),
+        Burn::Bool(store) => DType::Bool(bool_store(store)),
         Burn::QFloat(scheme) => DType::Quantized(Quantized {
             size: dtype.size() as u8,
             code: encode(scheme),
         }),
+    }
+}
+
+/// Returns our name of how Burn stores bools.
+pub(crate) fn bool_store(store: burn_std::BoolStore) -> BoolStore {
+    match store {
+        burn_std::BoolStore::Native => BoolStore::Native,
+        burn_std::BoolStore::U8 => BoolStore::U8,
+        burn_std::BoolStore::U32 => BoolStore::U32,
+    }
+}
+
+/// Returns Burn's name of a float type.
+pub(crate) fn of_float(float: Float) -> burn_std::DType {
+    match float {
+        Float::F32 => burn_std::DType::F32,
+        Float::F16 => burn_std::DType::F16,
+        Float::BF16 => burn_std::DType::BF16,
     }
 }
 

@@ -135,14 +135,6 @@ pub enum ParallelError {
         /// The parameter.
         path: String,
     },
-    /// The text form of a [`super::ParamSpec`] cannot be read.
-    #[error("cannot read the parameter spec \"{line}\": {reason}")]
-    MalformedSpec {
-        /// The line.
-        line: String,
-        /// What is wrong with it.
-        reason: String,
-    },
 }
 
 /// The module itself has the empty path, which would read as nothing.

@@ -25,7 +25,6 @@ mod fit;
 mod pattern;
 mod plan;
 mod resolve;
-mod spec;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -34,11 +33,11 @@ pub use annotate::Annotate;
 pub use apply::ParallelizeWith;
 #[doc = include_str!("derive.md")]
 pub use burn_dist_macros::Parallelize;
+pub use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};
 pub use describe::Parallelize;
 pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain};
 pub use error::ParallelError;
 pub use plan::Plan;
-pub use spec::{LayoutText, ParamRole, ParamSpec, Style};
 
 /// What the derive's expansion names; not for users.
 #[doc(hidden)]

@@ -1,47 +1,43 @@
 //! Layouts that the user asks for, as recorded operations.
 
+use std::sync::Arc;
+
 use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData};
-use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
+use burn_dist_plan::op::Mark;
+use burn_ir::{BackendIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 
 use super::{Dist, MeshChannel, MeshClient, MeshDevice};
 use crate::layout::{Layout, Rows};
 use crate::mesh::MeshShape;
+use crate::ops::{Marked, Recorded};
 use crate::parallel::{Annotate, ParamSpec};
-use crate::plan::CustomOp;
 use crate::run::Fault;
 
-/// Records one of our own operations: one input, one output of the same shape.
-pub(super) fn record_custom<B: BackendIr>(
+/// Records what the program says of a value.
+pub(super) fn record_mark<B: BackendIr>(
     tensor: RouterTensor<MeshClient<B>>,
-    op: &CustomOp,
+    mark: Mark,
 ) -> RouterTensor<MeshClient<B>> {
     let client = tensor.client.clone();
     let _recording = client.recording();
-    let id = client.with(|recorder| op.id(recorder.mesh()));
     let input = tensor.into_ir();
     let out = TensorIr::uninit(
         client.create_empty_handle(),
         input.shape.clone(),
         input.dtype,
     );
-    let custom = CustomOpIr {
-        id,
-        inputs: vec![input],
-        outputs: vec![out],
-    };
-    client
-        .register(OperationIr::Custom(custom))
-        .pop()
-        .expect("one output was given")
+    let (id, shape, dtype) = (out.id, out.shape.clone(), out.dtype);
+    client.record(Recorded::Mark(Box::new(Marked { mark, input, out })));
+    RouterTensor::new(id, shape, dtype, client.clone())
 }
 
 impl<B: BackendIr> Annotate for Dist<B> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
-        record_custom(tensor, &CustomOp::Param(spec.clone()))
+        record_mark(tensor, Mark::Param(Arc::new(spec.clone())))
     }
 
     fn mesh_shape(device: &MeshDevice) -> Option<MeshShape> {
@@ -65,10 +61,7 @@ pub(crate) fn redistribute<B: BackendIr>(
     tensor: RouterTensor<MeshClient<B>>,
     target: &Layout,
 ) -> RouterTensor<MeshClient<B>> {
-    let text = tensor
-        .client
-        .with(|recorder| target.display(recorder.mesh()).to_string());
-    record_custom(tensor, &CustomOp::Redistribute(text))
+    record_mark(tensor, Mark::Redistribute(Arc::new(target.clone())))
 }
 
 /// Makes a tensor of the parts of all ranks.

@@ -16,7 +16,8 @@ use super::call::{Locked, Recording};
 use super::{MeshDevice, Recorder};
 use crate::layout::Layout;
 use crate::mesh::Rank;
-use crate::plan::window::Origin;
+use crate::ops::Recorded;
+use crate::plan::Origin;
 use crate::run::{Fault, Queue, ReadTicket};
 
 /// A handle on the recorder of one mesh; every tensor holds one.
@@ -169,6 +170,12 @@ impl<B: BackendIr> MeshClient<B> {
         RouterTensor::new(id, shape, dtype, self.clone())
     }
 
+    /// Records an operation; waits where the program is too far ahead of the ranks.
+    pub(super) fn record(&self, op: Recorded) {
+        self.shared.recorder.lock().borrow_mut().record(op);
+        self.wait_for_room();
+    }
+
     /// Closes the window and asks for the content of `tensor`.
     pub(super) fn read_ir(&self, tensor: TensorIr) -> ReadTicket {
         let tickets = self.with(|recorder| recorder.read(vec![tensor]));
@@ -186,10 +193,7 @@ impl<B: BackendIr> RunnerClient for MeshClient<B> {
             OperationIr::Drop(tensor) => self.with(|recorder| recorder.drop_tensor(tensor.id)),
             // Data announces itself by `register_tensor_data`.
             OperationIr::Init(_) => {}
-            op => {
-                self.shared.recorder.lock().borrow_mut().record(op);
-                self.wait_for_room();
-            }
+            op => self.record(op.into()),
         }
     }
 

@@ -3,15 +3,15 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use burn_ir::{OperationIr, TensorId, TensorIr};
+use burn_ir::{TensorId, TensorIr};
 use rustc_hash::FxHashSet;
 
-use super::visit::{OpReader, visit_ref};
+use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// Operations in the order in which they were recorded, by whatever thread, and tensors that were dropped meanwhile.
 #[derive(Default)]
 pub(super) struct Log {
-    ops: Vec<OperationIr>,
+    ops: Vec<Recorded>,
     /// Where each stretch of operations of one thread starts.
     stretches: Vec<(usize, u64)>,
     dropped: Vec<TensorId>,
@@ -20,7 +20,7 @@ pub(super) struct Log {
 /// What of a log becomes a window.
 #[derive(Default)]
 pub(super) struct Taken {
-    pub ops: Vec<OperationIr>,
+    pub ops: Vec<Recorded>,
     /// Tensors that were dropped since the last window.
     pub dropped: Vec<TensorId>,
     /// Tensors that operations use or make which stay in the log: they live on, whatever `ops` and `dropped` say.
@@ -52,7 +52,7 @@ impl<F: FnMut(TensorId)> OpReader for Ids<F> {
 }
 
 impl Log {
-    pub fn push(&mut self, op: OperationIr) {
+    pub fn push(&mut self, op: impl Into<Recorded>) {
         let thread = this_thread();
         if self
             .stretches
@@ -61,7 +61,7 @@ impl Log {
         {
             self.stretches.push((self.ops.len(), thread));
         }
-        self.ops.push(op);
+        self.ops.push(op.into());
     }
 
     /// Notes that nothing will use a tensor any more but what is recorded.
@@ -69,7 +69,7 @@ impl Log {
         self.dropped.push(id);
     }
 
-    pub fn ops(&self) -> &[OperationIr] {
+    pub fn ops(&self) -> &[Recorded] {
         &self.ops
     }
 
@@ -121,9 +121,9 @@ impl Log {
         let mut needed: FxHashSet<TensorId> = reads.iter().map(|tensor| tensor.id).collect();
         let mut taken = vec![false; self.ops.len()];
         for (index, op) in self.ops.iter().enumerate().rev() {
-            if owners[index] == thread || op.outputs().any(|out| needed.contains(&out.id)) {
+            if owners[index] == thread || op.makes().any(|out| needed.contains(&out.id)) {
                 taken[index] = true;
-                needed.extend(op.inputs().map(|input| input.id));
+                needed.extend(op.reads().map(|input| input.id));
             }
         }
         let mut index = 0;
@@ -148,7 +148,7 @@ impl Log {
         part
     }
 
-    fn take_where(&mut self, mut is_taken: impl FnMut(&OperationIr) -> bool) -> Taken {
+    fn take_where(&mut self, mut is_taken: impl FnMut(&Recorded) -> bool) -> Taken {
         let mut taken = Taken {
             dropped: std::mem::take(&mut self.dropped),
             ..Taken::default()
@@ -187,21 +187,21 @@ impl Log {
 }
 
 /// Returns whether no operation that is not `own` reads what an own one makes.
-fn is_free_of(ops: &[OperationIr], own: &[bool]) -> bool {
+fn is_free_of(ops: &[Recorded], own: &[bool]) -> bool {
     let mut made: FxHashSet<TensorId> = FxHashSet::default();
     ops.iter().zip(own).all(|(op, own)| match own {
         true => {
-            made.extend(op.outputs().map(|out| out.id));
+            made.extend(op.makes().map(|out| out.id));
             true
         }
-        false => !op.inputs().any(|input| made.contains(&input.id)),
+        false => !op.reads().any(|input| made.contains(&input.id)),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use burn_backend::DType;
-    use burn_ir::{BinaryOpIr, NumericOperationIr, TensorStatus};
+    use burn_ir::{BinaryOpIr, NumericOperationIr, OperationIr, TensorStatus};
 
     use super::*;
 
@@ -223,9 +223,9 @@ mod tests {
         OperationIr::NumericFloat(DType::F32, NumericOperationIr::Add(desc))
     }
 
-    fn outs(ops: &[OperationIr]) -> Vec<u64> {
+    fn outs(ops: &[Recorded]) -> Vec<u64> {
         ops.iter()
-            .flat_map(|op| op.outputs().map(|out| out.id.value()).collect::<Vec<_>>())
+            .flat_map(|op| op.makes().map(|out| out.id.value()).collect::<Vec<_>>())
             .collect()
     }
 

@@ -5,6 +5,7 @@
 mod annotate;
 mod backend;
 mod call;
+mod canonical;
 mod channel;
 mod client;
 mod device;
@@ -12,9 +13,6 @@ mod log;
 mod recorder;
 mod repeat;
 mod report;
-#[cfg(test)]
-pub(crate) mod samples;
-pub mod visit;
 
 pub(crate) use annotate::{from_local, from_process_local, redistribute};
 pub use backend::Dist;

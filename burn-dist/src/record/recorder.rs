@@ -10,28 +10,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn_backend::{BackendTypes, DType, Element, TensorData};
-use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
-use burn_std::BoolStore;
+use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use self::items::Items;
+use super::canonical::canonicalize;
 use super::log::{Log, Taken};
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Layout, Rows, by_rows, repeated};
-use crate::mesh::{MeshShape, Rank, Topology};
-use crate::parallel::ParamSpec;
-use crate::plan::cache::{CacheStats, PlanCache};
+use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
+use crate::ops::dtype::{bool_store, of_burn, of_float};
+use crate::ops::{Recorded, check_known};
 use crate::plan::explain::Explanation;
-use crate::plan::window::{Entry, Input, InputState, Origin, ValueIndex, Window, canonicalize};
-use crate::plan::{
-    self, CustomOp, Float, PlanError, PlanOptions, Redundancy, Sharding, check_known, fuzz,
-};
+use crate::plan::{CacheStats, PlanCache};
+use crate::plan::{Entry, Input, InputState, Origin, ValueIndex, Window};
+use crate::plan::{Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
 };
+use burn_dist_plan::Role;
+use burn_dist_plan::op::{Mark, Op};
 
 /// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in
 /// little.
@@ -48,7 +49,8 @@ enum Live {
     /// On the ranks.
     Placed {
         layout: Arc<Layout>,
-        tag: Option<Arc<ParamSpec>>,
+        /// What it is to training.
+        role: Role,
         /// What it is made of, if its layout is not decided.
         origin: Option<Origin>,
         born: Born,
@@ -181,7 +183,7 @@ impl<B: BackendIr> Recorder<B> {
             precision: options.precision,
             floats_missing: [Float::F16, Float::BF16]
                 .into_iter()
-                .filter(|float| !B::supports_dtype(&inner_device, plan::dtype(*float)))
+                .filter(|float| !B::supports_dtype(&inner_device, of_float(*float)))
                 .collect(),
             topology: topology.clone(),
             links: options.links.clone(),
@@ -189,7 +191,7 @@ impl<B: BackendIr> Recorder<B> {
             ranks: ranks.clone(),
             everyone_reads: options.world.is_some(),
             bool_store: match <B::BoolElem as Element>::dtype() {
-                DType::Bool(store) => store,
+                DType::Bool(store) => bool_store(store),
                 DType::U8 => BoolStore::U8,
                 DType::U32 => BoolStore::U32,
                 _ => BoolStore::Native,
@@ -279,7 +281,7 @@ impl<B: BackendIr> Recorder<B> {
         self.options.world = None;
     }
 
-    pub fn record(&mut self, op: OperationIr) {
+    pub fn record(&mut self, op: Recorded) {
         if self.ended.is_some() {
             return;
         }
@@ -402,7 +404,13 @@ impl<B: BackendIr> Recorder<B> {
             return Layout::replicated(&shape);
         }
         if let Some(seed) = self.options.fuzz_layouts {
-            return fuzz::layout_of_data(&self.mesh, &shape, data.dtype, &data.bytes, seed);
+            return fuzz::layout_of_data(
+                &self.mesh,
+                &shape,
+                of_burn(data.dtype),
+                &data.bytes,
+                seed,
+            );
         }
         match origin {
             Origin::Data => batch_layout(&self.mesh, self.options.input, &shape),
@@ -490,7 +498,7 @@ impl<B: BackendIr> Recorder<B> {
             id,
             Live::Placed {
                 layout: Arc::new(layout.clone()),
-                tag: None,
+                role: Role::Unknown,
                 origin: None,
                 born: Born::Given(self.given),
             },
@@ -517,17 +525,13 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns the path of the parameter that a tensor is, if it was placed as one.
     pub fn path_of(&self, tensor: &TensorIr) -> Option<String> {
-        if let Some(Live::Placed { tag: Some(tag), .. }) = self.live.get(&tensor.id) {
-            return Some(tag.path.clone());
+        if let Some(Live::Placed { role, .. }) = self.live.get(&tensor.id) {
+            return role.parameter().map(|spec| spec.path.clone());
         }
-        let placed = |op: &&OperationIr| op.outputs().any(|out| out.id == tensor.id);
-        let OperationIr::Custom(custom) = self.log.ops().iter().find(placed)? else {
-            return None;
-        };
-        let shape = tensor.shape.to_vec();
-        match CustomOp::parse(&custom.id, &shape, &self.mesh).ok()? {
-            CustomOp::Param(spec) => Some(spec.path),
-            CustomOp::Redistribute(_) => None,
+        let placed = |op: &&Recorded| op.makes().any(|out| out.id == tensor.id);
+        match self.log.ops().iter().find(placed)?.mark()? {
+            Mark::Param(spec) => Some(spec.path.clone()),
+            Mark::Redistribute(_) => None,
         }
     }
 
@@ -664,14 +668,14 @@ impl<B: BackendIr> Recorder<B> {
             match self.live.get(&tensor.id) {
                 Some(Live::Placed {
                     layout,
-                    tag,
+                    role,
                     origin,
                     born,
                 }) => {
                     of_inputs.push(*born);
                     Ok(InputState::Placed {
                         layout: layout.clone(),
-                        tag: tag.clone(),
+                        role: role.clone(),
                         origin: *origin,
                     })
                 }
@@ -750,7 +754,7 @@ impl<B: BackendIr> Recorder<B> {
                 bindings.ids[output.value as usize],
                 Live::Placed {
                     layout: output.layout.clone(),
-                    tag: output.tag.clone(),
+                    role: output.role.clone(),
                     origin: output.origin,
                     born: Born::In(number, output.value),
                 },

@@ -10,8 +10,10 @@ use std::hash::{Hash, Hasher};
 use burn_ir::{OperationIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use super::visit::{OpReader, kind_name, visit_ref};
-use crate::rules::{OpRule, rule};
+use burn_dist_plan::op::Op;
+use burn_dist_plan::rule::OpRule;
+
+use crate::ops::{OpReader, Recorded, visit_ref};
 
 /// A log is looked at for repetitions from this many operations on, and whenever it has doubled.
 const OPS_MIN: usize = 4096;
@@ -60,7 +62,7 @@ impl Repeats {
     /// host.
     pub fn cut(
         &mut self,
-        ops: &[OperationIr],
+        ops: &[Recorded],
         dropped: &[TensorId],
         bytes: u64,
         is_host: impl Fn(TensorId) -> bool,
@@ -104,7 +106,7 @@ impl Repeats {
 }
 
 /// Hashes what an operation does, but for the ids of its tensors and its scalars.
-fn digest(op: &OperationIr) -> u64 {
+fn digest(op: &Recorded) -> u64 {
     struct Shapes(FxHasher);
     impl OpReader for Shapes {
         fn input(&mut self, tensor: &TensorIr) {
@@ -116,9 +118,11 @@ fn digest(op: &OperationIr) -> u64 {
         }
     }
     let mut shapes = Shapes(FxHasher::default());
-    kind_name(op).hash(&mut shapes.0);
-    if let OperationIr::Custom(custom) = op {
-        custom.id.hash(&mut shapes.0);
+    op.name().hash(&mut shapes.0);
+    match op {
+        Recorded::Burn(OperationIr::Custom(custom)) => custom.id.hash(&mut shapes.0),
+        Recorded::Burn(_) => {}
+        Recorded::Mark(marked) => marked.mark.hash(&mut shapes.0),
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()
@@ -187,7 +191,7 @@ struct Lives {
 }
 
 impl Lives {
-    fn new(ops: &[OperationIr], dropped: &[TensorId], is_host: impl Fn(TensorId) -> bool) -> Self {
+    fn new(ops: &[Recorded], dropped: &[TensorId], is_host: impl Fn(TensorId) -> bool) -> Self {
         struct Reader<'a, F> {
             at: usize,
             lives: &'a mut FxHashMap<TensorId, Life>,
@@ -253,7 +257,7 @@ impl Lives {
     /// A loop over microbatches leaves the same as well: sums of gradients, which it only adds to. So a pass must have
     /// used up something more than that, as a step does with the parameters; unless `sure` says that no step is so
     /// long.
-    fn boundary(&self, ops: &[OperationIr], period: usize, sure: bool) -> Option<usize> {
+    fn boundary(&self, ops: &[Recorded], period: usize, sure: bool) -> Option<usize> {
         let range = ops.len() + 1 - period..=ops.len();
         let least = range.clone().map(|at| self.bytes[at]).min()?;
         let is_steady = |end: usize| {
@@ -269,18 +273,18 @@ impl Lives {
 
     /// Returns whether an operation from `start` on that is more than elementwise uses up something which was there
     /// before.
-    fn uses_up(&self, ops: &[OperationIr], start: usize) -> bool {
+    fn uses_up(&self, ops: &[Recorded], start: usize) -> bool {
         let used_up = |id: TensorId| {
             let life = &self.of[&id];
             life.dead && life.born <= start && (start..ops.len()).contains(&life.last)
         };
         let mut pass = ops[start..].iter();
-        pass.any(|op| !is_elementwise(op) && op.inputs().any(|input| used_up(input.id)))
+        pass.any(|op| !is_elementwise(op) && op.reads().any(|input| used_up(input.id)))
     }
 }
 
-fn is_elementwise(op: &OperationIr) -> bool {
-    matches!(rule(op), OpRule::Factors(rule) if rule.elementwise)
+fn is_elementwise(op: &Recorded) -> bool {
+    matches!(op.rule(), OpRule::Factors(rule) if rule.elementwise)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use burn_ir::BackendIr;
 use burn_router::get_client;
 
 use super::{MeshChannel, MeshDevice};
+use crate::plan::CacheStats;
 use crate::plan::Redundancy;
-use crate::plan::cache::CacheStats;
 use crate::plan::explain::Explanation;
 use crate::run::{Fault, RankStats, Trace};
 

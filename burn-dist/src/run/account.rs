@@ -9,11 +9,11 @@ use std::sync::Arc;
 use burn_ir::{BackendIr, OperationIr};
 
 use super::bridge;
+use crate::ops::storage::{is_view, makes};
+use crate::ops::visit::{OpReader, visit_ref};
 use crate::plan::account::cause;
-use crate::plan::makes;
-use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause, is_view};
+use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause};
 use crate::plan::task::{CollectiveTask, RankPlan, Slot};
-use crate::record::visit::{OpReader, visit_ref};
 use burn_ir::TensorIr;
 
 /// No buffer.

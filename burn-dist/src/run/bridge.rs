@@ -7,7 +7,7 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 
-use crate::ops::dtype::of_burn;
+use crate::ops::dtype::to_burn;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
@@ -281,8 +281,8 @@ pub(super) fn start<B: BackendIr>(
         let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
         return Ok(Started::Gpus(flight));
     }
-    let (block, shared) = block::<B>(input, &task.from_shape, task.dtype)?;
-    let call = Call::new(&group, of_burn(task.dtype), collective, Some(block));
+    let (block, shared) = block::<B>(input, &task.from_shape, to_burn(task.dtype))?;
+    let call = Call::new(&group, task.dtype, collective, Some(block));
     let mut call = call.axis_by_axis(task.axes.clone());
     if let Some(label) = label {
         call = call.labelled(label.clone());
@@ -335,13 +335,14 @@ fn result<B: BackendIr>(
     let shape = Shape::from(task.to_shape.clone());
     let bytes = bytes::of_burn(output);
     if shared {
-        let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), task.dtype);
-        return from_flex::<B>(tensor, task.dtype).expect("it came from this backend");
+        let dtype = to_burn(task.dtype);
+        let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);
+        return from_flex::<B>(tensor, dtype).expect("it came from this backend");
     }
     let data = TensorData {
         bytes: Arc::unwrap_or_clone(bytes),
         shape,
-        dtype: task.dtype,
+        dtype: to_burn(task.dtype),
     };
     from_data::<B>(data, device)
 }

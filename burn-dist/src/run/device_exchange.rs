@@ -26,6 +26,7 @@ use super::execute::flat_between;
 use super::seat::Seat;
 use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
+use crate::ops::dtype::to_burn;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]
@@ -77,7 +78,7 @@ pub(super) fn finish<B: BackendIr>(
         }
     });
     let cx = Context::<B> { task, device };
-    Ok(match task.dtype {
+    Ok(match to_burn(task.dtype) {
         DType::QFloat(_) => {
             return Err(CollectiveError::Backend(format!(
                 "{} cannot be cut and joined: dequantize it first",
@@ -165,7 +166,7 @@ impl<B: BackendIr> Context<'_, B> {
         let task = self.task;
         let shape = || Shape::from(task.to_shape.clone());
         if task.to_shape.contains(&0) {
-            return Ok(K::empty(shape(), self.device, task.dtype));
+            return Ok(K::empty(shape(), self.device, to_burn(task.dtype)));
         }
         // The local block as `[outer, mid, inner]` around the dim that is gathered or scattered.
         let outer: usize = task.from_view.iter().take(task.dim).product();
@@ -228,7 +229,7 @@ impl<B: BackendIr> Context<'_, B> {
         &self,
         terms: impl ExactSizeIterator<Item = K::Tensor>,
     ) -> Result<K::Tensor, CollectiveError> {
-        let (op, dtype) = (self.task.op, self.task.dtype);
+        let (op, dtype) = (self.task.op, to_burn(self.task.dtype));
         let bools = get_device_settings::<B>(self.device).bool_dtype;
         let members = terms.len();
         let mut terms = terms.map(|term| K::widen(term, dtype));

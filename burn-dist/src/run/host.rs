@@ -8,6 +8,7 @@ use burn_std::Bytes;
 use super::terms;
 use crate::layout::Rows;
 use crate::mesh::{MeshShape, Rank};
+use crate::ops::dtype::to_burn;
 use crate::plan::runs;
 use crate::plan::task::{ReadPlan, UploadTask};
 
@@ -38,7 +39,7 @@ pub(super) fn assemble(
     TensorData {
         bytes: Bytes::from_bytes_vec(whole),
         shape: plan.shape.clone().into(),
-        dtype: plan.dtype,
+        dtype: to_burn(plan.dtype),
     }
 }
 

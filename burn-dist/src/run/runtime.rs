@@ -24,10 +24,11 @@ use crate::comm::{
 };
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
+use crate::ops::dtype::to_burn;
+use crate::ops::visit::kind_of_number;
 use crate::plan::Storage;
+use crate::plan::ValueIndex;
 use crate::plan::task::{Plan, ReadPlan};
-use crate::plan::window::ValueIndex;
-use crate::record::visit::kind_of_number;
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,
@@ -341,7 +342,7 @@ impl<B: BackendIr> Runtime<B> {
         ReadTicket::ready(TensorData {
             bytes: Bytes::from_bytes_vec(vec![0; elements * read.dtype.size()]),
             shape: read.shape.clone().into(),
-            dtype: read.dtype,
+            dtype: to_burn(read.dtype),
         })
     }
 

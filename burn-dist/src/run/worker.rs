@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use burn_backend::{DType, Scalar, TensorData};
+use burn_backend::{Scalar, TensorData};
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
@@ -23,11 +23,12 @@ use super::seat::Seat;
 use super::times::Clock;
 use super::trace;
 use crate::comm::{CommError, Communicator, LocalHub};
-use crate::mesh::Rank;
-use crate::plan::localize::indices;
+use crate::mesh::{DType, Rank};
+use crate::ops::dtype::to_burn;
+use crate::ops::lower::indices;
+use crate::ops::visit::{OpReader, visit_ref};
 use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
-use crate::record::visit::{OpReader, visit_ref};
 
 /// A read: the ranks that send their part of the tensor, and where to.
 pub(super) struct Reader {
@@ -351,6 +352,7 @@ impl<B: BackendIr> Worker<B> {
                         device: &self.device,
                         account: self.account.as_deref_mut(),
                     };
+                    let op = op.step();
                     if let Some(account) = &mut env.account {
                         account.start_op(op);
                     }
@@ -419,11 +421,12 @@ impl<B: BackendIr> Worker<B> {
                     self.fill(task.slot, handle, &task.shape, task.dtype);
                 }
                 Task::Random(task) => {
+                    let distribution = task.op.distribution();
                     let data = random::fill_runs(
                         args.seed,
                         args.streams + task.stream,
-                        task.distribution,
-                        task.dtype,
+                        distribution.expect("the operation is random"),
+                        to_burn(task.dtype),
                         task.shape.clone(),
                         task.runs.iter().cloned(),
                     )
@@ -483,7 +486,8 @@ impl<B: BackendIr> Worker<B> {
                         self.keep_on_host(id, data);
                         continue;
                     }
-                    let handle = bridge::compact::<B>(self.handle(*slot, *take)?, shape, *dtype);
+                    let handle =
+                        bridge::compact::<B>(self.handle(*slot, *take)?, shape, to_burn(*dtype));
                     let class = run.plan.classes[*slot as usize];
                     self.keep(id, handle, *bytes, class, Some(*slot));
                     self.gone(*slot, *take);
@@ -549,7 +553,7 @@ impl<B: BackendIr> Worker<B> {
         op: &str,
     ) -> Result<TensorData, Fault> {
         let shape = burn_backend::Shape::from(shape.to_vec());
-        burn_std::future::block_on(into_data::<B>(handle, shape, dtype)).map_err(|error| {
+        burn_std::future::block_on(into_data::<B>(handle, shape, to_burn(dtype))).map_err(|error| {
             Fault::Op {
                 rank: self.rank,
                 op: op.into(),
@@ -757,6 +761,7 @@ impl<B: BackendIr> Worker<B> {
         let (op, path) = match run.plan.tasks.get(at) {
             Some(Task::Op(op, path)) => {
                 let path_text = run.plan.paths.get(*path as usize).cloned();
+                let op = op.step();
                 if let Some((op, message)) = self.out_of_range(&run.plan, op) {
                     return Fault::Op {
                         rank: self.rank,
@@ -768,7 +773,7 @@ impl<B: BackendIr> Worker<B> {
                 let mut shapes = Shapes::default();
                 visit_ref(op, &mut shapes);
                 (
-                    format!("{}({})", crate::plan::op_name(op), shapes.0.join(", ")),
+                    format!("{}({})", crate::ops::name(op), shapes.0.join(", ")),
                     path_text,
                 )
             }

@@ -12,7 +12,7 @@ use burn_router::get_client;
 use burn_std::BoolDType;
 
 use super::{Call, Dist, MeshChannel, Router, delegate, forward, read, recording, reshape};
-use crate::plan::window::Origin;
+use crate::plan::Origin;
 
 impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
     /// A constant: whoever uses it says where it goes, and it is no batch.

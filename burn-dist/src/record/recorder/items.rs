@@ -21,7 +21,8 @@ use burn_std::{Bytes, Shape};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Live, Recorder};
-use crate::plan::window::Origin;
+use crate::ops::Recorded;
+use crate::plan::Origin;
 
 /// So many tensors are joined on the host; fewer are as well joined by the ranks.
 const ITEMS_MIN: usize = 8;
@@ -61,15 +62,17 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns `op` if it has to be recorded, after having recorded what it uses of what waits.
-    pub(super) fn record_items(&mut self, op: OperationIr) -> Option<OperationIr> {
+    pub(super) fn record_items(&mut self, op: Recorded) -> Option<Recorded> {
         if !self.keeps_items() {
             return Some(op);
         }
-        if self.waits(&op) || self.runs_here(&op) {
+        if let Recorded::Burn(op) = &op
+            && (self.waits(op) || self.runs_here(op))
+        {
             return None;
         }
         if !self.items.is_empty() {
-            op.inputs().for_each(|input| self.use_item(input.id));
+            op.reads().for_each(|input| self.use_item(input.id));
         }
         Some(op)
     }

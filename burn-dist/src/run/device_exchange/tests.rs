@@ -8,6 +8,7 @@ use super::kind;
 use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
+use crate::ops::dtype::{of_burn, to_burn};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, Routes};
 use crate::run::execute::{from_data, into_data};
@@ -74,7 +75,7 @@ pub(in crate::run) fn tasks(
                 index,
                 axes: axes.into(),
                 op,
-                dtype,
+                dtype: of_burn(dtype),
                 from: 0,
                 to: 1,
                 // What the plan calls shape and view may differ by reshapes.
@@ -107,7 +108,7 @@ pub(in crate::run) fn values(task: &CollectiveTask, number: usize) -> TensorData
     let salt = |i: usize| if i.is_multiple_of(5) { number } else { salt };
     let at = |i: usize| (i * 37 + salt(i) * 101) % 257;
     let shape = task.from_shape.clone();
-    match task.dtype {
+    match to_burn(task.dtype) {
         DType::Bool(_) => TensorData::new(
             (0..count).map(|i| at(i) % 3 == 0).collect::<Vec<_>>(),
             shape,
@@ -213,11 +214,11 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                             let data = block_on(into_data::<Flex>(
                                 output,
                                 task.to_shape.clone().into(),
-                                task.dtype,
+                                to_burn(task.dtype),
                             ))
                             .map_err(|error| error.to_string())?;
                             assert_eq!(data.shape.to_vec(), task.to_shape);
-                            assert_eq!(data.dtype, task.dtype);
+                            assert_eq!(of_burn(data.dtype), task.dtype);
                             Ok::<_, String>(data.bytes.to_vec())
                         })
                     })

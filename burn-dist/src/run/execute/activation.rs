@@ -1,7 +1,7 @@
 //! Activations, run by the backend's own functions.
 
 use super::{Context, Env};
-use crate::rules::Activation;
+use crate::ops::rules::Activation;
 use burn_ir::{BackendIr, CustomOpIr};
 
 /// Runs the activation that `op` carries.

@@ -36,7 +36,7 @@ use burn_backend::{
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr, TensorStatus};
 use core::marker::PhantomData;
 
-use crate::rules::Activation;
+use crate::ops::rules::Activation;
 
 /// Where the tensors and scalars of ops live while they run.
 pub trait Env<B: BackendIr> {

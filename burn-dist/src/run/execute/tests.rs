@@ -3,8 +3,8 @@
 mod views;
 
 use super::*;
-use crate::record::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
-use crate::record::visit::{family_name, kind_name};
+use crate::ops::samples::{BOOL, FLOAT, INT, inputs, quantized, samples, scheme};
+use crate::ops::visit::{family_name, kind_name};
 use burn_backend::ops::{ActivationOps, FloatTensorOps, IntTensorOps, QTensorOps};
 use burn_backend::{Backend, TensorData, tensor::IndexingUpdateOp};
 use burn_flex::Flex;
@@ -519,7 +519,7 @@ fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
     let quantized = |q| block_on(Flex::q_into_data(q));
     let floats = |x| block_on(Flex::float_into_data(x));
     let ints = |x| block_on(Flex::int_into_data(x));
-    use crate::rules::Activation::*;
+    use crate::ops::rules::Activation::*;
     let result = match op {
         OperationIr::BaseFloat(op) => match op {
             BaseOperationIr::Reshape(op) => quantized(Flex::q_reshape(q(), op.out.shape.clone())),
@@ -542,7 +542,7 @@ fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
         OperationIr::NumericFloat(_, NumericOperationIr::ArgMin(op)) => {
             ints(Flex::q_argmin(q(), op.axis, op.out.dtype.into()))
         }
-        op => floats(match crate::rules::Activation::of(op).expect("one") {
+        op => floats(match crate::ops::rules::Activation::of(op).expect("one") {
             Relu => Flex::relu(float(0)),
             ReluBackward => Flex::relu_backward(float(0), float(1)),
             LeakyRelu { negative_slope } => Flex::leaky_relu(float(0), negative_slope.into()),
@@ -563,7 +563,7 @@ fn on_flex(op: &OperationIr, data: &[TensorData]) -> TensorData {
 fn quantized_ops_and_activations_are_the_backends_own() {
     let activations = samples()
         .into_iter()
-        .filter(|op| crate::rules::Activation::of(op).is_some());
+        .filter(|op| crate::ops::rules::Activation::of(op).is_some());
     let ops: Vec<_> = quantized().into_iter().chain(activations).collect();
     assert_eq!(ops.len(), 12 + 11);
     for op in ops {

@@ -36,7 +36,7 @@ use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ops::dtype::of_burn;
+use crate::ops::dtype::to_burn;
 use burn_backend::{DType, Shape, Slice};
 use burn_ir::BackendIr;
 
@@ -263,11 +263,11 @@ pub(super) fn start<B: BackendIr>(
     label: Option<&Arc<str>>,
     device: &B::Device,
 ) -> Result<Flight<B>, CollectiveError> {
-    let call = (of_burn(task.dtype), collective, task.axes.clone());
+    let call = (task.dtype, collective, task.axes.clone());
     let place = (group, Lane::default());
     let ground = gpus.ground()?;
     let (info, element) = ground.get().channels.record(comm, place, label, call)?;
-    let start = match task.dtype {
+    let start = match to_burn(task.dtype) {
         DType::Bool(_) => start_as::<B, BoolOps>,
         dtype if dtype.is_float() => start_as::<B, FloatOps>,
         _ => start_as::<B, IntOps>,
@@ -285,7 +285,7 @@ pub(super) fn finish<B: BackendIr>(
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
     let info = flight.info().clone();
-    let finish = match task.dtype {
+    let finish = match to_burn(task.dtype) {
         DType::Bool(_) => finish_as::<B, BoolOps>,
         dtype if dtype.is_float() => finish_as::<B, FloatOps>,
         _ => finish_as::<B, IntOps>,
@@ -310,9 +310,9 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
     element: Element,
     device: &B::Device,
 ) -> Result<Flight<B>, CollectiveError> {
-    let (me, dtype) = (task.index, task.dtype);
+    let (me, dtype) = (task.index, to_burn(task.dtype));
     let view = Blocks::of(task);
-    let native = native_fold(task.op, of_burn(dtype), gpus.reduction);
+    let native = native_fold(task.op, task.dtype, gpus.reduction);
     // What is sent, as one flat tensor: pieces one after the other.
     let packed = match task.kind {
         CollectiveKind::AllGather | CollectiveKind::AllReduce => input,
@@ -419,7 +419,7 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
     seat: &Seat,
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
-    let (me, dtype) = (task.index, task.dtype);
+    let (me, dtype) = (task.index, to_burn(task.dtype));
     let Flight {
         call,
         element,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::ops::dtype::of_burn;
+use crate::ops::dtype::{of_burn, to_burn};
 use burn_backend::{DType, Shape};
 use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
 use burn_std::Bytes;
@@ -170,10 +170,10 @@ fn read(
         fault.to_string()
     })?;
     let shape = task.to_shape.clone().into();
-    let data = block_on(into_data::<Flex>(output, shape, task.dtype))
+    let data = block_on(into_data::<Flex>(output, shape, to_burn(task.dtype)))
         .map_err(|error| error.to_string())?;
     assert_eq!(data.shape.to_vec(), task.to_shape);
-    assert_eq!(data.dtype, task.dtype);
+    assert_eq!(of_burn(data.dtype), task.dtype);
     Ok(data.bytes.to_vec())
 }
 

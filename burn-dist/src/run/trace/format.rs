@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Event, RankTrace, Trace, What};
-use crate::plan::op_name;
 use crate::plan::task::{CollectiveTask, RankPlan, Task};
+use burn_dist_plan::op::Op;
 
 /// The lane of a rank's thread; lanes of axes follow.
 const COMPUTE: usize = 0;
@@ -222,7 +222,7 @@ impl RankTrace {
 /// What a task does, and the module it does it for.
 fn task_name<'a>(plan: &'a RankPlan, event: &Event) -> (String, Option<&'a Arc<str>>) {
     match &plan.tasks[event.place.task as usize] {
-        Task::Op(op, path) => (op_name(op).into(), plan.paths.get(*path as usize)),
+        Task::Op(op, path) => (op.name().into(), plan.paths.get(*path as usize)),
         Task::Upload(_) => ("upload".into(), None),
         Task::Random(_) => ("random".into(), None),
         Task::Store { .. } => ("store".into(), None),

@@ -1,0 +1,527 @@
+//! Planned memory: the tasks of a rank walked with a [`Ledger`], buffer by buffer.
+
+use crate::facts::{Facts, Role};
+use crate::layout::redistribute::StepKind;
+use crate::memory::{ClassBytes, Ledger, MemoryClass, MemoryPlan, MemoryTimeline, PeakCause};
+use crate::op::{Op, Tensor};
+use crate::propagate::{Common, Move, Program};
+use crate::storage::{Operand, Place, Strided};
+use crate::task::{CollectiveTask, RankPlan, Slot, Task};
+use crate::window::Window;
+
+/// Tells what each slot of a rank is used for. `lasting` tells which slots of the program flow into what outlives the
+/// window.
+pub(super) fn classes<O: Op>(
+    window: &Window<O>,
+    program: &Program<O>,
+    facts: &Facts,
+    lasting: &[bool],
+    plan: &RankPlan<O>,
+) -> Vec<MemoryClass> {
+    let num_values = program.values.len();
+    let mut kept = vec![false; num_values];
+    let mut begins = vec![false; num_values];
+    let mut gathered = vec![false; program.slots.len()];
+    let mut gathers = |step: &Move| {
+        gathered[step.to as usize] = matches!(step.step.kind, StepKind::AllGather { .. });
+    };
+    for step in &program.steps {
+        match step {
+            Common::Load { value, .. } | Common::Store { value, .. } => {
+                kept[*value as usize] = true;
+            }
+            Common::Move(step) => gathers(step),
+            Common::Launch { moves, .. } => moves.iter().for_each(&mut gathers),
+            _ => {}
+        }
+    }
+    for op in &window.ops {
+        if op.mark().is_some()
+            && let Some(out) = op.outputs().next()
+        {
+            begins[out.id as usize] = true;
+        }
+    }
+    let mut classes: Vec<MemoryClass> = Vec::with_capacity(plan.num_slots as usize);
+    for (slot, info) in program.slots.iter().enumerate() {
+        let value = &program.values[info.value as usize];
+        let role = &facts.roles[info.value as usize];
+        let (kept, begins) = (kept[info.value as usize], begins[info.value as usize]);
+        classes.push(match (kept, value.tag.is_some()) {
+            (_, true) if (kept || begins) && gathered[slot] => MemoryClass::Gathered,
+            (_, true) if kept || begins => MemoryClass::AtRest,
+            (true, _) => match role {
+                Role::State(_) => MemoryClass::Optimizer,
+                Role::Gradient(_) => MemoryClass::Gradient,
+                _ => MemoryClass::Other,
+            },
+            (false, _) if lasting[slot] => MemoryClass::Gradient,
+            (false, _) => MemoryClass::Activation,
+        });
+    }
+    classes.resize(plan.num_slots as usize, MemoryClass::Activation);
+    // What lies between the stages of a collective is what comes of them.
+    for task in plan.tasks.iter().rev() {
+        let staged: &[CollectiveTask] = match task {
+            Task::Collective(task) => std::slice::from_ref(task),
+            Task::Launch { tasks, .. } => tasks,
+            _ => &[],
+        };
+        for task in staged {
+            if task.from as usize >= program.slots.len() {
+                classes[task.from as usize] = classes[task.to as usize];
+            }
+        }
+    }
+    for task in &plan.tasks {
+        match task {
+            Task::Upload(task) => classes[task.slot as usize] = MemoryClass::Other,
+            // A look at a parameter is that parameter.
+            Task::Op(op, _) if op.traits().is_view => {
+                if let (Some(from), Some(to)) = (op.inputs().next(), op.outputs().next())
+                    && classes[to.id as usize] == MemoryClass::Activation
+                {
+                    classes[to.id as usize] = classes[from.id as usize];
+                }
+            }
+            _ => {}
+        }
+    }
+    classes
+}
+
+/// Returns the planned memory of a rank, and how it runs over the tasks.
+pub fn account<O: Op>(plan: &RankPlan<O>) -> (MemoryPlan, MemoryTimeline) {
+    let mut walk = Walk::new(plan);
+    for task in &plan.tasks {
+        if let Task::Load {
+            value,
+            host: true,
+            bytes,
+            ..
+        } = task
+        {
+            walk.kept_on_host.insert(*value, *bytes);
+            walk.add_host(*bytes);
+        } else if let Task::Load {
+            value, slot, bytes, ..
+        } = task
+        {
+            // Kept values are there from the start, whenever they are loaded.
+            walk.out.start_bytes += bytes;
+            let key = walk.new_key();
+            walk.keep(*value, key, *bytes, plan.classes[*slot as usize]);
+        }
+    }
+    for task in &plan.tasks {
+        walk.task(task);
+    }
+    let peak = walk.timeline.peak;
+    let mut out = walk.out;
+    if let Some(most) = walk.timeline.tasks.get(peak) {
+        out.peak_bytes = most.total();
+        out.peak_by_class = most.iter().collect();
+        out.peak_cause = cause(plan, peak);
+    }
+    out.class_peaks = walk.ledger.peaks().iter().collect();
+    out.end_bytes = walk.ledger.now().total();
+    (out, walk.timeline)
+}
+
+/// What a slot is when it is made.
+pub(super) struct Seen {
+    /// Of its buffer.
+    pub key: u64,
+    /// Whether it lies there in order.
+    pub contiguous: bool,
+    /// Size of the whole buffer.
+    pub buffer: u64,
+}
+
+/// Returns what each slot of a plan is when it is made.
+pub(super) fn contents<O: Op>(plan: &RankPlan<O>) -> Vec<Option<Seen>> {
+    let mut walk = Walk::new(plan);
+    let mut seen: Vec<Option<Seen>> = Vec::new();
+    seen.resize_with(plan.num_slots as usize, || None);
+    for task in &plan.tasks {
+        if let Task::Load {
+            value, slot, bytes, ..
+        } = task
+        {
+            let key = walk.new_key();
+            walk.keep(*value, key, *bytes, plan.classes[*slot as usize]);
+        }
+    }
+    walk.seen = Some(seen);
+    for task in &plan.tasks {
+        walk.task(task);
+    }
+    walk.seen.unwrap_or_default()
+}
+
+/// Names a task: operation and module.
+pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
+    let at = |path: u32| plan.paths.get(path as usize).cloned();
+    let (op, path) = match plan.tasks.get(task) {
+        Some(Task::Op(op, path)) => (op.name(), at(*path)),
+        Some(Task::Collective(task)) => (task.kind.name(), at(task.path)),
+        Some(Task::Launch { tasks, .. }) => match tasks.first() {
+            Some(task) => (task.kind.name(), at(task.path)),
+            None => ("launch", None),
+        },
+        Some(Task::Load { .. }) => ("load", None),
+        Some(Task::Upload(_)) => ("upload", None),
+        Some(Task::Random(_)) => ("random", None),
+        Some(Task::Finish { .. }) => ("wait for collectives", None),
+        Some(Task::Store { .. }) => ("store", None),
+        Some(Task::Read { .. }) => ("read", None),
+        Some(Task::ToHost(_)) => ("to_host", None),
+        Some(Task::FromHost(_)) => ("from_host", None),
+        Some(Task::Free(_) | Task::Forget(_)) => ("free", None),
+        None => ("nothing", None),
+    };
+    PeakCause {
+        op: op.to_string(),
+        path: path.map(|path| path.to_string()),
+        task,
+    }
+}
+
+/// What a slot holds.
+#[derive(Clone, Default)]
+struct Content {
+    key: u64,
+    at: Strided,
+    elem: u64,
+}
+
+struct Walk<'a, O> {
+    plan: &'a RankPlan<O>,
+    ledger: Ledger,
+    slots: Vec<Option<Content>>,
+    kept: rustc_hash::FxHashMap<u32, u64>,
+    /// What collectives under way hold: number of the launch, and what is sent.
+    flying: Vec<(u32, u64)>,
+    keys: u64,
+    /// Bytes of slots and of kept values that are on the host.
+    on_host: rustc_hash::FxHashMap<Slot, u64>,
+    kept_on_host: rustc_hash::FxHashMap<u32, u64>,
+    host: u64,
+    /// For [`contents`].
+    seen: Option<Vec<Option<Seen>>>,
+    timeline: MemoryTimeline,
+    out: MemoryPlan,
+}
+
+impl<'a, O: Op> Walk<'a, O> {
+    fn new(plan: &'a RankPlan<O>) -> Self {
+        Self {
+            plan,
+            ledger: Ledger::default(),
+            slots: vec![None; plan.num_slots as usize],
+            kept: Default::default(),
+            flying: Vec::new(),
+            keys: 0,
+            on_host: Default::default(),
+            kept_on_host: Default::default(),
+            host: 0,
+            seen: None,
+            timeline: MemoryTimeline::default(),
+            out: MemoryPlan::default(),
+        }
+    }
+
+    fn new_key(&mut self) -> u64 {
+        self.keys += 1;
+        self.keys
+    }
+
+    fn class(&self, slot: Slot) -> MemoryClass {
+        self.plan.classes[slot as usize]
+    }
+
+    fn keep(&mut self, value: u32, key: u64, bytes: u64, class: MemoryClass) {
+        self.ledger.hold(key, bytes, class);
+        if let Some(old) = self.kept.insert(value, key) {
+            self.ledger.release(old);
+        }
+    }
+
+    /// Puts a tensor in a buffer of its own.
+    fn make(&mut self, slot: Slot, shape: &[usize], elem: usize) {
+        let key = self.new_key();
+        let bytes = shape.iter().product::<usize>() * elem;
+        self.ledger.hold(key, bytes as u64, self.class(slot));
+        self.place(
+            slot,
+            Content {
+                key,
+                at: Strided::contiguous(shape),
+                elem: elem as u64,
+            },
+        );
+    }
+
+    fn place(&mut self, slot: Slot, content: Content) {
+        if let Some(seen) = &mut self.seen {
+            seen[slot as usize] = Some(Seen {
+                key: content.key,
+                contiguous: content.at.is_plain(),
+                buffer: self.ledger.bytes(content.key),
+            });
+        }
+        self.slots[slot as usize] = Some(content);
+    }
+
+    fn add_host(&mut self, bytes: u64) {
+        self.host += bytes;
+        self.out.host_peak_bytes = self.out.host_peak_bytes.max(self.host);
+    }
+
+    fn drop_slot(&mut self, slot: Slot) {
+        if let Some(bytes) = self.on_host.remove(&slot) {
+            self.host -= bytes;
+        }
+        if let Some(content) = self.slots[slot as usize].take() {
+            self.ledger.release(content.key);
+        }
+    }
+
+    /// Everything the task makes is there, and nothing it gives up has gone.
+    fn settle(&mut self) {
+        let now: ClassBytes = self.ledger.settle();
+        self.timeline.push(now);
+    }
+
+    fn task(&mut self, task: &Task<O>) {
+        match task {
+            Task::Op(op, _) => self.op(op),
+            Task::Load {
+                value,
+                slot,
+                take,
+                shape,
+                dtype,
+                ..
+            } => {
+                if let Some(&bytes) = self.kept_on_host.get(value) {
+                    // Kept and in a slot, it is the same memory.
+                    self.on_host.insert(*slot, if *take { bytes } else { 0 });
+                    if *take {
+                        self.kept_on_host.remove(value);
+                    }
+                    return self.settle();
+                }
+                let Some(&key) = self.kept.get(value) else {
+                    return self.settle();
+                };
+                self.ledger
+                    .hold(key, self.ledger.bytes(key), self.class(*slot));
+                if *take {
+                    self.kept.remove(value);
+                    self.ledger.release(key);
+                }
+                let content = Content {
+                    key,
+                    at: Strided::contiguous(shape),
+                    elem: dtype.size() as u64,
+                };
+                self.place(*slot, content);
+                self.settle();
+            }
+            Task::Upload(task) => {
+                self.make(task.slot, &task.shape, task.dtype.size());
+                self.settle();
+            }
+            Task::Random(task) => {
+                self.make(task.slot, &task.shape, task.dtype.size());
+                self.settle();
+            }
+            Task::Collective(task) => {
+                self.start(task);
+                self.settle();
+                self.give_up_sent(task);
+                self.finish(&[task.to]);
+            }
+            Task::Launch { tasks, .. } => {
+                for task in tasks {
+                    self.start(task);
+                }
+                self.settle();
+                for task in tasks {
+                    self.give_up_sent(task);
+                }
+            }
+            Task::Finish { to, .. } => {
+                self.settle();
+                self.finish(to);
+            }
+            Task::Store {
+                slot,
+                value,
+                take,
+                bytes,
+                host,
+                ..
+            } => {
+                let class = self.class(*slot);
+                if *host {
+                    self.settle();
+                    match self.on_host.get(slot) {
+                        Some(_) if *take => drop(self.on_host.remove(slot)),
+                        _ => self.add_host(*bytes),
+                    }
+                    self.kept_on_host.insert(*value, *bytes);
+                    if *take {
+                        self.drop_slot(*slot);
+                    }
+                    return;
+                }
+                if let Some(content) = &self.slots[*slot as usize] {
+                    let key = content.key;
+                    match self.ledger.bytes(key) > *bytes {
+                        // What is kept must not keep more than itself.
+                        true => {
+                            let key = self.new_key();
+                            self.keep(*value, key, *bytes, class);
+                        }
+                        false => self.keep(*value, key, self.ledger.bytes(key), class),
+                    }
+                }
+                self.settle();
+                if *take {
+                    self.drop_slot(*slot);
+                }
+            }
+            Task::Read { slot, take, .. } => {
+                self.settle();
+                if *take {
+                    self.drop_slot(*slot);
+                }
+            }
+            Task::ToHost(task) => {
+                self.settle();
+                self.drop_slot(task.slot);
+                let bytes = (task.shape.iter().product::<usize>() * task.dtype.size()) as u64;
+                self.on_host.insert(task.slot, bytes);
+                self.add_host(bytes);
+            }
+            Task::FromHost(task) => {
+                self.make(task.slot, &task.shape, task.dtype.size());
+                self.settle();
+                if let Some(bytes) = self.on_host.remove(&task.slot) {
+                    self.host -= bytes;
+                }
+            }
+            Task::Free(slot) => {
+                self.settle();
+                self.drop_slot(*slot);
+            }
+            Task::Forget(value) => {
+                self.settle();
+                if let Some(bytes) = self.kept_on_host.remove(value) {
+                    self.host -= bytes;
+                }
+                if let Some(key) = self.kept.remove(value) {
+                    self.ledger.release(key);
+                }
+            }
+        }
+    }
+
+    fn op(&mut self, op: &O) {
+        let tensors: Vec<Tensor<'_>> = op.inputs().collect();
+        let empty = Content::default();
+        let contents: Vec<Content> = tensors
+            .iter()
+            .map(|input| {
+                let content = self.slots.get(input.id as usize);
+                content.cloned().flatten().unwrap_or_else(|| empty.clone())
+            })
+            .collect();
+        for (index, out) in op.outputs().enumerate() {
+            let slot = out.id;
+            let elem = out.dtype.size();
+            let inputs: Vec<Operand<'_>> = tensors
+                .iter()
+                .zip(&contents)
+                .map(|(input, content)| Operand {
+                    at: &content.at,
+                    buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
+                    alone: input.last_use
+                        && self.ledger.holders(content.key) == 1
+                        && !self.ledger.is_lent(content.key),
+                })
+                .collect();
+            let place = match index {
+                0 => op.place(self.plan.storage, &inputs),
+                _ => Place::New(Strided::contiguous(out.shape)),
+            };
+            let (key, bytes, at) = match place {
+                Place::Shares(input, at) => {
+                    let key = contents[input].key;
+                    (key, self.ledger.bytes(key), at)
+                }
+                Place::New(at) => {
+                    let bytes = out.numel() * elem;
+                    (self.new_key(), bytes as u64, at)
+                }
+            };
+            self.ledger.hold(key, bytes, self.class(slot));
+            let content = Content {
+                key,
+                at,
+                elem: elem as u64,
+            };
+            self.place(slot, content);
+        }
+        self.settle();
+        for input in tensors.iter().filter(|input| input.last_use) {
+            self.drop_slot(input.id);
+        }
+    }
+
+    /// A collective holds what it sends, contiguous, and room for what it returns.
+    fn start(&mut self, task: &CollectiveTask) {
+        let Some(content) = self.slots[task.from as usize].clone() else {
+            return;
+        };
+        let sent = match content.at.is_contiguous() {
+            true => {
+                let bytes = self.ledger.bytes(content.key);
+                let class = self.ledger.class(content.key);
+                self.ledger.hold(content.key, bytes, class);
+                self.ledger.lend(content.key);
+                content.key
+            }
+            false => {
+                let bytes = task.from_shape.iter().product::<usize>() * task.dtype.size();
+                let key = self.new_key();
+                self.ledger.hold(key, bytes as u64, self.class(task.from));
+                key
+            }
+        };
+        self.make(task.to, &task.to_shape, task.dtype.size());
+        if let Some(content) = &self.slots[task.to as usize] {
+            self.ledger.lend(content.key);
+        }
+        self.flying.push((task.to, sent));
+    }
+
+    fn give_up_sent(&mut self, task: &CollectiveTask) {
+        if task.take {
+            self.drop_slot(task.from);
+        }
+    }
+
+    /// Ends the collectives that fill `to`: those of a launch may be waited for one by one.
+    fn finish(&mut self, to: &[Slot]) {
+        let ended: Vec<(Slot, u64)> = self
+            .flying
+            .extract_if(.., |(slot, _)| to.contains(slot))
+            .collect();
+        for (_, sent) in ended {
+            self.ledger.release(sent);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Plans by window: a steady training step plans nothing.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::mesh::MeshShape;
+use crate::op::Op;
+use crate::task::Plan;
+use crate::window::Window;
+use crate::{PlanError, PlanOptions, plan};
+
+/// How often the cache was asked and what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CacheStats {
+    /// Windows looked up.
+    pub windows: u64,
+    /// Found.
+    pub hits: u64,
+    /// Planned anew.
+    pub misses: u64,
+}
+
+/// Plans by structural hash, compared in full: a collision costs time, never a value. Bounded in bytes; the plans that
+/// were not used for longest go first.
+pub struct PlanCache<O> {
+    plans: FxHashMap<u64, Vec<Entry<O>>>,
+    bytes: usize,
+    bytes_max: usize,
+    stats: CacheStats,
+}
+
+struct Entry<O> {
+    window: Window<O>,
+    plan: Arc<Plan<O>>,
+    bytes: usize,
+    /// When it was used last, in windows looked up.
+    used: u64,
+}
+
+impl<O: Op> PlanCache<O> {
+    /// A cache of plans of at most `bytes_max` together.
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            plans: FxHashMap::default(),
+            bytes: 0,
+            bytes_max,
+            stats: CacheStats::default(),
+        }
+    }
+
+    /// Returns the plan of `window`, planning it if it is new; and whether it was.
+    ///
+    /// # Errors
+    /// [`PlanError`] if it cannot be planned.
+    pub fn get(
+        &mut self,
+        window: Window<O>,
+        mesh: &MeshShape,
+        options: &PlanOptions,
+    ) -> Result<(Arc<Plan<O>>, bool), PlanError> {
+        self.stats.windows += 1;
+        let now = self.stats.windows;
+        let known = self.plans.get_mut(&window.hash);
+        if let Some(found) =
+            known.and_then(|plans| plans.iter_mut().find(|entry| entry.window == window))
+        {
+            self.stats.hits += 1;
+            found.used = now;
+            return Ok((found.plan.clone(), false));
+        }
+        self.stats.misses += 1;
+        let planned = Arc::new(plan(&window, mesh, options)?);
+        let bytes = window.bytes() + planned.bytes();
+        self.make_room(bytes);
+        self.bytes += bytes;
+        self.plans.entry(window.hash).or_default().push(Entry {
+            window,
+            plan: planned.clone(),
+            bytes,
+            used: now,
+        });
+        Ok((planned, true))
+    }
+
+    /// Gives up the plans that were not used for longest until there is room for `bytes`, or none is left.
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes + bytes <= self.bytes_max {
+            return;
+        }
+        let mut by_use: Vec<u64> = self.plans.values().flatten().map(|e| e.used).collect();
+        by_use.sort_unstable();
+        for used in by_use {
+            if self.bytes + bytes <= self.bytes_max {
+                break;
+            }
+            for entries in self.plans.values_mut() {
+                let freed = entries.extract_if(.., |entry| entry.used == used);
+                self.bytes -= freed.map(|entry| entry.bytes).sum::<usize>();
+            }
+        }
+        self.plans.retain(|_, entries| !entries.is_empty());
+    }
+
+    /// Forgets all plans.
+    pub fn clear(&mut self) {
+        self.plans = FxHashMap::default();
+        self.bytes = 0;
+    }
+
+    /// Returns what it did so far.
+    pub fn stats(&self) -> CacheStats {
+        self.stats
+    }
+}

@@ -1,0 +1,222 @@
+//! Who makes and who reads the slots of a program, and what they weigh.
+
+use crate::layout::redistribute::StepKind;
+use crate::mesh::MeshShape;
+use crate::op::{Op, Work};
+use crate::propagate::{Common, Program};
+use crate::rule::OpRule;
+use crate::task::Slot;
+use crate::window::ValueIndex;
+
+/// Position of a step in its program.
+pub(super) type StepIndex = usize;
+
+/// What a step reads and makes; a shape-only operand is neither.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends {
+    pub reads: Vec<Slot>,
+    pub writes: Vec<Slot>,
+}
+
+pub(crate) fn ends<O: Op>(step: &Common<O>) -> Ends {
+    let mut ends = Ends::default();
+    match step {
+        Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
+            ends.writes.push(*slot);
+        }
+        Common::Local(step) => {
+            let reads = step.op.inputs().map(|input| input.id);
+            ends.reads.extend(reads.filter(|slot| *slot != Slot::MAX));
+            ends.writes.extend(step.op.outputs().map(|out| out.id));
+        }
+        Common::Move(step) => {
+            ends.reads.push(step.from);
+            ends.writes.push(step.to);
+        }
+        Common::Store { slot, .. } | Common::Read { slot, .. } => ends.reads.push(*slot),
+        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {
+            unreachable!("what is made again is known before collectives are scheduled")
+        }
+    }
+    ends
+}
+
+/// The data flow of a program.
+pub(crate) struct Flow {
+    /// Per step.
+    pub ends: Vec<Ends>,
+    /// The step that makes each slot.
+    pub maker: Vec<StepIndex>,
+    /// The steps that read each slot, ascending.
+    pub uses: Vec<Vec<StepIndex>>,
+    /// The slot whose memory each slot looks at.
+    pub root: Vec<Slot>,
+    /// Bytes of each slot on the rank with the most.
+    pub bytes: Vec<u64>,
+    /// Whether each slot flows, through elementwise steps alone, into what outlives the window: gradients, updates,
+    /// what is read.
+    pub lasting: Vec<bool>,
+    /// Whether each slot holds a parameter.
+    pub param: Vec<bool>,
+    /// The parameter of which each slot is a copy, a view, or a function of it alone.
+    pub owner: Vec<Option<ValueIndex>>,
+}
+
+impl Flow {
+    pub fn new<O: Op>(program: &Program<O>, mesh: &MeshShape) -> Self {
+        let num_slots = program.slots.len();
+        let mut flow = Self {
+            ends: program.steps.iter().map(ends).collect(),
+            maker: vec![0; num_slots],
+            uses: vec![Vec::new(); num_slots],
+            root: (0..num_slots as Slot).collect(),
+            bytes: Vec::with_capacity(num_slots),
+            lasting: vec![false; num_slots],
+            param: Vec::with_capacity(num_slots),
+            owner: Vec::with_capacity(num_slots),
+        };
+        for info in &program.slots {
+            flow.bytes
+                .push((info.layout.local_numel_max(mesh) * info.dtype.size()) as u64);
+            let param = program.values[info.value as usize].tag.is_some();
+            flow.param.push(param);
+            flow.owner.push(param.then_some(info.value));
+        }
+        for (index, step) in program.steps.iter().enumerate() {
+            let ends = &flow.ends[index];
+            for &slot in &ends.writes {
+                flow.maker[slot as usize] = index;
+            }
+            for &slot in &ends.reads {
+                let uses = &mut flow.uses[slot as usize];
+                if uses.last() != Some(&index) {
+                    uses.push(index);
+                }
+            }
+            if let Some(&first) = ends.reads.first()
+                && ends
+                    .reads
+                    .iter()
+                    .all(|slot| flow.owner[*slot as usize].is_some())
+            {
+                for &slot in &ends.writes {
+                    let owner = flow.owner[first as usize];
+                    let known = &mut flow.owner[slot as usize];
+                    *known = known.or(owner);
+                }
+            }
+            if let (true, Some(&read), [write]) =
+                (looks(step), ends.reads.first(), ends.writes.as_slice())
+            {
+                flow.root[*write as usize] = flow.root[read as usize];
+            }
+        }
+        flow.mark_lasting(program);
+        flow
+    }
+
+    fn mark_lasting<O: Op>(&mut self, program: &Program<O>) {
+        let numel = |slot: Slot| -> usize {
+            let shape = program.slots[slot as usize].layout.shape();
+            shape.iter().product()
+        };
+        for (step, ends) in program.steps.iter().zip(&self.ends).rev() {
+            let passes = match step {
+                Common::Store { .. } | Common::Read { .. } => {
+                    for &slot in &ends.reads {
+                        self.lasting[slot as usize] = true;
+                    }
+                    false
+                }
+                Common::Local(step) => match step.rule.as_ref() {
+                    OpRule::Factors(rule) => rule.elementwise || step.op.traits().is_view,
+                    OpRule::Reshape => true,
+                    _ => false,
+                },
+                Common::Move(_) => true,
+                _ => false,
+            };
+            let Some(&out) = ends
+                .writes
+                .iter()
+                .find(|slot| self.lasting[**slot as usize])
+            else {
+                continue;
+            };
+            if passes {
+                for &slot in &ends.reads {
+                    if numel(slot) == numel(out) {
+                        self.lasting[slot as usize] = true;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns whether a step gathers or splits a parameter as it is.
+    pub fn moves_param<O: Op>(&self, step: StepIndex, program: &Program<O>) -> bool {
+        matches!(&program.steps[step], Common::Move(step) if self.param[step.from as usize])
+    }
+}
+
+/// Whether what a step makes is another look at the memory of what it reads.
+fn looks<O: Op>(step: &Common<O>) -> bool {
+    match step {
+        Common::Local(step) => step.op.traits().is_view,
+        Common::Move(step) => {
+            matches!(step.step.kind, StepKind::Refactor | StepKind::Slice { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether a step runs a collective.
+pub(super) fn is_collective<O: Op>(step: &Common<O>) -> bool {
+    matches!(step, Common::Move(step) if !matches!(
+        step.step.kind,
+        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor
+    ))
+}
+
+/// Returns whether a step reduces terms of several ranks.
+pub(super) fn reduces<O: Op>(step: &Common<O>) -> bool {
+    matches!(step, Common::Move(step) if matches!(
+        step.step.kind,
+        StepKind::ReduceScatter { .. } | StepKind::AllReduce { .. }
+    ))
+}
+
+/// Work of moving one element between ranks, in floating-point operations that the time would have been enough for.
+const MOVE_FLOPS: f64 = 100.0;
+
+/// Returns the work of a step on one rank, in floating-point operations. Only for comparing: memory traffic of an
+/// element counts as one.
+pub(crate) fn work<O: Op>(
+    step: &Common<O>,
+    ends: &Ends,
+    program: &Program<O>,
+    mesh: &MeshShape,
+) -> f64 {
+    let numel = |slot: Slot| program.slots[slot as usize].layout.local_numel_max(mesh) as f64;
+    let widest = |slots: &[Slot]| slots.iter().map(|slot| numel(*slot)).fold(0.0, f64::max);
+    let through = widest(&ends.reads).max(widest(&ends.writes));
+    match step {
+        _ if is_collective(step) => MOVE_FLOPS * through,
+        _ if looks(step) => 0.0,
+        Common::Local(local) => {
+            let out = widest(&ends.writes);
+            let flops = match local.op.traits().work {
+                Work::Other => return through,
+                Work::Layer | Work::Product => local.op.product_flops().unwrap_or(0.0),
+            };
+            // Terms per element of the result: the size of what is contracted.
+            let global: usize = local.op.outputs().map(|out| out.numel()).sum();
+            let terms = flops / (2.0 * global.max(1) as f64);
+            let split: usize = local.outputs.first().map_or(1, |out| {
+                out.partial.iter().map(|p| mesh.size(p.axis)).product()
+            });
+            2.0 * out * terms.max(1.0) / split as f64
+        }
+        _ => through,
+    }
+}

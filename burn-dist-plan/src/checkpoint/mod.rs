@@ -1,0 +1,93 @@
+//! Activation checkpointing: what a unit's forward made is made again in the backward, instead of being kept.
+//!
+//! A rewrite of the common program, after layouts are chosen: a clone of a step has the layouts, the split and the
+//! random stream of the original, so what it makes is bitwise the same on every mesh. Nothing in user code, autodiff or
+//! the executor knows of it.
+//!
+//! ```text
+//! flow        who makes and reads what; bytes and work                        flow.rs
+//! visits      which stretch of the program works on which unit                visits.rs
+//! keep        which units, and what of them is kept                           keep.rs
+//! rewrite     clones before the first use in the backward                     rewrite.rs
+//! ```
+//!
+//! A *segment* is the stretch of a visit to a unit; a unit has one per pass forward and one per pass backward. What is
+//! made in a forward segment and used by the next one is the border between two units and stays. What is used only
+//! further on (that is: by the backward) is made again, from the border. Gradients, new parameters and whatever else
+//! flows elementwise into what outlives the window stay too.
+//!
+//! Only what lives and dies within one window can be made again: a program that reads its loss before the backward
+//! keeps its activations between windows, and keeps them under every policy. The last unit of a model that ends with a
+//! unit has its forward and backward in one segment and keeps its activations, which are needed at once.
+//!
+//! # Source
+//! Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv:1604.06174); selective: Korthikanti et al.
+//! (arXiv:2205.05198, section 5).
+
+mod flow;
+mod keep;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+mod visits;
+
+use serde::Serialize;
+
+use crate::mesh::MeshShape;
+use crate::op::Op;
+use crate::policy::Checkpoint;
+use crate::propagate::Program;
+pub(super) use flow::{Flow, ends, work};
+
+/// What checkpointing did to a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recomputed {
+    /// Passes forward through a unit whose values are made again.
+    pub visits: u64,
+    /// Passes forward through any unit that a later pass needs values of.
+    pub visits_seen: u64,
+    /// Steps that are run again, collectives included.
+    pub ops: u64,
+    /// Collectives among them.
+    pub collectives: u64,
+}
+
+impl std::ops::AddAssign for Recomputed {
+    fn add_assign(&mut self, other: Self) {
+        self.visits += other.visits;
+        self.visits_seen += other.visits_seen;
+        self.ops += other.ops;
+        self.collectives += other.collectives;
+    }
+}
+
+/// Rewrites the program so that the forward's values are made again where `policy`, or a mark on a unit, says so.
+pub(super) fn checkpoint<O: Op>(
+    program: &mut Program<O>,
+    mesh: &MeshShape,
+    policy: Checkpoint,
+) -> Recomputed {
+    let marked = program
+        .values
+        .iter()
+        .any(|value| value.tag.as_ref().is_some_and(|tag| tag.checkpoint));
+    if policy == Checkpoint::None && !marked {
+        return Recomputed::default();
+    }
+    let flow = Flow::new(program, mesh);
+    let visits = visits::visits(program, &flow);
+    if visits.segments.is_empty() {
+        // No parameter is used: initialisation, metrics.
+        return Recomputed::default();
+    }
+    let mut sections = keep::sections(policy, &visits);
+    for section in &mut sections {
+        section.find(program, &flow, &visits);
+    }
+    sections.retain(|section| !section.far.is_empty());
+    let visits_seen = visits.num_needed(&flow);
+    keep::keep(policy, program, &flow, mesh, &mut sections);
+    let mut done = rewrite::rewrite(program, &flow, &visits, sections);
+    done.visits_seen = visits_seen;
+    done
+}

@@ -1,0 +1,412 @@
+//! What a plan does, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::account::account;
+use crate::checkpoint::Recomputed;
+use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
+use crate::mesh::{Links, Topology};
+use crate::op::Op;
+use crate::redundancy::Redundancy;
+use crate::task::{CollectiveRecord, Plan};
+use crate::{Accumulation, Checkpoint};
+
+/// Totals of one kind of collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CollectiveTotal {
+    /// Number of calls.
+    pub count: u64,
+    /// Number of times calls are started, those that start together counted once.
+    pub launches: u64,
+    /// Bytes the busiest rank receives.
+    pub bytes: u64,
+}
+
+/// Collectives that are alike but for the module they serve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExplainedCollective {
+    /// `all_gather`, `reduce_scatter`, `all_reduce` or `all_to_all`.
+    pub kind: &'static str,
+    /// Mesh axes it runs over.
+    pub axes: String,
+    /// Global shape of the tensor.
+    pub shape: Vec<usize>,
+    /// Layout before.
+    pub from: String,
+    /// Layout after.
+    pub to: String,
+    /// Why it is there.
+    pub reason: String,
+    /// Path of the module it serves (`*` where several do).
+    pub path: Option<String>,
+    /// Number of calls.
+    pub count: u64,
+    /// Bytes the busiest rank receives, all calls together.
+    pub bytes: u64,
+}
+
+/// Gradients of parameters that were terms of a sum over ranks while something else was done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Accumulated {
+    /// Sums of two of them, reduced afterwards.
+    pub added: u64,
+    /// Those that lived on beyond a window.
+    pub kept: u64,
+}
+
+/// A plan in words and numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Text form of the mesh.
+    pub mesh: String,
+    /// The nodes under it, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// Number of windows.
+    pub windows: u64,
+    /// Operations recorded, by family and kind; not part of the text.
+    pub operations: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// Totals by kind.
+    pub totals: BTreeMap<&'static str, CollectiveTotal>,
+    /// Collectives, alike ones together, in program order.
+    pub collectives: Vec<ExplainedCollective>,
+    /// Text form of when accumulated gradients are reduced.
+    pub accumulation: String,
+    /// Gradients that were added or kept before they were reduced.
+    pub accumulated: Accumulated,
+    /// Text form of the checkpoint policy.
+    pub checkpoint: String,
+    /// What is made again in the backward.
+    pub recomputed: Recomputed,
+    /// Work that ranks repeat.
+    pub redundancy: Redundancy,
+    /// Memory of the planned ranks.
+    pub memory: Vec<MemoryPlan>,
+    /// Nanoseconds that collectives take on the links of the mesh, by the axes they go over; empty without links.
+    pub communication_ns: BTreeMap<String, u64>,
+    /// Where those come from.
+    #[serde(skip)]
+    links: Option<Links>,
+    /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
+    #[serde(skip)]
+    pub timelines: Vec<MemoryTimeline>,
+}
+
+impl Explanation {
+    /// Starts an explanation of nothing.
+    pub fn new(mesh: String, checkpoint: Checkpoint, accumulation: Accumulation) -> Self {
+        Self {
+            mesh,
+            accumulation: accumulation.to_string(),
+            checkpoint: checkpoint.to_string(),
+            ..Self::default()
+        }
+    }
+
+    /// Sums the time that collectives take on `links`; see the [formula](crate::mesh::link).
+    pub fn with_links(mut self, links: &Links) -> Self {
+        self.links = (!links.is_empty()).then(|| links.clone());
+        self
+    }
+
+    /// Notes the nodes under the mesh.
+    pub fn with_topology(mut self, topology: &Topology) -> Self {
+        self.nodes = (topology.num_nodes() > 1).then(|| topology.to_string());
+        self
+    }
+
+    /// Adds a plan.
+    pub fn add<O: Op>(&mut self, plan: &Plan<O>) {
+        self.windows += 1;
+        let mut launched = None;
+        for ((family, kind), count) in &plan.operations {
+            let kinds = self.operations.entry(family).or_default();
+            *kinds.entry(kind).or_default() += count;
+        }
+        for record in &plan.collectives {
+            self.add_collective(record);
+            if record.launch.is_none() || record.launch != launched {
+                self.totals.entry(record.kind.name()).or_default().launches += 1;
+            }
+            launched = record.launch;
+        }
+        self.recomputed += plan.recomputed;
+        self.redundancy += &plan.redundancy;
+        self.accumulated.added += plan.accumulated.added;
+        self.accumulated.kept += plan.accumulated.kept;
+        for (rank, memory) in plan.memory.iter().enumerate() {
+            match self.memory.get_mut(rank) {
+                Some(total) if total.peak_bytes >= memory.peak_bytes => {
+                    total.end_bytes = memory.end_bytes;
+                }
+                Some(total) => {
+                    *total = memory.clone();
+                    self.timelines[rank] = account(&plan.ranks[rank]).1;
+                }
+                None => {
+                    self.memory.push(memory.clone());
+                    self.timelines.push(account(&plan.ranks[rank]).1);
+                }
+            }
+        }
+    }
+
+    fn add_collective(&mut self, record: &CollectiveRecord) {
+        let kind = record.kind.name();
+        let total = self.totals.entry(kind).or_default();
+        total.count += 1;
+        total.bytes += record.bytes;
+        self.add_time(record);
+        let path = record.path.as_deref().map(generalize);
+        let same = self.collectives.iter_mut().find(|c| {
+            c.kind == kind
+                && c.axes == record.axes
+                && c.shape == record.shape
+                && c.from == record.layouts.0
+                && c.to == record.layouts.1
+                && c.reason == record.reason
+                && c.path == path
+        });
+        match same {
+            Some(same) => {
+                same.count += 1;
+                same.bytes += record.bytes;
+            }
+            None => self.collectives.push(ExplainedCollective {
+                kind,
+                axes: record.axes.clone(),
+                shape: record.shape.clone(),
+                from: record.layouts.0.clone(),
+                to: record.layouts.1.clone(),
+                reason: record.reason.clone(),
+                path,
+                count: 1,
+                bytes: record.bytes,
+            }),
+        }
+    }
+
+    fn add_time(&mut self, record: &CollectiveRecord) {
+        let Some(links) = &self.links else {
+            return;
+        };
+        let names = record.axes.split(' ').next().unwrap_or_default();
+        let Some(link) = links.on(names.split(','), record.spans_nodes) else {
+            return;
+        };
+        let time = link.transfer_ns(record.kind.rounds(record.members), record.bytes);
+        *self
+            .communication_ns
+            .entry(record.axes.clone())
+            .or_default() += time;
+    }
+
+    /// Returns the explanation as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("plain data with string keys")
+    }
+}
+
+impl Explanation {
+    fn write_checkpoint(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Recomputed {
+            visits,
+            visits_seen,
+            ops,
+            collectives,
+        } = self.recomputed;
+        match (self.checkpoint.as_str(), visits_seen, visits) {
+            ("none", _, 0) => Ok(()),
+            (policy, 0, 0) => writeln!(
+                f,
+                "checkpoint {policy}: nothing to make again: no unit (`#[parallel(unit)]`, `Plan::unit`) has \
+                 activations that its backward needs in the same window"
+            ),
+            (policy, ..) => writeln!(
+                f,
+                "checkpoint {policy}: {ops} step(s), {collectives} of them collectives, run again for {visits} of \
+                 {visits_seen} pass(es) through a unit"
+            ),
+        }
+    }
+
+    /// One line for ranks of which the same is to be said.
+    fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
+        for (rank, memory) in self.memory.iter().enumerate() {
+            let line = memory_text(memory)?;
+            match lines.iter_mut().find(|(same, _)| *same == line) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => lines.push((line, vec![rank])),
+            }
+        }
+        for (line, ranks) in lines {
+            writeln!(f, "{}: {line}", ranks_text(&ranks))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the most bytes of activations, gradients of activations and temporaries that are alive at once on any
+    /// planned rank.
+    pub fn activation_bytes(&self) -> u64 {
+        let peaks = self
+            .memory
+            .iter()
+            .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
+        peaks.flatten().copied().max().unwrap_or(0)
+    }
+}
+
+/// What is said of a rank's memory.
+fn memory_text(memory: &MemoryPlan) -> Result<String, std::fmt::Error> {
+    let mut line = format!(
+        "peak {} at {}, between windows {}",
+        human_bytes(memory.peak_bytes),
+        memory.peak_cause,
+        human_bytes(memory.end_bytes)
+    );
+    for (class, bytes) in &memory.peak_by_class {
+        write!(line, "; {} {}", class.name(), human_bytes(*bytes))?;
+    }
+    if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
+        write!(line, "; activations at most {}", human_bytes(*bytes))?;
+    }
+    if memory.host_peak_bytes > 0 {
+        write!(
+            line,
+            "; on the host {}",
+            human_bytes(memory.host_peak_bytes)
+        )?;
+    }
+    Ok(line)
+}
+
+/// Ranks in rising order, runs of them by their ends: `rank 3`, `ranks 0..3, 6`.
+fn ranks_text(ranks: &[usize]) -> String {
+    if let [rank] = ranks {
+        return format!("rank {rank}");
+    }
+    let runs = ranks.chunk_by(|one, next| one + 1 == *next);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, .., last] => format!("{first}..{last}"),
+            run => run.iter().map(usize::to_string).collect(),
+        })
+        .collect();
+    format!("ranks {}", runs.join(", "))
+}
+
+/// `layers.3.attention.wq` -> `layers.*.attention.wq`
+fn generalize(path: &str) -> String {
+    path.split('.')
+        .map(|part| {
+            if !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()) {
+                "*"
+            } else {
+                part
+            }
+        })
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+/// Bytes for people: `12.5 MiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
+}
+
+impl std::fmt::Display for Explanation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mesh {}, {} window(s)", self.mesh, self.windows)?;
+        match &self.nodes {
+            Some(nodes) => writeln!(f, ", {nodes}")?,
+            None => writeln!(f)?,
+        }
+        if self.collectives.is_empty() {
+            writeln!(f, "no communication")?;
+        }
+        for c in &self.collectives {
+            let mut line = String::new();
+            write!(
+                line,
+                "{:>5} x {:<14} {:<10} {:>10}  {:?} {} -> {}",
+                c.count,
+                c.kind,
+                c.axes,
+                human_bytes(c.bytes),
+                c.shape,
+                c.from,
+                c.to
+            )?;
+            write!(line, "  ({}", c.reason)?;
+            if let Some(path) = &c.path {
+                write!(line, ", {path}")?;
+            }
+            writeln!(f, "{line})")?;
+        }
+        for (kind, total) in &self.totals {
+            writeln!(
+                f,
+                "{kind}: {} call(s) in {} launch(es), {} received by the busiest rank",
+                total.count,
+                total.launches,
+                human_bytes(total.bytes)
+            )?;
+        }
+        for (axes, ns) in &self.communication_ns {
+            let ms = *ns as f64 / 1e6;
+            writeln!(f, "communication over {axes}: {ms:.3} ms on its link(s)")?;
+        }
+        let Accumulated { added, kept } = self.accumulated;
+        if self.accumulation != Accumulation::default().to_string() || added + kept > 0 {
+            writeln!(
+                f,
+                "gradients reduced per {}: {added} sum(s) before the reduction, {kept} kept unreduced beyond a window",
+                self.accumulation
+            )?;
+        }
+        self.write_checkpoint(f)?;
+        if self.redundancy.flops > 0.0 {
+            writeln!(f, "{}", self.redundancy)?;
+        }
+        self.write_memory(f)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_agree_share_a_line() {
+        let plan = |peak_bytes| MemoryPlan {
+            peak_bytes,
+            ..MemoryPlan::default()
+        };
+        let explanation = Explanation {
+            memory: [1, 1, 2, 1, 3, 3].map(plan).to_vec(),
+            ..Explanation::default()
+        };
+        let text = explanation.to_string();
+        let heads: Vec<&str> = text
+            .lines()
+            .filter_map(|line| Some(line.split_once(": peak")?.0))
+            .collect();
+        assert_eq!(heads, ["ranks 0..1, 3", "rank 2", "ranks 4..5"]);
+    }
+}

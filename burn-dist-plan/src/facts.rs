@@ -1,0 +1,560 @@
+//! What the values and operations of a window are to training: found once, from definition and use, and read by every
+//! pass.
+//!
+//! - A **parameter** is what a program marks as one. What *replaces* it is that parameter too: of the values that
+//!   outlive the window and of which it is a term (by elementwise operations that add to it, or scale it by what is no
+//!   gradient), the one it takes the fewest operations to get to, if it was made of gradients, or if the parameter
+//!   itself dies. So are casts of a parameter, and what is made of parameters and constants alone and lives on (an
+//!   average of weights). An activation that a parameter is added to is none: it does not outlive the step.
+//! - A **backward** begins at the one that is made for the loss. What is computed of it is backward, until it is part
+//!   of a parameter.
+//! - What an update is made of by elementwise operations, of values of which pieces are enough for all who use them,
+//!   belongs to that update: **gradients**, and **state** of the optimizer, which outlives the window.
+//! - A gradient that no update uses is matched with its parameter through the operation that made it: it shares the
+//!   gradient of the layer's result with the gradient of the layer's input, which names the weight, or the indices with
+//!   the read of a table.
+//!
+//! Where evidence does not decide, a value is an activation, or unknown if it comes from outside, and passes do what is
+//! safe. A wrong fact may cost speed or memory, never a value: layouts, order and recomputation change none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::op::{Adjoint, Mark, Op};
+use crate::param::ParamSpec;
+use crate::rule::{OpRule, PartialRule};
+use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
+
+#[cfg(test)]
+mod tests;
+
+/// What a value is to training.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A parameter, a cast of one, or what replaces it.
+    Parameter(Arc<ParamSpec>),
+    /// A gradient of a parameter, if it is known of which.
+    Gradient(Option<Arc<ParamSpec>>),
+    /// What an optimizer keeps for a parameter.
+    State(Arc<ParamSpec>),
+    /// Made on the way, forward or backward.
+    Activation,
+    /// Data of the host.
+    Input,
+    /// Made of nothing but constants.
+    Constant,
+    /// From outside, and nothing is known of it.
+    #[default]
+    Unknown,
+}
+
+impl Role {
+    /// Returns what is known of it as a parameter.
+    pub fn parameter(&self) -> Option<&Arc<ParamSpec>> {
+        match self {
+            Self::Parameter(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Returns the parameter that it is, or is to update.
+    pub fn belongs_to(&self) -> Option<&Arc<ParamSpec>> {
+        match self {
+            Self::Parameter(spec) | Self::State(spec) | Self::Gradient(Some(spec)) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Whether what comes from outside as such may turn out to be what an optimizer keeps.
+    fn may_be_state(&self) -> bool {
+        matches!(
+            self,
+            Self::Unknown | Self::Constant | Self::Activation | Self::Gradient(None)
+        )
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Parameter(_) => "parameter",
+            Self::Gradient(_) => "gradient",
+            Self::State(_) => "state",
+            Self::Activation => "activation",
+            Self::Input => "input",
+            Self::Constant => "constant",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Which part of a step an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// From data and parameters.
+    Forward,
+    /// From gradients.
+    Backward,
+    /// From gradients to what replaces a parameter or a state.
+    Update,
+}
+
+/// What the values and operations of a window are.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Of each value.
+    pub roles: Vec<Role>,
+    /// The parameter in whose update each value has its only use, the new parameter included.
+    pub update_of: Vec<Option<Arc<ParamSpec>>>,
+    /// Whether each value comes from the one that is made for a loss, and is not part of a parameter.
+    pub backward: Vec<bool>,
+    /// Whether each value is the gradient of what a layer is linear in, or a sum of such, and of use in pieces.
+    pub of_layer: Vec<bool>,
+    /// Of each operation.
+    pub phases: Vec<Phase>,
+    /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
+    pub microbatches: Vec<u32>,
+}
+
+impl Facts {
+    /// Finds what is known.
+    pub fn new<O: Op>(window: &Window<O>) -> Self {
+        Finder::new(window).find()
+    }
+
+    /// Returns what is known of a value as a parameter.
+    pub fn parameter(&self, value: ValueIndex) -> Option<&Arc<ParamSpec>> {
+        self.roles[value as usize].parameter()
+    }
+}
+
+/// An elementwise operation with one result.
+struct Elementwise {
+    out: ValueIndex,
+    /// All inputs; whether each has the shape of the result.
+    inputs: Vec<(ValueIndex, bool)>,
+    /// Whether it adds its inputs up: each is a term of the result, whatever the others are.
+    adds: bool,
+    is_cast: bool,
+}
+
+/// A way from a parameter to a value of which it is a term.
+#[derive(Clone, Copy)]
+struct Way {
+    from: ValueIndex,
+    length: u32,
+    /// The operand through which it comes.
+    through: ValueIndex,
+}
+
+struct Finder<'a, O> {
+    window: &'a Window<O>,
+    /// For each operation, if it is elementwise.
+    elementwise: Vec<Option<Elementwise>>,
+    /// For each operation whether it works on pieces of its operands: `Some(true)` if it is elementwise.
+    on_pieces: Vec<Option<bool>>,
+    /// What is a parameter.
+    tags: Vec<Option<Arc<ParamSpec>>>,
+    /// Number of the loss that each value comes from, from 1; 0 of what comes from none.
+    backward: Vec<u32>,
+}
+
+impl<'a, O: Op> Finder<'a, O> {
+    fn new(window: &'a Window<O>) -> Self {
+        let num_values = window.dies.len();
+        let mut this = Self {
+            window,
+            elementwise: Vec::with_capacity(window.ops.len()),
+            on_pieces: Vec::with_capacity(window.ops.len()),
+            tags: vec![None; num_values],
+            backward: vec![0; num_values],
+        };
+        for op in &window.ops {
+            let rule = match op.rule() {
+                OpRule::Factors(rule) => rule,
+                _ => {
+                    this.elementwise.push(None);
+                    this.on_pieces.push(None);
+                    continue;
+                }
+            };
+            this.on_pieces
+                .push(rule.on_pieces().then_some(rule.elementwise));
+            let mut outputs = op.outputs();
+            let first = outputs.next().filter(|_| outputs.next().is_none());
+            this.elementwise.push(match first {
+                Some(out) if rule.elementwise => Some(Elementwise {
+                    out: out.id,
+                    inputs: op
+                        .inputs()
+                        .map(|input| (input.id, input.shape == out.shape))
+                        .collect(),
+                    adds: rule.partial == PartialRule::JointLinear,
+                    is_cast: op.traits().is_cast,
+                }),
+                _ => None,
+            });
+        }
+        this
+    }
+
+    fn find(mut self) -> Facts {
+        for input in &self.window.inputs {
+            if let InputState::Placed { role, .. } = &input.state {
+                self.tags[input.value as usize] = role.parameter().cloned();
+            }
+        }
+        for op in &self.window.ops {
+            if let (Some(Mark::Param(spec)), Some(out)) = (op.mark(), op.outputs().next()) {
+                self.tags[out.id as usize] = Some(spec.clone());
+            }
+        }
+        self.follow_backward();
+        if self.tags.iter().any(Option::is_some) {
+            self.follow_parameters();
+            self.cast_parameters();
+            self.functions_of_parameters();
+            // What replaces a parameter is where a backward ends.
+            self.follow_backward();
+        }
+        let alone = self.used_on_pieces();
+        let update_of = self.updates(&alone);
+        let of_layer = self.of_layer(&alone);
+        let matched = self.matched();
+        self.facts(update_of, of_layer, matched)
+    }
+
+    fn survives(&self, value: ValueIndex) -> bool {
+        !self.window.dies[value as usize]
+    }
+
+    /// Finds what comes from a loss.
+    fn follow_backward(&mut self) {
+        self.backward.fill(0);
+        for input in &self.window.inputs {
+            if let InputState::Placed { role, .. } = &input.state {
+                let is_backward = matches!(role, Role::Gradient(_) | Role::State(_));
+                self.backward[input.value as usize] = is_backward.into();
+            }
+        }
+        let mut losses = 0;
+        for op in &self.window.ops {
+            let from = op.inputs().map(|input| self.backward[input.id as usize]);
+            let mut from = from.max().unwrap_or(0);
+            let outputs: Vec<_> = op.outputs().map(|out| (out.id, out.numel())).collect();
+            if op.traits().makes_ones && outputs.iter().all(|(_, numel)| *numel == 1) {
+                losses += 1;
+                from = losses;
+            }
+            for (out, _) in outputs {
+                let is_param = self.tags[out as usize].is_some();
+                self.backward[out as usize] = if is_param { 0 } else { from };
+            }
+        }
+    }
+
+    /// Finds what replaces each parameter, and what is on the way there.
+    fn follow_parameters(&mut self) {
+        let mut ways: Vec<Vec<Way>> = vec![Vec::new(); self.window.dies.len()];
+        for (value, tag) in self.tags.iter().enumerate() {
+            if tag.is_some() {
+                let from = value as ValueIndex;
+                ways[value].push(Way {
+                    from,
+                    length: 0,
+                    through: from,
+                });
+            }
+        }
+        let is_backward = |value: ValueIndex| self.backward[value as usize] > 0;
+        for op in self.elementwise.iter().flatten() {
+            for (at, &(input, is_alike)) in op.inputs.iter().enumerate() {
+                let mut others = op.inputs.iter().enumerate().filter(|(i, _)| *i != at);
+                let scaled = others.any(|(_, (other, _))| is_backward(*other));
+                if !is_alike || (scaled && !op.adds) {
+                    continue;
+                }
+                for way in ways[input as usize].clone() {
+                    let longer = Way {
+                        from: way.from,
+                        length: way.length + 1,
+                        through: input,
+                    };
+                    let known = &mut ways[op.out as usize];
+                    match known.iter_mut().find(|known| known.from == way.from) {
+                        Some(known) if known.length <= longer.length => {}
+                        Some(known) => *known = longer,
+                        None => known.push(longer),
+                    }
+                }
+            }
+        }
+        // Of all pairs of a parameter and a value that lives on: those made of gradients first, then those whose
+        // parameter dies, then the nearest.
+        let mut pairs: Vec<(bool, bool, u32, ValueIndex, ValueIndex)> = Vec::new();
+        for (value, ways) in ways.iter().enumerate() {
+            let value = value as ValueIndex;
+            if !self.survives(value) || self.tags[value as usize].is_some() {
+                continue;
+            }
+            for way in ways {
+                let (made, replaced) = (is_backward(value), !self.survives(way.from));
+                if made || replaced {
+                    pairs.push((!made, !replaced, way.length, way.from, value));
+                }
+            }
+        }
+        pairs.sort_unstable();
+        let mut is_replaced = vec![false; self.window.dies.len()];
+        for (.., from, value) in pairs {
+            if is_replaced[from as usize] || self.tags[value as usize].is_some() {
+                continue;
+            }
+            is_replaced[from as usize] = true;
+            let spec = self.tags[from as usize].clone();
+            let mut at = value;
+            while at != from {
+                self.tags[at as usize] = spec.clone();
+                let way = ways[at as usize].iter().find(|way| way.from == from);
+                at = way.map_or(from, |way| way.through);
+            }
+        }
+    }
+
+    fn cast_parameters(&mut self) {
+        for op in self.elementwise.iter().flatten().filter(|op| op.is_cast) {
+            let of = op.inputs.first().map(|(input, _)| *input as usize);
+            let spec = of.and_then(|of| self.tags[of].clone());
+            let tag = &mut self.tags[op.out as usize];
+            *tag = tag.take().or(spec);
+        }
+    }
+
+    /// What is made of parameters and constants alone, and lives on.
+    fn functions_of_parameters(&mut self) {
+        let constant = self.constants();
+        let mut of: Vec<Option<Arc<ParamSpec>>> = self.tags.clone();
+        for op in self.elementwise.iter().flatten() {
+            let known = |(input, _): &(ValueIndex, bool)| {
+                of[*input as usize].is_some() || constant[*input as usize]
+            };
+            if of[op.out as usize].is_none() && op.inputs.iter().all(known) {
+                let alike = op.inputs.iter().filter(|(_, is_alike)| *is_alike);
+                let spec = alike.filter_map(|(input, _)| of[*input as usize].clone());
+                of[op.out as usize] = spec.last();
+            }
+        }
+        for (value, spec) in of.into_iter().enumerate() {
+            if self.tags[value].is_none() && self.survives(value as ValueIndex) {
+                self.tags[value] = spec;
+            }
+        }
+    }
+
+    /// Returns for each value whether it is made of nothing but constants.
+    fn constants(&self) -> Vec<bool> {
+        let mut constant = vec![false; self.window.dies.len()];
+        for input in &self.window.inputs {
+            constant[input.value as usize] = match &input.state {
+                InputState::Host { entry, .. } => *entry == Entry::Free(Origin::Constants),
+                InputState::Placed { origin, role, .. } => {
+                    *origin == Some(Origin::Constants)
+                        && matches!(role, Role::Constant | Role::Unknown)
+                }
+            };
+        }
+        for op in &self.window.ops {
+            let mut inputs = op.inputs();
+            if op.mark().is_none() && inputs.all(|input| constant[input.id as usize]) {
+                for out in op.outputs() {
+                    constant[out.id as usize] = true;
+                }
+            }
+        }
+        constant
+    }
+
+    /// Returns for each value whether pieces of it are enough for every operation of the window that uses it:
+    /// elementwise ones with a result of its shape, and the sum of all elements.
+    fn used_on_pieces(&self) -> Vec<bool> {
+        let mut alone = vec![true; self.window.dies.len()];
+        for (op, on_pieces) in self.window.ops.iter().zip(&self.on_pieces) {
+            for input in op.inputs() {
+                let enough = match on_pieces {
+                    None => false,
+                    Some(false) => true,
+                    Some(true) => op.outputs().all(|out| out.shape == input.shape),
+                };
+                alone[input.id as usize] &= enough;
+            }
+        }
+        alone
+    }
+
+    /// Returns for each value the parameter in whose update it has its only use. Elementwise operations are followed
+    /// back from the new parameter, through values that nothing else uses: a gradient that other gradients are computed
+    /// from is also an activation's.
+    fn updates(&self, alone: &[bool]) -> Vec<Option<Arc<ParamSpec>>> {
+        let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
+        for op in self.elementwise.iter().flatten().rev() {
+            let out = op.out as usize;
+            if found[out].is_none() && self.survives(op.out) {
+                found[out] = self.tags[out].clone();
+            }
+            let Some(param) = found[out].clone() else {
+                continue;
+            };
+            for &(input, _) in op.inputs.iter().filter(|(_, is_alike)| *is_alike) {
+                let input = input as usize;
+                if found[input].is_none() && (alone[input] || self.tags[input].is_some()) {
+                    found[input] = Some(self.tags[input].as_ref().unwrap_or(&param).clone());
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns for each value whether it is the gradient of what a layer is linear in, or computed elementwise of such
+    /// gradients alone, and of use in pieces.
+    fn of_layer(&self, alone: &[bool]) -> Vec<bool> {
+        let mut found = vec![false; self.window.dies.len()];
+        for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
+            let is_gradient = match elementwise {
+                Some(op) => {
+                    let mut inputs = op.inputs.iter();
+                    !op.inputs.is_empty() && inputs.all(|(value, _)| found[*value as usize])
+                }
+                None => op.traits().makes_weight_gradient,
+            };
+            for out in op.outputs().filter(|_| is_gradient) {
+                found[out.id as usize] = alone[out.id as usize];
+            }
+        }
+        found
+    }
+
+    /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
+    fn matched(&self) -> Vec<Option<Arc<ParamSpec>>> {
+        let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
+        // The weight of the layer whose result has a gradient; the weights that are applied to an input; the tables
+        // that are read at indices.
+        let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
+        let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
+        let mut by_indices: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
+        for op in &self.window.ops {
+            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+            match op.traits().adjoint {
+                Some(Adjoint::Forward { x, weight }) => {
+                    by_input.entry(inputs[x]).or_default().push(inputs[weight]);
+                }
+                Some(Adjoint::Input { weight, gradient }) => {
+                    by_gradient.insert(inputs[gradient], inputs[weight]);
+                }
+                Some(Adjoint::Read { table, indices }) => {
+                    let tables = by_indices.entry(inputs[indices]).or_default();
+                    tables.push(inputs[table]);
+                }
+                _ => {}
+            }
+        }
+        let one = |values: Option<&Vec<ValueIndex>>| match values.map(Vec::as_slice) {
+            Some([value]) => Some(*value),
+            _ => None,
+        };
+        for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
+            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+            let weight = match op.traits().adjoint {
+                Some(Adjoint::Weight { x, gradient }) => by_gradient
+                    .get(&inputs[gradient])
+                    .copied()
+                    .or_else(|| one(by_input.get(&inputs[x]))),
+                Some(Adjoint::Named { weight }) => Some(inputs[weight]),
+                Some(Adjoint::Written { indices }) => one(by_indices.get(&inputs[indices])),
+                _ => None,
+            };
+            let spec = weight.and_then(|weight| self.tags[weight as usize].clone());
+            let sum = || {
+                let op = elementwise.as_ref()?;
+                let mut specs = op.inputs.iter().map(|(input, _)| &found[*input as usize]);
+                let first = specs.next()?.clone()?;
+                specs
+                    .all(|spec| spec.as_ref() == Some(&first))
+                    .then_some(first)
+            };
+            let spec = spec.or_else(sum);
+            if let (Some(spec), Some(out)) = (spec, op.outputs().next()) {
+                found[out.id as usize] = Some(spec);
+            }
+        }
+        found
+    }
+
+    fn facts(
+        self,
+        update_of: Vec<Option<Arc<ParamSpec>>>,
+        of_layer: Vec<bool>,
+        matched: Vec<Option<Arc<ParamSpec>>>,
+    ) -> Facts {
+        let constant = self.constants();
+        let mut outside: HashMap<ValueIndex, Role> = HashMap::new();
+        for input in &self.window.inputs {
+            let role = match &input.state {
+                InputState::Placed { role, .. } => role.clone(),
+                InputState::Host { .. } => Role::Input,
+            };
+            outside.insert(input.value, role);
+        }
+        let roles = (0..self.window.dies.len()).map(|value| {
+            let number = value as ValueIndex;
+            let known = outside.get(&number);
+            let backward = self.backward[value] > 0;
+            match (&self.tags[value], &update_of[value]) {
+                (Some(spec), _) => Role::Parameter(spec.clone()),
+                (None, None) if constant[value] => Role::Constant,
+                (None, Some(spec)) if known.is_some_and(Role::may_be_state) => {
+                    Role::State(spec.clone())
+                }
+                (None, _) if known.is_some() => known.cloned().unwrap_or_default(),
+                (None, Some(spec)) if self.survives(number) => Role::State(spec.clone()),
+                (None, Some(spec)) if backward => Role::Gradient(Some(spec.clone())),
+                (None, _) if matched[value].is_some() || of_layer[value] => {
+                    Role::Gradient(matched[value].clone())
+                }
+                (None, None) if backward && self.survives(number) => Role::Gradient(None),
+                _ => Role::Activation,
+            }
+        });
+        let roles: Vec<Role> = roles.collect();
+        let mut losses = 0;
+        let mut phases = Vec::with_capacity(self.window.ops.len());
+        let mut microbatches = Vec::with_capacity(self.window.ops.len());
+        for op in &self.window.ops {
+            let outputs: Vec<usize> = op.outputs().map(|out| out.id as usize).collect();
+            let updates = outputs.iter().any(|out| {
+                let is_new = matches!(roles[*out], Role::Parameter(_) | Role::State(_));
+                is_new && update_of[*out].is_some()
+            });
+            let inputs = op.inputs().map(|input| input.id as usize);
+            let tensors = inputs.filter(|_| updates).chain(outputs);
+            let from = tensors.map(|tensor| self.backward[tensor]).max();
+            let from = from.unwrap_or(0);
+            phases.push(match from {
+                _ if updates => Phase::Update,
+                0 => Phase::Forward,
+                _ => Phase::Backward,
+            });
+            losses = losses.max(from);
+            microbatches.push(match from {
+                0 => losses,
+                from => from - 1,
+            });
+        }
+        Facts {
+            roles,
+            update_of,
+            backward: self.backward.iter().map(|from| *from > 0).collect(),
+            of_layer,
+            phases,
+            microbatches,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Last uses: marks where a rank's slots are used for the last time, so that operations may work in place and memory is
+//! given back at once.
+
+use crate::op::{Op, Side, Tensor};
+use crate::task::{RankPlan, Slot, Task};
+
+/// Slots a task reads and writes.
+pub(super) fn uses<O: Op>(task: &Task<O>) -> (Vec<Slot>, Vec<Slot>) {
+    match task {
+        Task::Load { slot, .. } => (vec![], vec![*slot]),
+        Task::Upload(task) => (vec![], vec![task.slot]),
+        Task::Random(task) => (vec![], vec![task.slot]),
+        Task::Op(op, _) => {
+            let id = |tensor: Tensor<'_>| tensor.id;
+            (
+                op.inputs().map(id).collect(),
+                op.outputs().map(id).collect(),
+            )
+        }
+        Task::Collective(task) => (vec![task.from], vec![task.to]),
+        Task::Launch { tasks, .. } => (
+            tasks.iter().map(|task| task.from).collect(),
+            tasks.iter().map(|task| task.to).collect(),
+        ),
+        Task::Finish { to, .. } => (to.clone(), vec![]),
+        Task::Store { slot, .. } | Task::Read { slot, .. } | Task::Free(slot) => {
+            (vec![*slot], vec![])
+        }
+        // Between the two the slot is somewhere else, and no less alive.
+        Task::ToHost(task) => (vec![task.slot], vec![]),
+        Task::FromHost(_) | Task::Forget(_) => (vec![], vec![]),
+    }
+}
+
+/// Marks the last use of every slot and frees the slots that nothing uses.
+pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {
+    let mut seen = vec![false; plan.num_slots as usize];
+    let mut reversed: Vec<Task<O>> = Vec::with_capacity(plan.tasks.len() + 16);
+    for mut task in std::mem::take(&mut plan.tasks).into_iter().rev() {
+        let (inputs, outputs) = uses(&task);
+        for &slot in &outputs {
+            if !seen[slot as usize] {
+                reversed.push(Task::Free(slot));
+            }
+        }
+        let mut last: Vec<Slot> = Vec::new();
+        for &slot in &inputs {
+            if !std::mem::replace(&mut seen[slot as usize], true) {
+                last.push(slot);
+            }
+        }
+        match &mut task {
+            Task::Op(op, _) => {
+                // An operand used twice is not moved: the order in which operations take theirs is not ours.
+                last.retain(|slot| {
+                    let once = inputs.iter().filter(|s| *s == slot).count() == 1;
+                    if !once {
+                        reversed.push(Task::Free(*slot));
+                    }
+                    once
+                });
+                if !last.is_empty() {
+                    mark(op, &last);
+                }
+            }
+            Task::Collective(task) => task.take = !last.is_empty(),
+            Task::Launch { tasks, .. } => {
+                for task in tasks.iter_mut().rev() {
+                    task.take = last.contains(&task.from);
+                    // Of several that send the same slot only the last empties it.
+                    last.retain(|slot| *slot != task.from);
+                }
+            }
+            // Outputs that nothing uses.
+            Task::Finish { .. } => reversed.extend(last.into_iter().map(Task::Free)),
+            Task::Store { take, .. } | Task::Read { take, .. } => *take = !last.is_empty(),
+            _ => {}
+        }
+        reversed.push(task);
+    }
+    reversed.reverse();
+    plan.tasks = reversed;
+}
+
+fn mark<O: Op>(op: &mut O, last: &[Slot]) {
+    op.rewire(|side, wire| wire.last_use |= side == Side::Input && last.contains(&wire.id));
+}

@@ -1,0 +1,381 @@
+//! Which split of an operation is the cheapest.
+
+use std::sync::Arc;
+
+use crate::mesh::DType;
+
+use super::Propagator;
+use super::operands::{Hints, Tensors};
+use super::options::{Choice, Options, keep_cheaper, passing};
+use crate::Accumulation;
+use crate::layout::redistribute;
+use crate::layout::{Layout, Partial};
+use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
+use crate::op::Op;
+use crate::rule::{Assignment, FactorKind, PartialRule, Rule};
+use crate::window::ValueIndex;
+
+/// Moving a parameter off the axes it is pinned to costs as much as this many times the bytes.
+const PIN_FACTOR: f64 = 1e4;
+
+/// Added to the cost of a candidate that ignores the input layout a module asks for, or where the result rests.
+const FORCED: f64 = 1e15;
+
+/// Added to the cost of a candidate that gathers rows over a data axis to sum them: each rank sums its own. So what is
+/// summed, and in which order, depends neither on the number of rows nor on the strategy of the axis.
+const GATHERED_ROWS: f64 = 1e12;
+
+/// Cost per local byte of the result: breaks ties in favour of less local work.
+pub(super) const LOCAL_WORK: f64 = 1e-3;
+
+/// Returns whether a factor that is dim 0 of an operand may be its batch: if it is dim 0 of the result too, or a view
+/// moves it, or dim 0 of all operands is summed. Dim 0 of a weight is none of these.
+fn are_rows(rule: &Rule, factor: u8) -> bool {
+    let output = &rule.outputs[0].dims;
+    let is_first = |dims: &[Option<u8>]| dims.first() == Some(&Some(factor));
+    let moves = rule.partial == PartialRule::Move && rule.inputs[0].dims.len() == output.len();
+    let mut inputs = rule.inputs.iter();
+    is_first(output)
+        || moves
+        || (!output.contains(&Some(factor))
+            && matches!(rule.factors[factor as usize].kind, FactorKind::Reduce(_))
+            && inputs.all(|input| !input.dims.contains(&Some(factor)) || is_first(&input.dims)))
+}
+
+impl<O: Op> Propagator<'_, O> {
+    /// Returns the layout that input number `position` must have.
+    pub(super) fn needed(&self, rule: &Rule, position: usize, assignment: &Assignment) -> Layout {
+        let mut layout = rule.input_layout(&rule.inputs[position], assignment);
+        if position > 0 && rule.partial != PartialRule::JointLinear {
+            layout.partial.clear();
+        }
+        layout
+    }
+
+    /// Returns the shard axes that split `layout`.
+    pub(super) fn shard_axes(&self, layout: &Layout) -> Vec<AxisIndex> {
+        let mut axes: Vec<AxisIndex> = layout
+            .dims
+            .iter()
+            .flat_map(|dim| dim.axes())
+            .filter(|&axis| self.mesh.role(axis) == AxisRole::Shard)
+            .collect();
+        axes.sort();
+        axes
+    }
+
+    /// Returns the axes over which a value rests that rests at all.
+    pub(super) fn rest_axes(&self, value: ValueIndex) -> Vec<AxisIndex> {
+        let own = self.value(value).strategy;
+        self.options.sharding.rest_axes(self.mesh, own)
+    }
+
+    /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among
+    /// them that already exist that way; where none does (partial gradients), the split says so if it is where a
+    /// parameter of that shape would rest.
+    pub(super) fn rests(&self, rule: &Rule, tensors: &Tensors, assignment: &Assignment) -> bool {
+        let mut unknown = false;
+        let mut resting = false;
+        for (position, (operand, (value, ..))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if operand.shape_only {
+                continue;
+            }
+            let needed = self.needed(rule, position, assignment);
+            let shard_axes = self.shard_axes(&needed);
+            if shard_axes.is_empty() {
+                continue;
+            }
+            let mut split = false;
+            let mut terms = false;
+            for version in self.value(*value).versions_at(self.now) {
+                if version.layout.dims == needed.dims {
+                    split = true;
+                    if version.layout.at_rest.is_empty() {
+                        return false;
+                    }
+                    resting = true;
+                }
+                terms |= version
+                    .layout
+                    .partial
+                    .iter()
+                    .any(|partial| shard_axes.contains(&partial.axis));
+            }
+            if !split && terms {
+                let rest = needed
+                    .without_axes(&shard_axes)
+                    .at_rest_over(self.mesh, &self.rest_axes(*value));
+                unknown |= rest.dims == needed.dims;
+            }
+        }
+        resting || unknown
+    }
+
+    /// Picks how the operation is split.
+    pub(super) fn choose(&mut self, rule: &Rule, tensors: &Tensors, hints: &Hints) -> Choice {
+        let mut options = Options::new(rule);
+        let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
+        let decided: Vec<u8> = rule
+            .inputs
+            .iter()
+            .zip(&tensors.inputs)
+            .filter(|(operand, (value, ..))| !operand.shape_only && self.value(*value).decides())
+            .flat_map(|(operand, _)| operand.dims.iter().flatten().copied())
+            .collect();
+        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+            let info = self.value(*value);
+            let mut offered: Vec<Layout> = Vec::new();
+            let mut partial = None;
+            if !info.is_free() || !info.versions.is_empty() {
+                for version in info.versions_at(self.now) {
+                    offered.push(if rule.on_pieces() {
+                        version.layout.as_ref().clone()
+                    } else {
+                        version.layout.gathered()
+                    });
+                }
+                // A value that exists without partial axes is used that way; a partial one passes only if no one else
+                // needs it resolved.
+                let resolved = info.versions_at(self.now).any(|v| !v.layout.has_partial());
+                let first = info.versions_at(self.now).next();
+                if let (false, Some(first)) = (resolved, first) {
+                    let layout = first.layout.clone();
+                    if info.single_use() && !operand.shape_only {
+                        partial = Some(layout.partial.clone());
+                    }
+                    offered.push(self.resolved(*value, &layout));
+                }
+            }
+            partials.push(partial);
+            if hints.joins_rows {
+                continue;
+            }
+            for layout in &offered {
+                options.offer_layout(rule, self.mesh, &operand.dims, layout);
+            }
+            // What is undecided takes the layout that the others ask for; only where they ask for none has it a say.
+            if let Some(own) = self.own_layout(*value) {
+                let mut dims = operand.dims.clone();
+                for (position, dim) in dims.iter_mut().enumerate() {
+                    *dim = dim.filter(|&factor| {
+                        !decided.contains(&factor) && (position > 0 || are_rows(rule, factor))
+                    });
+                }
+                options.offer_layout(rule, self.mesh, &dims, &own);
+            }
+        }
+        if let Some(batch) = &hints.batch {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, batch);
+        }
+        if let Some(mirror) = &hints.mirror {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, mirror);
+        }
+        if let Some(home) = &hints.home {
+            options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, home);
+        }
+        let terms = self.terms(rule, tensors);
+        let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
+        let mut kept = passing(rule, &borrowed);
+        if self.options.sharding.accumulation == Accumulation::PerMicrobatch
+            && rule.partial == PartialRule::JointLinear
+            && rule.inputs.len() > 1
+            && self.is_gradient(tensors.outputs[0].0, &kept)
+        {
+            kept.retain(|partial| self.mesh.role(partial.axis) == AxisRole::Model);
+        }
+        let taken: Vec<AxisIndex> = kept.iter().map(|p| p.axis).collect();
+        let only_sums = kept.iter().all(|p| p.op == ReduceOp::Sum);
+        let mut best: Option<Choice> = None;
+        let mut candidates: Vec<Assignment> = Vec::new();
+        options.combinations(&taken, |factors| {
+            let indexed = rule
+                .factors
+                .iter()
+                .zip(factors)
+                .any(|(factor, dim)| factor.kind == FactorKind::Index && !dim.is_whole());
+            if indexed && !only_sums {
+                return;
+            }
+            candidates.push(Assignment {
+                factors: factors.to_vec(),
+                kept: kept.clone(),
+            });
+        });
+        for assignment in candidates {
+            let bound = best.as_ref().map_or(f64::INFINITY, |best| best.cost);
+            let mut cost = self.assignment_cost(rule, tensors, &assignment, bound);
+            if let Some(mirror) = &hints.mirror {
+                cost += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
+            }
+            if let Some((position, layout)) = &hints.forced
+                && &self.needed(rule, *position, &assignment) != layout
+            {
+                cost += FORCED;
+            }
+            if let (Some(home), true) = (&hints.home, kept.is_empty())
+                && rule.output_layout(&rule.outputs[0], &assignment).dims != home.dims
+            {
+                cost += FORCED;
+            }
+            let splits = |(axis, factor): &(AxisIndex, u8)| {
+                let mut axes = assignment.factors[*factor as usize].axes();
+                axes.any(|other| other == *axis)
+            };
+            cost += GATHERED_ROWS * terms.iter().filter(|term| !splits(term)).count() as f64;
+            keep_cheaper(&mut best, Choice { assignment, cost });
+        }
+        best.unwrap_or_else(|| Choice {
+            assignment: rule.unsplit(),
+            cost: 0.0,
+        })
+    }
+
+    /// Returns the data axes over which each rank has rows of its own to sum, with the factor they split: those that
+    /// split no operand in another way. Sums by index are left out: of a large table, few rows are gathered.
+    fn terms(&self, rule: &Rule, tensors: &Tensors) -> Vec<(AxisIndex, u8)> {
+        let mut terms: Vec<(AxisIndex, u8)> = Vec::new();
+        if rule.factors.iter().any(|f| f.kind == FactorKind::Index) {
+            return terms;
+        }
+        let mut others: Vec<AxisIndex> = Vec::new();
+        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+            let version = self.value(*value).versions_at(self.now).next();
+            let Some(version) = version.filter(|_| !operand.shape_only) else {
+                continue;
+            };
+            let layout = version.layout.gathered();
+            for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
+                let summed = factor.filter(|factor| {
+                    let kind = rule.factors[*factor as usize].kind;
+                    matches!(kind, FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean))
+                });
+                let data = |axis: &AxisIndex| self.mesh.role(*axis) != AxisRole::Model;
+                for axis in dim.axes().filter(data) {
+                    match summed {
+                        Some(factor) => terms.push((axis, factor)),
+                        None => others.push(axis),
+                    }
+                }
+            }
+        }
+        terms.sort();
+        terms.dedup();
+        let factors_of = |axis| terms.iter().filter(|term| term.0 == axis).count();
+        let one_way: Vec<bool> = terms
+            .iter()
+            .map(|(axis, _)| factors_of(*axis) == 1 && !others.contains(axis))
+            .collect();
+        let mut one_way = one_way.into_iter();
+        terms.retain(|_| one_way.next() == Some(true));
+        terms
+    }
+
+    pub(super) fn assignment_cost(
+        &mut self,
+        rule: &Rule,
+        tensors: &Tensors,
+        assignment: &Assignment,
+        bound: f64,
+    ) -> f64 {
+        let mut cost = 0.0;
+        for (operand, (_, _, dtype)) in rule.outputs.iter().zip(&tensors.outputs) {
+            let layout = rule.output_layout(operand, assignment);
+            let local = (layout.local_numel_max(self.mesh) * dtype.size()) as f64;
+            cost += local * LOCAL_WORK;
+            // A new partial has to be reduced some day: what a reduce-scatter of it costs.
+            for partial in &layout.partial {
+                if !assignment.kept.contains(partial) {
+                    let members = self.mesh.size(partial.axis) as f64;
+                    cost += local * (members - 1.0) / members;
+                }
+            }
+        }
+        for (position, (operand, (value, _, dtype))) in
+            rule.inputs.iter().zip(&tensors.inputs).enumerate()
+        {
+            if cost >= bound {
+                return f64::INFINITY;
+            }
+            if operand.shape_only {
+                // The gradient of these weights: best made where they are.
+                let weights = self.value(*value).versions_at(self.now).next();
+                if let Some(weights) = weights.map(|version| version.layout.gathered()) {
+                    cost += self.gap(rule, assignment, &weights, *dtype);
+                }
+                continue;
+            }
+            let layout = self.needed(rule, position, assignment);
+            cost += self.require_cost(*value, &layout, rule.on_pieces());
+        }
+        cost
+    }
+
+    /// Returns what it costs to bring the result of `assignment` to `target` once its partial axes are resolved.
+    pub(super) fn gap(
+        &mut self,
+        rule: &Rule,
+        assignment: &Assignment,
+        target: &Layout,
+        dtype: DType,
+    ) -> f64 {
+        let mut made = rule.output_layout(&rule.outputs[0], assignment);
+        made.partial.clear();
+        let mut target = target.clone();
+        target.partial.clear();
+        if made.shape() != target.shape() {
+            return 0.0;
+        }
+        self.cost(&Arc::new(made), &target, dtype.size())
+    }
+
+    /// Returns what it would cost to have `value` in `layout` (up to what is at rest, for elementwise operations).
+    pub(super) fn require_cost(
+        &mut self,
+        value: ValueIndex,
+        layout: &Layout,
+        elementwise: bool,
+    ) -> f64 {
+        let info = &self.values[value as usize];
+        let elem_bytes = info.dtype.size();
+        if info.is_free() && info.versions.is_empty() {
+            return 0.0;
+        }
+        let pinned = info.tag.as_ref().map(|tag| tag.layout.axes_used());
+        let versions: Vec<Arc<Layout>> = info
+            .versions_at(self.now)
+            .map(|version| version.layout.clone())
+            .collect();
+        let free = info.is_free();
+        let mut best = f64::INFINITY;
+        for from in versions {
+            let mut to = layout.clone();
+            if elementwise && from.dims == to.dims {
+                to.at_rest = from.at_rest.clone();
+            }
+            let mut cost = self.cost(&from, &to, elem_bytes);
+            if let Some(pinned) = &pinned {
+                let used = to.axes_used();
+                if pinned.iter().any(|axis| !used.contains(axis)) {
+                    cost *= PIN_FACTOR;
+                }
+            }
+            best = best.min(cost);
+        }
+        if free { best.min(1.0) } else { best }
+    }
+
+    pub(super) fn cost(&mut self, from: &Arc<Layout>, to: &Layout, elem_bytes: usize) -> f64 {
+        if from.as_ref() == to {
+            return 0.0;
+        }
+        let key = (from.clone(), to.clone(), elem_bytes);
+        if let Some(cost) = self.costs.get(&key) {
+            return *cost;
+        }
+        let cost = redistribute::cost(self.mesh, from, to, elem_bytes);
+        self.costs.insert(key, cost);
+        cost
+    }
+}

@@ -1,0 +1,193 @@
+//! Choosing how an operation is split: the cheapest redistribution of its inputs, with ties broken in a fixed order.
+
+use crate::layout::{DimLayout, Factor, Layout, Partial};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
+use crate::rule::{Assignment, FactorKind, PartialRule, Rule, nowhere_empty};
+
+/// An assignment is looked for among at most this many combinations; operations have few factors with more than one
+/// option.
+const COMBINATIONS_MAX: usize = 4096;
+
+/// The ways one factor may be split; the first is "whole".
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    pub per_factor: Vec<Vec<DimLayout>>,
+}
+
+fn merge_whole(dim: &mut DimLayout) {
+    let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
+    for factor in dim.factors.drain(..) {
+        match factors.last_mut() {
+            Some(last) if last.axes.is_empty() && factor.axes.is_empty() => {
+                last.size *= factor.size
+            }
+            _ => factors.push(factor),
+        }
+    }
+    dim.factors = factors;
+}
+
+/// Describes the same blocks with fewer factors: a split factor takes in a whole one behind it where every chunk stays
+/// the same.
+///
+/// `(8{tp} . 16)` over `tp=2` is `128{tp}`; `(3{tp} . 16)` is not `48{tp}`.
+pub(super) fn simplify(mut layout: Layout, mesh: &MeshShape) -> Layout {
+    for dim in &mut layout.dims {
+        let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
+        for factor in dim.factors.drain(..) {
+            match factors.last_mut() {
+                Some(last)
+                    if factor.axes.is_empty()
+                        && last.size.is_multiple_of(mesh.group_size(&last.axes)) =>
+                {
+                    last.size *= factor.size;
+                }
+                _ => factors.push(factor),
+            }
+        }
+        dim.factors = factors;
+    }
+    layout
+}
+
+pub(super) fn whole(size: usize) -> DimLayout {
+    DimLayout {
+        factors: vec![Factor {
+            size,
+            axes: Vec::new(),
+        }],
+    }
+}
+
+impl Options {
+    pub fn new(rule: &Rule) -> Self {
+        Self {
+            per_factor: rule
+                .factors
+                .iter()
+                .map(|factor| vec![whole(factor.size)])
+                .collect(),
+        }
+    }
+
+    /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
+    /// split.
+    pub fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
+        let kind = rule.factors[factor as usize].kind;
+        let mut dim = dim.clone();
+        loop {
+            let Some(position) = dim.factors.iter().rposition(|f| !f.axes.is_empty()) else {
+                return;
+            };
+            let allowed = match kind {
+                FactorKind::Map => true,
+                FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) => true,
+                FactorKind::Reduce(_) => nowhere_empty(&dim, mesh),
+                FactorKind::Index => dim.factors.len() == 1 && nowhere_empty(&dim, mesh),
+                FactorKind::Whole => return,
+            };
+            let options = &mut self.per_factor[factor as usize];
+            if allowed && !options.contains(&dim) {
+                options.push(dim.clone());
+            }
+            dim.factors[position].axes.pop();
+            merge_whole(&mut dim);
+        }
+    }
+
+    /// Offers every dim of `layout`, as the layout of an operand with the factors `dims`.
+    pub fn offer_layout(
+        &mut self,
+        rule: &Rule,
+        mesh: &MeshShape,
+        dims: &[Option<u8>],
+        layout: &Layout,
+    ) {
+        for (factor, dim) in dims.iter().zip(&layout.dims) {
+            if let Some(factor) = factor {
+                self.offer(rule, mesh, *factor, dim);
+            }
+        }
+    }
+
+    /// Calls `visit` with every combination in which no axis is used twice and none of `taken` is used.
+    pub fn combinations(&self, taken: &[AxisIndex], mut visit: impl FnMut(&[DimLayout])) {
+        let mut chosen: Vec<DimLayout> = Vec::with_capacity(self.per_factor.len());
+        let mut used: Vec<AxisIndex> = taken.to_vec();
+        let mut count = 0;
+        self.descend(&mut chosen, &mut used, &mut count, &mut visit);
+    }
+
+    fn descend(
+        &self,
+        chosen: &mut Vec<DimLayout>,
+        used: &mut Vec<AxisIndex>,
+        count: &mut usize,
+        visit: &mut impl FnMut(&[DimLayout]),
+    ) {
+        if *count >= COMBINATIONS_MAX {
+            return;
+        }
+        let Some(options) = self.per_factor.get(chosen.len()) else {
+            *count += 1;
+            visit(chosen);
+            return;
+        };
+        // Split options first: if the cap is ever reached, what was left out is the least sharded.
+        for option in options.iter().skip(1).chain(options.first()) {
+            if option.axes().any(|axis| used.contains(&axis)) {
+                continue;
+            }
+            let before = used.len();
+            used.extend(option.axes());
+            chosen.push(option.clone());
+            self.descend(chosen, used, count, visit);
+            chosen.pop();
+            used.truncate(before);
+        }
+    }
+}
+
+/// Returns the partial axes that may pass through the operation, given the partial axes of its inputs (`None`: the
+/// input is free or shape-only).
+pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial> {
+    let sums = |partial: &[Partial]| -> Vec<Partial> {
+        partial
+            .iter()
+            .copied()
+            .filter(|p| p.op == ReduceOp::Sum)
+            .collect()
+    };
+    match rule.partial {
+        PartialRule::Resolve => Vec::new(),
+        PartialRule::Move => inputs.first().copied().flatten().unwrap_or(&[]).to_vec(),
+        PartialRule::Linear => sums(inputs.first().copied().flatten().unwrap_or(&[])),
+        PartialRule::JointLinear => {
+            let Some(first) = inputs.first().copied().flatten() else {
+                return Vec::new();
+            };
+            sums(first)
+                .into_iter()
+                .filter(|p| {
+                    inputs
+                        .iter()
+                        .all(|input| input.is_some_and(|q| q.contains(p)))
+                })
+                .collect()
+        }
+    }
+}
+
+/// A candidate and what it costs.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub assignment: Assignment,
+    pub cost: f64,
+}
+
+/// Keeps the cheaper of two choices; the earlier one on a tie.
+pub(super) fn keep_cheaper(best: &mut Option<Choice>, candidate: Choice) {
+    if best.as_ref().is_none_or(|best| candidate.cost < best.cost) {
+        *best = Some(candidate);
+    }
+}

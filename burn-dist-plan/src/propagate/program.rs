@@ -1,0 +1,166 @@
+//! The common program of a window: the steps of all ranks, over slots that they share.
+
+use std::sync::Arc;
+
+use super::values::{OpIndex, SlotInfo, Value};
+use crate::explain::Accumulated;
+use crate::facts::Role;
+use crate::layout::Layout;
+use crate::layout::redistribute::Step;
+use crate::mesh::AxisIndex;
+use crate::op::Op;
+use crate::rule::{Assignment, OpRule};
+use crate::task::Slot;
+use crate::window::{Origin, ValueIndex};
+
+/// One step of all ranks.
+#[derive(Clone, Debug)]
+pub(crate) enum Common<O> {
+    Load {
+        value: ValueIndex,
+        slot: Slot,
+    },
+    Upload {
+        value: ValueIndex,
+        slot: Slot,
+    },
+    Random {
+        op: OpIndex,
+        stream: u64,
+        slot: Slot,
+    },
+    Local(Box<LocalStep<O>>),
+    Move(Move),
+    /// Starts collectives together (made by `schedule`).
+    Launch {
+        group: u32,
+        moves: Vec<Move>,
+    },
+    /// Waits for a stage of the members of a launch that are composed, and starts the next (made by `hierarchy`).
+    Relay {
+        group: u32,
+        /// The stage that is started, from 1.
+        stage: u32,
+    },
+    /// Waits for collectives of a launch.
+    Finish {
+        group: u32,
+        to: Vec<Slot>,
+    },
+    Store {
+        slot: Slot,
+        value: ValueIndex,
+    },
+    Read {
+        slot: Slot,
+        read: u32,
+    },
+}
+
+/// One step of a redistribution.
+#[derive(Clone, Debug)]
+pub(crate) struct Move {
+    pub step: Box<Step>,
+    pub from: Slot,
+    pub to: Slot,
+    pub reason: Reason,
+    pub path: Option<Arc<str>>,
+    /// The operation it is made for.
+    pub at: OpIndex,
+}
+
+/// An operation to be localised for every rank.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalStep<O> {
+    /// Tensor ids are slots, shapes global.
+    pub op: O,
+    pub rule: Arc<OpRule>,
+    pub assignment: Option<Assignment>,
+    pub inputs: Vec<Layout>,
+    pub outputs: Vec<Layout>,
+    pub path: Option<Arc<str>>,
+    /// The operation during whose planning it was placed: where it stands in the program.
+    pub at: OpIndex,
+}
+
+impl<O: Op> LocalStep<O> {
+    /// Returns the axes over which input `position` is needed in pieces: along them, each rank looks at what falls into
+    /// its part of the result.
+    pub fn in_pieces(&self, position: usize) -> Vec<AxisIndex> {
+        let (OpRule::Factors(rule), Some(assignment)) = (self.rule.as_ref(), &self.assignment)
+        else {
+            return Vec::new();
+        };
+        let traits = self.op.traits();
+        if traits.joins.is_none() && !traits.assigns {
+            return Vec::new();
+        }
+        let input = &rule.inputs[position].dims;
+        let of_output = rule.outputs[0].dims.iter().flatten();
+        of_output
+            .filter(|factor| !input.contains(&Some(**factor)))
+            .flat_map(|factor| assignment.factors[*factor as usize].axes())
+            .collect()
+    }
+}
+
+/// Why a redistribution is there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reason {
+    /// An operation needs the operand in this layout.
+    Operand(&'static str),
+    /// A partial value outlives its window.
+    Survivor,
+    /// The user asked for it, or a parameter's `input` / `output` does.
+    Constraint(&'static str),
+    /// The host reads it.
+    Read,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Operand(kind) => write!(f, "operand of {kind}"),
+            Self::Survivor => write!(f, "partial value outlives its window"),
+            Self::Constraint(what) => write!(f, "{what}"),
+            Self::Read => write!(f, "read by the host"),
+        }
+    }
+}
+
+/// A value that outlives its window.
+#[derive(Clone, Debug)]
+pub(crate) struct Outlives {
+    pub value: ValueIndex,
+    pub layout: Arc<Layout>,
+    pub role: Role,
+    /// What it is made of, if it is placed for no other reason.
+    pub origin: Option<Origin>,
+}
+
+/// The common program of a window.
+#[derive(Clone, Debug)]
+pub(crate) struct Program<O> {
+    pub steps: Vec<Common<O>>,
+    pub slots: Vec<SlotInfo>,
+    pub values: Vec<Value>,
+    pub outputs: Vec<Outlives>,
+    pub reads: Vec<(Slot, ValueIndex)>,
+    pub num_streams: u64,
+    pub accumulated: Accumulated,
+    /// The most rows of data that an operation takes; 0 if none takes any.
+    pub rows: usize,
+}
+
+impl<O> Program<O> {
+    /// Returns the collectives that are launched together, with the number of their launch.
+    pub fn launched(&self) -> impl Iterator<Item = (u32, &Move)> {
+        self.steps
+            .iter()
+            .filter_map(|step| match step {
+                Common::Launch { group, moves } => Some((*group, moves)),
+                _ => None,
+            })
+            .flat_map(|(group, moves)| moves.iter().map(move |step| (group, step)))
+    }
+}

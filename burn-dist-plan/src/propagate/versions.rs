@@ -1,0 +1,245 @@
+//! Versions of values: getting one in a layout, and where partial values go.
+
+use std::sync::Arc;
+
+use super::Propagator;
+use super::program::{Common, Move, Reason};
+use super::values::{SlotInfo, Version};
+use crate::PlanError;
+use crate::layout::redistribute::{self, Step};
+use crate::layout::{Layout, Partial};
+use crate::mesh::AxisRole;
+use crate::op::Op;
+use crate::task::Slot;
+use crate::window::ValueIndex;
+use crate::{Accumulation, Reshard, ShardStrategy};
+
+impl<O: Op> Propagator<'_, O> {
+    pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
+        let slot = self.slots.len() as Slot;
+        let info = &mut self.values[value as usize];
+        self.slots.push(SlotInfo {
+            layout: layout.clone(),
+            dtype: info.dtype,
+            value,
+        });
+        info.versions.push(Version {
+            layout,
+            slot,
+            until: None,
+        });
+        slot
+    }
+
+    pub(super) fn vote(&mut self, shape: &[usize], layout: &Layout) {
+        let votes = self.votes.entry(shape.to_vec()).or_default();
+        for axis in self.mesh.axis_indices() {
+            let dim = layout
+                .dims
+                .iter()
+                .position(|dim| dim.axes().any(|a| a == axis));
+            *votes.entry((axis, dim)).or_insert(0) += 1;
+        }
+    }
+
+    /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
+    /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
+    /// dim along which most values of its shape are split, else everywhere; if it is small and no gradient, everywhere.
+    /// What is partial over other data axes is a gradient or a loss, needed everywhere, even if an activation happens
+    /// to have its shape. So is what its unit replicates over shard axes.
+    pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
+        if let Some(home) = &self.value(value).home {
+            return home.as_ref().clone();
+        }
+        let dtype = self.value(value).dtype;
+        let rest_axes = self.rest_axes(value);
+        let mut target = layout.clone();
+        target.partial.clear();
+        let bytes = layout.local_numel_max(self.mesh) * dtype.size();
+        if bytes < self.options.scatter_bytes_min && !self.facts.of_layer[value as usize] {
+            return target;
+        }
+        let shape = layout.shape();
+        let mut rest = false;
+        for partial in &layout.partial {
+            match self.mesh.role(partial.axis) {
+                AxisRole::Shard => {
+                    rest |= rest_axes.contains(&partial.axis);
+                    continue;
+                }
+                AxisRole::Replicate => continue,
+                AxisRole::Model => {}
+            }
+            let Some(votes) = self.votes.get(&shape) else {
+                continue;
+            };
+            let winner = votes
+                .iter()
+                .filter(|((axis, _), _)| *axis == partial.axis)
+                .max_by_key(|((_, dim), count)| (**count, std::cmp::Reverse(*dim)));
+            if let Some(((_, Some(dim)), _)) = winner
+                && let [factor] = target.dims[*dim].factors.as_mut_slice()
+            {
+                factor.axes.push(partial.axis);
+            }
+        }
+        target.normalize(self.mesh);
+        if rest {
+            let resting = target.at_rest_over(self.mesh, &rest_axes);
+            // Only over axes that were partial: others are in use elsewhere.
+            if resting
+                .at_rest
+                .iter()
+                .all(|axis| layout.partial.iter().any(|p| p.axis == *axis))
+            {
+                target = resting;
+            }
+        }
+        target
+    }
+
+    /// Returns a slot that holds `value` in `layout`, emitting what it takes.
+    pub(super) fn require(
+        &mut self,
+        value: ValueIndex,
+        layout: &Layout,
+        reason: Reason,
+    ) -> Result<Slot, PlanError> {
+        let now = self.now;
+        let info = self.value(value);
+        let found = info
+            .versions_at(now)
+            .find(|version| version.layout.as_ref() == layout)
+            .map(|version| version.slot);
+        if let Some(slot) = found {
+            self.refresh(value, slot);
+            return Ok(slot);
+        }
+        if info.is_free() && (info.versions.is_empty() || !layout.has_partial()) {
+            return self.materialize(value, layout);
+        }
+        let elem_bytes = info.dtype.size();
+        let versions: Vec<(Arc<Layout>, Slot)> = info
+            .versions_at(now)
+            .map(|version| (version.layout.clone(), version.slot))
+            .collect();
+        let mut best: Option<(f64, Arc<Layout>, Slot)> = None;
+        for (from, slot) in versions {
+            let cost = self.cost(&from, layout, elem_bytes);
+            if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
+                best = Some((cost, from, slot));
+            }
+        }
+        let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
+        let steps = redistribute::plan(self.mesh, &from, layout, elem_bytes)?;
+        let current = self.redistribute(value, slot, steps, reason);
+        self.refresh(value, current);
+        Ok(current)
+    }
+
+    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and the
+    /// options say so.
+    pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
+        let now = self.now;
+        let info = &mut self.values[value as usize];
+        let resting = info
+            .versions
+            .first()
+            .is_some_and(|version| !version.layout.at_rest.is_empty());
+        if !resting {
+            return;
+        }
+        let next = info.next_use(now);
+        let sharding = &self.options.sharding;
+        let kept = info.versions[0]
+            .layout
+            .at_rest
+            .iter()
+            .any(|axis| sharding.strategy(*axis, info.strategy) != ShardStrategy::Full);
+        let reshard = if kept {
+            Reshard::Never
+        } else {
+            sharding.reshard
+        };
+        let given_up = next.is_none_or(|next| self.visits.gives_up(reshard, now, next));
+        for version in &mut info.versions {
+            if version.slot == slot && version.layout.at_rest.is_empty() {
+                version.until = given_up.then_some(now);
+            }
+        }
+    }
+
+    /// Returns the slot of the version that stays: the first without partial axes; a partial one is resolved. A
+    /// parameter that does not rest goes back to where it lives, even if its update was computed in pieces.
+    pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
+        let info = self.value(value);
+        let now = self.now;
+        if let Some(tag) = &info.tag
+            && tag.own_strategy() == Some(ShardStrategy::Replicate)
+            && reason == Reason::Survivor
+        {
+            let home = self.home(tag);
+            return self.require(value, &home, Reason::Constraint("parameter kept whole"));
+        }
+        if let Some(version) = info
+            .versions_at(now)
+            .find(|version| !version.layout.has_partial())
+        {
+            return Ok(version.slot);
+        }
+        let preferred = info.preferred.clone();
+        let keeps = self.options.sharding.accumulation == Accumulation::PerStep
+            && reason == Reason::Survivor;
+        let unreduced = info
+            .versions_at(now)
+            .next()
+            .filter(|version| keeps && self.is_gradient(value, &version.layout.partial));
+        if let Some((slot, layout)) = unreduced.map(|v| (v.slot, v.layout.clone())) {
+            self.accumulated.kept += 1;
+            return match self.model_sums(&layout) {
+                None => Ok(slot),
+                Some(reduced) => self.require(value, &reduced, reason),
+            };
+        }
+        let partial = info.versions_at(now).next().map(|v| v.layout.clone());
+        match partial {
+            Some(layout) => {
+                let target = self.resolved(value, &layout);
+                self.require(value, &target, reason)
+            }
+            None => self.materialize(value, &preferred),
+        }
+    }
+
+    /// Returns the layout with terms over model axes summed, if there are any: those are the business of a single pass.
+    fn model_sums(&self, layout: &Layout) -> Option<Layout> {
+        let mut reduced = layout.clone();
+        let data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
+        reduced.partial.retain(data);
+        (reduced != *layout).then_some(reduced)
+    }
+
+    /// Emits the steps of a redistribution that starts at `slot`; every layout on the way is a version from then on.
+    pub(super) fn redistribute(
+        &mut self,
+        value: ValueIndex,
+        slot: Slot,
+        steps: Vec<Step>,
+        reason: Reason,
+    ) -> Slot {
+        let mut current = slot;
+        for step in steps {
+            let to = self.add_version(value, Arc::new(step.to.clone()));
+            self.steps.push(Common::Move(Move {
+                step: Box::new(step),
+                from: current,
+                to,
+                reason: reason.clone(),
+                path: self.path.clone(),
+                at: self.now,
+            }));
+            current = to;
+        }
+        current
+    }
+}

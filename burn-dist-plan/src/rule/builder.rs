@@ -1,0 +1,339 @@
+//! Factor notation: how rules are written down.
+//!
+//! `"... i k, ... k j -> ... i j"` names the dims of every input and output of an operation. A name is a letter, `-` is
+//! a dim that stays whole, `...` stands for the dims that are not named (one factor each, aligned at the right), and
+//! `*` for unnamed dims that stay whole. Sizes come from the tensors. What can be derived is derived: a dim of size one
+//! has no factor, dims of one name but different sizes stay whole.
+
+use super::{FactorKind, FactorRule, Lowering, OpRule, Operand, PartialRule, Rule};
+use crate::mesh::ReduceOp;
+
+/// The global shapes of the operands of one operation.
+#[derive(Clone, Debug, Default)]
+pub struct Shapes<'a> {
+    /// Of its inputs, in order.
+    pub inputs: Vec<&'a [usize]>,
+    /// Of its outputs, in order.
+    pub outputs: Vec<&'a [usize]>,
+}
+
+/// The name of a dim in a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Whole on every rank.
+    Whole,
+    /// An unnamed dim, numbered from the left of the operand that has the most of them.
+    Dim(usize),
+    /// A letter.
+    Letter(char),
+}
+
+impl From<char> for Name {
+    fn from(letter: char) -> Self {
+        Name::Letter(letter)
+    }
+}
+
+/// Returns the names of a tensor whose dims are all factors of their own.
+pub fn dims(ndim: usize) -> Vec<Name> {
+    (0..ndim).map(Name::Dim).collect()
+}
+
+/// Returns the names of a tensor as [`dims`] does, but for dim `dim`.
+pub fn dims_but(ndim: usize, dim: usize, name: impl Into<Name>) -> Vec<Name> {
+    let mut names = dims(ndim);
+    names[dim] = name.into();
+    names
+}
+
+struct Named {
+    names: Vec<Name>,
+    operand: Operand,
+}
+
+impl Named {
+    fn new(names: Vec<Name>, shape: &[usize]) -> Self {
+        assert_eq!(names.len(), shape.len(), "the rule names every dim");
+        Self {
+            names,
+            operand: Operand {
+                dims: Vec::new(),
+                shape: shape.to_vec(),
+                shape_only: false,
+                passes: false,
+            },
+        }
+    }
+}
+
+/// Builds a [`Rule`] from names.
+///
+/// `"... i k, ... k j -> ... i j"` names the dims of every input and output of an operation. A name is a letter, `-` is
+/// a dim that stays whole, `...` stands for the dims that are not named (one factor each, aligned at the right), and
+/// `*` for unnamed dims that stay whole.
+///
+/// A factor is [`FactorKind::Map`] unless said otherwise. A map factor that some output lacks would be lost in a split:
+/// it stays whole.
+pub struct RuleBuilder {
+    inputs: Vec<Named>,
+    outputs: Vec<Named>,
+    kinds: Vec<(Name, FactorKind)>,
+    contract: Option<ReduceOp>,
+    broadcast: bool,
+    partial: PartialRule,
+    lowering: Lowering,
+    elementwise: bool,
+}
+
+impl RuleBuilder {
+    /// Starts from the names of every dim of every input and output.
+    ///
+    /// # Panics
+    /// If a tensor or a dim has no name.
+    pub fn named(tensors: &Shapes<'_>, inputs: Vec<Vec<Name>>, outputs: Vec<Vec<Name>>) -> Self {
+        let side = |names: Vec<Vec<Name>>, tensors: &[&[usize]]| {
+            assert_eq!(names.len(), tensors.len(), "the rule names every tensor");
+            names
+                .into_iter()
+                .zip(tensors)
+                .map(|(names, shape)| Named::new(names, shape))
+                .collect()
+        };
+        Self {
+            inputs: side(inputs, &tensors.inputs),
+            outputs: side(outputs, &tensors.outputs),
+            kinds: Vec::new(),
+            contract: None,
+            broadcast: false,
+            partial: PartialRule::Resolve,
+            lowering: Lowering::Same,
+            elementwise: false,
+        }
+    }
+
+    /// Starts from text, see [`RuleBuilder`].
+    ///
+    /// # Panics
+    /// If the text has no arrow, or a tensor or a dim has no name.
+    pub fn notation(tensors: &Shapes<'_>, text: &str) -> Self {
+        let (inputs, outputs) = text.split_once("->").expect("a rule has an arrow");
+        let parse = |side: &str, tensors: &[&[usize]]| -> Vec<Vec<Name>> {
+            side.split(',')
+                .zip(tensors)
+                .map(|(text, shape)| parse(text, shape.len()))
+                .collect()
+        };
+        let (mut inputs, mut outputs) = (
+            parse(inputs, &tensors.inputs),
+            parse(outputs, &tensors.outputs),
+        );
+        align(inputs.iter_mut().chain(outputs.iter_mut()));
+        Self::named(tensors, inputs, outputs)
+    }
+
+    /// Starts from the same notation for every input and output.
+    pub fn uniform(tensors: &Shapes<'_>, text: &str) -> Self {
+        let side = |count: usize| vec![text; count].join(", ");
+        let text = format!(
+            "{} -> {}",
+            side(tensors.inputs.len()),
+            side(tensors.outputs.len())
+        );
+        Self::notation(tensors, &text)
+    }
+
+    /// Sets what may be done with a factor.
+    pub fn kind(mut self, name: impl Into<Name>, kind: FactorKind) -> Self {
+        self.kinds.push((name.into(), kind));
+        self
+    }
+
+    /// Factors that no output has are reduced with `op`.
+    pub fn contract(mut self, op: ReduceOp) -> Self {
+        self.contract = Some(op);
+        self
+    }
+
+    /// Dims of size one stretch over the larger dims of the same name.
+    pub fn broadcast(mut self) -> Self {
+        self.broadcast = true;
+        self
+    }
+
+    /// Of input `index`, only the shape is read.
+    pub fn shape_only(mut self, index: usize) -> Self {
+        self.inputs[index].operand.shape_only = true;
+        self
+    }
+
+    /// Linear in the first input.
+    pub fn linear(self) -> Self {
+        self.passing(PartialRule::Linear, &[0])
+    }
+
+    /// Passes elements of the first input on unchanged.
+    pub fn moves(self) -> Self {
+        self.passing(PartialRule::Move, &[0])
+    }
+
+    /// Linear in these inputs together; in none at all if there are none.
+    pub fn joint_linear(self, inputs: &[usize]) -> Self {
+        self.passing(PartialRule::JointLinear, inputs)
+    }
+
+    fn passing(mut self, partial: PartialRule, inputs: &[usize]) -> Self {
+        if !inputs.is_empty() {
+            self.partial = partial;
+        }
+        for &index in inputs {
+            self.inputs[index].operand.passes = true;
+        }
+        self
+    }
+
+    /// Sets how the local op differs from the global one.
+    pub fn lowering(mut self, lowering: Lowering) -> Self {
+        self.lowering = lowering;
+        self
+    }
+
+    /// Computes each element from the elements at the same place: marks the rule elementwise if no operand is
+    /// stretched, other than single elements.
+    pub fn elementwise(mut self) -> Self {
+        let shape = &self.outputs[0].operand.shape;
+        self.elementwise = self
+            .inputs
+            .iter()
+            .map(|input| &input.operand.shape)
+            .all(|input| input == shape || input.iter().all(|&size| size == 1));
+        self.broadcast()
+    }
+
+    /// Returns the rule.
+    ///
+    /// # Panics
+    /// If there are more than 255 factors.
+    pub fn build(mut self) -> OpRule {
+        let mut factors = Vec::new();
+        let mut index_of: Vec<(Name, u8)> = Vec::new();
+        for name in self.all_names() {
+            if let Some(factor) = self.factor(name) {
+                let index = u8::try_from(factors.len()).expect("an op has few dims");
+                index_of.push((name, index));
+                factors.push(factor);
+            }
+        }
+        for Named { names, operand } in self.inputs.iter_mut().chain(&mut self.outputs) {
+            operand.dims = names
+                .iter()
+                .zip(&operand.shape)
+                .map(|(name, &size)| {
+                    let (_, index) = index_of.iter().find(|(other, _)| other == name)?;
+                    // A stretched dim is whole on every rank.
+                    (factors[*index as usize].size == size).then_some(*index)
+                })
+                .collect();
+        }
+        let operands = |side: Vec<Named>| side.into_iter().map(|named| named.operand).collect();
+        OpRule::Factors(Rule {
+            factors,
+            inputs: operands(self.inputs),
+            outputs: operands(self.outputs),
+            partial: self.partial,
+            lowering: self.lowering,
+            elementwise: self.elementwise,
+        })
+    }
+
+    /// All names in order of appearance, each once.
+    fn all_names(&self) -> Vec<Name> {
+        let mut all = Vec::new();
+        let operands = self.outputs.iter().chain(&self.inputs);
+        for &name in operands.flat_map(|operand| &operand.names) {
+            if name != Name::Whole && !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    }
+
+    /// Returns the factor of a name, or `None` if its dims stay whole.
+    fn factor(&self, name: Name) -> Option<FactorRule> {
+        let size = self.size(name).filter(|&size| size > 1)?;
+        let in_outputs = |all: bool| {
+            let mut has = self.outputs.iter().map(|output| {
+                let mut dims = output.names.iter().zip(&output.operand.shape);
+                dims.any(|(&other, &dim)| other == name && dim == size)
+            });
+            if all {
+                has.all(|has| has)
+            } else {
+                has.any(|has| has)
+            }
+        };
+        let explicit = self.kinds.iter().find(|(other, _)| *other == name);
+        let kind = match (explicit, self.contract) {
+            (Some(&(_, kind)), _) => kind,
+            (None, Some(op)) if !in_outputs(false) => FactorKind::Reduce(op),
+            (None, _) => FactorKind::Map,
+        };
+        match kind {
+            FactorKind::Whole => None,
+            FactorKind::Map if !in_outputs(true) => None,
+            kind => Some(FactorRule { size, kind }),
+        }
+    }
+
+    /// Returns the size of a name, or `None` if its dims contradict each other.
+    fn size(&self, name: Name) -> Option<usize> {
+        let mut found = None;
+        for Named { names, operand } in self.inputs.iter().chain(&self.outputs) {
+            for (_, &size) in names
+                .iter()
+                .zip(&operand.shape)
+                .filter(|(n, _)| **n == name)
+            {
+                match found {
+                    None => found = Some(size),
+                    Some(other) if other == size => {}
+                    Some(1) if self.broadcast => found = Some(size),
+                    Some(_) if self.broadcast && size == 1 => {}
+                    Some(_) => return None,
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Parses the notation of one tensor with `ndim` dims.
+fn parse(text: &str, ndim: usize) -> Vec<Name> {
+    let tokens: Vec<&str> = text.split_whitespace().collect();
+    let is_many = |token: &str| token == "..." || token == "*";
+    let unnamed = ndim + tokens.iter().filter(|token| is_many(token)).count() - tokens.len();
+    let mut names = Vec::with_capacity(ndim);
+    for token in tokens {
+        match token {
+            "..." => names.extend((0..unnamed).map(Name::Dim)),
+            "*" => names.extend(vec![Name::Whole; unnamed]),
+            "-" => names.push(Name::Whole),
+            letter => names.extend(letter.chars().map(Name::Letter)),
+        }
+    }
+    names
+}
+
+/// Renumbers the dims under `...` such that they are aligned at the right.
+fn align<'a>(operands: impl Iterator<Item = &'a mut Vec<Name>>) {
+    let mut operands: Vec<_> = operands.collect();
+    let unnamed = |names: &[Name]| names.iter().filter(|n| matches!(n, Name::Dim(_))).count();
+    let most = operands.iter().map(|names| unnamed(names)).max();
+    for names in &mut operands {
+        let shift = most.unwrap_or(0) - unnamed(names);
+        for name in names.iter_mut() {
+            if let Name::Dim(dim) = name {
+                *dim += shift;
+            }
+        }
+    }
+}

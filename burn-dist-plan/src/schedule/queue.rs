@@ -1,0 +1,175 @@
+//! The new order, as it is written: when to wait for reductions that are under way.
+//!
+//! A gradient is whole until its reduction has ended. Reductions are waited for
+//!
+//! - when something uses the result;
+//! - before more gradients would be whole than two units that follow each other have, so that memory does not grow with
+//!   what is under way;
+//! - and once nothing more is launched, after every step that can do without them: the optimizer updates the parameters
+//!   whose gradients are there, while the last ones arrive.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::op::Op;
+use crate::propagate::{Common, Move};
+use crate::task::Slot;
+
+/// Reductions under way.
+struct Open {
+    group: u32,
+    to: Vec<Slot>,
+    bytes: u64,
+}
+
+pub(super) struct Queue<O> {
+    steps: Vec<Common<O>>,
+    /// Results of each gather, by group.
+    gathers: Vec<(u32, Vec<Slot>)>,
+    open: VecDeque<Open>,
+    /// Bytes of the reductions that are still to be launched, in order.
+    ahead: VecDeque<u64>,
+    /// How many bytes of gradients may be whole.
+    whole_max: u64,
+    /// Once nothing more is launched: steps that wait for reductions, and what they make.
+    deferred: Vec<Common<O>>,
+    blocked: HashSet<Slot>,
+}
+
+impl<O: Op> Queue<O> {
+    /// `launches` are the bytes of all reductions, in the order in which they will be launched.
+    pub fn new(launches: VecDeque<u64>, num_steps: usize) -> Self {
+        let after = launches.iter().skip(1).chain([&0]);
+        let whole_max = launches.iter().zip(after).map(|(a, b)| a + b).max();
+        Self {
+            steps: Vec::with_capacity(num_steps),
+            gathers: Vec::new(),
+            open: VecDeque::new(),
+            ahead: launches,
+            whole_max: whole_max.unwrap_or(0),
+            deferred: Vec::new(),
+            blocked: HashSet::new(),
+        }
+    }
+
+    /// Launches gathers.
+    pub fn gather(&mut self, group: u32, moves: Vec<Move>) {
+        self.settle(&moves.iter().map(|step| step.from).collect::<Vec<_>>());
+        let to = moves.iter().map(|step| step.to).collect();
+        self.gathers.push((group, to));
+        self.steps.push(Common::Launch { group, moves });
+    }
+
+    /// Waits for one member of a gather.
+    pub fn gathered(&mut self, group: u32, member: usize) {
+        let found = self.gathers.iter().rfind(|(known, _)| *known == group);
+        if let Some(slot) = found.and_then(|(_, to)| to.get(member)) {
+            self.steps.push(Common::Finish {
+                group,
+                to: vec![*slot],
+            });
+        }
+    }
+
+    /// Launches reductions.
+    pub fn reduce(&mut self, group: u32, moves: Vec<Move>) {
+        self.settle(&moves.iter().map(|step| step.from).collect::<Vec<_>>());
+        let bytes = self.ahead.pop_front().unwrap_or(0);
+        let next = self.ahead.front().copied().unwrap_or(0);
+        let whole = |open: &VecDeque<Open>| open.iter().map(|open| open.bytes).sum::<u64>();
+        while whole(&self.open) + bytes + next > self.whole_max
+            && let Some(oldest) = self.open.pop_front()
+        {
+            self.finish(oldest);
+        }
+        let to = moves.iter().map(|step| step.to).collect();
+        self.steps.push(Common::Launch { group, moves });
+        self.open.push_back(Open { group, to, bytes });
+    }
+
+    /// Adds a step that stays where it was, relative to what it depends on.
+    pub fn step(&mut self, step: Common<O>) {
+        let used = reads(&step);
+        if !self.ahead.is_empty() {
+            self.settle(&used);
+            self.steps.push(step);
+            return;
+        }
+        let waits = |slot: &Slot| {
+            self.blocked.contains(slot) || self.open.iter().any(|open| open.to.contains(slot))
+        };
+        match used.iter().any(waits) {
+            true => {
+                self.blocked.extend(writes(&step));
+                self.deferred.push(step);
+            }
+            false => self.steps.push(step),
+        }
+    }
+
+    /// The new order.
+    pub fn end(mut self) -> Vec<Common<O>> {
+        self.catch_up();
+        self.steps
+    }
+
+    /// Waits for what makes `slots`.
+    fn settle(&mut self, slots: &[Slot]) {
+        if slots.iter().any(|slot| self.blocked.contains(slot)) {
+            self.catch_up();
+        }
+        let makes = |open: &Open| open.to.iter().any(|slot| slots.contains(slot));
+        while let Some(index) = self.open.iter().position(makes)
+            && let Some(open) = self.open.remove(index)
+        {
+            self.finish(open);
+        }
+    }
+
+    fn finish(&mut self, open: Open) {
+        let Open { group, to, .. } = open;
+        self.steps.push(Common::Finish { group, to });
+    }
+
+    /// Waits for all reductions, oldest first, each time followed by the deferred steps that were waiting for it.
+    fn catch_up(&mut self) {
+        while let Some(oldest) = self.open.pop_front() {
+            self.finish(oldest);
+            let mut blocked = HashSet::new();
+            for step in std::mem::take(&mut self.deferred) {
+                let waits = |slot: &Slot| {
+                    blocked.contains(slot) || self.open.iter().any(|open| open.to.contains(slot))
+                };
+                match reads(&step).iter().any(waits) {
+                    true => {
+                        blocked.extend(writes(&step));
+                        self.deferred.push(step);
+                    }
+                    false => self.steps.push(step),
+                }
+            }
+            self.blocked = blocked;
+        }
+    }
+}
+
+/// Slots that a step reads.
+fn reads<O: Op>(step: &Common<O>) -> Vec<Slot> {
+    match step {
+        Common::Local(step) => step.op.inputs().map(|tensor| tensor.id).collect(),
+        Common::Move(step) => vec![step.from],
+        Common::Store { slot, .. } | Common::Read { slot, .. } => vec![*slot],
+        _ => Vec::new(),
+    }
+}
+
+/// Slots that a step makes.
+fn writes<O: Op>(step: &Common<O>) -> Vec<Slot> {
+    match step {
+        Common::Local(step) => step.op.outputs().map(|tensor| tensor.id).collect(),
+        Common::Move(step) => vec![step.to],
+        Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
+            vec![*slot]
+        }
+        _ => Vec::new(),
+    }
+}

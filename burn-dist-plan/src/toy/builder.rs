@@ -1,0 +1,229 @@
+//! Writes windows.
+
+use std::sync::Arc;
+
+use super::{Kind, Toy, Value};
+use crate::facts::Role;
+use crate::layout::Layout;
+use crate::mesh::{BoolStore, DType, MeshShape, Topology};
+use crate::op::{Mark, TensorIndex};
+use crate::param::{ParamRole, ParamSpec, Style};
+use crate::window::{Entry, Input, InputState, Origin, Window};
+use crate::{Checkpoint, PlanOptions, Sharding};
+
+/// Returns options that ask for nothing, for all ranks of `mesh`.
+pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
+    PlanOptions {
+        defer: true,
+        split_batches: true,
+        fuzz: None,
+        scatter_bytes_min: 0,
+        sharding: Sharding::default(),
+        checkpoint: Checkpoint::None,
+        precision: None,
+        floats_missing: Vec::new(),
+        everyone_reads: false,
+        topology: Topology::single(mesh.num_ranks()),
+        links: Default::default(),
+        hierarchy_bytes_min: None,
+        ranks: mesh.ranks().collect(),
+        bool_store: BoolStore::Native,
+        storage: Default::default(),
+        offload: Default::default(),
+    }
+}
+
+/// Writes a window, operation by operation.
+pub(crate) struct Builder {
+    pub mesh: MeshShape,
+    pub window: Window<Toy>,
+    shapes: Vec<Vec<usize>>,
+}
+
+impl Builder {
+    pub fn new(mesh: &str) -> Self {
+        Self {
+            mesh: mesh.parse().expect("a mesh"),
+            window: Window::default(),
+            shapes: Vec::new(),
+        }
+    }
+
+    fn value(&mut self, shape: &[usize]) -> TensorIndex {
+        self.window.dies.push(true);
+        self.shapes.push(shape.to_vec());
+        self.shapes.len() as TensorIndex - 1
+    }
+
+    fn tensor(&self, id: TensorIndex) -> Value {
+        Value {
+            id,
+            shape: self.shapes[id as usize].clone(),
+            dtype: DType::F32,
+            last_use: false,
+        }
+    }
+
+    fn input(&mut self, shape: &[usize], state: InputState) -> TensorIndex {
+        let value = self.value(shape);
+        self.window.inputs.push(Input {
+            value,
+            shape: shape.to_vec(),
+            dtype: DType::F32,
+            state,
+        });
+        value
+    }
+
+    /// A value that lives on the ranks.
+    pub fn placed(&mut self, shape: &[usize], layout: Layout) -> TensorIndex {
+        self.placed_as(shape, layout, Role::Unknown)
+    }
+
+    /// A value that lives on the ranks, of which is known what it is.
+    pub fn placed_as(&mut self, shape: &[usize], layout: Layout, role: Role) -> TensorIndex {
+        let state = InputState::Placed {
+            layout: Arc::new(layout),
+            role,
+            origin: None,
+        };
+        self.input(shape, state)
+    }
+
+    pub fn shape(&self, value: TensorIndex) -> Vec<usize> {
+        self.shapes[value as usize].clone()
+    }
+
+    /// A batch of the host.
+    pub fn data(&mut self, shape: &[usize]) -> TensorIndex {
+        let preferred = Arc::new(crate::layout::by_rows(&self.mesh, shape));
+        let state = InputState::Host {
+            preferred,
+            entry: Entry::Free(Origin::Data),
+        };
+        self.input(shape, state)
+    }
+
+    /// A parameter, where it rests.
+    pub fn param(&mut self, spec: ParamSpec) -> TensorIndex {
+        let shape = spec.layout.shape();
+        let layout = match spec.at_rest {
+            true => spec.layout.at_rest(&self.mesh),
+            false => spec.layout.clone(),
+        };
+        let state = InputState::Placed {
+            layout: Arc::new(layout),
+            role: Role::Parameter(Arc::new(spec)),
+            origin: None,
+        };
+        self.input(&shape, state)
+    }
+
+    /// What is known of a parameter of no style.
+    pub fn spec(path: &str, shape: &[usize], unit: Option<&str>) -> ParamSpec {
+        ParamSpec {
+            path: path.into(),
+            style: Style::Replicate,
+            role: ParamRole::Weight,
+            layout: Layout::replicated(shape),
+            input: None,
+            output: None,
+            unit: unit.map(Into::into),
+            checkpoint: false,
+            precision: None,
+            strategy: None,
+            at_rest: true,
+        }
+    }
+
+    /// Adds an operation whose result has the shape `shape`.
+    pub fn op(&mut self, kind: Kind, inputs: &[TensorIndex], shape: &[usize]) -> TensorIndex {
+        let out = self.value(shape);
+        let op = Toy {
+            kind,
+            inputs: inputs.iter().map(|input| self.tensor(*input)).collect(),
+            out: self.tensor(out),
+        };
+        self.window.ops.push(op);
+        out
+    }
+
+    /// An elementwise function of two tensors of one shape.
+    pub fn pair(&mut self, kind: Kind, a: TensorIndex, b: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[a as usize].clone();
+        self.op(kind, &[a, b], &shape)
+    }
+
+    pub fn exp(&mut self, a: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[a as usize].clone();
+        self.op(Kind::Exp, &[a], &shape)
+    }
+
+    pub fn matmul(&mut self, a: TensorIndex, b: TensorIndex) -> TensorIndex {
+        let mut shape = self.shapes[a as usize].clone();
+        let last = self.shapes[b as usize].last().expect("a matrix");
+        *shape.last_mut().expect("a matrix") = *last;
+        self.op(Kind::Matmul, &[a, b], &shape)
+    }
+
+    pub fn transpose(&mut self, a: TensorIndex) -> TensorIndex {
+        let mut shape = self.shapes[a as usize].clone();
+        let ndim = shape.len();
+        shape.swap(ndim - 2, ndim - 1);
+        self.op(Kind::Transpose, &[a], &shape)
+    }
+
+    pub fn sum_dim(&mut self, a: TensorIndex, dim: usize) -> TensorIndex {
+        let mut shape = self.shapes[a as usize].clone();
+        shape[dim] = 1;
+        self.op(Kind::SumDim(dim), &[a], &shape)
+    }
+
+    pub fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {
+        self.op(Kind::Reshape, &[a], shape)
+    }
+
+    /// `x w`, with `w` of shape `[i, o]`.
+    pub fn linear(&mut self, x: TensorIndex, w: TensorIndex) -> TensorIndex {
+        let mut shape = self.shapes[x as usize].clone();
+        *shape.last_mut().expect("rows") = self.shapes[w as usize][1];
+        self.op(Kind::Linear, &[x, w], &shape)
+    }
+
+    /// The gradients of the input and the weight of a linear layer, of that of its result.
+    pub fn linear_backward(
+        &mut self,
+        x: TensorIndex,
+        w: TensorIndex,
+        g: TensorIndex,
+    ) -> (TensorIndex, TensorIndex) {
+        let shape = |value: TensorIndex| self.shapes[value as usize].clone();
+        let (of_x, of_w) = (shape(x), shape(w));
+        let gx = self.op(Kind::LinearX, &[w, g], &of_x);
+        let gw = self.op(Kind::LinearW, &[x, g], &of_w);
+        (gx, gw)
+    }
+
+    /// The one that is made for a loss, as wide as `like`.
+    pub fn ones_for(&mut self, like: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[like as usize].clone();
+        let one = self.op(Kind::Full(1), &[], &vec![1; shape.len()]);
+        self.op(Kind::Expand, &[one], &shape)
+    }
+
+    /// Says something of a value.
+    pub fn mark(&mut self, mark: Mark, value: TensorIndex) -> TensorIndex {
+        let shape = self.shapes[value as usize].clone();
+        self.op(Kind::Mark(mark), &[value], &shape)
+    }
+
+    /// Lets a value live on after the window.
+    pub fn survive(&mut self, value: TensorIndex) {
+        self.window.dies[value as usize] = false;
+    }
+
+    /// Lets the host read a value.
+    pub fn read(&mut self, value: TensorIndex) {
+        self.window.reads.push(value);
+    }
+}

@@ -1,0 +1,512 @@
+//! Runs windows: on one device, and their plans on all ranks of a mesh.
+//!
+//! Elements are numbers of a finite field, so that sums and products are exact in any order, and a value that is not
+//! where it should be is seen.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{Kind, Toy};
+use crate::layout::Layout;
+use crate::lower::runs;
+use crate::mesh::{MeshShape, Rank, ReduceOp};
+use crate::op::TensorIndex;
+use crate::task::{CollectiveKind, CollectiveTask, Plan, Slot, Task};
+use crate::window::{InputState, Window};
+
+/// The size of the field, a prime.
+const PRIME: u64 = 65521;
+
+/// A tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Array {
+    pub shape: Vec<usize>,
+    pub data: Vec<u64>,
+}
+
+fn numel(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Returns a number of the field that looks random.
+fn random(stream: u64, index: usize) -> u64 {
+    let mut z = (stream << 32) + index as u64 + 0x9E37_79B9_7F4A_7C15;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (z ^ (z >> 31)) % PRIME
+}
+
+/// The inverse of a number of the field.
+fn inverse(number: u64) -> u64 {
+    let (mut result, mut base, mut exponent) = (1, number % PRIME, PRIME - 2);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = result * base % PRIME;
+        }
+        base = base * base % PRIME;
+        exponent >>= 1;
+    }
+    result
+}
+
+impl Array {
+    fn random(stream: u64, shape: &[usize]) -> Self {
+        Self {
+            shape: shape.to_vec(),
+            data: (0..numel(shape))
+                .map(|index| random(stream, index))
+                .collect(),
+        }
+    }
+
+    fn full(number: u64, shape: &[usize]) -> Self {
+        Self {
+            shape: shape.to_vec(),
+            data: vec![number; numel(shape)],
+        }
+    }
+
+    fn reshaped(mut self, shape: &[usize]) -> Self {
+        assert_eq!(
+            self.data.len(),
+            numel(shape),
+            "{:?} as {shape:?}",
+            self.shape
+        );
+        self.shape = shape.to_vec();
+        self
+    }
+
+    fn map(&self, f: impl Fn(u64) -> u64) -> Self {
+        Self {
+            shape: self.shape.clone(),
+            data: self.data.iter().map(|&x| f(x) % PRIME).collect(),
+        }
+    }
+
+    fn zip(&self, other: &Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        assert_eq!(self.shape, other.shape);
+        let pairs = self.data.iter().zip(&other.data);
+        Self {
+            shape: self.shape.clone(),
+            data: pairs.map(|(&a, &b)| f(a, b) % PRIME).collect(),
+        }
+    }
+
+    /// Sees the dims before and after `dim` as one each.
+    fn around(&self, dim: usize) -> (usize, usize, usize) {
+        let (before, after) = (&self.shape[..dim], &self.shape[dim + 1..]);
+        (numel(before), self.shape[dim], numel(after))
+    }
+
+    fn slice(&self, dim: usize, range: Range<usize>) -> Self {
+        let (outer, size, inner) = self.around(dim);
+        let mut shape = self.shape.clone();
+        shape[dim] = range.len();
+        let rows = (0..outer).flat_map(|o| {
+            let start = (o * size + range.start) * inner;
+            self.data[start..start + range.len() * inner]
+                .iter()
+                .copied()
+        });
+        Self {
+            data: rows.collect(),
+            shape,
+        }
+    }
+
+    fn concat(parts: &[Self], dim: usize) -> Self {
+        let (outer, _, inner) = parts[0].around(dim);
+        let mut shape = parts[0].shape.clone();
+        shape[dim] = parts.iter().map(|part| part.shape[dim]).sum();
+        let data = (0..outer).flat_map(|o| {
+            parts.iter().flat_map(move |part| {
+                let width = part.shape[dim] * inner;
+                part.data[o * width..(o + 1) * width].iter().copied()
+            })
+        });
+        Self {
+            data: data.collect(),
+            shape,
+        }
+    }
+
+    /// Picks the elements in `runs`, flat ranges of it.
+    fn pick(&self, runs: &[Range<usize>], shape: Vec<usize>) -> Self {
+        let data = runs.iter().flat_map(|run| self.data[run.clone()].iter());
+        Self {
+            data: data.copied().collect(),
+            shape,
+        }
+    }
+
+    fn transposed(&self) -> Self {
+        let ndim = self.shape.len();
+        let (rows, columns) = (self.shape[ndim - 2], self.shape[ndim - 1]);
+        let mut shape = self.shape.clone();
+        shape.swap(ndim - 2, ndim - 1);
+        let matrices = self.data.chunks((rows * columns).max(1));
+        let data = matrices.flat_map(|matrix| {
+            (0..columns).flat_map(move |c| (0..rows).map(move |r| matrix[r * columns + c]))
+        });
+        Self {
+            data: data.collect(),
+            shape,
+        }
+    }
+
+    /// `[.., m, k] x [k, n]`.
+    fn matmul(&self, other: &Self, shape: &[usize]) -> Self {
+        let terms = *self.shape.last().expect("a matrix");
+        let [_, columns] = other.shape[..] else {
+            panic!("a matrix on the right, not {:?}", other.shape)
+        };
+        let mut out = Self::full(0, shape);
+        for (row, out) in out.data.chunks_mut(columns.max(1)).enumerate() {
+            for (column, out) in out.iter_mut().enumerate() {
+                let products = (0..terms)
+                    .map(|k| self.data[row * terms + k] * other.data[k * columns + column]);
+                *out = products.fold(0, |sum, product| (sum + product) % PRIME);
+            }
+        }
+        out
+    }
+
+    fn expanded(&self, shape: &[usize]) -> Self {
+        let mut out = self.clone();
+        for (dim, &size) in shape.iter().enumerate() {
+            if out.shape[dim] != size {
+                out = Self::concat(&vec![out; size], dim);
+            }
+        }
+        out
+    }
+
+    fn sum_dim(&self, dim: usize) -> Self {
+        let parts: Vec<Self> = (0..self.shape[dim])
+            .map(|index| self.slice(dim, index..index + 1))
+            .collect();
+        let mut sum = Self::full(0, &{
+            let mut shape = self.shape.clone();
+            shape[dim] = 1;
+            shape
+        });
+        for part in parts {
+            sum = sum.zip(&part, |a, b| a + b);
+        }
+        sum
+    }
+}
+
+/// Runs one operation on the shapes that it has. `stream` numbers random ones.
+fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
+    for (input, expected) in inputs.iter().zip(&op.inputs) {
+        assert_eq!(input.shape, expected.shape, "operand of {op:?}");
+    }
+    let shape = &op.out.shape;
+    let out = match (&op.kind, inputs) {
+        (Kind::Add, [a, b]) => a.zip(b, |a, b| a + b),
+        (Kind::Sub, [a, b]) => a.zip(b, |a, b| a + PRIME - b),
+        (Kind::Mul, [a, b]) => a.zip(b, |a, b| a * b),
+        (Kind::Exp, [a]) => a.map(|x| x * x + 1),
+        (Kind::Matmul, [a, b]) => a.matmul(b, shape),
+        (Kind::Transpose, [a]) => a.transposed(),
+        (Kind::SumDim(dim), [a]) => a.sum_dim(*dim),
+        (Kind::Linear, [x, w]) => x.matmul(w, shape),
+        (Kind::LinearX, [w, g]) => g.matmul(&w.transposed(), shape),
+        (Kind::LinearW, [x, g]) => {
+            let rows = |a: &Array| {
+                let width = *a.shape.last().expect("rows");
+                a.clone().reshaped(&[a.data.len() / width.max(1), width])
+            };
+            rows(x).transposed().matmul(&rows(g), shape)
+        }
+        (Kind::Expand, [a]) => a.expanded(shape),
+        (Kind::Reshape, [a]) => a.clone().reshaped(shape),
+        (Kind::Slice(dim, range), [a]) => a.slice(*dim, range.clone()),
+        (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
+        (Kind::Full(number), []) => Array::full(*number as u64, shape),
+        (Kind::Random, []) => {
+            *stream += 1;
+            Array::random(*stream - 1, shape)
+        }
+        _ => panic!("{} inputs for {op:?}", inputs.len()),
+    };
+    assert_eq!(&out.shape, shape, "result of {op:?}");
+    out
+}
+
+/// Returns what a value from outside holds in all tests.
+fn input(value: TensorIndex, shape: &[usize]) -> Array {
+    Array::random(1000 + u64::from(value), shape)
+}
+
+/// Runs a window on one device. Returns the values that outlive it and those that are read.
+pub(crate) fn whole(window: &Window<Toy>) -> HashMap<TensorIndex, Array> {
+    let inputs = window.inputs.iter();
+    let mut values: HashMap<TensorIndex, Array> = inputs
+        .map(|of| (of.value, input(of.value, &of.shape)))
+        .collect();
+    let mut stream = 0;
+    for op in &window.ops {
+        let operands = op.inputs.iter().map(|operand| values[&operand.id].clone());
+        let out = run(op, &operands.collect::<Vec<_>>(), &mut stream);
+        values.insert(op.out.id, out);
+    }
+    let lives = |value: &TensorIndex| !window.dies[*value as usize] || window.reads.contains(value);
+    values.retain(|value, _| lives(value));
+    values
+}
+
+/// What one rank holds.
+#[derive(Default)]
+struct RankState {
+    at: usize,
+    slots: HashMap<Slot, Array>,
+    kept: HashMap<TensorIndex, Array>,
+    reads: HashMap<u32, Array>,
+    /// Results of collectives that are under way.
+    started: HashMap<Slot, Array>,
+}
+
+/// Runs the plan of a window on all ranks and puts together what outlives it and what is read.
+pub(crate) fn planned(
+    window: &Window<Toy>,
+    plan: &Plan<Toy>,
+    mesh: &MeshShape,
+) -> HashMap<TensorIndex, Array> {
+    let mut ranks: Vec<RankState> = Vec::new();
+    for rank in mesh.ranks() {
+        let mut state = RankState::default();
+        for of in &window.inputs {
+            if let InputState::Placed { layout, .. } = &of.state {
+                let runs = runs(layout, mesh, rank);
+                let part = input(of.value, &of.shape);
+                let part = part.pick(&runs, layout.local_shape(mesh, rank));
+                state.kept.insert(of.value, part);
+            }
+        }
+        ranks.push(state);
+    }
+    loop {
+        for (state, plan) in ranks.iter_mut().zip(&plan.ranks) {
+            while let Some(task) = plan.tasks.get(state.at)
+                && state.local(window, task)
+            {
+                state.at += 1;
+            }
+        }
+        let waiting: Vec<Vec<&CollectiveTask>> = ranks
+            .iter()
+            .zip(&plan.ranks)
+            .map(|(state, plan)| match plan.tasks.get(state.at) {
+                Some(Task::Collective(task)) => vec![task.as_ref()],
+                Some(Task::Launch { tasks, .. }) => tasks.iter().collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        if waiting.iter().all(Vec::is_empty) {
+            break;
+        }
+        for index in 0..waiting[0].len() {
+            let tasks: Vec<&CollectiveTask> = waiting.iter().map(|tasks| tasks[index]).collect();
+            let sent: Vec<Array> = tasks
+                .iter()
+                .zip(&ranks)
+                .map(|(task, state)| state.slots[&task.from].clone().reshaped(&task.from_view))
+                .collect();
+            for (task, state) in tasks.iter().zip(&mut ranks) {
+                state
+                    .started
+                    .insert(task.to, collective(task, &tasks, &sent));
+            }
+        }
+        for ((state, plan), tasks) in ranks.iter_mut().zip(&plan.ranks).zip(&waiting) {
+            if matches!(plan.tasks[state.at], Task::Collective(_)) {
+                state.finish(&[tasks[0].to]);
+            }
+            for task in tasks.iter().filter(|task| task.take) {
+                state.slots.remove(&task.from);
+            }
+            state.at += 1;
+        }
+    }
+    let mut found = HashMap::new();
+    for output in &plan.outputs {
+        let parts = ranks.iter().map(|state| state.kept[&output.value].clone());
+        let whole = assembled(&output.layout, mesh, &parts.collect::<Vec<_>>());
+        found.insert(output.value, whole);
+    }
+    for (index, (read, value)) in plan.reads.iter().zip(&window.reads).enumerate() {
+        let parts = ranks
+            .iter()
+            .map(|state| state.reads[&(index as u32)].clone());
+        let whole = assembled(&read.layout, mesh, &parts.collect::<Vec<_>>());
+        found.insert(*value, whole);
+    }
+    // What was not touched stays where it was.
+    for of in &window.inputs {
+        if !window.dies[of.value as usize] && !found.contains_key(&of.value) {
+            found.insert(of.value, input(of.value, &of.shape));
+        }
+    }
+    found
+}
+
+/// Puts the parts of all ranks together; terms of sums are added up.
+fn assembled(layout: &Layout, mesh: &MeshShape, parts: &[Array]) -> Array {
+    let mut whole = Array::full(0, &layout.shape());
+    let axes: Vec<_> = layout.axes_used();
+    let terms: Vec<_> = layout.partial.iter().map(|partial| partial.axis).collect();
+    for (rank, part) in parts.iter().enumerate() {
+        let rank = Rank(rank as u32);
+        let repeats = mesh
+            .axis_indices()
+            .any(|axis| !axes.contains(&axis) && mesh.coord(rank, axis) > 0);
+        let mut from = 0;
+        for run in runs(layout, mesh, rank).iter() {
+            for index in run.clone() {
+                let element = part.data[from];
+                from += 1;
+                match repeats {
+                    false if terms.is_empty() => whole.data[index] = element,
+                    false => whole.data[index] = (whole.data[index] + element) % PRIME,
+                    true if terms.is_empty() => {
+                        assert_eq!(whole.data[index], element, "rank {rank:?} holds another");
+                    }
+                    true => {}
+                }
+            }
+        }
+        assert_eq!(
+            from,
+            part.data.len(),
+            "rank {rank:?} holds more than its part"
+        );
+    }
+    whole
+}
+
+/// Returns what a member of a collective gets; `tasks` and `sent` are those of all ranks.
+fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) -> Array {
+    let members = task.group.iter().map(|rank| rank.0 as usize);
+    for (index, member) in members.clone().enumerate() {
+        let other = tasks[member];
+        assert_eq!((other.kind, &other.group), (task.kind, &task.group));
+        assert_eq!(other.index, index);
+    }
+    let sum = || {
+        let mut blocks = members.clone().map(|member| sent[member].clone());
+        let first = blocks.next().expect("a group has a member");
+        let sum = blocks.fold(first, |sum, block| match task.op {
+            ReduceOp::Sum | ReduceOp::Mean => sum.zip(&block, |a, b| a + b),
+            ReduceOp::Prod => sum.zip(&block, |a, b| a * b),
+            op => panic!("the field has no order: {op:?}"),
+        });
+        match task.op {
+            ReduceOp::Mean => sum.map(|x| x * inverse(task.group.len() as u64)),
+            _ => sum,
+        }
+    };
+    let piece = |block: &Array, dim: usize, sizes: &[usize], index: usize| {
+        let start = sizes[..index].iter().sum();
+        block.slice(dim, start..start + sizes[index])
+    };
+    let out = match task.kind {
+        CollectiveKind::AllReduce => sum(),
+        CollectiveKind::AllGather => {
+            let parts: Vec<Array> = members.map(|member| sent[member].clone()).collect();
+            Array::concat(&parts, task.dim)
+        }
+        CollectiveKind::ReduceScatter => piece(&sum(), task.dim, &task.sizes, task.index),
+        CollectiveKind::AllToAll => {
+            let parts: Vec<Array> = members
+                .map(|member| piece(&sent[member], task.dim, &task.sizes, task.index))
+                .collect();
+            Array::concat(&parts, task.to_dim)
+        }
+    };
+    assert_eq!(out.shape, task.to_view, "result of {task:?}");
+    out.reshaped(&task.to_shape)
+}
+
+impl RankState {
+    /// Runs a task; `false` if it needs the other ranks.
+    fn local(&mut self, window: &Window<Toy>, task: &Task<Toy>) -> bool {
+        match task {
+            Task::Collective(_) | Task::Launch { .. } => return false,
+            Task::Finish { to, .. } => self.finish(to),
+            Task::Load {
+                value,
+                slot,
+                take,
+                shape,
+                ..
+            } => {
+                let kept = self.kept[value].clone();
+                assert_eq!(&kept.shape, shape);
+                if *take {
+                    self.kept.remove(value);
+                }
+                self.slots.insert(*slot, kept);
+            }
+            Task::Upload(task) => {
+                assert!(task.terms.is_empty(), "no fuzz layouts here");
+                let of = window.inputs.iter().find(|input| input.value == task.value);
+                let data = input(task.value, &of.expect("an input").shape);
+                let part = match &task.runs {
+                    Some(runs) => data.pick(runs, task.shape.clone()),
+                    None => data,
+                };
+                self.slots.insert(task.slot, part);
+            }
+            Task::Random(task) => {
+                let indices = task.runs.iter().flat_map(|run| run.clone());
+                let part = Array {
+                    data: indices.map(|index| random(task.stream, index)).collect(),
+                    shape: task.shape.clone(),
+                };
+                self.slots.insert(task.slot, part);
+            }
+            Task::Op(op, _) => {
+                let inputs = op.inputs.iter().map(|input| self.slots[&input.id].clone());
+                let out = run(op, &inputs.collect::<Vec<_>>(), &mut 0);
+                for input in op.inputs.iter().filter(|input| input.last_use) {
+                    self.slots.remove(&input.id);
+                }
+                self.slots.insert(op.out.id, out);
+            }
+            Task::Store {
+                slot, value, take, ..
+            } => {
+                self.kept.insert(*value, self.slots[slot].clone());
+                if *take {
+                    self.slots.remove(slot);
+                }
+            }
+            Task::Read {
+                slot, read, take, ..
+            } => {
+                self.reads.insert(*read, self.slots[slot].clone());
+                if *take {
+                    self.slots.remove(slot);
+                }
+            }
+            Task::ToHost(_) | Task::FromHost(_) => {}
+            Task::Free(slot) => {
+                self.slots.remove(slot).expect("what is freed is there");
+            }
+            Task::Forget(value) => {
+                self.kept.remove(value);
+            }
+        }
+        true
+    }
+
+    fn finish(&mut self, to: &[Slot]) {
+        for slot in to {
+            let result = self.started.remove(slot).expect("it was started");
+            self.slots.insert(*slot, result);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Ways to split factors over meshes.
+
+use crate::layout::{DimLayout, Factor, Layout};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
+use crate::ops::rules::{FactorKind, Rule, nowhere_empty};
+
+/// Returns all combinations of splits of the factors of `rule`.
+pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> {
+    let options: Vec<_> = rule
+        .factors
+        .iter()
+        .map(|factor| options(factor.size, factor.kind, mesh))
+        .collect();
+    combinations(&options)
+}
+
+/// Returns all layouts of a tensor made of these splits.
+pub(super) fn layouts(shape: &[usize], mesh: &MeshShape) -> Vec<Layout> {
+    let options: Vec<_> = shape
+        .iter()
+        .map(|&size| options(size, FactorKind::Map, mesh))
+        .collect();
+    let layout = |dims| Layout {
+        dims,
+        partial: Vec::new(),
+        at_rest: Vec::new(),
+    };
+    combinations(&options).into_iter().map(layout).collect()
+}
+
+fn split(size: usize, axes: &[AxisIndex]) -> Factor {
+    Factor {
+        size,
+        axes: axes.to_vec(),
+    }
+}
+
+/// Whole; over one axis; over two nested; as a product with its major, its minor or both factors split.
+fn options(size: usize, kind: FactorKind, mesh: &MeshShape) -> Vec<DimLayout> {
+    let axes: Vec<_> = mesh.axis_indices().collect();
+    let mut some: Vec<Vec<AxisIndex>> = axes.iter().map(|&axis| vec![axis]).collect();
+    if let [a, b] = axes[..] {
+        some.extend([vec![a, b], vec![b, a]]);
+    }
+    let mut options: Vec<Vec<Factor>> = vec![vec![split(size, &[])]];
+    options.extend(some.iter().map(|axes| vec![split(size, axes)]));
+    if kind != FactorKind::Index {
+        for major in (2..size).filter(|major| size.is_multiple_of(*major)) {
+            let minor = size / major;
+            for axes in &some {
+                options.push(vec![split(major, axes), split(minor, &[])]);
+                options.push(vec![split(major, &[]), split(minor, axes)]);
+                if let [a, b] = axes[..] {
+                    options.push(vec![split(major, &[a]), split(minor, &[b])]);
+                }
+            }
+        }
+    }
+    options
+        .into_iter()
+        .map(|factors| DimLayout { factors })
+        .filter(|dim| match kind {
+            FactorKind::Reduce(ReduceOp::Sum) | FactorKind::Map | FactorKind::Index => true,
+            FactorKind::Reduce(_) => nowhere_empty(dim, mesh),
+            FactorKind::Whole => dim.is_whole(),
+        })
+        .collect()
+}
+
+/// Combines one option each such that no axis is used twice.
+fn combinations(options: &[Vec<DimLayout>]) -> Vec<Vec<DimLayout>> {
+    let mut all: Vec<Vec<DimLayout>> = vec![Vec::new()];
+    for choices in options {
+        let mut longer = Vec::new();
+        for chosen in &all {
+            let used: Vec<_> = chosen.iter().flat_map(DimLayout::axes).collect();
+            for choice in choices {
+                if choice.axes().all(|axis| !used.contains(&axis)) {
+                    longer.push(chosen.iter().cloned().chain([choice.clone()]).collect());
+                }
+            }
+        }
+        all = longer;
+    }
+    all
+}

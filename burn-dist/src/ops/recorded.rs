@@ -1,0 +1,361 @@
+//! One recorded operation, as the planner sees it.
+
+use std::ops::Range;
+
+use burn_backend::Distribution;
+use burn_dist_plan::PlanError;
+use burn_dist_plan::op::{
+    Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
+};
+use burn_dist_plan::rule::OpRule;
+use burn_dist_plan::storage::{Operand, Place, Storage};
+use burn_ir::{
+    BaseOperationIr, CastOpIr, CreationOpIr, FloatOperationIr, FullOpIr, NumericOperationIr,
+    OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
+};
+use burn_std::Slice;
+
+use super::dtype::{of_burn, to_burn};
+use super::lower::base;
+use super::rules::{self, Activation};
+use super::visit::{
+    MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name, kind_name, kind_number, visit_mut,
+};
+use super::{flops, lower, storage, traits};
+use crate::mesh::{DType, ReduceOp};
+
+/// A recorded operation.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub enum Recorded {
+    /// One of Burn's. Activations travel as custom ones.
+    Burn(OperationIr),
+    /// What the program says of a value.
+    Mark(Box<Marked>),
+}
+
+/// What the program says of a value; the output is the value from then on.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct Marked {
+    /// What it says.
+    pub mark: Mark,
+    /// The value.
+    pub input: TensorIr,
+    /// The value from then on.
+    pub out: TensorIr,
+}
+
+impl From<OperationIr> for Recorded {
+    #[inline]
+    fn from(op: OperationIr) -> Self {
+        Self::Burn(op)
+    }
+}
+
+impl Walk for Recorded {
+    #[inline]
+    fn walk_mut<V: OpVisitor>(&mut self, visitor: &mut V) {
+        match self {
+            Self::Burn(op) => op.walk_mut(visitor),
+            Self::Mark(marked) => {
+                visitor.input(&mut marked.input);
+                visitor.output(&mut marked.out);
+            }
+        }
+    }
+
+    #[inline]
+    fn walk_ref<R: OpReader>(&self, reader: &mut R) {
+        match self {
+            Self::Burn(op) => op.walk_ref(reader),
+            Self::Mark(marked) => {
+                reader.input(&marked.input);
+                reader.output(&marked.out);
+            }
+        }
+    }
+
+    #[inline]
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Burn(op) => op.kind(),
+            Self::Mark(_) => "mark",
+        }
+    }
+}
+
+impl Recorded {
+    /// Returns the operation of Burn's that a step of a plan is.
+    pub fn step(&self) -> &OperationIr {
+        match self {
+            Self::Burn(op) => op,
+            Self::Mark(_) => unreachable!("what a program says of a value is no step"),
+        }
+    }
+
+    /// Returns what a random operation draws.
+    pub fn distribution(&self) -> Option<Distribution> {
+        match self {
+            Self::Burn(
+                OperationIr::Float(_, FloatOperationIr::Random(desc))
+                | OperationIr::NumericInt(_, NumericOperationIr::IntRandom(desc))
+                | OperationIr::NumericFloat(_, NumericOperationIr::IntRandom(desc)),
+            ) => Some(desc.distribution),
+            _ => None,
+        }
+    }
+
+    /// Returns the tensors that it reads, in Burn's terms.
+    pub fn reads(&self) -> impl Iterator<Item = &TensorIr> {
+        let (op, marked) = match self {
+            Self::Burn(op) => (Some(op), None),
+            Self::Mark(marked) => (None, Some(&marked.input)),
+        };
+        op.into_iter().flat_map(OperationIr::inputs).chain(marked)
+    }
+
+    /// Returns the tensors that it makes, in Burn's terms.
+    pub fn makes(&self) -> impl Iterator<Item = &TensorIr> {
+        let (op, marked) = match self {
+            Self::Burn(op) => (Some(op), None),
+            Self::Mark(marked) => (None, Some(&marked.out)),
+        };
+        op.into_iter().flat_map(OperationIr::outputs).chain(marked)
+    }
+}
+
+/// Checks that `ops` are known: of the families that burn-ir has without features, and no custom ones of others.
+///
+/// # Errors
+/// [`PlanError::UnknownOperation`] or [`PlanError::UnknownCustom`] for the first one that is not.
+pub(crate) fn check_known(ops: &[Recorded]) -> Result<(), PlanError> {
+    for op in ops {
+        match op {
+            Recorded::Burn(op) if family_name(op) == UNKNOWN => {
+                return Err(PlanError::UnknownOperation {
+                    op: format!("{op:?}"),
+                });
+            }
+            Recorded::Burn(OperationIr::Custom(op)) if Activation::parse(&op.id).is_none() => {
+                return Err(PlanError::UnknownCustom { id: op.id.clone() });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn tensor(tensor: &TensorIr) -> Tensor<'_> {
+    Tensor {
+        id: tensor.id.value() as TensorIndex,
+        shape: tensor.shape.as_slice(),
+        dtype: of_burn(tensor.dtype),
+        last_use: tensor.status == TensorStatus::ReadWrite,
+    }
+}
+
+/// Returns the description of a tensor that an operation reads.
+fn read(tensor: NewTensor) -> TensorIr {
+    TensorIr {
+        status: TensorStatus::ReadOnly,
+        ..made(tensor)
+    }
+}
+
+/// Returns the description of a tensor that an operation makes.
+fn made(tensor: NewTensor) -> TensorIr {
+    TensorIr {
+        id: TensorId::new(tensor.id.into()),
+        shape: tensor.shape.into(),
+        status: TensorStatus::NotInit,
+        dtype: to_burn(tensor.dtype),
+    }
+}
+
+/// Lets a closure change the operands of an operation.
+struct Rewire<F>(F);
+
+impl<F: FnMut(Side, &mut Wire)> Rewire<F> {
+    #[inline]
+    fn edit(&mut self, side: Side, tensor: &mut TensorIr) {
+        let dtype = of_burn(tensor.dtype);
+        let mut wire = Wire {
+            id: tensor.id.value() as TensorIndex,
+            dtype,
+            last_use: tensor.status == TensorStatus::ReadWrite,
+        };
+        (self.0)(side, &mut wire);
+        tensor.id = TensorId::new(wire.id.into());
+        if wire.dtype != dtype {
+            tensor.dtype = to_burn(wire.dtype);
+        }
+        tensor.status = match (side, wire.last_use) {
+            (Side::Output, _) => TensorStatus::NotInit,
+            (Side::Input, true) => TensorStatus::ReadWrite,
+            (Side::Input, false) => TensorStatus::ReadOnly,
+        };
+    }
+}
+
+impl<F: FnMut(Side, &mut Wire)> OpVisitor for Rewire<F> {
+    #[inline]
+    fn input(&mut self, tensor: &mut TensorIr) {
+        self.edit(Side::Input, tensor);
+    }
+
+    #[inline]
+    fn output(&mut self, tensor: &mut TensorIr) {
+        self.edit(Side::Output, tensor);
+    }
+}
+
+impl Op for Recorded {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Burn(op) => name(op),
+            Self::Mark(marked) => match marked.mark {
+                Mark::Param(_) => "param",
+                Mark::Redistribute(_) => "redistribute",
+            },
+        }
+    }
+
+    fn family(&self) -> &'static str {
+        match self {
+            Self::Burn(op) => family_name(op),
+            Self::Mark(_) => "custom",
+        }
+    }
+
+    fn kind(&self) -> u16 {
+        match self {
+            Self::Burn(op) => kind_number(op),
+            Self::Mark(_) => MARK_NUMBER,
+        }
+    }
+
+    fn inputs(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.reads().map(tensor)
+    }
+
+    fn outputs(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.makes().map(tensor)
+    }
+
+    fn rewire(&mut self, edit: impl FnMut(Side, &mut Wire)) {
+        visit_mut(self, &mut Rewire(edit));
+    }
+
+    fn compute_in(&mut self, dtype: DType) {
+        if let Self::Burn(OperationIr::Float(of, _) | OperationIr::NumericFloat(of, _)) = self
+            && *of == burn_std::DType::F32
+        {
+            *of = to_burn(dtype);
+        }
+    }
+
+    fn rule(&self) -> OpRule {
+        match self {
+            Self::Burn(op) => rules::rule(op),
+            Self::Mark(_) => rules::mark(),
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        match self {
+            Self::Burn(op) => traits::traits(op),
+            Self::Mark(_) => Traits::default(),
+        }
+    }
+
+    fn mark(&self) -> Option<&Mark> {
+        match self {
+            Self::Burn(_) => None,
+            Self::Mark(marked) => Some(&marked.mark),
+        }
+    }
+
+    fn lower(
+        &self,
+        view: &LocalView<'_>,
+        temps: &mut dyn FnMut() -> TensorIndex,
+        out: &mut Vec<Self>,
+    ) {
+        lower::lower(self.step(), view, temps, out);
+    }
+
+    fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed> {
+        match self {
+            Self::Burn(op) => lower::Local { op, view }.indexed(),
+            Self::Mark(_) => None,
+        }
+    }
+
+    fn product_flops(&self) -> Option<f64> {
+        match self {
+            Self::Burn(op) => flops::product(op),
+            Self::Mark(_) => None,
+        }
+    }
+
+    fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place {
+        storage::place(backend, self.step(), inputs)
+    }
+
+    fn zeros(out: NewTensor) -> Self {
+        let out = made(out);
+        base(out.dtype, BaseOperationIr::Zeros(CreationOpIr { out })).into()
+    }
+
+    fn identity(op: ReduceOp, out: NewTensor) -> Self {
+        let out = made(out);
+        let dtype = out.dtype;
+        match op {
+            ReduceOp::Sum if dtype.is_float() => {
+                let value = ScalarIr::Float(-0.0);
+                let full = NumericOperationIr::Full(FullOpIr { out, value });
+                OperationIr::NumericFloat(dtype, full).into()
+            }
+            ReduceOp::Sum => base(dtype, BaseOperationIr::Zeros(CreationOpIr { out })).into(),
+            ReduceOp::Prod => base(dtype, BaseOperationIr::Ones(CreationOpIr { out })).into(),
+            ReduceOp::Mean | ReduceOp::Min | ReduceOp::Max => {
+                unreachable!("every rank keeps the value")
+            }
+        }
+    }
+
+    fn reshape(input: NewTensor, out: NewTensor) -> Self {
+        let (input, out) = (read(input), made(out));
+        base(
+            out.dtype,
+            BaseOperationIr::Reshape(ShapeOpIr { input, out }),
+        )
+        .into()
+    }
+
+    fn slice(input: NewTensor, dim: usize, range: Range<usize>, out: NewTensor) -> Self {
+        let span =
+            |range: Range<usize>| Slice::new(range.start as isize, Some(range.end as isize), 1);
+        let mut ranges: Vec<Slice> = input.shape.iter().map(|&size| span(0..size)).collect();
+        ranges[dim] = span(range);
+        let (tensor, out) = (read(input), made(out));
+        let slice = SliceOpIr {
+            tensor,
+            ranges,
+            out,
+        };
+        base(slice.out.dtype, BaseOperationIr::Slice(slice)).into()
+    }
+
+    fn cast(input: NewTensor, out: NewTensor) -> Self {
+        let (input, out) = (read(input), made(out));
+        OperationIr::BaseFloat(BaseOperationIr::Cast(CastOpIr { input, out })).into()
+    }
+}
+
+/// Returns the name of an operation for people: [`kind_name`], and of an activation, its own.
+pub(crate) fn name(op: &OperationIr) -> &'static str {
+    match Activation::of(op) {
+        Some(activation) => activation.name(),
+        None => kind_name(op),
+    }
+}

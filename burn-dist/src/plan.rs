@@ -1,0 +1,26 @@
+//! The planner, for the operations that this crate records.
+
+use crate::ops::Recorded;
+
+pub use burn_dist_plan::cache::CacheStats;
+pub use burn_dist_plan::{
+    Accumulation, AxisRedundancy, Checkpoint, Float, Offload, PlanError, PlanOptions, Precision,
+    Redundancy, Reshard, ShardStrategy, Sharding, Storage, explain, fuzz, memory,
+};
+pub(crate) use burn_dist_plan::{account, runs};
+
+pub(crate) type Window = burn_dist_plan::window::Window<Recorded>;
+pub(crate) type PlanCache = burn_dist_plan::cache::PlanCache<Recorded>;
+pub(crate) use burn_dist_plan::window::{Entry, Input, InputState, Origin, ValueIndex};
+
+/// Plans for the ranks.
+pub(crate) mod task {
+    use crate::ops::Recorded;
+
+    pub(crate) type Task = burn_dist_plan::task::Task<Recorded>;
+    pub(crate) type RankPlan = burn_dist_plan::task::RankPlan<Recorded>;
+    pub(crate) type Plan = burn_dist_plan::task::Plan<Recorded>;
+    pub(crate) use burn_dist_plan::task::{
+        CollectiveKind, CollectiveTask, ReadPlan, Slot, TermOf, UploadTask,
+    };
+}
