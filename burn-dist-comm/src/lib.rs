@@ -16,7 +16,8 @@
 //!         let world = &world;
 //!         scope.spawn(move || {
 //!             let mine = vec![comm.rank().0 as f32 + 1.0; 3];
-//!             let sum = comm.run(Call::all_reduce(world, DType::F32, ReduceOp::Sum, mine)).expect("both ranks call it");
+//!             let call = Call::all_reduce(world, DType::F32, ReduceOp::Sum, mine);
+//!             let sum = comm.run(call).expect("both ranks call it");
 //!             assert_eq!(sum[..], elements(vec![3.0_f32; 3])[..]);
 //!         });
 //!     }

@@ -85,7 +85,8 @@ impl Membership {
     }
 }
 
-/// Joins the rendezvous of this process's launch, once; keeps it if this is the process that does. When the program ends it says goodbye.
+/// Joins the rendezvous of this process's launch, once; keeps it if this is the process that does. When the program
+/// ends it says goodbye.
 ///
 /// # Errors
 /// If the launcher does not say where, or the others cannot be reached there; every later call returns the same.

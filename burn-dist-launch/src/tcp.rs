@@ -1,9 +1,9 @@
 //! TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
 //! Such processes tell each other little: what they run, what they read, who stops. Each two of them have a connection
-//! for that. They find each other's addresses at the [rendezvous](super::rendezvous), and both ends prove that they know
-//! its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes is an error that says
-//! what to do instead.
+//! for that. They find each other's addresses at the [rendezvous](super::rendezvous), and both ends prove that they
+//! know its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes is an error that
+//! says what to do instead.
 
 use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
 use burn_dist_comm::{Block, Carrier, Parcel, Placing, Pool};
@@ -188,8 +188,8 @@ impl<C: Deref<Target = Client> + Send> Tcp<C> {
         self.failed.get_or_insert(reason);
     }
 
-    /// Puts a connection away that is of no use any more. Who has hung up has ended: if it was too early, the rendezvous
-    /// tells.
+    /// Puts a connection away that is of no use any more. Who has hung up has ended: if it was too early, the
+    /// rendezvous tells.
     fn hang_up(&mut self, process: usize, broken: Broken) {
         self.connections[process] = None;
         if let Broken::Malformed(what) = broken {
@@ -213,8 +213,8 @@ struct Acceptor<'a> {
 }
 
 impl Acceptor<'_> {
-    /// Waits for the calls of all processes after this one, and puts their connections into their places. Each caller is
-    /// answered by a thread of its own: one that says nothing keeps no other one waiting.
+    /// Waits for the calls of all processes after this one, and puts their connections into their places. Each caller
+    /// is answered by a thread of its own: one that says nothing keeps no other one waiting.
     ///
     /// # Errors
     /// Who is missing, the `trouble` that the others have, or why the system answers nobody.
@@ -343,8 +343,8 @@ impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
         if body.len() > BODY_BYTES_MAX {
             self.fail(format!(
                 "{} bytes are to go to process {process}, and without MPI processes tell each other no more than \
-                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi` and start the program with `mpirun`, or \
-                 give every rank a GPU of its own, so that NCCL moves them",
+                 {BODY_BYTES_MAX} at once: build with burn-dist's feature `mpi` and start the program with `mpirun`, \
+                 or give every rank a GPU of its own, so that NCCL moves them",
                 body.len()
             ));
             return;

@@ -87,8 +87,8 @@ mod connect {
             }
             Ok("mpi") if has_mpi => over_mpi(place),
             Ok("mpi") => Err(format!(
-                "{TRANSPORT}=mpi, but {} started no MPI: start the program with `mpirun`, `burn-dist run --transport mpi` \
-                 or `srun --mpi=pmix`, or unset {TRANSPORT}",
+                "{TRANSPORT}=mpi, but {} started no MPI: start the program with `mpirun`, `burn-dist run --transport \
+                 mpi` or `srun --mpi=pmix`, or unset {TRANSPORT}",
                 place.launcher
             )),
             Err(_) | Ok("tcp") => over_tcp(place),

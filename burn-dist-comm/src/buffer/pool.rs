@@ -16,8 +16,8 @@ const POOLED_MIN: usize = 64 << 10;
 /// Freed output buffers, kept for the next collective of about the same size.
 ///
 /// The first touch of fresh memory costs more than the copy into it (page faults), so a steady training step should see
-/// no fresh memory. Buffers return when they are dropped, wherever that happens; what exceeds the bound is given back to
-/// the allocator.
+/// no fresh memory. Buffers return when they are dropped, wherever that happens; what exceeds the bound is given back
+/// to the allocator.
 #[derive(Debug)]
 pub struct Pool {
     free: Mutex<Free>,
@@ -222,8 +222,8 @@ impl PoolMemory {
     /// All bytes, at least as many as were asked for.
     pub fn as_uninit(&self) -> &[MaybeUninit<u8>] {
         let region = self.region();
-        // SAFETY: the region is valid for `capacity` bytes of any content, and who writes through `as_ptr` has not handed
-        // it out yet.
+        // SAFETY: the region is valid for `capacity` bytes of any content, and who writes through `as_ptr` has not
+        // handed it out yet.
         unsafe { std::slice::from_raw_parts(region.ptr.as_ptr().cast(), region.capacity) }
     }
 

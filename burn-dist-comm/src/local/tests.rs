@@ -42,12 +42,17 @@ fn equal_outputs_are_one_buffer() {
         let reduced = run(3, |_| {
             Call::all_reduce(&world, DType::F32, ReduceOp::Sum, floats(num))
         });
-        for outputs in [gathered, reduced] {
+        for mut outputs in [gathered, reduced] {
             assert!(
                 outputs
                     .iter()
                     .all(|output| Arc::ptr_eq(output, &outputs[0]))
             );
+            // Nobody gets it to write into while others hold it.
+            let mut mine = outputs.remove(0);
+            assert!(Arc::get_mut(&mut mine).is_none());
+            drop(outputs);
+            assert!(Arc::get_mut(&mut mine).is_some());
         }
     }
 }

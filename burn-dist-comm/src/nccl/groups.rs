@@ -60,7 +60,8 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Returns those of a rank at `gpu`, whose calls give up after `timeout`; communicators are made when they are needed.
+    /// Returns those of a rank at `gpu`, whose calls give up after `timeout`. Communicators are made when they are
+    /// needed.
     pub fn new(nccl: Arc<dyn Nccl>, gpu: Arc<dyn Gpu>, timeout: Duration) -> Self {
         Self {
             nccl,

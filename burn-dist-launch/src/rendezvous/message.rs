@@ -1,8 +1,8 @@
 //! Messages as bytes.
 //!
-//! A frame is its length (`u32`, little-endian) and so many bytes: a message as [postcard](https://postcard.jamesmunns.com)
-//! writes it. A reader allocates what the length of a frame says before so much has come, at most [`FRAME_BYTES_MAX`]
-//! or, for a stranger, 1 KiB; its fields allocate no more than it holds.
+//! A frame is its length (`u32`, little-endian) and so many bytes: a message as
+//! [postcard](https://postcard.jamesmunns.com) writes it. A reader allocates what the length of a frame says before so
+//! much has come, at most [`FRAME_BYTES_MAX`] or, for a stranger, 1 KiB; its fields allocate no more than it holds.
 
 use super::token::{NONCE_BYTES, PROOF_BYTES};
 use burn_dist_comm::Peer;

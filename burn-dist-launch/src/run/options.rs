@@ -111,8 +111,9 @@ pub enum RunError {
     NoToken(usize),
     /// `mpirun` on several machines.
     #[error(
-        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and the \
-         processes join over MPI at the rendezvous"
+        "--transport mpi starts processes by the mpirun of one machine: leave it away with --nnodes {0}, and NCCL \
+         moves tensors between the machines; where ranks have no GPUs of their own, start the program with mpirun or srun, \
+         which know all machines"
     )]
     ManyMachines(usize),
     /// A token that is none.
