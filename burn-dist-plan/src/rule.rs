@@ -40,6 +40,8 @@
 use burn_dist_mesh::{MeshShape, ReduceOp};
 
 mod builder;
+pub mod oracle;
+mod splits;
 
 pub use builder::{Name, RuleBuilder, Shapes, dims, dims_but};
 

@@ -316,3 +316,124 @@ impl Op for Toy {
         Self::new(Kind::Cast, [input], out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::oracle::{self, Case, Values};
+    use interpret::{Array, run};
+
+    fn value(id: TensorIndex, shape: &[usize]) -> Value {
+        Value {
+            id,
+            shape: shape.to_vec(),
+            dtype: DType::F32,
+            last_use: false,
+        }
+    }
+
+    fn toy(kind: Kind, inputs: &[&[usize]], out: &[usize]) -> Toy {
+        let inputs = inputs.iter().enumerate();
+        Toy {
+            kind,
+            inputs: inputs
+                .map(|(id, shape)| value(id as TensorIndex, shape))
+                .collect(),
+            out: value(100, out),
+        }
+    }
+
+    /// Checks one operation on small numbers, which no modulus wraps.
+    fn check(op: &Toy) -> Result<usize, oracle::Mismatch> {
+        let array = |index: usize, value: &Value| Array {
+            data: (0..value.shape.iter().product())
+                .map(|at: usize| ((at * 7 + index * 3) % 5) as u64)
+                .collect(),
+            shape: value.shape.clone(),
+        };
+        let inputs = op.inputs.iter().enumerate();
+        let inputs: Vec<Array> = inputs.map(|(index, input)| array(index, input)).collect();
+        let describe = |array: &Array| Values {
+            shape: array.shape.clone(),
+            dtype: DType::F32,
+            values: array.to_f64(),
+        };
+        let case = Case {
+            op: op.name().into(),
+            rule: op.rule(),
+            inputs: inputs.iter().map(describe).collect(),
+            outputs: vec![describe(&run(op, &inputs, &mut 0))],
+            tolerance: 1e-9,
+        };
+        oracle::check(&case, |view, blocks| {
+            let mut ops = Vec::new();
+            let mut no_temps = || unreachable!("nothing is made on the way");
+            op.lower(view, &mut no_temps, &mut ops);
+            // Terms are fractions, and may be negative: the field has both.
+            let blocks: Vec<Array> = blocks
+                .into_iter()
+                .map(|block| block.expect("all are read"))
+                .map(|block| Array::of_f64(&block.values, &block.shape))
+                .collect();
+            let [op] = ops.as_slice() else {
+                panic!("one operation, not {ops:?}")
+            };
+            let inputs = &blocks[..op.inputs.len()];
+            vec![run(op, inputs, &mut 0).to_f64()]
+        })
+    }
+
+    #[test]
+    fn every_split_gives_what_one_device_gives() {
+        let square: &[usize] = &[6, 6];
+        for op in [
+            toy(Kind::Add, &[square, square], square),
+            toy(Kind::Sub, &[square, square], square),
+            toy(Kind::Mul, &[square, square], square),
+            toy(Kind::Exp, &[square], square),
+            toy(Kind::Matmul, &[&[4, 6], &[6, 8]], &[4, 8]),
+            toy(Kind::Linear, &[&[2, 4, 6], &[6, 8]], &[2, 4, 8]),
+            toy(Kind::LinearX, &[&[6, 8], &[2, 4, 8]], &[2, 4, 6]),
+            toy(Kind::LinearW, &[&[2, 4, 6], &[2, 4, 8]], &[6, 8]),
+            toy(Kind::Transpose, &[&[4, 6]], &[6, 4]),
+            toy(Kind::SumDim(1), &[&[4, 6]], &[4, 1]),
+            toy(Kind::Reshape, &[&[4, 6]], &[24]),
+            toy(Kind::Expand, &[&[4, 1]], &[4, 6]),
+            toy(Kind::Slice(1, 2..5), &[&[4, 6]], &[4, 3]),
+            toy(Kind::Cast, &[square], square),
+        ] {
+            let checked = check(&op).unwrap_or_else(|error| panic!("{error}"));
+            assert!(checked > 10, "{op:?}: {checked}");
+        }
+    }
+
+    /// A rule that contradicts what its operation does is found, with the split and the element.
+    #[test]
+    fn a_wrong_rule_is_found() {
+        // It says that the slice lies along dim 0, and takes it along dim 1.
+        let op = toy(Kind::Slice(1, 0..6), &[&[6, 8]], &[6, 6]);
+        let mut case = Case {
+            op: "slice".into(),
+            rule: toy(Kind::Slice(0, 0..6), &[&[6, 8]], &[6, 8]).rule(),
+            inputs: vec![Values {
+                shape: vec![6, 8],
+                dtype: DType::F32,
+                values: (0..48).map(f64::from).collect(),
+            }],
+            outputs: Vec::new(),
+            tolerance: 0.0,
+        };
+        let whole = Array::of_f64(&case.inputs[0].values, &[6, 8]);
+        case.outputs.push(Values {
+            shape: vec![6, 6],
+            dtype: DType::F32,
+            values: run(&op, &[whole], &mut 0).to_f64(),
+        });
+        let error = oracle::check(&case, |_, blocks| {
+            let block = blocks.into_iter().next().flatten().expect("one input");
+            vec![block.values]
+        });
+        let text = error.expect_err("it is wrong").to_string();
+        assert!(text.starts_with("slice split as ["), "{text}");
+    }
+}

@@ -20,6 +20,7 @@
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 
+pub mod custom;
 pub mod ops;
 pub mod optim;
 pub mod parallel;

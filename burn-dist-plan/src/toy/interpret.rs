@@ -50,6 +50,33 @@ fn inverse(number: u64) -> u64 {
 }
 
 impl Array {
+    /// Takes fractions with a power of two below the line, which the field has.
+    pub fn of_f64(values: &[f64], shape: &[usize]) -> Self {
+        const SCALE: f64 = 8.0;
+        let number = |value: &f64| {
+            let scaled = (value * SCALE).round() as i64;
+            let scaled = scaled.rem_euclid(PRIME as i64) as u64;
+            scaled * inverse(SCALE as u64) % PRIME
+        };
+        Self {
+            shape: shape.to_vec(),
+            data: values.iter().map(number).collect(),
+        }
+    }
+
+    /// Returns the elements, which are whole numbers, or fractions as [`Array::of_f64`] takes them.
+    pub fn to_f64(&self) -> Vec<f64> {
+        let value = |&x: &u64| {
+            let scaled = x * 64 % PRIME;
+            let signed = match scaled > PRIME / 2 {
+                true => scaled as f64 - PRIME as f64,
+                false => scaled as f64,
+            };
+            signed / 64.0
+        };
+        self.data.iter().map(value).collect()
+    }
+
     fn random(stream: u64, shape: &[usize]) -> Self {
         Self {
             shape: shape.to_vec(),
@@ -199,7 +226,7 @@ impl Array {
 }
 
 /// Runs one operation on the shapes that it has. `stream` numbers random ones.
-fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
+pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     for (input, expected) in inputs.iter().zip(&op.inputs) {
         assert_eq!(input.shape, expected.shape, "operand of {op:?}");
     }

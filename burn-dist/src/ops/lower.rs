@@ -13,6 +13,7 @@ mod pieces;
 mod same;
 
 use super::Recorded;
+use super::custom::Custom;
 use super::rules::{FactorKind, Lowering, OpRule, Rule};
 use crate::layout::{DimLayout, Layout};
 use build::Emit;
@@ -44,6 +45,50 @@ pub(super) fn lower(
     out: &mut Vec<Recorded>,
 ) {
     localize(&Local { op, view }, &mut Emit { temps, out });
+}
+
+/// As [`lower`], of a custom operation: it runs on the blocks of its inputs, but where a rank holds nothing.
+pub(super) fn custom(
+    op: &Custom,
+    view: &LocalView<'_>,
+    temps: &mut dyn FnMut() -> TensorIndex,
+    out: &mut Vec<Recorded>,
+) {
+    let emit = &mut Emit { temps, out };
+    let mut local = op.clone();
+    for (index, result) in local.outputs.iter_mut().enumerate() {
+        result.shape = view.output_shape(index).into();
+        result.status = TensorStatus::NotInit;
+    }
+    let mut outputs = local.outputs.iter();
+    if outputs.all(|result| result.shape.num_elements() == 0) || view.has_no_terms() {
+        local
+            .outputs
+            .into_iter()
+            .for_each(|result| emit.zeros(result));
+        return;
+    }
+    for (index, input) in local.inputs.iter_mut().enumerate() {
+        let shape = view.input_shape(index);
+        match view.rule {
+            OpRule::Factors(rule) if rule.inputs[index].shape_only => {
+                let operand = &rule.inputs[index];
+                let shape = match view.assignment {
+                    Some(assignment) => rule
+                        .input_layout(operand, assignment)
+                        .local_shape(view.mesh, view.rank),
+                    None => operand.shape.clone(),
+                };
+                *input = emit.shape_only(input, shape);
+            }
+            _ => {
+                input.shape = shape.into();
+                input.status = TensorStatus::ReadOnly;
+            }
+        }
+    }
+    local.definition = op.definition.localize(view);
+    emit.out.push(Recorded::Custom(Box::new(local)));
 }
 
 /// Emits the local operations of `local.rank`.

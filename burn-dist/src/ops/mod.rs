@@ -9,8 +9,10 @@
 //! | [`traits`] | what is known of an operation besides |
 //! | [`flops`] | what products cost |
 //! | [`storage`] | which memory results take, as burn-flex does it |
+//! | [`custom`] | operations that burn-ir does not have |
 //! | [`dtype`] | element types in Burn's terms and in ours |
 
+pub mod custom;
 pub(crate) mod dtype;
 mod flops;
 pub(crate) mod lower;

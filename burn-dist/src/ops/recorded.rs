@@ -8,18 +8,20 @@ use burn_dist_plan::op::{
     Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
 };
 use burn_dist_plan::rule::OpRule;
-use burn_dist_plan::storage::{Operand, Place, Storage};
+use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
 use burn_ir::{
     BaseOperationIr, CastOpIr, CreationOpIr, FloatOperationIr, FullOpIr, NumericOperationIr,
     OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Slice;
 
+use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
 use super::lower::base;
 use super::rules::{self, Activation};
 use super::visit::{
-    MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name, kind_name, kind_number, visit_mut,
+    CUSTOM_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name, kind_name,
+    kind_number, visit_mut,
 };
 use super::{flops, lower, storage, traits};
 use crate::mesh::{DType, ReduceOp};
@@ -31,6 +33,8 @@ pub enum Recorded {
     Burn(OperationIr),
     /// What the program says of a value.
     Mark(Box<Marked>),
+    /// One of another crate.
+    Custom(Box<Custom>),
 }
 
 /// What the program says of a value; the output is the value from then on.
@@ -60,6 +64,10 @@ impl Walk for Recorded {
                 visitor.input(&mut marked.input);
                 visitor.output(&mut marked.out);
             }
+            Self::Custom(op) => {
+                op.inputs.iter_mut().for_each(|input| visitor.input(input));
+                op.outputs.iter_mut().for_each(|out| visitor.output(out));
+            }
         }
     }
 
@@ -71,6 +79,10 @@ impl Walk for Recorded {
                 reader.input(&marked.input);
                 reader.output(&marked.out);
             }
+            Self::Custom(op) => {
+                op.inputs.iter().for_each(|input| reader.input(input));
+                op.outputs.iter().for_each(|out| reader.output(out));
+            }
         }
     }
 
@@ -79,16 +91,17 @@ impl Walk for Recorded {
         match self {
             Self::Burn(op) => op.kind(),
             Self::Mark(_) => "mark",
+            Self::Custom(op) => op.definition.id(),
         }
     }
 }
 
 impl Recorded {
-    /// Returns the operation of Burn's that a step of a plan is.
-    pub fn step(&self) -> &OperationIr {
+    /// Returns the operation of Burn's that it is.
+    pub fn burn(&self) -> Option<&OperationIr> {
         match self {
-            Self::Burn(op) => op,
-            Self::Mark(_) => unreachable!("what a program says of a value is no step"),
+            Self::Burn(op) => Some(op),
+            Self::Mark(_) | Self::Custom(_) => None,
         }
     }
 
@@ -106,20 +119,22 @@ impl Recorded {
 
     /// Returns the tensors that it reads, in Burn's terms.
     pub fn reads(&self) -> impl Iterator<Item = &TensorIr> {
-        let (op, marked) = match self {
-            Self::Burn(op) => (Some(op), None),
-            Self::Mark(marked) => (None, Some(&marked.input)),
+        let (op, others) = match self {
+            Self::Burn(op) => (Some(op), &[][..]),
+            Self::Mark(marked) => (None, std::slice::from_ref(&marked.input)),
+            Self::Custom(op) => (None, &op.inputs[..]),
         };
-        op.into_iter().flat_map(OperationIr::inputs).chain(marked)
+        op.into_iter().flat_map(OperationIr::inputs).chain(others)
     }
 
     /// Returns the tensors that it makes, in Burn's terms.
     pub fn makes(&self) -> impl Iterator<Item = &TensorIr> {
-        let (op, marked) = match self {
-            Self::Burn(op) => (Some(op), None),
-            Self::Mark(marked) => (None, Some(&marked.out)),
+        let (op, others) = match self {
+            Self::Burn(op) => (Some(op), &[][..]),
+            Self::Mark(marked) => (None, std::slice::from_ref(&marked.out)),
+            Self::Custom(op) => (None, &op.outputs[..]),
         };
-        op.into_iter().flat_map(OperationIr::outputs).chain(marked)
+        op.into_iter().flat_map(OperationIr::outputs).chain(others)
     }
 }
 
@@ -216,13 +231,14 @@ impl Op for Recorded {
                 Mark::Param(_) => "param",
                 Mark::Redistribute(_) => "redistribute",
             },
+            Self::Custom(op) => op.definition.id(),
         }
     }
 
     fn family(&self) -> &'static str {
         match self {
             Self::Burn(op) => family_name(op),
-            Self::Mark(_) => "custom",
+            Self::Mark(_) | Self::Custom(_) => "custom",
         }
     }
 
@@ -230,6 +246,7 @@ impl Op for Recorded {
         match self {
             Self::Burn(op) => kind_number(op),
             Self::Mark(_) => MARK_NUMBER,
+            Self::Custom(_) => CUSTOM_NUMBER,
         }
     }
 
@@ -257,6 +274,7 @@ impl Op for Recorded {
         match self {
             Self::Burn(op) => rules::rule(op),
             Self::Mark(_) => rules::mark(),
+            Self::Custom(op) => op.definition.rule(&op.shapes()),
         }
     }
 
@@ -264,12 +282,13 @@ impl Op for Recorded {
         match self {
             Self::Burn(op) => traits::traits(op),
             Self::Mark(_) => Traits::default(),
+            Self::Custom(op) => op.definition.traits(),
         }
     }
 
     fn mark(&self) -> Option<&Mark> {
         match self {
-            Self::Burn(_) => None,
+            Self::Burn(_) | Self::Custom(_) => None,
             Self::Mark(marked) => Some(&marked.mark),
         }
     }
@@ -280,13 +299,17 @@ impl Op for Recorded {
         temps: &mut dyn FnMut() -> TensorIndex,
         out: &mut Vec<Self>,
     ) {
-        lower::lower(self.step(), view, temps, out);
+        match self {
+            Self::Burn(op) => lower::lower(op, view, temps, out),
+            Self::Custom(op) => lower::custom(op, view, temps, out),
+            Self::Mark(_) => unreachable!("what a program says of a value is no step"),
+        }
     }
 
     fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed> {
         match self {
             Self::Burn(op) => lower::Local { op, view }.indexed(),
-            Self::Mark(_) => None,
+            Self::Mark(_) | Self::Custom(_) => None,
         }
     }
 
@@ -294,11 +317,18 @@ impl Op for Recorded {
         match self {
             Self::Burn(op) => flops::product(op),
             Self::Mark(_) => None,
+            Self::Custom(op) => op.definition.flops(&op.shapes()),
         }
     }
 
     fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place {
-        storage::place(backend, self.step(), inputs)
+        match self {
+            Self::Burn(op) => storage::place(backend, op, inputs),
+            Self::Mark(_) | Self::Custom(_) => {
+                let out = self.outputs().next().map_or(&[][..], |out| out.shape);
+                Place::New(Strided::contiguous(out))
+            }
+        }
     }
 
     fn zeros(out: NewTensor) -> Self {

@@ -89,10 +89,15 @@ pub fn kind_number(op: &OperationIr) -> u16 {
 /// The number of what a program says of a value, beyond those of [`kind_number`].
 pub(crate) const MARK_NUMBER: u16 = u16::MAX - 1;
 
+/// The number of custom operations.
+pub(crate) const CUSTOM_NUMBER: u16 = u16::MAX - 2;
+
 /// Returns the name of the kind with a number of [`kind_number`].
 pub fn kind_of_number(number: u16) -> &'static str {
-    if number == MARK_NUMBER {
-        return "a mark on a value";
+    match number {
+        MARK_NUMBER => return "a mark on a value",
+        CUSTOM_NUMBER => return "a custom operation",
+        _ => {}
     }
     let mut kinds = FAMILIES.iter().flat_map(|(_, kinds)| kinds.iter());
     kinds.nth(number.into()).unwrap_or(&"an unknown operation")

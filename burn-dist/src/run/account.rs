@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use burn_ir::{BackendIr, OperationIr};
+use burn_ir::BackendIr;
 
 use super::bridge;
+use crate::ops::Recorded;
 use crate::ops::storage::{is_view, makes};
 use crate::ops::visit::{OpReader, visit_ref};
 use crate::plan::account::cause;
@@ -134,9 +135,9 @@ impl Account {
     }
 
     /// An operation begins.
-    pub fn start_op(&mut self, op: &OperationIr) {
-        self.makes = makes(op);
-        self.view = is_view(op).then(|| {
+    pub fn start_op(&mut self, op: &Recorded) {
+        self.makes = op.burn().is_some_and(makes);
+        self.view = op.burn().is_some_and(is_view).then(|| {
             let mut first = First(None);
             visit_ref(op, &mut first);
             first.0.map_or(NONE, |slot| self.slots[slot as usize])

@@ -6,13 +6,14 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use burn_backend::{Scalar, TensorData};
-use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorId, TensorIr, TensorStatus};
+use burn_dist_plan::op::Op;
+use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
 use super::Fault;
 use super::account::Account;
 use super::bridge;
-use super::execute::{Env, execute, from_data, into_data};
+use super::execute::{Env, execute_recorded, from_data, into_data};
 use super::gpus::Gpus;
 use super::host;
 use super::host_store::HostStore;
@@ -24,6 +25,7 @@ use super::times::Clock;
 use super::trace;
 use crate::comm::{CommError, Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
+use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::lower::indices;
 use crate::ops::visit::{OpReader, visit_ref};
@@ -352,14 +354,15 @@ impl<B: BackendIr> Worker<B> {
                         device: &self.device,
                         account: self.account.as_deref_mut(),
                     };
-                    let op = op.step();
                     if let Some(account) = &mut env.account {
                         account.start_op(op);
                     }
                     // A kernel that panics has taken its inputs: the indices are kept for the message.
-                    self.indices = indices(op)
+                    self.indices = op
+                        .burn()
+                        .and_then(indices)
                         .and_then(|(indices, _)| env.slots[indices.id.value() as usize].clone());
-                    execute::<B, _>(op, &mut env)
+                    execute_recorded::<B, _>(op, &mut env)
                         .map_err(|error| self.describe(run, index, error.to_string()))?;
                     self.indices = None;
                     if let Some(account) = &mut self.account {
@@ -734,8 +737,8 @@ impl<B: BackendIr> Worker<B> {
     }
 
     /// Returns the operation and the first of its indices that is out of range, in global numbers.
-    fn out_of_range(&self, plan: &RankPlan, op: &OperationIr) -> Option<(String, String)> {
-        let (indices, out) = indices(op)?;
+    fn out_of_range(&self, plan: &RankPlan, op: &Recorded) -> Option<(String, String)> {
+        let (indices, out) = indices(op.burn()?)?;
         let global = plan.indexed.get(&(out.id.value() as Slot))?;
         let data = into_data::<B>(self.indices.clone()?, indices.shape.clone(), indices.dtype);
         let data = burn_std::future::block_on(data).ok()?;
@@ -761,7 +764,6 @@ impl<B: BackendIr> Worker<B> {
         let (op, path) = match run.plan.tasks.get(at) {
             Some(Task::Op(op, path)) => {
                 let path_text = run.plan.paths.get(*path as usize).cloned();
-                let op = op.step();
                 if let Some((op, message)) = self.out_of_range(&run.plan, op) {
                     return Fault::Op {
                         rank: self.rank,
@@ -772,10 +774,7 @@ impl<B: BackendIr> Worker<B> {
                 }
                 let mut shapes = Shapes::default();
                 visit_ref(op, &mut shapes);
-                (
-                    format!("{}({})", crate::ops::name(op), shapes.0.join(", ")),
-                    path_text,
-                )
+                (format!("{}({})", op.name(), shapes.0.join(", ")), path_text)
             }
             Some(Task::Random(_)) => ("random".to_string(), None),
             Some(Task::Upload(_)) => ("upload".to_string(), None),

@@ -14,6 +14,7 @@
 mod activation;
 mod base;
 mod boolean;
+mod custom;
 mod data;
 mod flex;
 mod float;
@@ -36,6 +37,7 @@ use burn_backend::{
 use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr, TensorStatus};
 use core::marker::PhantomData;
 
+use crate::ops::Recorded;
 use crate::ops::rules::Activation;
 
 /// Where the tensors and scalars of ops live while they run.
@@ -68,6 +70,31 @@ pub enum ExecuteError {
         /// What is missing, and the way out.
         reason: &'static str,
     },
+    /// A custom op has made something else than it says.
+    #[error("operation `{op}` was to make {expected}, and has made {found}")]
+    Results {
+        /// Its id.
+        op: &'static str,
+        /// Types and shapes of what it has made.
+        found: String,
+        /// Types and shapes of what it says.
+        expected: String,
+    },
+}
+
+/// As [`execute`], of whatever was recorded.
+///
+/// # Errors
+/// As [`execute`]; [`ExecuteError::Results`] for a custom operation that makes something else than it says.
+pub fn execute_recorded<B: BackendIr, E: Env<B>>(
+    op: &Recorded,
+    env: &mut E,
+) -> Result<(), ExecuteError> {
+    match op {
+        Recorded::Burn(op) => execute(op, env),
+        Recorded::Custom(op) => custom::execute(op, env),
+        Recorded::Mark(_) => unreachable!("what a program says of a value is no step"),
+    }
 }
 
 /// Executes `op`: takes its inputs from `env`, in the order of the visitor, and puts its outputs there.

@@ -2,7 +2,7 @@
 
 use crate::layout::{DimLayout, Factor, Layout};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::ops::rules::{FactorKind, Rule, nowhere_empty};
+use crate::rule::{FactorKind, Rule, nowhere_empty};
 
 /// Returns all combinations of splits of the factors of `rule`.
 pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> {

@@ -1,0 +1,301 @@
+//! Operations that burn-ir does not have: a crate's own kernels, with their rule, what a rank does, and how it runs.
+//!
+//! The module `custom` of this crate is what users see of it.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock, RwLock};
+
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{Backend, Shape, TensorMetadata};
+use burn_ir::{BackendIr, TensorHandle, TensorIr};
+
+use burn_dist_plan::op::{FloatClass, LocalView, Traits, Work};
+use burn_dist_plan::rule::{OpRule, Shapes};
+use burn_std::DType;
+
+/// Shape and element type of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// A tensor of a backend, of whatever kind.
+pub enum CustomTensor<B: Backend> {
+    /// Floats.
+    Float(FloatTensor<B>),
+    /// Ints.
+    Int(IntTensor<B>),
+    /// Bools.
+    Bool(BoolTensor<B>),
+}
+
+impl<B: Backend> CustomTensor<B> {
+    /// Returns the floats.
+    ///
+    /// # Panics
+    /// If it holds something else.
+    pub fn into_float(self) -> FloatTensor<B> {
+        match self {
+            Self::Float(tensor) => tensor,
+            _ => panic!("floats were asked for, and the tensor holds something else"),
+        }
+    }
+
+    /// Returns shape and element type.
+    pub fn info(&self) -> TensorInfo {
+        let (shape, dtype) = match self {
+            Self::Float(tensor) => (tensor.shape(), tensor.dtype()),
+            Self::Int(tensor) => (tensor.shape(), tensor.dtype()),
+            Self::Bool(tensor) => (tensor.shape(), tensor.dtype()),
+        };
+        TensorInfo {
+            shape: shape.to_vec(),
+            dtype,
+        }
+    }
+}
+
+impl<B: BackendIr> CustomTensor<B> {
+    pub(crate) fn of_handle(handle: B::Handle, shape: Shape, dtype: DType) -> Self {
+        let handle = TensorHandle { handle, shape };
+        if dtype.is_float() {
+            Self::Float(B::float_tensor(handle))
+        } else if dtype.is_bool() {
+            Self::Bool(B::bool_tensor(handle))
+        } else {
+            Self::Int(B::int_tensor(handle))
+        }
+    }
+
+    pub(crate) fn into_handle(self) -> B::Handle {
+        match self {
+            Self::Float(tensor) => B::float_tensor_handle(tensor),
+            Self::Int(tensor) => B::int_tensor_handle(tensor),
+            Self::Bool(tensor) => B::bool_tensor_handle(tensor),
+        }
+    }
+}
+
+/// An operation: a value of the type holds its options, which are part of what makes two operations equal.
+pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
+    /// Its name: unique in a program. Write the name of your crate first.
+    const ID: &'static str;
+
+    /// Returns what it makes of inputs like that.
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo>;
+
+    /// Returns its rule: what may be split over ranks, and what that leaves. `shapes` are global.
+    ///
+    /// [`RuleBuilder::notation`] writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
+
+    /// Returns the operation of one rank, for blocks of its inputs and outputs: the same one, unless an option depends
+    /// on what the rank holds.
+    fn localize(&self, _view: &LocalView<'_>) -> Self {
+        self.clone()
+    }
+
+    /// Returns the flops of a product (of matrices, a convolution, attention); `None` of anything else.
+    fn flops(&self, _shapes: &Shapes<'_>) -> Option<f64> {
+        None
+    }
+
+    /// Returns in which float type it runs where a unit asks for 16 bits: by default in the type it was recorded with.
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Recorded
+    }
+
+    /// Returns whether selective checkpointing keeps its result, as that of a layer, or makes it again.
+    fn work(&self) -> Work {
+        Work::Other
+    }
+}
+
+/// How a backend runs an operation.
+pub trait Execute<B: Backend>: CustomOp {
+    /// Runs it on blocks of one rank.
+    ///
+    /// # Shapes
+    /// Inputs have the local shapes of their layouts; the results must have those of theirs, which are what
+    /// [`CustomOp::outputs`] says of the inputs unless the rule says otherwise.
+    fn execute(&self, inputs: Vec<CustomTensor<B>>, device: &B::Device) -> Vec<CustomTensor<B>>;
+}
+
+/// Why an operation cannot be recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CustomError {
+    /// Two types have one id.
+    #[error(
+        "two operations have the id `{id}`: `{first}`, which was used before, and `{second}`; give one of them another"
+    )]
+    Registered {
+        /// The id.
+        id: &'static str,
+        /// The type that has it.
+        first: &'static str,
+        /// The type that asks for it too.
+        second: &'static str,
+    },
+    /// Without a tensor there is no mesh to record on.
+    #[error("operation `{id}` was called without a tensor: at least one tells the mesh")]
+    NoInputs {
+        /// The operation.
+        id: &'static str,
+    },
+}
+
+/// Notes that `O` has its id.
+///
+/// # Errors
+/// [`CustomError::Registered`] if another type has it.
+pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
+    type Known = RwLock<HashMap<&'static str, (TypeId, &'static str)>>;
+    static KNOWN: OnceLock<Known> = OnceLock::new();
+    let known = KNOWN.get_or_init(Known::default);
+    let here = (TypeId::of::<O>(), type_name::<O>());
+    let found = known.read().expect("no panic").get(O::ID).copied();
+    let (of, first) = match found {
+        Some(found) => found,
+        None => *known
+            .write()
+            .expect("no panic")
+            .entry(O::ID)
+            .or_insert(here),
+    };
+    match of == here.0 {
+        true => Ok(()),
+        false => Err(CustomError::Registered {
+            id: O::ID,
+            first,
+            second: here.1,
+        }),
+    }
+}
+
+/// A [`CustomOp`] without its type.
+pub(crate) trait Definition: Debug + Send + Sync {
+    fn id(&self) -> &'static str;
+    fn as_any(&self) -> &dyn Any;
+    fn is_same(&self, other: &dyn Definition) -> bool;
+    fn hash_into(&self, state: &mut dyn Hasher);
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
+    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition>;
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64>;
+    fn traits(&self) -> Traits;
+}
+
+impl<O: CustomOp> Definition for O {
+    fn id(&self) -> &'static str {
+        O::ID
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Definition) -> bool {
+        other.as_any().downcast_ref::<O>() == Some(self)
+    }
+
+    fn hash_into(&self, mut state: &mut dyn Hasher) {
+        O::ID.hash(&mut state);
+        self.hash(&mut state);
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        CustomOp::rule(self, shapes)
+    }
+
+    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition> {
+        Arc::new(CustomOp::localize(self, view))
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        CustomOp::flops(self, shapes)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            float_class: self.float_class(),
+            work: self.work(),
+            ..Traits::default()
+        }
+    }
+}
+
+/// How a backend runs a definition.
+pub(crate) struct Kernel<B: Backend> {
+    run: fn(&dyn Any, Vec<CustomTensor<B>>, &B::Device) -> Vec<CustomTensor<B>>,
+}
+
+impl<B: Backend> Kernel<B> {
+    pub fn of<O: Execute<B>>() -> Self {
+        Self {
+            run: |op, inputs, device| {
+                let op: &O = op.downcast_ref().expect("a kernel runs its own operation");
+                op.execute(inputs, device)
+            },
+        }
+    }
+
+    pub fn run(
+        &self,
+        definition: &dyn Definition,
+        inputs: Vec<CustomTensor<B>>,
+        device: &B::Device,
+    ) -> Vec<CustomTensor<B>> {
+        (self.run)(definition.as_any(), inputs, device)
+    }
+}
+
+/// A recorded custom operation.
+#[derive(Clone)]
+pub struct Custom {
+    pub(crate) definition: Arc<dyn Definition>,
+    /// A [`Kernel`] of the inner backend.
+    pub(crate) kernel: Arc<dyn Any + Send + Sync>,
+    pub(crate) inputs: Vec<TensorIr>,
+    pub(crate) outputs: Vec<TensorIr>,
+}
+
+impl Debug for Custom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:?} {:?} -> {:?}",
+            self.definition, self.inputs, self.outputs
+        )
+    }
+}
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        self.definition.is_same(other.definition.as_ref())
+            && self.inputs == other.inputs
+            && self.outputs == other.outputs
+    }
+}
+
+impl Hash for Custom {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.definition.hash_into(state);
+        self.inputs.hash(state);
+        self.outputs.hash(state);
+    }
+}
+
+impl Custom {
+    pub(crate) fn shapes(&self) -> Shapes<'_> {
+        Shapes {
+            inputs: self.inputs.iter().map(|t| t.shape.as_slice()).collect(),
+            outputs: self.outputs.iter().map(|t| t.shape.as_slice()).collect(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! An operation that Burn does not have, on one device and on a mesh: `gelu(x + bias)` in one kernel, and its backward
+//! in another.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `kernels` | the two kernels, on tensors of Flex |
+//! | `mesh` | what they are to a mesh: results, rule, and how a rank runs them |
+//! | `gradient` | the backward, as Burn's users write it: the same for one device and for a mesh |
+//! | `layer` | a feed-forward block that uses it |
+
+pub mod gradient;
+pub mod kernels;
+pub mod layer;
+pub mod mesh;
+
+use burn::tensor::backend::Backend as BurnBackend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorPrimitive};
+
+/// A backend with the operation.
+pub trait Backend: BurnBackend {
+    /// Returns `gelu(x + bias)`.
+    ///
+    /// # Shapes
+    /// `x` and the result are `[.., n]`, `bias` is `[n]`.
+    fn bias_gelu(x: FloatTensor<Self>, bias: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Returns the gradients of `x` and `bias`, of that of the result.
+    fn bias_gelu_backward(
+        x: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        gradient: FloatTensor<Self>,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+}
+
+/// Returns `gelu(x + bias)`.
+///
+/// # Shapes
+/// `x` and the result are `[.., n]`, `bias` is `[n]`.
+pub fn bias_gelu<B: Backend, const D: usize>(x: Tensor<B, D>, bias: Tensor<B, 1>) -> Tensor<B, D> {
+    let (x, bias) = (x.into_primitive().tensor(), bias.into_primitive().tensor());
+    Tensor::from_primitive(TensorPrimitive::Float(B::bias_gelu(x, bias)))
+}

@@ -1,0 +1,221 @@
+//! A mesh gives what one device gives: operation by operation, under random layouts, and in training.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::optim::{GradientsParams, Optimizer, SgdConfig};
+use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
+use burn::tensor::backend::{AutodiffBackend, Backend as _, BackendTypes};
+use burn::tensor::{Tensor, TensorData, Tolerance};
+use burn_dist::custom::{
+    CustomError, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, check,
+};
+use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize};
+use custom_op::layer::FeedForward;
+use custom_op::mesh::{BiasGelu, BiasGeluBackward};
+use custom_op::{Backend, bias_gelu};
+
+type One = Autodiff<Flex>;
+type Mesh = Autodiff<Dist<Flex>>;
+
+fn data(shape: &[usize], seed: usize) -> TensorData {
+    let numel = shape.iter().product();
+    let value = |i: usize| ((i * 37 + seed * 101) % 23) as f32 / 8.0 - 1.3;
+    TensorData::new((0..numel).map(value).collect::<Vec<_>>(), shape.to_vec())
+}
+
+#[test]
+fn every_split_gives_what_one_device_gives() {
+    let device = Default::default();
+    let (x, bias, gradient) = (data(&[4, 6, 6], 1), data(&[6], 2), data(&[4, 6, 6], 3));
+    let splits = check::<Flex, _>(&BiasGelu, vec![x.clone(), bias.clone()], 1e-5, &device);
+    assert!(splits.expect("it holds") > 50);
+    let inputs = vec![x, bias, gradient];
+    let splits = check::<Flex, _>(&BiasGeluBackward, inputs, 1e-5, &device);
+    assert!(splits.expect("it holds") > 50);
+}
+
+/// The gradients of `x` and `bias` of some function of the operation.
+fn gradients<B: Backend>(device: &<Autodiff<B> as BackendTypes>::Device) -> [TensorData; 3]
+where
+    Autodiff<B>: Backend,
+{
+    let x = Tensor::<Autodiff<B>, 3>::from_data(data(&[4, 6, 10], 1), device).require_grad();
+    let bias = Tensor::<Autodiff<B>, 1>::from_data(data(&[10], 2), device).require_grad();
+    let y = bias_gelu(x.clone(), bias.clone());
+    let weights = Tensor::from_data(data(&[4, 6, 10], 3), device);
+    let gradients = (y.clone() * weights).sum().backward();
+    [
+        y.into_data(),
+        x.grad(&gradients).expect("of x").into_data(),
+        bias.grad(&gradients).expect("of bias").into_data(),
+    ]
+}
+
+#[test]
+fn random_layouts_change_no_value() {
+    let expected = gradients::<Flex>(&Default::default());
+    for axes in ["dp=2", "tp=3", "fsdp=2,tp=2", "a=2,b=2,c=2"] {
+        for seed in 0..40 {
+            let mesh = DeviceMesh::builder()
+                .axes(&axes.parse().expect("a mesh"))
+                .fuzz_layouts(seed)
+                .build()
+                .expect("a mesh");
+            let found = gradients::<Dist<Flex>>(&mesh.device());
+            for (found, expected) in found.iter().zip(&expected) {
+                found.assert_approx_eq::<f32>(expected, Tolerance::absolute(2e-5));
+            }
+        }
+    }
+}
+
+fn train<B>(mut model: FeedForward<B>, device: &B::Device) -> (Vec<f32>, FeedForward<B>)
+where
+    B: Backend + AutodiffBackend<FloatElem = f32, InnerBackend: Backend>,
+{
+    let mut optimizer = SgdConfig::new().init();
+    let mut losses = Vec::new();
+    for step in 0..5 {
+        let x = Tensor::<B, 2>::from_data(data(&[8, 6], step), device);
+        let loss = model.forward(x).powf_scalar(2.0).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.1, model, gradients);
+        losses.push(loss.into_scalar());
+    }
+    (losses, model)
+}
+
+#[test]
+fn training_on_a_mesh_is_training_on_one_device() {
+    let device = Default::default();
+    One::seed(&device, 1);
+    let model = FeedForward::<One>::new(6, 12, &device);
+    let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
+    let record: Vec<u8> = recorder
+        .record(model.clone().into_record(), ())
+        .expect("bytes");
+    // A clone of parameters that nothing has used yet draws its own: both start from the record.
+    let from = recorder.load(record.clone(), &device).expect("a record");
+    let (expected, _) = train(model.load_record(from), &device);
+    for axes in ["", "dp=2", "tp=2", "tp=3", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
+        let mesh = DeviceMesh::builder()
+            .axes(&axes.parse().expect("a mesh"))
+            .build()
+            .expect("a mesh");
+        let device = mesh.device();
+        let record = recorder.load(record.clone(), &device).expect("a record");
+        let model = FeedForward::<Mesh>::new(6, 12, &device).load_record(record);
+        let model = model.parallelize(&mesh).expect("it fits");
+        let (losses, _) = train(model, &device);
+        for (found, expected) in losses.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-6, "{axes}: {losses:?}");
+        }
+    }
+}
+
+/// Over a tensor-parallel axis, the kernel works on columns.
+#[test]
+fn columns_stay_split() {
+    let mesh = DeviceMesh::builder().axis("tp", 2).build().expect("a mesh");
+    let device = mesh.device();
+    let x = Tensor::<Dist<Flex>, 2>::from_data(data(&[4, 8], 1), &device);
+    let x = x.redistribute("[-, {tp}]").expect("a layout");
+    let bias = Tensor::<Dist<Flex>, 1>::from_data(data(&[8], 2), &device);
+    let (y, explanation) =
+        burn_dist::explain::<Dist<Flex>, _>(&device, || bias_gelu(x.clone(), bias.clone()));
+    assert_eq!(y.layout_text().expect("placed"), "[-, {tp}]");
+    assert!(explanation.collectives.is_empty(), "{explanation}");
+}
+
+/// It says that terms of a sum may pass, which a product with itself does not let.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct WrongSquare;
+
+impl CustomOp for WrongSquare {
+    const ID: &'static str = "custom_op.wrong_square";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        inputs.to_vec()
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        RuleBuilder::uniform(shapes, "...")
+            .elementwise()
+            .linear()
+            .build()
+    }
+}
+
+impl Execute<Flex> for WrongSquare {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<Flex>>,
+        _: &burn_flex::FlexDevice,
+    ) -> Vec<CustomTensor<Flex>> {
+        use burn::tensor::ops::FloatTensorOps;
+        let square = |x: CustomTensor<Flex>| {
+            let x = x.into_float();
+            CustomTensor::Float(Flex::float_mul(x.clone(), x))
+        };
+        inputs.into_iter().map(square).collect()
+    }
+}
+
+#[test]
+fn a_rule_that_contradicts_the_kernel_is_told_with_the_element() {
+    let x = data(&[4, 6], 1);
+    let error = check::<Flex, _>(&WrongSquare, vec![x], 1e-5, &Default::default());
+    let text = error.expect_err("terms do not pass").to_string();
+    assert!(
+        text.starts_with(
+            "custom_op.wrong_square split as [-, -] + sum{a} -> [-, -] + sum{a} on a=2"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("on one device"), "{text}");
+}
+
+/// Another type with the id of [`BiasGelu`].
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Impostor;
+
+impl CustomOp for Impostor {
+    const ID: &'static str = BiasGelu::ID;
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        inputs.to_vec()
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        RuleBuilder::uniform(shapes, "...").elementwise().build()
+    }
+}
+
+impl Execute<Flex> for Impostor {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<Flex>>,
+        _: &burn_flex::FlexDevice,
+    ) -> Vec<CustomTensor<Flex>> {
+        inputs
+    }
+}
+
+#[test]
+fn an_id_belongs_to_one_type() {
+    let mesh = DeviceMesh::builder().axis("tp", 2).build().expect("a mesh");
+    let device = mesh.device();
+    let x = Tensor::<Dist<Flex>, 2>::from_data(data(&[4, 8], 1), &device);
+    let bias = Tensor::<Dist<Flex>, 1>::from_data(data(&[8], 2), &device);
+    bias_gelu(x.clone(), bias).into_data();
+    let inputs = vec![CustomTensor::Float(x.into_primitive().tensor())];
+    let error = burn_dist::custom::call(Impostor, inputs)
+        .err()
+        .expect("refused");
+    assert!(matches!(error, CustomError::Registered { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("`custom_op.bias_gelu`") && text.contains("Impostor"),
+        "{text}"
+    );
+}
