@@ -4,19 +4,10 @@
 //! cargo test -p burn-dist --features cuda --test cuda -- --ignored
 //! ```
 
-use std::time::{Duration, Instant};
-
 use burn::backend::Autodiff;
-use burn::tensor::Tensor;
 use burn_dist::backend::{Cuda, CudaDevice};
-use burn_dist::comm::{
-    Call, Communicator, GpuTransport, Group, LocalHub, LocalOptions, NcclComm, Reduction, World,
-};
-use burn_dist::mesh::DType;
-use burn_dist::mesh::Rank;
-use burn_dist::mesh::ReduceOp;
+use burn_dist::comm::{GpuTransport, Reduction, World};
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith};
-use burn_std::Bytes;
 
 #[path = "ops/harness.rs"]
 mod harness;
@@ -126,82 +117,6 @@ fn processes_with_a_gpu_each_train_as_one_process() {
             .collect();
         for process in processes {
             assert_eq!(process.join().expect("no process panics"), one);
-        }
-    });
-}
-
-/// Runs `body` on two ranks with a GPU each, whose calls give up after `timeout`.
-fn on_two_gpus<T: Send>(timeout: Duration, body: impl Fn(&NcclComm) -> T + Sync) -> Vec<T> {
-    let options = LocalOptions {
-        timeout,
-        ..LocalOptions::default()
-    };
-    let hosts = LocalHub::connect(2, options).expect("two ranks");
-    let ranks = NcclComm::connect(hosts, &[0, 1], timeout).unwrap_or_else(|e| panic!("{e}"));
-    let body = &body;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks
-            .into_iter()
-            .map(|comm| scope.spawn(move || body(&comm)))
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().expect("no panic");
-        threads.into_iter().map(join).collect()
-    })
-}
-
-fn sum(group: &Group, num: usize) -> Call {
-    let ones = Bytes::from_elems(vec![1.0_f32; num]);
-    Call::all_reduce(group, DType::F32, ReduceOp::Sum, ones)
-}
-
-#[test]
-#[ignore = "needs two NVIDIA GPUs"]
-fn a_member_that_stays_away_ends_the_call_within_a_bound() {
-    let world = Group::world(2).expect("two ranks");
-    let timeout = Duration::from_secs(20);
-    let start = Instant::now();
-    let errors = on_two_gpus(timeout, |comm| {
-        comm.run(Call::barrier(&world)).expect("both are there");
-        if comm.rank() == Rank(0) {
-            let error = comm.run(sum(&world, 1 << 20)).expect_err("nobody comes");
-            return error.to_string();
-        }
-        loop {
-            if let Some(fault) = comm.fault() {
-                return fault.to_string();
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
-    // Setting up, the call, and the end of what both have.
-    assert!(start.elapsed() < 3 * timeout);
-    for error in errors {
-        assert!(error.contains("rank 0 called all_reduce"), "{error}");
-        assert!(
-            error.contains("ranks [1] have not made this call"),
-            "{error}"
-        );
-    }
-}
-
-/// While one rank waits in its first call, and later ones, the other allocates memory, for which CUDA may wait for what
-/// both GPUs run.
-#[test]
-#[ignore = "needs two NVIDIA GPUs"]
-fn a_rank_that_allocates_and_comes_late_is_waited_for() {
-    let world = Group::world(2).expect("two ranks");
-    on_two_gpus(Duration::from_secs(60), |comm| {
-        for turn in 0..4 {
-            if comm.rank() == Rank(turn % 2) {
-                std::thread::sleep(Duration::from_millis(500));
-                // More than any pool has, so that the driver makes it now.
-                let device = CudaDevice::new(turn as usize % 2);
-                let ones = Tensor::<Cuda, 1>::ones([(16 << 20) << turn], &device);
-                assert_eq!(ones.max().into_scalar(), 1.0);
-            }
-            let output = comm.run(sum(&world, 1 << 20)).expect("both are there");
-            let twos = Bytes::from_elems(vec![2.0_f32; 1 << 20]);
-            assert!(output[..] == twos[..]);
         }
     });
 }

@@ -12,7 +12,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
-use burn_dist::comm::World;
+use burn_dist::launch;
 use burn_dist::{DTensor, DeviceMesh, Dist, ParallelizeWith};
 
 mod transformer;
@@ -65,7 +65,7 @@ fn mesh() -> DeviceMesh {
 }
 
 fn process() -> usize {
-    let world = World::of_launcher().expect("MPI");
+    let world = launch::world().expect("MPI");
     world.map_or(0, |world| world.process())
 }
 

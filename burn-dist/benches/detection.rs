@@ -20,7 +20,6 @@ use burn_dist::comm::{Block, Call, Communicator, Group, LocalOptions, World};
 use burn_dist::mesh::DType;
 use burn_dist::mesh::ReduceOp;
 use burn_dist::{DTensor, DeviceMesh, Dist, MeshBackend};
-use burn_std::Bytes;
 
 type B = Dist<Flex>;
 
@@ -61,7 +60,7 @@ fn end(error: &str, exit_code: u8) -> ! {
 
 /// A program that goes on until something goes wrong, by its own doing in the victim if it is told to.
 fn program(fault: &str) {
-    let world = World::of_launcher()
+    let world = burn_dist::launch::world()
         .expect("MPI")
         .expect("started by mpirun");
     let is_victim = world.process() == VICTIM;
@@ -121,7 +120,7 @@ fn collectives(world: &World, is_victim: bool) {
             num = 9;
             say(&format!("NOW {}", now_us()));
         }
-        let block = Block::from(Bytes::from_elems(vec![1.0_f32; num]));
+        let block = Block::from(vec![1.0_f32; num]);
         let call =
             Call::all_reduce(&group, DType::F32, ReduceOp::Sum, block).labelled("layers.3.wo");
         if let Err(error) = comm.run(call) {

@@ -20,10 +20,7 @@
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 
-pub mod comm;
 pub mod custom;
-pub mod flight;
-pub mod launch;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
@@ -31,6 +28,9 @@ pub mod plan;
 pub mod record;
 pub mod run;
 
+pub use burn_dist_comm as comm;
+pub use burn_dist_comm::flight;
+pub use burn_dist_launch as launch;
 pub use burn_dist_mesh as mesh;
 pub use burn_dist_plan::layout;
 #[doc(hidden)]

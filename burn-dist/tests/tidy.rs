@@ -10,12 +10,22 @@ const PURE: &[(&str, &[&str])] = &[
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
     ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
-    ("flight/format.rs", &[]),
-    ("flight/evidence.rs", &[]),
-    ("flight/diagnosis.rs", &[]),
 ];
-/// The crates that only compute. Cargo keeps their arrows: none depends on Burn.
+/// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];
+/// The files of other crates that only compute, with what lies in their folder.
+const PURE_FILES: &[&str] = &[
+    "burn-dist-comm/src/flight/format.rs",
+    "burn-dist-comm/src/flight/evidence.rs",
+    "burn-dist-comm/src/flight/diagnosis.rs",
+];
+/// The crates that know nothing of Burn, with what each may use of this workspace.
+const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
+    ("burn-dist-mesh", &[]),
+    ("burn-dist-plan", &["burn-dist-mesh"]),
+    ("burn-dist-comm", &["burn-dist-mesh"]),
+    ("burn-dist-launch", &["burn-dist-comm"]),
+];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];
 /// The only folder that touches Burn's router.
@@ -48,21 +58,39 @@ fn pure_folders_only_compute() {
 fn pure_crates_only_compute() {
     let mut wrong = Vec::new();
     for name in PURE_CRATES {
-        let folder = workspace().join(name);
-        let manifest = read(&folder.join("Cargo.toml"));
-        let depends_on_burn = |line: &&str| {
-            line.starts_with("burn") && !line.starts_with("burn-dist-")
-                || line.starts_with("cubecl")
-        };
-        wrong.extend(
-            manifest
-                .lines()
-                .filter(depends_on_burn)
-                .map(|line| format!("{name}: {line}")),
-        );
-        for (path, code) in sources(&folder.join("src")) {
+        for (path, code) in sources(&workspace().join(name).join("src")) {
             let found = impure_std(&code).into_iter();
             wrong.extend(found.map(|what| format!("{}: {what}", path.display())));
+        }
+    }
+    for name in PURE_FILES {
+        for (path, code) in sources(&workspace().join(name)) {
+            let found = impurities(&code, 2, "flight", &[]).into_iter();
+            wrong.extend(found.map(|what| format!("{}: {what}", path.display())));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn crates_without_burn_have_none_among_their_dependencies() {
+    let mut wrong = Vec::new();
+    for (name, allowed) in CRATES_WITHOUT_BURN {
+        let manifest = read(&workspace().join(name).join("Cargo.toml"));
+        let (_, dependencies) = manifest
+            .split_once("[dependencies]")
+            .unwrap_or_else(|| panic!("{name} has dependencies"));
+        let dependencies = dependencies
+            .split("[dev-dependencies]")
+            .next()
+            .unwrap_or_default();
+        let found = dependencies
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|other| other.starts_with("burn") || other.starts_with("cubecl"));
+        let found: Vec<&str> = found.collect();
+        if found != *allowed {
+            wrong.push(format!("{name}: {found:?} instead of {allowed:?}"));
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -357,6 +385,8 @@ fn workspace() -> PathBuf {
 fn packages() -> Vec<PathBuf> {
     let packages: Vec<PathBuf> = [
         "burn-dist",
+        "burn-dist-comm",
+        "burn-dist-launch",
         "burn-dist-macros",
         "burn-dist-mesh",
         "burn-dist-plan",

@@ -224,7 +224,7 @@ fn register(
         });
     }
     if options.world.is_none() && !options.alone && !options.dry_run {
-        options.world = World::of_launcher().map_err(|error| unshared(&shape, &error))?;
+        options.world = crate::launch::world().map_err(|error| unshared(&shape, &error))?;
     }
     let here = match options.world.as_ref().filter(|_| !options.dry_run) {
         None => shape.num_ranks(),
@@ -530,7 +530,7 @@ impl DeviceMeshBuilder {
     }
 
     /// Shares the ranks out among the processes of `world`, by default those started with this one
-    /// ([`World::of_launcher`]), all of which make the same mesh and run the same program. Reads are answered to all of
+    /// ([`launch::world`](crate::launch::world())), all of which make the same mesh and run the same program. Reads are answered to all of
     /// them.
     pub fn world(mut self, world: World) -> Self {
         self.options.world = Some(world);

@@ -18,7 +18,7 @@ use super::canonical::canonicalize;
 use super::log::{Log, Taken};
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
-use crate::comm::processes::{PartPrint, WindowPrint};
+use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Layout, Rows, by_rows, repeated};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};

@@ -12,17 +12,17 @@ use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, Shape, TensorData};
 use burn_flex::{Flex, FlexTensor, Layout as FlexLayout};
 use burn_ir::{BackendIr, HandleKind, TensorHandle};
-use burn_std::Bytes;
 use rustc_hash::FxHashMap;
 
 use super::Fault;
+use super::bytes;
 use super::device_exchange;
 use super::execute::{from_data, into_data};
 use super::gpus::{self, Flight, Gpus};
 use super::seat::Seat;
 use crate::comm::{
     AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
-    Pending, Strided,
+    Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
@@ -171,7 +171,7 @@ fn block<B: BackendIr>(
                 dtype,
             ))
             .map_err(|error| CollectiveError::Backend(error.to_string()))?;
-            Ok((Block::from(data.bytes), false))
+            Ok((Block::from(Arc::new(data.bytes)), false))
         }
     }
 }
@@ -213,7 +213,7 @@ impl CollectiveError {
 pub(super) enum Started<B: BackendIr> {
     /// Through host memory.
     Host {
-        pending: Pending<Arc<Bytes>>,
+        pending: Pending<SharedBuffer>,
         /// Whether the backend shares its buffers.
         shared: bool,
     },
@@ -249,8 +249,8 @@ impl<B: BackendIr> Started<B> {
     ) -> Result<B::Handle, CollectiveError> {
         match (self, &mut routes.gpus) {
             (Self::Host { pending, shared }, _) => {
-                let bytes = seat.give_way(|| pending.wait())?;
-                Ok(result::<B>(bytes, task, shared, device))
+                let output = seat.give_way(|| pending.wait())?;
+                Ok(result::<B>(output, task, shared, device))
             }
             (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, seat, device),
             (Self::Gpus(flight), Some(gpus)) => {
@@ -327,12 +327,13 @@ fn collective(task: &CollectiveTask) -> Collective {
 }
 
 fn result<B: BackendIr>(
-    bytes: Arc<Bytes>,
+    output: SharedBuffer,
     task: &CollectiveTask,
     shared: bool,
     device: &B::Device,
 ) -> B::Handle {
     let shape = Shape::from(task.to_shape.clone());
+    let bytes = bytes::of_burn(output);
     if shared {
         let dtype = to_burn(task.dtype);
         let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);

@@ -3,6 +3,7 @@
 
 mod account;
 mod bridge;
+mod bytes;
 mod device_exchange;
 pub mod execute;
 mod fault;

@@ -10,7 +10,6 @@ use burn_backend::{DType, Scalar, TensorData};
 use burn_ir::{BackendIr, TensorId};
 use burn_std::Bytes;
 
-use super::bridge;
 use super::gpus::{self, Gpus};
 use super::queue::Queue;
 use super::seat::Seat;
@@ -18,14 +17,15 @@ use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
 use super::worker::{Job, Reader, Run, Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
-use crate::comm::processes::WindowPrint;
+use super::{bridge, bytes};
 use crate::comm::{
     Chaos, CommError, Communicator, FlightOptions, GpuTransport, LocalComm, LocalHub, LocalOptions,
-    Network, Reduction, World,
+    Network, Reduction, WindowPrint, World,
 };
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;
+use crate::ops::visit::kind_of_number;
 use crate::plan::Storage;
 use crate::plan::ValueIndex;
 use crate::plan::task::{Plan, ReadPlan};
@@ -229,6 +229,8 @@ impl<B: BackendIr> Runtime<B> {
             }),
             chaos: options.chaos,
             flight: options.flight,
+            kind_name: kind_of_number,
+            share: Some(bytes::share),
             ..LocalOptions::default()
         };
         let several_processes = options.world.is_some();
@@ -454,7 +456,7 @@ fn alone<B: BackendIr>(comms: &[LocalComm], devices: &[B::Device]) -> Result<Vec
 
 impl<B: BackendIr> Drop for Runtime<B> {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.hub.remote().is_some() {
+        if std::thread::panicking() && self.hub.this_process().is_some() {
             // The other processes need not find out by waiting.
             self.hub.abort(CommError::Aborted {
                 rank: self.ranks.first().copied().unwrap_or(Rank(0)),

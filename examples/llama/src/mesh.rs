@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
-use burn_dist::comm::{CommError, World};
+use burn_dist::comm::CommError;
 use burn_dist::layout::Rows;
 use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
 use burn_dist::parallel::{DTensorError, ParallelError};
@@ -218,7 +218,7 @@ impl Mesh {
             device: mesh.device(),
             mesh,
             replicate_indivisible: args.forward.replicate_indivisible,
-            processes: match World::of_launcher()?.filter(|_| !dry) {
+            processes: match burn_dist::launch::world()?.filter(|_| !dry) {
                 Some(world) => Processes::of(&world)?,
                 None => Processes::default(),
             },

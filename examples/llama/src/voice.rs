@@ -1,11 +1,11 @@
 //! Who speaks where several processes run the same program: the first; and each of its own errors.
 
-use burn_dist::comm::World;
+use burn_dist::launch;
 
 /// Whether this process prints, draws and writes files; all of them compute.
 pub fn speaks() -> bool {
     // A world that cannot be reached is an error of the mesh, which says so.
-    let world = World::of_launcher().ok().flatten();
+    let world = launch::world().ok().flatten();
     world.is_none_or(|world| world.process() == 0)
 }
 
@@ -21,7 +21,7 @@ macro_rules! say {
 
 /// Tells an error, with the process whose it is if there are others.
 pub fn complain(error: &anyhow::Error) {
-    let process = match World::of_launcher() {
+    let process = match launch::world() {
         Ok(Some(world)) => format!("process {}: ", world.process()),
         _ => String::new(),
     };

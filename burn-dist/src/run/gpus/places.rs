@@ -3,7 +3,6 @@
 use super::Identity;
 use crate::comm::{Block, Call, CommError, Communicator, Group, Lane, LocalComm, Strided};
 use crate::mesh::DType;
-use burn_std::Bytes;
 
 /// The lane of the exchange, apart from what plans use.
 const LANE: Lane = Lane(u16::MAX);
@@ -24,7 +23,7 @@ pub(crate) fn alone(comms: &[LocalComm], identities: &[Identity]) -> Result<Vec<
     let size = size_of::<Identity>();
     let mut started = Vec::new();
     for (comm, identity) in comms.iter().zip(identities) {
-        let mine = Block::from(Bytes::from_bytes_vec(identity.to_vec()));
+        let mine = Block::from(identity.to_vec());
         let parts = Strided::flat(vec![size; num_ranks]);
         let call = Call::all_gather(&group, DType::U8, parts, mine)
             .on_lane(LANE)

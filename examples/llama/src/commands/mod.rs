@@ -7,7 +7,7 @@ mod predict;
 mod pretrain;
 mod session;
 
-use burn_dist::comm::World;
+use burn_dist::launch;
 
 use crate::cli::{Cli, Command};
 use crate::mesh::Mesh;
@@ -34,7 +34,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Explain(args) => explain::run(args),
         Command::Mesh(args) => {
             // Alone, nothing has to run: the mesh may be larger than this machine.
-            let mesh = match World::of_launcher()? {
+            let mesh = match launch::world()? {
                 Some(_) => Mesh::open(&args.clone().into())?,
                 None => Mesh::dry(&args.clone().into())?,
             };

@@ -1,0 +1,259 @@
+//! What a rank asks for: a collective with its place and its input.
+
+use super::block::Block;
+use super::collective::{AllToAll, Collective, Kind, Strided};
+use super::group::{Group, Lane};
+use burn_dist_mesh::DType;
+use burn_dist_mesh::Rank;
+use burn_dist_mesh::ReduceOp;
+use std::sync::Arc;
+
+/// A collective with its place (group, lane), its element type and its input, ready to be started.
+#[derive(Clone, Debug)]
+#[must_use = "a call does nothing until it is started"]
+pub struct Call {
+    pub(crate) group: Group,
+    pub(crate) lane: Lane,
+    pub(crate) label: Arc<str>,
+    pub(crate) dtype: DType,
+    pub(crate) collective: Collective,
+    pub(crate) input: Option<Block>,
+    /// Sizes of the axes that reductions follow; empty for one axis.
+    pub(crate) axes: Arc<[usize]>,
+    /// Whether counters and the flight record see it.
+    pub(crate) counted: bool,
+}
+
+impl Call {
+    /// Returns `collective` on `group`; `input` as the table at [`Collective`] says.
+    pub fn new(group: &Group, dtype: DType, collective: Collective, input: Option<Block>) -> Self {
+        Self {
+            group: group.clone(),
+            lane: Lane::default(),
+            label: "".into(),
+            dtype,
+            collective,
+            input,
+            axes: Arc::new([]),
+            counted: true,
+        }
+    }
+
+    /// Returns the all-gather of `part`, divided as `parts` says.
+    pub fn all_gather(group: &Group, dtype: DType, parts: Strided, part: impl Into<Block>) -> Self {
+        Self::new(
+            group,
+            dtype,
+            Collective::AllGather(parts),
+            Some(part.into()),
+        )
+    }
+
+    /// Returns the reduce-scatter of `whole`, divided as `parts` says.
+    pub fn reduce_scatter(
+        group: &Group,
+        dtype: DType,
+        op: ReduceOp,
+        parts: Strided,
+        whole: impl Into<Block>,
+    ) -> Self {
+        Self::new(
+            group,
+            dtype,
+            Collective::ReduceScatter { op, parts },
+            Some(whole.into()),
+        )
+    }
+
+    /// Returns the all-reduce of `block`.
+    pub fn all_reduce(group: &Group, dtype: DType, op: ReduceOp, block: impl Into<Block>) -> Self {
+        let block = block.into();
+        Self::new(
+            group,
+            dtype,
+            Collective::AllReduce {
+                op,
+                bytes: block.len(),
+            },
+            Some(block),
+        )
+    }
+
+    /// Returns the all-to-all of `block`.
+    pub fn all_to_all(
+        group: &Group,
+        dtype: DType,
+        pieces: AllToAll,
+        block: impl Into<Block>,
+    ) -> Self {
+        Self::new(
+            group,
+            dtype,
+            Collective::AllToAll(pieces),
+            Some(block.into()),
+        )
+    }
+
+    /// Returns the broadcast of the root's `bytes` bytes; `block` is `Some` on the root only.
+    pub fn broadcast(
+        group: &Group,
+        dtype: DType,
+        root: Rank,
+        bytes: usize,
+        block: Option<Block>,
+    ) -> Self {
+        Self::new(group, dtype, Collective::Broadcast { root, bytes }, block)
+    }
+
+    /// Returns the reduction of `block` to `root`.
+    pub fn reduce(
+        group: &Group,
+        dtype: DType,
+        root: Rank,
+        op: ReduceOp,
+        block: impl Into<Block>,
+    ) -> Self {
+        let block = block.into();
+        Self::new(
+            group,
+            dtype,
+            Collective::Reduce {
+                root,
+                op,
+                bytes: block.len(),
+            },
+            Some(block),
+        )
+    }
+
+    /// Returns the scatter of the root's block into parts of `sizes` bytes; `block` is `Some` on the root only.
+    pub fn scatter(
+        group: &Group,
+        dtype: DType,
+        root: Rank,
+        sizes: impl Into<Arc<[usize]>>,
+        block: Option<Block>,
+    ) -> Self {
+        Self::new(
+            group,
+            dtype,
+            Collective::Scatter {
+                root,
+                sizes: sizes.into(),
+            },
+            block,
+        )
+    }
+
+    /// Returns the gather of parts of `sizes` bytes on `root`.
+    pub fn gather(
+        group: &Group,
+        dtype: DType,
+        root: Rank,
+        sizes: impl Into<Arc<[usize]>>,
+        part: impl Into<Block>,
+    ) -> Self {
+        Self::new(
+            group,
+            dtype,
+            Collective::Gather {
+                root,
+                sizes: sizes.into(),
+            },
+            Some(part.into()),
+        )
+    }
+
+    /// Returns the sender's half of a transfer over `pair`, a group of two: the sender and the receiver.
+    pub fn send(pair: &Group, dtype: DType, block: impl Into<Block>) -> Self {
+        let block = block.into();
+        Self::new(
+            pair,
+            dtype,
+            Collective::Send { bytes: block.len() },
+            Some(block),
+        )
+    }
+
+    /// Returns the receiver's half of a transfer of `bytes` bytes over `pair`, a group of two: the sender and the
+    /// receiver.
+    pub fn recv(pair: &Group, dtype: DType, bytes: usize) -> Self {
+        Self::new(pair, dtype, Collective::Recv { bytes }, None)
+    }
+
+    /// Returns a barrier.
+    pub fn barrier(group: &Group) -> Self {
+        Self::new(group, DType::U8, Collective::Barrier, None)
+    }
+
+    /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is
+    /// all of them together, the first axis major, and their product its length. Without, members are reduced in order
+    /// as along one axis.
+    ///
+    /// # Communication
+    /// None: the order in which terms are combined changes, and nothing that is moved.
+    pub fn axis_by_axis(mut self, axes: impl Into<Arc<[usize]>>) -> Self {
+        self.axes = axes.into();
+        self
+    }
+
+    /// Keeps the call out of counters and flight record: it sets something up for another one, which stands there.
+    pub fn uncounted(mut self) -> Self {
+        self.counted = false;
+        self
+    }
+
+    /// Moves the call to `lane`.
+    pub fn on_lane(mut self, lane: Lane) -> Self {
+        self.lane = lane;
+        self
+    }
+
+    /// Names the place in the model (a module path), for errors and records; all members give the same.
+    pub fn labelled(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = label.into();
+        self
+    }
+}
+
+/// The place of an exchange of values: all members deposit one and receive all.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    pub(crate) group: Group,
+    pub(crate) lane: Lane,
+    pub(crate) label: Arc<str>,
+    pub(crate) what: Arc<str>,
+    pub(crate) counted: (Kind, usize),
+}
+
+impl Exchange {
+    /// Returns an exchange on `group`; `what` says what is exchanged and must be equal on all members.
+    pub fn new(group: &Group, what: impl Into<Arc<str>>) -> Self {
+        Self {
+            group: group.clone(),
+            lane: Lane::default(),
+            label: "".into(),
+            what: what.into(),
+            counted: (Kind::Exchange, 0),
+        }
+    }
+
+    /// Counts the exchange as a collective of `kind` by which this rank receives `bytes`: for ranks that share a device
+    /// and do such a collective by handing each other tensors.
+    pub fn counted_as(mut self, kind: Kind, bytes: usize) -> Self {
+        self.counted = (kind, bytes);
+        self
+    }
+
+    /// Moves the call to `lane`.
+    pub fn on_lane(mut self, lane: Lane) -> Self {
+        self.lane = lane;
+        self
+    }
+
+    /// Names the place in the model (a module path), for errors and records; all members give the same.
+    pub fn labelled(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = label.into();
+        self
+    }
+}

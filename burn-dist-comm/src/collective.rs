@@ -1,0 +1,322 @@
+//! The collective operations, as plain data.
+
+use burn_dist_mesh::DType;
+use burn_dist_mesh::Rank;
+use burn_dist_mesh::ReduceOp;
+use std::sync::Arc;
+
+/// A tensor seen as `[outer, mid, inner]`, row-major, whose middle dim is divided among the members of a group.
+///
+/// ```text
+/// outer = 2, mid_sizes = [2, 1], inner_bytes = 4
+/// whole   o0: a a b   o1: a a b        (each letter is 4 bytes; a belongs to member 0, b to member 1)
+/// part 0  o0: a a     o1: a a
+/// part 1  o0: b       o1: b
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Strided {
+    /// Product of the dims before the divided one.
+    pub outer: usize,
+    /// The size of the divided dim on each member; sizes may differ and may be 0.
+    pub mid_sizes: Arc<[usize]>,
+    /// Bytes of one step of the divided dim: the product of the dims after it times the size of an element.
+    pub inner_bytes: usize,
+}
+
+impl Strided {
+    /// Returns a whole that is the concatenation of `sizes` bytes per member.
+    pub fn flat(sizes: impl Into<Arc<[usize]>>) -> Self {
+        Self {
+            outer: 1,
+            mid_sizes: sizes.into(),
+            inner_bytes: 1,
+        }
+    }
+
+    /// Returns `[outer, mid, inner]` with `mid` cut into chunks of `ceil(mid / num_members)`, the last ones shorter or
+    /// empty.
+    pub fn chunked(outer: usize, mid: usize, inner_bytes: usize, num_members: usize) -> Self {
+        Self {
+            outer,
+            mid_sizes: chunk_sizes(mid, num_members).into(),
+            inner_bytes,
+        }
+    }
+
+    /// Size of the divided dim of the whole.
+    pub fn mid(&self) -> usize {
+        self.mid_sizes.iter().sum()
+    }
+
+    /// Bytes of the whole.
+    pub fn whole_bytes(&self) -> usize {
+        self.outer * self.mid() * self.inner_bytes
+    }
+
+    /// Bytes of the part of `member`.
+    pub fn part_bytes(&self, member: usize) -> usize {
+        self.outer * self.mid_sizes[member] * self.inner_bytes
+    }
+}
+
+/// Returns the sizes of `num_chunks` chunks of `ceil(size / num_chunks)`; the last ones are shorter or empty.
+///
+/// 7 over 3 gives 3, 3, 1; 2 over 4 gives 1, 1, 0, 0.
+pub fn chunk_sizes(size: usize, num_chunks: usize) -> Vec<usize> {
+    let chunk = size.div_ceil(num_chunks);
+    (0..num_chunks)
+        .map(|i| chunk.min(size.saturating_sub(i * chunk)))
+        .collect()
+}
+
+/// How an all-to-all cuts and joins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AllToAll {
+    /// Moves the division of a row-major tensor from one dim to another: the `concat` dim is divided on entry, the
+    /// `split` dim on return.
+    ///
+    /// Member `i` enters with the whole `split` dim and `concat.1[i]` of the `concat` dim; it returns with `split.1[i]`
+    /// of the `split` dim and the whole `concat` dim. The receiver copies from each sender's block in place; nothing is
+    /// packed.
+    Dims {
+        /// The undivided shape; its sizes at the two dims are the sums of the sizes below.
+        shape: Arc<[usize]>,
+        /// The dim that is cut, and its size on each member after the call.
+        split: (usize, Arc<[usize]>),
+        /// The dim that is joined, and its size on each member before the call.
+        concat: (usize, Arc<[usize]>),
+        /// Bytes of one element.
+        elem_bytes: usize,
+    },
+    /// Sends `counts[from][to]` rows from each member to each: member `i` enters with its rows sorted by receiver, and
+    /// returns with rows sorted by sender. Counts may differ and may be 0 (mixture-of-experts dispatch).
+    Rows {
+        /// `counts[from * k + to]` for k members.
+        counts: Arc<[usize]>,
+        /// Bytes of one row.
+        row_bytes: usize,
+    },
+}
+
+impl AllToAll {
+    /// Returns the all-to-all of equal pieces: of `bytes` per member, piece `j` goes to member `j`.
+    pub fn even(bytes: usize, num_members: usize) -> Self {
+        let counts = vec![bytes / num_members; num_members * num_members];
+        Self::Rows {
+            counts: counts.into(),
+            row_bytes: 1,
+        }
+    }
+}
+
+/// One collective operation, described identically by every member of the group.
+///
+/// Sizes are in bytes unless they say otherwise. For k members, m the caller:
+///
+/// | variant | input of m | output of m | bytes received by m, as counted |
+/// | --- | --- | --- | --- |
+/// | `AllGather` | part m | the whole | sum of the other parts |
+/// | `ReduceScatter` | the whole | part m of the reduction | (k-1) x part m |
+/// | `AllReduce` | n bytes | n bytes, reduced | (k-1) x chunk m + (n - chunk m), chunks of ceil(n/k) elements: as a reduce-scatter and an all-gather |
+/// | `AllToAll` | see [`AllToAll`] | | what the others send to m |
+/// | `Broadcast` | n bytes on the root | the root's n bytes | n; 0 on the root |
+/// | `Reduce` | n bytes | n bytes on the root | (k-1) x n on the root; 0 elsewhere |
+/// | `Scatter` | all parts, on the root | part m | part m; 0 on the root |
+/// | `Gather` | part m | all parts, on the root | the other parts on the root; 0 elsewhere |
+/// | `Send`, `Recv` | n bytes on the sender | n bytes on the receiver | n on the receiver |
+/// | `Barrier` | | | 0 |
+///
+/// Where a member has no output, it is empty. Transposes: all-gather and reduce-scatter (sum) are each other's,
+/// broadcast and reduce, scatter and gather too; all-reduce (sum) and all-to-all (with split and concat swapped) are
+/// their own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Collective {
+    /// Joins the parts of all members.
+    AllGather(Strided),
+    /// Reduces the wholes of all members and leaves each with its part.
+    ReduceScatter {
+        /// How elements combine.
+        op: ReduceOp,
+        /// How the whole is divided.
+        parts: Strided,
+    },
+    /// Reduces the blocks of all members and leaves each with all of it.
+    AllReduce {
+        /// How elements combine.
+        op: ReduceOp,
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// Every member sends a different part to every other.
+    AllToAll(AllToAll),
+    /// Gives the root's block to all.
+    Broadcast {
+        /// Who has it.
+        root: Rank,
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// Reduces the blocks of all members on the root.
+    Reduce {
+        /// Who gets it.
+        root: Rank,
+        /// How elements combine.
+        op: ReduceOp,
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// Gives each member its part of the root's block.
+    Scatter {
+        /// Who has it.
+        root: Rank,
+        /// Bytes of each member's part, concatenated in this order.
+        sizes: Arc<[usize]>,
+    },
+    /// Joins the parts of all members on the root.
+    Gather {
+        /// Who gets it.
+        root: Rank,
+        /// Bytes of each member's part, concatenated in this order.
+        sizes: Arc<[usize]>,
+    },
+    /// Sends to the second rank of a pair; finishes without waiting for the receiver.
+    Send {
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// Receives from the first rank of a pair.
+    Recv {
+        /// Bytes of the block.
+        bytes: usize,
+    },
+    /// Waits until all members have arrived.
+    Barrier,
+}
+
+/// The kinds of calls, as counted and recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// [`Collective::AllGather`].
+    AllGather,
+    /// [`Collective::ReduceScatter`].
+    ReduceScatter,
+    /// [`Collective::AllReduce`].
+    AllReduce,
+    /// [`Collective::AllToAll`].
+    AllToAll,
+    /// [`Collective::Broadcast`].
+    Broadcast,
+    /// [`Collective::Reduce`].
+    Reduce,
+    /// [`Collective::Scatter`].
+    Scatter,
+    /// [`Collective::Gather`].
+    Gather,
+    /// [`Collective::Send`].
+    Send,
+    /// [`Collective::Recv`].
+    Recv,
+    /// [`Collective::Barrier`].
+    Barrier,
+    /// [`Communicator::exchange`](super::Communicator::exchange).
+    Exchange,
+}
+
+impl Kind {
+    /// All kinds, in order of declaration.
+    pub const ALL: [Kind; 12] = [
+        Kind::AllGather,
+        Kind::ReduceScatter,
+        Kind::AllReduce,
+        Kind::AllToAll,
+        Kind::Broadcast,
+        Kind::Reduce,
+        Kind::Scatter,
+        Kind::Gather,
+        Kind::Send,
+        Kind::Recv,
+        Kind::Barrier,
+        Kind::Exchange,
+    ];
+
+    /// The name in texts and reports: `all_gather`, ...
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::AllGather => "all_gather",
+            Kind::ReduceScatter => "reduce_scatter",
+            Kind::AllReduce => "all_reduce",
+            Kind::AllToAll => "all_to_all",
+            Kind::Broadcast => "broadcast",
+            Kind::Reduce => "reduce",
+            Kind::Scatter => "scatter",
+            Kind::Gather => "gather",
+            Kind::Send => "send",
+            Kind::Recv => "recv",
+            Kind::Barrier => "barrier",
+            Kind::Exchange => "exchange",
+        }
+    }
+
+    /// Steps of the ring algorithm between `members` members, each of which takes one latency; see the
+    /// [formula](burn_dist_mesh::link).
+    ///
+    /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the
+    /// other. An exchange hands over what is in shared memory, and takes none.
+    pub fn rounds(self, members: usize) -> u64 {
+        let others = members.saturating_sub(1) as u64;
+        match self {
+            Kind::AllReduce | Kind::Barrier => 2 * others,
+            Kind::Exchange => 0,
+            _ => others,
+        }
+    }
+}
+
+impl Collective {
+    /// The kind of call.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::AllGather(_) => Kind::AllGather,
+            Self::ReduceScatter { .. } => Kind::ReduceScatter,
+            Self::AllReduce { .. } => Kind::AllReduce,
+            Self::AllToAll(_) => Kind::AllToAll,
+            Self::Broadcast { .. } => Kind::Broadcast,
+            Self::Reduce { .. } => Kind::Reduce,
+            Self::Scatter { .. } => Kind::Scatter,
+            Self::Gather { .. } => Kind::Gather,
+            Self::Send { .. } => Kind::Send,
+            Self::Recv { .. } => Kind::Recv,
+            Self::Barrier => Kind::Barrier,
+        }
+    }
+
+    /// How elements combine, if they do.
+    pub fn reduce_op(&self) -> Option<ReduceOp> {
+        match self {
+            Self::ReduceScatter { op, .. }
+            | Self::AllReduce { op, .. }
+            | Self::Reduce { op, .. } => Some(*op),
+            _ => None,
+        }
+    }
+
+    /// Whether both calls are parts of one operation.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Send { bytes: sent }, Self::Recv { bytes: expected })
+            | (Self::Recv { bytes: expected }, Self::Send { bytes: sent }) => sent == expected,
+            (Self::Send { .. }, _) | (Self::Recv { .. }, _) => false,
+            _ => self == other,
+        }
+    }
+}
+
+/// Bytes of one element, for dtypes that have whole bytes; 1 for packed quantized values, which only move.
+pub(crate) fn elem_bytes(dtype: DType) -> usize {
+    match dtype {
+        DType::Quantized(_) => 1,
+        other => other.size(),
+    }
+}

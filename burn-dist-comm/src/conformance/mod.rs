@@ -1,0 +1,340 @@
+//! What every transport promises, as tests over a function that connects ranks.
+//!
+//! A transport instantiates them with [`suite`]; the local one does at the end of this file.
+
+mod chaos;
+mod faults;
+mod reference;
+mod values;
+
+use super::{Block, Call, Collective, Communicator, Group, Lane, elements};
+use burn_dist_mesh::DType;
+use burn_dist_mesh::ReduceOp;
+use reference::{Random, expected, fill, input_bytes, reduce};
+use std::time::Duration;
+
+/// Returns the endpoints of this many ranks, whose calls give up after this long.
+type Connect = fn(usize, Duration) -> Vec<Box<dyn Communicator>>;
+
+/// Longer than any call of these tests needs on a busy machine: whoever waits this long hangs.
+const PATIENT: Duration = Duration::from_secs(20);
+
+/// Runs one thread per rank and returns what each gives.
+fn on_ranks<T: Send>(
+    ranks: Vec<Box<dyn Communicator>>,
+    body: impl Fn(Box<dyn Communicator>) -> T + Sync,
+) -> Vec<T> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .map(|comm| scope.spawn(move || body(comm)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+fn block(bytes: &[u8]) -> Block {
+    // Wide elements keep the block aligned for every dtype.
+    let mut words = vec![0_u128; bytes.len().div_ceil(16)];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(16)) {
+        let mut full = [0; 16];
+        full[..chunk.len()].copy_from_slice(chunk);
+        *word = u128::from_ne_bytes(full);
+    }
+    Block::new(elements(words), 0..bytes.len()).unwrap()
+}
+
+/// A collective with the inputs and the expected outputs of all members.
+#[derive(Debug)]
+struct Case {
+    group: Group,
+    lane: Lane,
+    dtype: DType,
+    collective: Collective,
+    inputs: Vec<Vec<u8>>,
+    outputs: Vec<Vec<u8>>,
+    axes: Vec<usize>,
+}
+
+impl Case {
+    fn new(group: &Group, dtype: DType, collective: Collective, random: &mut Random) -> Self {
+        let inputs: Vec<Vec<u8>> = (0..group.len())
+            .map(|member| {
+                let bytes = input_bytes(&collective, group, member).unwrap_or(0);
+                let mut input = fill(dtype, bytes.div_ceil(dtype.size()), random);
+                input.truncate(bytes);
+                input
+            })
+            .collect();
+        let outputs = expected(&collective, dtype, group, &inputs);
+        Self {
+            group: group.clone(),
+            lane: Lane(0),
+            dtype,
+            collective,
+            inputs,
+            outputs,
+            axes: Vec::new(),
+        }
+    }
+
+    /// Reduces over axes of these sizes, one after the other.
+    fn axis_by_axis(mut self, op: ReduceOp, axes: &[usize]) -> Self {
+        let mut terms = self.inputs.clone();
+        for &size in axes.iter().rev() {
+            let reduced = terms
+                .chunks(size)
+                .map(|terms| reduce(self.dtype, op, terms));
+            terms = reduced.collect();
+        }
+        self.axes = axes.to_vec();
+        self.outputs = vec![terms.remove(0); self.inputs.len()];
+        self
+    }
+
+    /// The call of `member`.
+    fn call(&self, member: usize) -> Call {
+        let has_input = input_bytes(&self.collective, &self.group, member).is_some();
+        let collective = match (&self.collective, member) {
+            // A transfer is written as its sender's half.
+            (Collective::Send { bytes }, 1) => Collective::Recv { bytes: *bytes },
+            (collective, _) => collective.clone(),
+        };
+        Call::new(
+            &self.group,
+            self.dtype,
+            collective,
+            has_input.then(|| block(&self.inputs[member])),
+        )
+        .on_lane(self.lane)
+        .axis_by_axis(self.axes.clone())
+    }
+
+    fn verify(&self, member: usize, output: &[u8]) {
+        let wanted = &self.outputs[member];
+        if output != wanted {
+            let at = output.iter().zip(wanted).position(|(a, b)| a != b);
+            panic!(
+                "member {member} of {:?}, {}: {} bytes instead of {}, first difference at {at:?}",
+                self.collective,
+                self.dtype.name(),
+                output.len(),
+                wanted.len()
+            );
+        }
+    }
+}
+
+/// Runs all cases, one after the other, on ranks of one communicator.
+fn run_cases(connect: Connect, num_ranks: usize, cases: &[Case]) {
+    on_ranks(connect(num_ranks, PATIENT), |comm| {
+        for case in cases {
+            if let Some(member) = case.group.member(comm.rank()) {
+                let output = comm
+                    .run(case.call(member))
+                    .unwrap_or_else(|error| panic!("{:?}: {error}", case.collective));
+                case.verify(member, &output);
+            }
+        }
+    });
+}
+
+/// Makes one test per promise.
+macro_rules! suite {
+    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?]) => {
+        mod $name {
+            $(
+                #[test]
+                fn $promise() {
+                    super::$module::$promise($connect);
+                }
+            )*
+        }
+    };
+}
+
+suite!(
+    local,
+    |num_ranks, timeout| {
+        let options = crate::LocalOptions {
+            timeout,
+            ..Default::default()
+        };
+        let ranks = crate::LocalHub::connect(num_ranks, options).unwrap();
+        ranks
+            .into_iter()
+            .map(|comm| Box::new(comm) as Box<dyn crate::Communicator>)
+            .collect()
+    },
+    [
+        values::every_collective_moves_every_dtype,
+        values::every_reduction_is_that_of_a_plain_loop_bitwise,
+        values::several_axes_are_reduced_one_after_the_other_bitwise,
+        values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
+        values::a_middle_dim_is_gathered_and_scattered_in_place,
+        values::an_all_to_all_swaps_any_two_dims,
+        values::rows_go_where_the_counts_say,
+        values::large_blocks_are_moved_and_reduced_alike,
+        values::unaligned_inputs_are_reduced_alike,
+        values::nan_wins_every_minimum_and_maximum,
+        values::groups_and_lanes_are_independent_sequences,
+        values::opposite_orders_on_different_groups_do_not_block,
+        values::a_send_does_not_wait_for_its_receiver,
+        values::a_dropped_call_still_takes_place,
+        values::counters_follow_their_formulae,
+        values::values_are_exchanged_in_the_order_of_the_group,
+        faults::a_mismatch_names_both_calls_to_every_member,
+        faults::a_late_rank_is_named,
+        faults::an_abort_reaches_who_waits_and_who_comes_later,
+        faults::a_rank_that_leaves_is_named_at_once,
+        faults::the_first_error_wins,
+        faults::a_call_that_contradicts_itself_says_why,
+        faults::an_unsupported_reduction_is_an_error,
+        faults::the_flight_record_shows_what_was_not_finished,
+    ]
+);
+
+/// Hands the promises that do not need ranks to share memory to a macro, between other arguments.
+macro_rules! promises_between_processes {
+    ($macro:ident, [$($before:tt)*], [$($after:tt)*]) => {
+        $macro!(
+            $($before)*
+            [
+                values::every_collective_moves_every_dtype,
+                values::every_reduction_is_that_of_a_plain_loop_bitwise,
+                values::several_axes_are_reduced_one_after_the_other_bitwise,
+                values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
+                values::a_middle_dim_is_gathered_and_scattered_in_place,
+                values::an_all_to_all_swaps_any_two_dims,
+                values::rows_go_where_the_counts_say,
+                values::large_blocks_are_moved_and_reduced_alike,
+                values::unaligned_inputs_are_reduced_alike,
+                values::nan_wins_every_minimum_and_maximum,
+                values::groups_and_lanes_are_independent_sequences,
+                values::opposite_orders_on_different_groups_do_not_block,
+                values::a_send_does_not_wait_for_its_receiver,
+                values::a_dropped_call_still_takes_place,
+                values::counters_follow_their_formulae,
+                faults::an_abort_reaches_who_waits_and_who_comes_later,
+                faults::a_call_that_contradicts_itself_says_why,
+                faults::the_flight_record_shows_what_was_not_finished,
+            ]
+            $($after)*
+        );
+    };
+}
+
+/// Makes one test per such promise, for a transport between processes.
+macro_rules! between_processes {
+    ($name:ident, $connect:expr) => {
+        promises_between_processes!(
+            suite,
+            [$name, {
+                use super::*;
+                $connect
+            },],
+            []
+        );
+    };
+}
+
+between_processes!(two_processes, |num_ranks, timeout| in_processes(
+    2, num_ranks, timeout
+));
+between_processes!(many_processes, |num_ranks, timeout| in_processes(
+    64, num_ranks, timeout
+));
+
+/// Ranks in up to `num_processes` processes, as many as can have equally many of them.
+fn in_processes(
+    num_processes: usize,
+    num_ranks: usize,
+    timeout: Duration,
+) -> Vec<Box<dyn Communicator>> {
+    let divides = |n: &usize| num_ranks.is_multiple_of(*n);
+    let num_processes = (1..=num_processes).rev().find(divides).unwrap_or(1);
+    super::World::simulated(num_processes)
+        .into_iter()
+        .flat_map(|world| {
+            let options = super::LocalOptions {
+                timeout,
+                ..Default::default()
+            };
+            world.connect(num_ranks, options).unwrap()
+        })
+        .map(|comm| Box::new(comm) as Box<dyn Communicator>)
+        .collect()
+}
+
+/// The same promises between processes that `mpirun` starts; each runs all of them, with its own ranks.
+#[cfg(feature = "mpi")]
+mod over_mpi {
+    use super::*;
+    use crate::{Mpi, World};
+    use std::process::Command;
+    use std::sync::OnceLock;
+
+    macro_rules! table {
+        ([$($module:ident :: $promise:ident),* $(,)?]) => {
+            const PROMISES: &[(&str, fn(Connect))] = &[
+                $((stringify!($promise), $module::$promise)),*
+            ];
+        };
+    }
+    promises_between_processes!(table, [], []);
+
+    fn connect(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
+        let world = WORLD.get_or_init(|| World::over(|| Mpi::init(|| None)).unwrap());
+        let options = crate::LocalOptions {
+            timeout,
+            ..Default::default()
+        };
+        let ranks = world.connect_spread(num_ranks, options).unwrap();
+        let boxed = |comm| Box::new(comm) as Box<dyn Communicator>;
+        ranks.into_iter().map(boxed).collect()
+    }
+
+    static WORLD: OnceLock<World> = OnceLock::new();
+
+    #[test]
+    #[ignore = "a program that the test below starts"]
+    fn program() {
+        for (name, promise) in PROMISES {
+            promise(connect);
+            println!("KEPT {name}");
+        }
+        let world = WORLD.get().expect("every promise connects");
+        world.finish(PATIENT);
+    }
+
+    #[test]
+    fn every_promise_is_kept() {
+        for num_processes in ["2", "4"] {
+            let output = Command::new("mpirun")
+                .args([
+                    "--allow-run-as-root",
+                    "--oversubscribe",
+                    "-n",
+                    num_processes,
+                ])
+                .arg(std::env::current_exe().unwrap())
+                .args(["conformance::over_mpi::program", "--exact"])
+                .args(["--ignored", "--nocapture"])
+                .output()
+                .expect("mpirun is installed");
+            let said = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{said}{errors}");
+            let expected = PROMISES.len() * num_processes.parse::<usize>().unwrap();
+            assert_eq!(said.matches("KEPT ").count(), expected, "{said}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use super::*;
+use crate::collective::chunk_sizes;
+use burn_dist_mesh::Rank;
+use burn_dist_mesh::ReduceOp;
+use std::sync::Arc;
+
+fn sizes(k: usize) -> Vec<Arc<[usize]>> {
+    vec![
+        chunk_sizes(7, k).into(),
+        vec![0; k].into(),
+        (0..k).map(|i| (3 * i + 1) % 4).collect(),
+    ]
+}
+
+/// All collectives of small sizes among `k` members.
+fn collectives(k: usize) -> Vec<Collective> {
+    let mut all = vec![Collective::Barrier];
+    for mid_sizes in sizes(k) {
+        for (outer, inner_bytes) in [(0, 4), (1, 4), (3, 4), (2, 200)] {
+            let parts = Strided {
+                outer,
+                mid_sizes: mid_sizes.clone(),
+                inner_bytes,
+            };
+            all.push(Collective::AllGather(parts.clone()));
+            all.push(Collective::ReduceScatter {
+                op: ReduceOp::Sum,
+                parts,
+            });
+        }
+        for concat_sizes in sizes(k) {
+            for (split, concat) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+                let mut shape = vec![2, 3, 2];
+                shape[split] = mid_sizes.iter().sum();
+                shape[concat] = concat_sizes.iter().sum();
+                all.push(Collective::AllToAll(AllToAll::Dims {
+                    shape: shape.into(),
+                    split: (split, mid_sizes.clone()),
+                    concat: (concat, concat_sizes.clone()),
+                    elem_bytes: 4,
+                }));
+            }
+        }
+        all.push(Collective::Scatter {
+            root: Rank(0),
+            sizes: mid_sizes.clone(),
+        });
+        all.push(Collective::Gather {
+            root: Rank(0),
+            sizes: mid_sizes,
+        });
+        all.push(Collective::AllReduce {
+            op: ReduceOp::Sum,
+            bytes: 1000,
+        });
+        all.push(Collective::Reduce {
+            root: Rank(0),
+            op: ReduceOp::Sum,
+            bytes: 1000,
+        });
+        let counts = (0..k * k).map(|i| i % 5).collect();
+        all.push(Collective::AllToAll(AllToAll::Rows {
+            counts,
+            row_bytes: 12,
+        }));
+    }
+    all
+}
+
+#[test]
+fn every_byte_of_every_output_is_written_once_also_after_splitting() {
+    for k in 1..=4 {
+        let group = Group::world(k).unwrap();
+        for collective in collectives(k) {
+            let mut geometry = Geometry::new(&collective, &group);
+            assert!(geometry.is_exact(), "{collective:?}");
+            let bytes = geometry.bytes();
+            for target in [256, 64] {
+                geometry.split(target);
+                assert!(
+                    geometry.is_exact() && geometry.bytes() == bytes,
+                    "{collective:?} in units of {target}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn units_are_about_as_large_as_asked_for() {
+    let group = Group::world(2).unwrap();
+    let mut geometry = Geometry::new(
+        &Collective::AllReduce {
+            op: ReduceOp::Sum,
+            bytes: 1_000_004,
+        },
+        &group,
+    );
+    geometry.split(65_536);
+    assert_eq!(geometry.moves.len(), 15);
+    assert!(
+        geometry
+            .moves
+            .iter()
+            .all(|unit| unit.bytes() <= 98_304 && unit.src.is_multiple_of(64))
+    );
+}
+
+#[test]
+fn contiguous_boxes_are_single_runs() {
+    let group = Group::world(2).unwrap();
+    let parts = Strided::chunked(1, 8, 100, 2);
+    let geometry = Geometry::new(&Collective::AllGather(parts), &group);
+    assert!(
+        geometry
+            .moves
+            .iter()
+            .all(|step| step.loops == [ONCE; 3] && step.run == 400)
+    );
+}
+
+#[test]
+fn overlapping_or_missing_moves_are_found() {
+    let group = Group::world(2).unwrap();
+    let geometry = Geometry::new(&Collective::AllGather(Strided::flat(vec![4, 4])), &group);
+    let mut missing = geometry.clone();
+    missing.moves.pop();
+    assert!(!missing.is_exact());
+    let mut overlapping = geometry.clone();
+    overlapping.moves[1].dst = 3;
+    assert!(!overlapping.is_exact());
+    let mut outside = geometry;
+    outside.moves[1].dst = 5;
+    assert!(!outside.is_exact());
+}

@@ -1,0 +1,271 @@
+//! A call that has been made: the fingerprint that must match, and the text that errors and records show.
+
+use super::collective::{AllToAll, Collective, Kind, Strided, elem_bytes};
+use super::geometry::received_bytes;
+use super::group::{Group, Lane};
+use super::sync::{AtomicU64, OnceLock, Ordering};
+use burn_dist_mesh::DType;
+use burn_dist_mesh::Rank;
+use burn_dist_mesh::ReduceOp;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a call does, apart from where and when: the part that must match between members.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// With the sizes of the axes that a reduction follows.
+    Collective(DType, Collective, Arc<[usize]>),
+    /// What is exchanged, and the kind and bytes that it counts as.
+    Exchange(Arc<str>, (Kind, usize)),
+}
+
+/// A call that a rank has made: who, what, where and when.
+///
+/// Its text: `rank 0 called all_reduce sum f32 x 1024 (call 17 on group [0, 1] lane 0, layers.3.wo)`.
+#[derive(Debug)]
+pub struct CallInfo {
+    pub(crate) rank: Rank,
+    pub(crate) group: Group,
+    pub(crate) lane: Lane,
+    pub(crate) sequence: u64,
+    pub(crate) label: Arc<str>,
+    pub(crate) what: What,
+    pub(crate) started: Instant,
+    /// Nanoseconds from start to finish, at least 1; 0 while unfinished.
+    pub(crate) elapsed_ns: AtomicU64,
+    pub(crate) transfer: OnceLock<Transfer>,
+}
+
+/// When a call that was waited for took place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// When the last member launched it.
+    pub launched: Instant,
+    /// From when on it moved data.
+    ///
+    /// With a modelled [`Network`](super::Network), when it had its links. Without one, data moves by members that
+    /// wait: when this one waited and all had launched.
+    pub start: Instant,
+    /// When the output was there. With a modelled network, this is `start` and the modelled time, the same for all
+    /// members.
+    pub end: Instant,
+}
+
+impl Transfer {
+    /// How long data moved.
+    pub fn duration(&self) -> Duration {
+        self.end.saturating_duration_since(self.start)
+    }
+}
+
+impl CallInfo {
+    /// Who made the call.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Between whom.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// On which lane.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The number of the call among those of this rank on this group and lane, from 0.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The place in the model; empty if none was given.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The kind of call.
+    pub fn kind(&self) -> Kind {
+        match &self.what {
+            What::Collective(_, collective, _) => collective.kind(),
+            What::Exchange(_, (kind, _)) => *kind,
+        }
+    }
+
+    /// The bytes that this rank receives from other members.
+    pub fn received_bytes(&self) -> usize {
+        match &self.what {
+            What::Exchange(_, (_, bytes)) => *bytes,
+            What::Collective(dtype, collective, _) => {
+                let member = self.group.member(self.rank);
+                member.map_or(0, |member| {
+                    received_bytes(collective, *dtype, &self.group, member)
+                })
+            }
+        }
+    }
+
+    /// How long the call took from start to finish; `None` while it is unfinished (or was never waited for).
+    pub fn elapsed(&self) -> Option<Duration> {
+        match self.elapsed_ns.load(Ordering::Relaxed) {
+            0 => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    /// When the call took place; `None` until it is waited for, and for a send, which waits for nobody.
+    pub fn transfer(&self) -> Option<Transfer> {
+        self.transfer.get().copied()
+    }
+
+    pub(crate) fn finish(&self) {
+        let ns = self.started.elapsed().as_nanos().clamp(1, u64::MAX as u128) as u64;
+        self.elapsed_ns.store(ns, Ordering::Relaxed);
+    }
+
+    /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the
+    /// model.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        let same = match (&self.what, &other.what) {
+            (What::Collective(dtype_a, a, axes_a), What::Collective(dtype_b, b, axes_b)) => {
+                dtype_a == dtype_b && axes_a == axes_b && a.matches(b)
+            }
+            (What::Exchange(a, _), What::Exchange(b, _)) => a == b,
+            _ => false,
+        };
+        same && self.label == other.label
+    }
+}
+
+impl fmt::Display for CallInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rank,
+            group,
+            lane,
+            sequence,
+            label,
+            what,
+            ..
+        } = self;
+        write!(
+            f,
+            "rank {} called {what} (call {sequence} on group {group} lane {}",
+            rank.0, lane.0
+        )?;
+        if !label.is_empty() {
+            write!(f, ", {label}")?;
+        }
+        write!(f, ")")
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dtype, collective) = match self {
+            What::Exchange(what, _) => return write!(f, "exchange of {what}"),
+            What::Collective(dtype, collective, axes) => {
+                if !axes.is_empty() {
+                    write!(f, "axis by axis {axes:?}: ")?;
+                }
+                (dtype, collective)
+            }
+        };
+        let name = collective.kind().name();
+        let dtype_name = dtype.name();
+        let elements = |bytes: usize| elements_text(*dtype, bytes);
+        match collective {
+            Collective::AllGather(parts) => {
+                write!(f, "{name} {dtype_name} of {}", parts_text(*dtype, parts))
+            }
+            Collective::ReduceScatter { op, parts } => write!(
+                f,
+                "{name} {} {dtype_name} of {}",
+                op_name(*op),
+                parts_text(*dtype, parts)
+            ),
+            Collective::AllReduce { op, bytes } => write!(
+                f,
+                "{name} {} {dtype_name} x {}",
+                op_name(*op),
+                elements(*bytes)
+            ),
+            Collective::AllToAll(AllToAll::Dims {
+                shape,
+                split,
+                concat,
+                ..
+            }) => {
+                write!(
+                    f,
+                    "{name} {dtype_name} {shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
+                    split.0, split.1, concat.0, concat.1
+                )
+            }
+            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
+                write!(
+                    f,
+                    "{name} {dtype_name} rows of {row_bytes} B, counts {counts:?}"
+                )
+            }
+            Collective::Broadcast { root, bytes } => write!(
+                f,
+                "{name} {dtype_name} x {} from rank {}",
+                elements(*bytes),
+                root.0
+            ),
+            Collective::Reduce { root, op, bytes } => {
+                write!(
+                    f,
+                    "{name} {} {dtype_name} x {} to rank {}",
+                    op_name(*op),
+                    elements(*bytes),
+                    root.0
+                )
+            }
+            Collective::Scatter { root, sizes } => {
+                write!(f, "{name} {dtype_name} of {sizes:?} B from rank {}", root.0)
+            }
+            Collective::Gather { root, sizes } => {
+                write!(f, "{name} {dtype_name} of {sizes:?} B to rank {}", root.0)
+            }
+            Collective::Send { bytes } | Collective::Recv { bytes } => {
+                write!(f, "{name} {dtype_name} x {}", elements(*bytes))
+            }
+            Collective::Barrier => write!(f, "{name}"),
+        }
+    }
+}
+
+/// The word for a reduction in texts.
+fn op_name(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Sum => "sum",
+        ReduceOp::Mean => "mean",
+        ReduceOp::Min => "min",
+        ReduceOp::Max => "max",
+        ReduceOp::Prod => "prod",
+    }
+}
+
+fn elements_text(dtype: DType, bytes: usize) -> String {
+    let size = elem_bytes(dtype);
+    if bytes.is_multiple_of(size) {
+        (bytes / size).to_string()
+    } else {
+        format!("{bytes} B")
+    }
+}
+
+fn parts_text(dtype: DType, parts: &Strided) -> String {
+    let Strided {
+        outer,
+        mid_sizes,
+        inner_bytes,
+    } = parts;
+    format!(
+        "[{outer}, {mid_sizes:?}, {}]",
+        elements_text(dtype, *inner_bytes)
+    )
+}

@@ -1,0 +1,210 @@
+//! Collectives between ranks: the [`Communicator`] trait, its transports, and what is recorded of them.
+//!
+//! A rank describes a call ([`Call`]) by its group, lane, element type, operation and input; [`Communicator::start`]
+//! hands it over and returns a [`Pending`] value, which owns everything the call needs and gives the output when waited
+//! for. Sizes are bytes. Inputs are shared immutable [`Block`]s of any [`Buffer`], so that a tensor's buffer takes part
+//! without a copy; outputs are [`SharedBuffer`]s, of the kind that [`LocalOptions::share`] makes.
+//!
+//! ```
+//! use burn_dist_comm::{Call, Communicator, Group, LocalHub, LocalOptions, elements};
+//! use burn_dist_mesh::{DType, ReduceOp};
+//!
+//! let world = Group::world(2)?;
+//! let ranks = LocalHub::connect(2, LocalOptions::default())?;
+//! std::thread::scope(|scope| {
+//!     for comm in ranks {
+//!         let world = &world;
+//!         scope.spawn(move || {
+//!             let mine = vec![comm.rank().0 as f32 + 1.0; 3];
+//!             let call = Call::all_reduce(world, DType::F32, ReduceOp::Sum, mine);
+//!             let sum = comm.run(call).expect("both ranks call it");
+//!             assert_eq!(sum[..], elements(vec![3.0_f32; 3])[..]);
+//!         });
+//!     }
+//! });
+//! # Ok::<(), burn_dist_comm::CommError>(())
+//! ```
+//!
+//! | | idea |
+//! | --- | --- |
+//! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
+//! | [`LocalHub`] | ranks that are threads of one process |
+//! | [`World`] | ranks in several processes, over any [`Carrier`] of messages: MPI, or threads for tests |
+//! | [`nccl`] | ranks with a GPU each |
+//! | [`Chaos`], [`Network`] | faults and links to simulate |
+//! | [`CommError`] | what stops all ranks, by name |
+//! | [`flight`] | what the last calls were when that happened, and what can be told from it |
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | `mpi` | messages between processes over MPI; needs an MPI library and libclang when it is built |
+//! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
+//! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
+//!
+//! # Order
+//! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups
+//! and lanes are independent.
+//!
+//! # What is not here
+//! Compositions (hierarchical all-reduce, bucketing) belong to the planner; device memory of GPU ranks is handed over
+//! by [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the
+//! communicator counts and records that too.
+
+#![warn(missing_docs)]
+
+mod block;
+mod buffer;
+mod call;
+mod collective;
+#[cfg(test)]
+mod conformance;
+mod error;
+pub mod flight;
+mod geometry;
+mod group;
+mod info;
+mod local;
+pub mod nccl;
+mod process;
+mod processes;
+mod record;
+mod sync;
+
+pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
+pub use buffer::{Pool, PoolBuffer, PoolMemory, Share};
+pub use call::{Call, Exchange};
+pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
+pub use error::CommError;
+pub use error::{EXIT_CONFIG, EXIT_SOFTWARE};
+pub use group::{Group, Lane};
+pub use info::{CallInfo, Transfer};
+pub use local::{Agreed, Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
+pub use nccl::{GpuTransport, Reduction};
+pub use process::Process;
+#[cfg(feature = "mpi")]
+pub use processes::Mpi;
+pub use processes::{Carrier, Destination, Parcel, Peer, Placing, Slot, Votes, World};
+pub use processes::{KindName, PartPrint, WindowPrint};
+pub use record::{KindStats, Stats};
+pub use sync::lock;
+
+use burn_dist_mesh::Rank;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A value that members of one process hand to each other.
+pub type Payload = Arc<dyn Any + Send + Sync>;
+
+/// The endpoint of one rank.
+///
+/// A process holds one per rank that it drives. Every method may be called from several threads, as long as each lane
+/// is used by one thread at a time.
+pub trait Communicator: Send + Sync {
+    /// Who this is.
+    fn rank(&self) -> Rank;
+
+    /// How many ranks there are in all processes.
+    fn num_ranks(&self) -> usize;
+
+    /// Starts `call` without waiting for the other members.
+    ///
+    /// # Communication
+    /// Every member of the group makes a matching call at the same place of its sequence; see the table at
+    /// [`Collective`] for the bytes.
+    /// # Errors
+    /// Whatever is wrong with the call by itself, or the fault that has already stopped this communicator. Either stops
+    /// all ranks.
+    fn start(&self, call: Call) -> Result<Pending<SharedBuffer>, CommError>;
+
+    /// Gives `payload` to all members and returns theirs, in the order of the group.
+    ///
+    /// # Errors
+    /// As [`Communicator::start`], and [`CommError::NoSharedMemory`] if the ranks live in several processes.
+    fn exchange(
+        &self,
+        exchange: Exchange,
+        payload: Payload,
+    ) -> Result<Pending<Arc<[Payload]>>, CommError>;
+
+    /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one.
+    fn abort(&self, error: CommError);
+
+    /// What has stopped the communicator, if anything has.
+    fn fault(&self) -> Option<CommError>;
+
+    /// The counters of this rank.
+    fn stats(&self) -> Stats;
+
+    /// The last calls of this rank, oldest first, finished or not.
+    fn recent_calls(&self) -> Vec<Arc<CallInfo>>;
+
+    /// Counts and records a call that another library carries out, by which this rank receives `received` bytes.
+    ///
+    /// # Communication
+    /// None.
+    /// # Errors
+    /// What has stopped this communicator.
+    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError>;
+
+    /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not
+    /// recorded theirs.
+    fn behind(&self, call: &CallInfo) -> Vec<Rank>;
+
+    /// Starts `call` and waits for its output.
+    ///
+    /// # Errors
+    /// As [`Communicator::start`] and [`Pending::wait`].
+    fn run(&self, call: Call) -> Result<SharedBuffer, CommError> {
+        self.start(call)?.wait()
+    }
+}
+
+/// A started call: owns its buffers until it is waited for.
+///
+/// Dropping it gives up the output, but the call still takes place.
+#[must_use = "the output of a call, and its errors, come from waiting for it"]
+pub struct Pending<T> {
+    call: Box<dyn PendingCall<T>>,
+}
+
+/// What a transport implements for its started calls.
+pub trait PendingCall<T>: Send {
+    /// The record of the call.
+    fn info(&self) -> &Arc<CallInfo>;
+
+    /// Whether waiting would return at once.
+    fn is_ready(&self) -> bool;
+
+    /// Waits for the output.
+    ///
+    /// # Errors
+    /// The fault that stopped the communicator.
+    fn wait(self: Box<Self>) -> Result<T, CommError>;
+}
+
+impl<T> Pending<T> {
+    /// Returns the handle of a transport's `call`.
+    pub fn new(call: impl PendingCall<T> + 'static) -> Self {
+        Self {
+            call: Box::new(call),
+        }
+    }
+
+    /// The record of the call: who, what and where, and after waiting, when.
+    pub fn info(&self) -> &Arc<CallInfo> {
+        self.call.info()
+    }
+
+    /// Whether waiting would return at once.
+    pub fn is_ready(&self) -> bool {
+        self.call.is_ready()
+    }
+
+    /// Waits for the output. Members of one process may get the same [`Arc`] where their outputs are equal.
+    ///
+    /// # Errors
+    /// The fault that stopped the communicator: a mismatch, a rank that is late, has left or has failed.
+    pub fn wait(self) -> Result<T, CommError> {
+        self.call.wait()
+    }
+}

@@ -1,0 +1,312 @@
+//! The endpoint of one rank.
+
+use super::completion::{Deposit, Input};
+use super::hub::{ChannelKey, LocalHub};
+use super::pending::{LocalCall, PendingBuffer, PendingValues};
+use crate::buffer::{Pool, is_reducible};
+use crate::collective::{Collective, elem_bytes};
+use crate::geometry::{check, received_bytes};
+use crate::info::{CallInfo, What};
+use crate::sync::{Arc, AtomicU64, OnceLock, Ordering, lock};
+use crate::{
+    Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, SharedBuffer,
+    Stats,
+};
+use burn_dist_mesh::DType;
+use burn_dist_mesh::Rank;
+use std::time::Instant;
+
+/// The endpoint of one rank of a [`LocalHub`].
+///
+/// Dropping it means that the rank makes no more calls: whoever waits for one gets [`CommError::RankLeft`] at once.
+pub struct LocalComm {
+    hub: Arc<LocalHub>,
+    rank: Rank,
+}
+
+impl Drop for LocalComm {
+    fn drop(&mut self) {
+        self.hub.leave(self.rank);
+    }
+}
+
+impl LocalComm {
+    pub(super) fn new(hub: Arc<LocalHub>, rank: Rank) -> Self {
+        Self { hub, rank }
+    }
+
+    /// What this rank shares with the others.
+    pub fn hub(&self) -> &Arc<LocalHub> {
+        &self.hub
+    }
+
+    /// Records and announces a call; `input` comes with whether it is counted and recorded.
+    fn begin(
+        &self,
+        group: Group,
+        lane: Lane,
+        label: Arc<str>,
+        what: What,
+        input: (Input, bool),
+    ) -> Result<LocalCall, CommError> {
+        let hub = &self.hub;
+        if let Some(fault) = hub.fault.get() {
+            return Err(fault.clone());
+        }
+        self.try_begin(group, lane, label, what, input)
+            .map_err(|error| hub.abort(error))
+    }
+
+    fn try_begin(
+        &self,
+        group: Group,
+        lane: Lane,
+        label: Arc<str>,
+        what: What,
+        (mut input, counted): (Input, bool),
+    ) -> Result<LocalCall, CommError> {
+        let (hub, rank, state) = (&self.hub, self.rank, self.hub.state(self.rank));
+        let Some(member) = group.member(rank) else {
+            return Err(CommError::NotAMember {
+                rank,
+                group,
+                what: what.to_string(),
+            });
+        };
+        let is_here = |rank: &Rank| hub.remote().is_none_or(|remote| remote.is_local(*rank));
+        if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
+            return Err(CommError::NoSharedMemory { rank });
+        }
+        let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }, _));
+        let is_transfer =
+            is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }, _));
+        let channel = hub.channel(&ChannelKey {
+            group: group.clone(),
+            lane,
+            is_transfer,
+        })?;
+        let sequence = channel.next_sequence(member);
+        let info = Arc::new(CallInfo {
+            rank,
+            group,
+            lane,
+            sequence,
+            label,
+            what,
+            started: Instant::now(),
+            elapsed_ns: AtomicU64::new(0),
+            transfer: OnceLock::new(),
+        });
+        if counted {
+            state.recorder.push(Arc::clone(&info));
+        }
+        let received = prepare(&info, member, &mut input, &hub.pool)?;
+        if counted {
+            state.counters.add(info.kind(), received);
+        }
+
+        let number = state.num_calls.fetch_add(1, Ordering::Relaxed);
+        let mut holds_back = false;
+        if let Some(chaos) = &hub.options.chaos {
+            if chaos.kill == Some((rank, number)) {
+                return Err(CommError::Killed {
+                    rank,
+                    at_call: number,
+                    seed: chaos.seed,
+                    call: info,
+                });
+            }
+            chaos.delay(rank, number, 0);
+            holds_back = chaos.reorder && chaos.draw(rank, number, 1).is_multiple_of(3);
+        }
+        let deposit = Deposit {
+            info: Arc::clone(&info),
+            input,
+        };
+        let completion = if holds_back {
+            let completion = channel.completion(sequence);
+            lock(&state.held_back).push((Arc::clone(&channel), member, deposit));
+            completion
+        } else {
+            hub.deposit(&channel, member, deposit)?
+        };
+        Ok(LocalCall {
+            hub: Arc::clone(hub),
+            channel,
+            completion,
+            member,
+            info,
+            number,
+            is_send,
+        })
+    }
+}
+
+/// Checks a call by itself, aligns its input for the reduction, and returns the bytes it receives.
+fn prepare(
+    info: &Arc<CallInfo>,
+    member: usize,
+    input: &mut Input,
+    pool: &Arc<Pool>,
+) -> Result<usize, CommError> {
+    match (&info.what, input) {
+        (What::Collective(..), Input::Block(block)) => prepare_block(info, member, block, pool),
+        (What::Exchange(_, (_, bytes)), _) => Ok(*bytes),
+        _ => Ok(0),
+    }
+}
+
+/// As [`prepare`], for a collective of blocks.
+fn prepare_block(
+    info: &Arc<CallInfo>,
+    member: usize,
+    block: &mut Option<Block>,
+    pool: &Arc<Pool>,
+) -> Result<usize, CommError> {
+    let What::Collective(dtype, collective, axes) = &info.what else {
+        return Ok(0);
+    };
+    let members: usize = axes.iter().product();
+    if !axes.is_empty() && members != info.group.len() {
+        return Err(CommError::Invalid {
+            call: Arc::clone(info),
+            reason: format!(
+                "axes of sizes {axes:?} have {members} members, and the group {}",
+                info.group.len()
+            ),
+        });
+    }
+    check(
+        collective,
+        *dtype,
+        &info.group,
+        member,
+        block.as_ref().map(Block::len),
+    )
+    .map_err(|reason| CommError::Invalid {
+        call: Arc::clone(info),
+        reason,
+    })?;
+    if let Some(op) = collective.reduce_op() {
+        if !is_reducible(*dtype, op) {
+            return Err(CommError::UnsupportedReduce {
+                call: Arc::clone(info),
+                op,
+                dtype: *dtype,
+            });
+        }
+        if let Some(unaligned) = block.as_ref().filter(|block| !is_aligned(block, *dtype)) {
+            *block = Some(Block::from(pool.copy_of(unaligned.as_slice())));
+        }
+    }
+    Ok(received_bytes(collective, *dtype, &info.group, member))
+}
+
+fn is_aligned(block: &Block, dtype: DType) -> bool {
+    block
+        .as_slice()
+        .as_ptr()
+        .addr()
+        .is_multiple_of(elem_bytes(dtype))
+}
+
+impl Communicator for LocalComm {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn num_ranks(&self) -> usize {
+        self.hub.num_ranks()
+    }
+
+    fn start(&self, call: Call) -> Result<Pending<SharedBuffer>, CommError> {
+        let Call {
+            group,
+            lane,
+            label,
+            dtype,
+            collective,
+            input,
+            axes,
+            counted,
+        } = call;
+        let call = self.begin(
+            group,
+            lane,
+            label,
+            What::Collective(dtype, collective, axes),
+            (Input::Block(input), counted),
+        )?;
+        Ok(Pending::new(PendingBuffer(call)))
+    }
+
+    fn exchange(
+        &self,
+        exchange: Exchange,
+        payload: Payload,
+    ) -> Result<Pending<Arc<[Payload]>>, CommError> {
+        let Exchange {
+            group,
+            lane,
+            label,
+            what,
+            counted,
+        } = exchange;
+        let call = self.begin(
+            group,
+            lane,
+            label,
+            What::Exchange(what, counted),
+            (Input::Value(payload), true),
+        )?;
+        Ok(Pending::new(PendingValues(call)))
+    }
+
+    fn abort(&self, error: CommError) {
+        self.hub.abort(error);
+    }
+
+    fn fault(&self) -> Option<CommError> {
+        self.hub.fault()
+    }
+
+    fn stats(&self) -> Stats {
+        self.hub.stats(self.rank)
+    }
+
+    fn recent_calls(&self) -> Vec<Arc<CallInfo>> {
+        self.hub.recent_calls(self.rank)
+    }
+
+    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError> {
+        if let Some(fault) = self.hub.fault() {
+            return Err(fault);
+        }
+        let state = self.hub.state(self.rank);
+        state.recorder.push(Arc::clone(call));
+        state.counters.add(call.kind(), received);
+        Ok(())
+    }
+
+    fn behind(&self, call: &CallInfo) -> Vec<Rank> {
+        let is_here = |rank: &Rank| {
+            *rank != self.rank
+                && self
+                    .hub
+                    .remote()
+                    .is_none_or(|remote| remote.is_local(*rank))
+        };
+        let has_recorded = |rank: &Rank| {
+            self.hub.recent_calls(*rank).iter().any(|other| {
+                other.sequence >= call.sequence
+                    && other.lane == call.lane
+                    && other.group == call.group
+            })
+        };
+        let ranks = call.group.ranks().iter().copied();
+        ranks
+            .filter(is_here)
+            .filter(|rank| !has_recorded(rank))
+            .collect()
+    }
+}

@@ -1,0 +1,68 @@
+//! Waiting for the device: with a time-out, and looking for faults meanwhile.
+
+use crate::info::CallInfo;
+use crate::{CommError, Communicator};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a rank asks without a pause: most waits are for a collective that is nearly over.
+const EAGER: Duration = Duration::from_micros(50);
+
+/// Between two questions afterwards: short next to the collectives that last so long, and long next to a question
+/// (about 1 us).
+const NAP: Duration = Duration::from_micros(50);
+
+/// Asks `ready` until it answers, the mesh has a fault, or `timeout` is over.
+///
+/// # Errors
+/// The fault; [`CommError::Timeout`] with those members of this process that have not made the call, or
+/// [`CommError::GpuStalled`] if all of them have.
+pub(super) fn until<T>(
+    host: &dyn Communicator,
+    call: &Arc<CallInfo>,
+    timeout: Duration,
+    mut ready: impl FnMut() -> Result<Option<T>, CommError>,
+) -> Result<T, CommError> {
+    let start = Instant::now();
+    loop {
+        if let Some(result) = ready()? {
+            return Ok(result);
+        }
+        let waited = start.elapsed();
+        if waited < EAGER {
+            // Where there are fewer cores than ranks, the others need this one.
+            std::thread::yield_now();
+            continue;
+        }
+        if let Some(fault) = host.fault() {
+            return Err(fault);
+        }
+        if waited >= timeout {
+            let (call, elapsed, missing) = (Arc::clone(call), waited, host.behind(call));
+            return Err(match missing.is_empty() {
+                true => CommError::GpuStalled { call, elapsed },
+                false => CommError::Timeout {
+                    call,
+                    missing,
+                    // Only ranks of this process are looked at.
+                    processes: Vec::new(),
+                    elapsed,
+                },
+            });
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// Asks `ready` until it answers with yes, but not after `limit`; returns whether it has. Asked once in any case.
+pub(super) fn by(limit: Instant, mut ready: impl FnMut() -> bool) -> bool {
+    loop {
+        if ready() {
+            return true;
+        }
+        if Instant::now() >= limit {
+            return false;
+        }
+        std::thread::sleep(NAP);
+    }
+}

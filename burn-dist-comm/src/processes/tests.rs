@@ -1,0 +1,508 @@
+//! Faults between processes: every process learns of one; each may tell of its own call.
+
+use super::World;
+use super::carrier::{Carrier, Channels, Parcel, Placing};
+use super::engine::Engine;
+use crate::{Block, Communicator};
+use crate::{Call, CommError, Exchange, Group, LocalComm, LocalOptions};
+use burn_dist_mesh::DType;
+use burn_dist_mesh::Rank;
+use burn_dist_mesh::ReduceOp;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+fn connect(num_processes: usize, num_ranks: usize, timeout: Duration) -> Vec<LocalComm> {
+    World::simulated(num_processes)
+        .iter()
+        .flat_map(|world| {
+            let options = LocalOptions {
+                timeout,
+                ..LocalOptions::default()
+            };
+            world.connect(num_ranks, options).expect("an even share")
+        })
+        .collect()
+}
+
+const PATIENT: Duration = Duration::from_secs(20);
+
+fn sum(group: &Group, num: usize) -> Call {
+    let block = Block::from(vec![1.0_f32; num]);
+    Call::all_reduce(group, DType::F32, ReduceOp::Sum, block)
+}
+
+fn on_ranks<T: Send>(ranks: Vec<LocalComm>, body: impl Fn(LocalComm) -> T + Sync) -> Vec<T> {
+    let body = &body;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks
+            .into_iter()
+            .map(|comm| scope.spawn(move || body(comm)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no rank panics"))
+            .collect()
+    })
+}
+
+#[test]
+fn programs_that_diverge_are_told_both_calls() {
+    let world = Group::world(4).unwrap();
+    let errors = on_ranks(connect(2, 4, PATIENT), |comm| {
+        comm.run(Call::barrier(&world)).unwrap();
+        let call = match comm.rank().0 {
+            0 | 1 => sum(&world, 8).labelled("layers.3.wo"),
+            _ => sum(&world, 9).labelled("layers.3.w1"),
+        };
+        comm.run(call).unwrap_err().to_string()
+    });
+    let host = crate::Peer::this().to_string();
+    for error in &errors {
+        for part in [
+            "f32 x 8 ",
+            "f32 x 9 ",
+            "layers.3.wo",
+            "layers.3.w1",
+            "same calls",
+            &format!("process 0 (ranks [0, 1], {host})"),
+            &format!("process 1 (ranks [2, 3], {host})"),
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_late_rank_of_another_process_is_named() {
+    let world = Group::world(4).unwrap();
+    let errors = on_ranks(connect(2, 4, Duration::from_millis(100)), |comm| {
+        if comm.rank() == Rank(3) {
+            // Alive, until the others have given up.
+            while comm.fault().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        comm.run(sum(&world, 4)).unwrap_err().to_string()
+    });
+    // The process of rank 3 has not sent anything: to the other one, both of its ranks are late.
+    for error in errors {
+        let named = ["ranks [3] have not", "ranks [2, 3] have not"];
+        assert!(named.iter().any(|ranks| error.contains(ranks)), "{error}");
+        // Who is in the same process needs no place, and who is told knows from whom.
+        let placed =
+            error.contains("process 1 (ranks [2, 3], host") || error.contains("ranks [3] have not");
+        assert!(placed, "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_to_all_processes() {
+    for num_before in [0, 3] {
+        let world = Group::world(3).unwrap();
+        on_ranks(connect(3, 3, PATIENT), |comm| {
+            for _ in 0..num_before {
+                comm.run(Call::barrier(&world)).unwrap();
+            }
+            if comm.rank() != Rank(1) {
+                let error = comm.run(sum(&world, 4)).unwrap_err();
+                assert_eq!(error.exit_code(), 75);
+                let error = error.to_string();
+                assert!(
+                    error.contains("rank 1 has left with process 1 (ranks [1], host "),
+                    "{error}"
+                );
+            }
+        });
+    }
+    // Leaving after the last call hurts nobody, also with a call in flight, in one round or two.
+    for num in [100, 100_000] {
+        let world = Group::world(2).unwrap();
+        on_ranks(connect(2, 2, PATIENT), |comm| {
+            let pending = comm.start(sum(&world, num)).unwrap();
+            drop(comm);
+            assert_eq!(pending.wait().unwrap().len(), 4 * num);
+        });
+    }
+}
+
+#[test]
+fn a_block_travels_to_another_process_once() {
+    // Ranks 0, 1 | 2, 3: what is sent is what the algorithm needs, and every rank of a process reads the same output.
+    let sent = Arc::<AtomicUsize>::default();
+    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+        sent: Arc::clone(&sent),
+        ..Odd::new(channels)
+    });
+    let worlds = World::simulated_over(carriers.collect());
+    let connect = |world: &World| world.connect(4, LocalOptions::default()).unwrap();
+    let world = Group::world(4).unwrap();
+    let outputs = on_ranks(worlds.iter().flat_map(connect).collect(), |comm| {
+        comm.run(sum(&world, 100_000)).unwrap()
+    });
+    // Of the inputs of two ranks the half that the others reduce; then the half that they reduced.
+    let of_each = 2 * 200_000 + 200_000;
+    assert_eq!(sent.load(Ordering::Relaxed), 2 * of_each);
+    assert!(Arc::ptr_eq(&outputs[0], &outputs[1]) && Arc::ptr_eq(&outputs[2], &outputs[3]));
+    assert!(outputs[0][..] == outputs[2][..]);
+}
+
+#[test]
+fn values_stay_in_their_process() {
+    let all = Group::world(4).unwrap();
+    let [first, second] = [[0, 1], [2, 3]].map(|pair| Group::new(pair.map(Rank).to_vec()).unwrap());
+    on_ranks(connect(2, 4, PATIENT), |comm| {
+        let pair = if comm.rank().0 < 2 { &first } else { &second };
+        let mine = Arc::new(comm.rank().0);
+        let values = comm
+            .exchange(Exchange::new(pair, "ranks"), mine.clone())
+            .unwrap();
+        let values = values.wait().unwrap();
+        let ranks: Vec<u32> = values
+            .iter()
+            .filter_map(|value| value.downcast_ref::<u32>().copied())
+            .collect();
+        assert_eq!(
+            ranks,
+            pair.ranks().iter().map(|rank| rank.0).collect::<Vec<_>>()
+        );
+        comm.run(Call::barrier(&all)).unwrap();
+        let error = comm
+            .exchange(Exchange::new(&all, "ranks"), mine)
+            .err()
+            .unwrap();
+        let expected = matches!(
+            error,
+            CommError::NoSharedMemory { .. } | CommError::Stopped { .. }
+        );
+        assert!(expected, "{error}");
+    });
+}
+
+#[test]
+fn ranks_are_shared_out_evenly_or_not_at_all() {
+    let worlds = World::simulated(2);
+    let error = worlds[0].connect(3, LocalOptions::default()).err().unwrap();
+    let text = error.to_string();
+    assert!(
+        text.contains("3 ranks") && text.contains("2 processes"),
+        "{text}"
+    );
+}
+
+#[test]
+fn meshes_may_be_made_at_different_times() {
+    let mut ranks: Vec<Vec<LocalComm>> = vec![Vec::new(), Vec::new()];
+    let worlds = World::simulated(2);
+    let group = Group::world(2).unwrap();
+    std::thread::scope(|scope| {
+        for (world, ranks) in worlds.iter().zip(&mut ranks) {
+            let group = &group;
+            scope.spawn(move || {
+                for mesh in 0..3 {
+                    std::thread::sleep(Duration::from_millis(20 * world.process() as u64));
+                    let comm = world.connect(2, LocalOptions::default()).unwrap().remove(0);
+                    let num = 10 * (mesh + 1);
+                    assert_eq!(comm.run(sum(group, num)).unwrap().len(), 4 * num);
+                    ranks.push(comm);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_another_process_learns_of_its_fault_at_once() {
+    let world = Group::world(2).unwrap();
+    for round in 0..40 {
+        let start = Instant::now();
+        let errors = on_ranks(connect(2, 2, PATIENT), |comm| {
+            if comm.rank() == Rank(1) {
+                std::thread::sleep(Duration::from_micros(50 * round));
+                comm.abort(CommError::EmptyGroup);
+            }
+            comm.run(Call::barrier(&world)).unwrap_err().to_string()
+        });
+        assert!(errors[0].ends_with(&errors[1]), "{}", errors[0]);
+        assert!(errors[0].starts_with("process 1 ("), "{}", errors[0]);
+        assert!(start.elapsed() < PATIENT / 2, "slept through it");
+    }
+}
+
+/// Channels with a fault of their own.
+struct Odd {
+    channels: Channels,
+    /// The only thread that may use them.
+    thread: Option<ThreadId>,
+    /// How many messages arrive before the line breaks.
+    messages_left: usize,
+    /// Whether what is being sent stays on its way.
+    is_stuck: Arc<AtomicBool>,
+    /// Bytes of bodies.
+    sent: Arc<AtomicUsize>,
+}
+
+impl Odd {
+    fn new(channels: Channels) -> Self {
+        Self {
+            channels,
+            thread: None,
+            messages_left: usize::MAX,
+            is_stuck: Arc::default(),
+            sent: Arc::default(),
+        }
+    }
+
+    fn check_thread(&self) {
+        if let Some(thread) = self.thread {
+            assert_eq!(std::thread::current().id(), thread, "another thread");
+        }
+    }
+}
+
+impl Carrier for Odd {
+    fn is_for_all_threads(&self) -> bool {
+        self.thread.is_none()
+    }
+
+    fn process(&self) -> u32 {
+        self.channels.process()
+    }
+
+    fn num_processes(&self) -> usize {
+        self.channels.num_processes()
+    }
+
+    fn send(&mut self, parcel: Parcel) {
+        self.check_thread();
+        self.sent.fetch_add(parcel.body.len(), Ordering::Relaxed);
+        self.channels.send(parcel);
+    }
+
+    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+        self.check_thread();
+        if self.messages_left == 0 {
+            return Err("the cable was pulled".into());
+        }
+        let parcel = self.channels.receive(placing)?;
+        self.messages_left -= usize::from(parcel.is_some());
+        Ok(parcel)
+    }
+
+    fn is_sending(&mut self) -> bool {
+        self.check_thread();
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    fn is_receiving(&self) -> bool {
+        self.channels.is_receiving()
+    }
+}
+
+#[test]
+fn a_carrier_for_one_thread_is_left_to_it() {
+    let engines: Vec<_> = Channels::connect(2, None)
+        .into_iter()
+        .map(|channels| {
+            let carrier = || {
+                let mut odd = Odd::new(channels);
+                odd.thread = Some(std::thread::current().id());
+                Ok::<_, String>(odd)
+            };
+            Engine::start(carrier).unwrap()
+        })
+        .collect();
+    let worlds = engines
+        .into_iter()
+        .map(|engine| World::new(engine, true).unwrap());
+    let ranks = worlds.flat_map(|world| world.connect(4, LocalOptions::default()).unwrap());
+    let group = Group::world(4).unwrap();
+    on_ranks(ranks.collect(), |comm| {
+        for num in [1, 100_000] {
+            let sum = comm.run(sum(&group, num)).unwrap();
+            assert_eq!(sum[..4], 4.0_f32.to_ne_bytes());
+        }
+    });
+}
+
+#[test]
+fn a_process_that_leaves_is_named_to_who_waits_for_its_windows() {
+    use super::WindowPrint;
+    let mut ranks = connect(2, 2, PATIENT).into_iter();
+    let (stays, leaves) = (ranks.next().unwrap(), ranks.next().unwrap());
+    let print = |number| WindowPrint {
+        number,
+        hash: 1,
+        values: 1,
+        digest: None,
+        parts: Vec::new(),
+    };
+    // Before it leaves, it runs one.
+    let agreed = [
+        stays.hub().window(print(0)).unwrap(),
+        leaves.hub().window(print(0)).unwrap(),
+    ];
+    for agreed in agreed {
+        agreed.wait().unwrap();
+    }
+    let waits = stays.hub().window(print(1)).unwrap();
+    drop(leaves);
+    let start = Instant::now();
+    let error = waits.wait().unwrap_err();
+    assert!(start.elapsed() < PATIENT / 2, "waited for the time-out");
+    assert_eq!(error.exit_code(), 75);
+    let error = error.to_string();
+    let named = error.contains("window 1 cannot finish: process 1 (ranks [1], host")
+        && error.contains("has left");
+    assert!(named, "{error}");
+}
+
+#[test]
+fn a_window_that_a_process_does_not_run_names_it() {
+    use super::WindowPrint;
+    let ranks = connect(3, 3, Duration::from_millis(50));
+    let print = WindowPrint {
+        number: 5,
+        hash: 1,
+        values: 1,
+        digest: None,
+        parts: Vec::new(),
+    };
+    let _other = ranks[2].hub().window(print.clone());
+    let error = ranks[0]
+        .hub()
+        .window(print)
+        .unwrap()
+        .wait()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("window 5 gave up after 0.1 s: process 1 (ranks [1], host"),
+        "{error}"
+    );
+    assert!(!error.contains("process 2"), "{error}");
+}
+
+#[test]
+fn a_mesh_of_processes_that_cannot_talk_ends_at_once() {
+    // The line of one process breaks; the others hear of it.
+    let carriers = Channels::connect(3, None).into_iter().map(|channels| {
+        let mut odd = Odd::new(channels);
+        if odd.process() == 0 {
+            odd.messages_left = 20;
+        }
+        odd
+    });
+    let worlds = World::simulated_over(carriers.collect());
+    let connect = |world: &World| world.connect(3, LocalOptions::default()).unwrap().remove(0);
+    let group = Group::world(3).unwrap();
+    let start = Instant::now();
+    on_ranks(worlds.iter().map(connect).collect(), |comm| {
+        let error = loop {
+            if let Err(error) = comm.run(Call::barrier(&group)) {
+                break error;
+            }
+        };
+        assert_eq!(error.exit_code(), 75);
+        let error = error.to_string();
+        assert!(error.contains("the cable was pulled"), "{error}");
+    });
+    // A mesh that is made later ends as soon.
+    let late = connect(&worlds[0]);
+    let error = late.run(Call::barrier(&group)).unwrap_err().to_string();
+    assert!(error.contains("the cable was pulled"), "{error}");
+    assert!(start.elapsed() < PATIENT / 2);
+}
+
+#[test]
+fn bytes_that_never_arrive_end_with_the_time_out() {
+    let is_stuck = Arc::new(AtomicBool::new(true));
+    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+        is_stuck: Arc::clone(&is_stuck),
+        ..Odd::new(channels)
+    });
+    let options = LocalOptions {
+        timeout: Duration::from_millis(100),
+        ..LocalOptions::default()
+    };
+    let worlds = World::simulated_over(carriers.collect());
+    let ranks: Vec<LocalComm> = worlds
+        .iter()
+        .map(|world| world.connect(2, options.clone()).unwrap().remove(0))
+        .collect();
+    let start = Instant::now();
+    let error = ranks[0].run(sum(&Group::world(2).unwrap(), 100_000));
+    // The engines end when all is sent.
+    is_stuck.store(false, Ordering::Relaxed);
+    let late = matches!(&error, Err(CommError::Timeout { missing, .. }) if *missing == [Rank(1)]);
+    assert!(late, "{error:?}");
+    assert!(start.elapsed() < PATIENT / 2);
+}
+
+#[test]
+fn all_who_wait_for_a_rank_that_has_left_are_woken() {
+    let mut ranks = connect(2, 4, PATIENT);
+    ranks.truncate(2); // Process 1 has left.
+    let world = Group::world(4).unwrap();
+    let start = Instant::now();
+    on_ranks(ranks, |comm| {
+        // The other one sleeps when this one calls.
+        std::thread::sleep(Duration::from_millis(50 * u64::from(comm.rank().0)));
+        let error = comm.run(sum(&world, 4)).unwrap_err();
+        assert!(matches!(error, CommError::RankLeft { .. }), "{error}");
+    });
+    assert!(start.elapsed() < PATIENT / 2, "slept through it");
+}
+
+#[test]
+fn calls_that_another_process_does_not_answer_are_bounded() {
+    let options = LocalOptions {
+        open_calls_max: 4,
+        ..LocalOptions::default()
+    };
+    let worlds = World::simulated(2);
+    let ranks: Vec<LocalComm> = worlds
+        .iter()
+        .map(|world| world.connect(2, options.clone()).unwrap().remove(0))
+        .collect();
+    let group = Group::world(2).unwrap();
+    let calls: Vec<_> = (0..4)
+        .map(|_| ranks[0].start(sum(&group, 4)).unwrap())
+        .collect();
+    for _ in 0..4 {
+        ranks[1].run(sum(&group, 4)).unwrap();
+    }
+    for call in calls {
+        call.wait().unwrap();
+    }
+    let calls: Vec<_> = (0..5).map(|_| ranks[0].start(sum(&group, 4))).collect();
+    let error = calls.into_iter().find_map(Result::err).expect("a limit");
+    assert!(
+        matches!(error, CommError::TooManyOpen { limit: 4, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn programs_end_together() {
+    // Whoever ended alone would leave the others with messages that nobody takes.
+    let engines = Channels::connect(3, None)
+        .into_iter()
+        .map(|channels| Engine::start(move || Ok::<_, String>(channels)).unwrap());
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (engine, process) in engines.zip(0..) {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(100 * process));
+                engine.finish(PATIENT);
+                let took = start.elapsed();
+                assert!(
+                    took >= Duration::from_millis(200),
+                    "before the others: {took:?}"
+                );
+                assert!(took < PATIENT / 2, "waited in vain");
+            });
+        }
+    });
+}

@@ -1,0 +1,160 @@
+//! The rendezvous of this process's launch.
+
+use super::rendezvous::{
+    Client, Member, Options, RendezvousError, Server, Token, TokenError, silence,
+};
+use super::seconds::seconds;
+use super::{Place, PlaceError, restarts};
+use burn_dist_comm::lock;
+use std::net::ToSocketAddrs;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// The variable that says for how many seconds processes wait for each other at the start, at most a day.
+pub const JOIN_SECONDS: &str = "BURN_DIST_JOIN_SECONDS";
+
+/// How long processes wait for each other at the start, unless [`JOIN_SECONDS`] says otherwise: schedulers do not start
+/// all machines at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why this process cannot join the others.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// Variables that contradict themselves.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A token that is none.
+    #[error("{0}")]
+    Token(String),
+    /// A place without an address to meet at.
+    #[error(
+        "{launcher} does not say where the processes meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to \
+         a free port there, or start the program with `burn-dist run` or `mpirun` (with Slurm: `srun --mpi=pmix`)"
+    )]
+    Nowhere {
+        /// Who has started this process.
+        launcher: String,
+    },
+    /// Processes on several machines without a token.
+    #[error(
+        "processes that meet at {master}, which others can reach too, need a secret to know each other by: set \
+         BURN_DIST_TOKEN to the same in all of them (`openssl rand -hex 32` makes one)"
+    )]
+    NoToken {
+        /// Where they meet.
+        master: String,
+    },
+    /// A number of seconds that is none.
+    #[error("{JOIN_SECONDS}={0} is not a number of seconds")]
+    Seconds(String),
+    /// The rendezvous.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+}
+
+impl From<TokenError> for JoinError {
+    fn from(error: TokenError) -> Self {
+        Self::Token(error.to_string())
+    }
+}
+
+/// This process's part in the rendezvous of its launch: its client, and the server if it is kept here.
+#[derive(Debug)]
+pub struct Membership {
+    client: Client,
+    server: Mutex<Option<Server>>,
+    token: Token,
+    patience: Duration,
+}
+
+impl Membership {
+    /// Returns this process's connection.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Returns what the processes know each other by.
+    pub(crate) fn token(&self) -> &Token {
+        &self.token
+    }
+
+    /// Returns how long processes wait for each other at the start.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+/// Joins the rendezvous of this process's launch, once; keeps it if this is the process that does. When the program
+/// ends it says goodbye.
+///
+/// # Errors
+/// If the launcher does not say where, or the others cannot be reached there; every later call returns the same.
+pub fn join(place: &Place) -> Result<&'static Membership, JoinError> {
+    static MEMBERSHIP: OnceLock<Result<Membership, JoinError>> = OnceLock::new();
+    extern "C" fn end() {
+        if let Some(Ok(membership)) = MEMBERSHIP.get() {
+            membership.client.goodbye();
+            lock(&membership.server).take();
+        }
+    }
+    let mut is_first = false;
+    let joined = MEMBERSHIP.get_or_init(|| {
+        is_first = true;
+        connect(place)
+    });
+    if is_first && joined.is_ok() {
+        // SAFETY: the function touches a static that is never dropped, and sockets.
+        unsafe { libc::atexit(end) };
+    }
+    joined.as_ref().map_err(JoinError::clone)
+}
+
+fn connect(place: &Place) -> Result<Membership, JoinError> {
+    let restarts = restarts()?;
+    let nowhere = || JoinError::Nowhere {
+        launcher: place.launcher.to_string(),
+    };
+    let master = place.master.as_ref().ok_or_else(nowhere)?;
+    let address = master.to_string();
+    let token = match Token::of_process()? {
+        Some(token) => token,
+        // Nobody from outside gets there.
+        None if is_loopback(&address) => Token::none(),
+        None => return Err(JoinError::NoToken { master: address }),
+    };
+    let patience = match std::env::var_os(JOIN_SECONDS) {
+        None => PATIENCE,
+        Some(text) => {
+            let text = text.to_string_lossy();
+            seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))?
+        }
+    };
+    // A place has at most 65,536 of them.
+    let me = Member::process(place.rank as u32, place.world_size as u32, restarts);
+    let server = match master.is_rank_zero && place.rank == 0 {
+        true => {
+            let mut options = Options::new(me.world_size)
+                .restarts(restarts)
+                .several_machines(place.local_size.is_some_and(|here| here < place.world_size))
+                .keeper(me.clone());
+            options.silence = silence()?.unwrap_or(options.silence);
+            Some(Server::listen(&address, token.clone(), options)?)
+        }
+        false => None,
+    };
+    let client = Client::connect(&address, &token, me, patience)?;
+    burn_dist_comm::flight::name_run(client.run());
+    Ok(Membership {
+        client,
+        server: Mutex::new(server),
+        token,
+        patience,
+    })
+}
+
+/// Whether only this machine reaches an address.
+fn is_loopback(address: &str) -> bool {
+    let found = address.to_socket_addrs();
+    found.is_ok_and(|mut found| found.all(|address| address.ip().is_loopback()))
+}
