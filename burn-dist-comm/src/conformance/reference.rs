@@ -238,8 +238,7 @@ fn tree<W: Copy>(terms: &[W], combine: &impl Fn(W, W) -> W) -> W {
         [term] => term,
         _ => {
             let middle = (1..terms.len())
-                .filter(|n| n.is_power_of_two())
-                .last()
+                .rfind(|n| n.is_power_of_two())
                 .expect("at least one");
             let (left, right) = terms.split_at(middle);
             combine(tree(left, combine), tree(right, combine))

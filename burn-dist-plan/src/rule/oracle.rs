@@ -6,7 +6,7 @@
 use super::splits;
 use super::{Assignment, OpRule, PartialRule, Rule};
 use crate::layout::{DimLayout, Layout, Partial};
-use crate::mesh::{BoolStore, DType, MeshShape, ReduceOp};
+use crate::mesh::{BoolStore, DType, MeshShape, Rank, ReduceOp};
 use crate::op::LocalView;
 
 /// A tensor: its values in row-major order.
@@ -35,27 +35,35 @@ pub struct Case {
     pub tolerance: f64,
 }
 
+/// An operation under one split.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SplitOp {
+    /// The operation.
+    pub op: String,
+    /// The layouts of its inputs and outputs.
+    pub layouts: String,
+    /// The mesh.
+    pub mesh: String,
+    /// Index of the output that is wrong.
+    pub output: usize,
+    /// The rank.
+    pub rank: u32,
+}
+
 /// A split that gives another value than the operation on whole tensors.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
     /// An element differs.
     #[error(
-        "{op} split as {layouts} on {mesh} gives {found} for element {element:?} of output {output} on rank {rank}, and \
-         {expected} on one device: its rule and what it does on a rank contradict each other"
+        "{} split as {} on {} gives {found} for element {element:?} of output {} on rank {}, and {expected} on one \
+         device: its rule and what it does on a rank contradict each other",
+        split.op, split.layouts, split.mesh, split.output, split.rank
     )]
     Element {
-        /// The operation.
-        op: String,
-        /// The layouts of its inputs and outputs.
-        layouts: String,
-        /// The mesh.
-        mesh: String,
-        /// Index of the output.
-        output: usize,
+        /// Which split.
+        split: Box<SplitOp>,
         /// Place of the element, per dim.
         element: Vec<usize>,
-        /// The rank.
-        rank: u32,
         /// What the rank has, terms combined.
         found: f64,
         /// What one device has.
@@ -63,20 +71,12 @@ pub enum Mismatch {
     },
     /// A block has another size than its layout says.
     #[error(
-        "{op} split as {layouts} on {mesh} makes {found} elements of output {output} on rank {rank}, and its layout has \
-         {expected} there"
+        "{} split as {} on {} makes {found} elements of output {} on rank {}, and its layout has {expected} there",
+        split.op, split.layouts, split.mesh, split.output, split.rank
     )]
     Size {
-        /// The operation.
-        op: String,
-        /// The layouts of its inputs and outputs.
-        layouts: String,
-        /// The mesh.
-        mesh: String,
-        /// Index of the output.
-        output: usize,
-        /// The rank.
-        rank: u32,
+        /// Which split.
+        split: Box<SplitOp>,
         /// Elements made.
         found: usize,
         /// Elements of the layout.
@@ -240,6 +240,15 @@ impl Case {
             };
             format!("{} -> {}", text(inputs), text(outputs))
         };
+        let split = |output: usize, rank: Rank| {
+            Box::new(SplitOp {
+                op: self.op.clone(),
+                layouts: layouts(),
+                mesh: mesh.to_string(),
+                output,
+                rank: rank.0,
+            })
+        };
         let ranks: Vec<Vec<Vec<f64>>> = mesh
             .ranks()
             .map(|rank| {
@@ -265,11 +274,7 @@ impl Case {
                 let elements: Vec<usize> = layout.elements(mesh, rank).collect();
                 if here.len() != elements.len() {
                     return Err(Mismatch::Size {
-                        op: self.op.clone(),
-                        layouts: layouts(),
-                        mesh: mesh.to_string(),
-                        output,
-                        rank: rank.0,
+                        split: split(output, rank),
                         found: here.len(),
                         expected: elements.len(),
                     });
@@ -278,12 +283,8 @@ impl Case {
                     let expected = whole.values[element];
                     if !self.is_close(found, expected, whole.dtype) {
                         return Err(Mismatch::Element {
-                            op: self.op.clone(),
-                            layouts: layouts(),
-                            mesh: mesh.to_string(),
-                            output,
+                            split: split(output, rank),
                             element: place(element, &whole.shape),
-                            rank: rank.0,
                             found,
                             expected,
                         });

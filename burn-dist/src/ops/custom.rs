@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
-use burn_backend::{Backend, Shape, TensorMetadata};
+use burn_backend::{Backend, BackendTypes, Shape, TensorMetadata};
 use burn_ir::{BackendIr, TensorHandle, TensorIr};
 
 use burn_dist_plan::op::{FloatClass, LocalView, Traits, Work};
@@ -230,9 +230,13 @@ impl<O: CustomOp> Definition for O {
     }
 }
 
+/// Runs the operation that is behind the first argument.
+type Run<B> =
+    fn(&dyn Any, Vec<CustomTensor<B>>, &<B as BackendTypes>::Device) -> Vec<CustomTensor<B>>;
+
 /// How a backend runs a definition.
 pub(crate) struct Kernel<B: Backend> {
-    run: fn(&dyn Any, Vec<CustomTensor<B>>, &B::Device) -> Vec<CustomTensor<B>>,
+    run: Run<B>,
 }
 
 impl<B: Backend> Kernel<B> {

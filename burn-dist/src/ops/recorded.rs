@@ -28,6 +28,10 @@ use crate::mesh::{DType, ReduceOp};
 
 /// A recorded operation.
 #[derive(Clone, Debug, PartialEq, Hash)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are Burn's: a box each would cost an allocation per operation"
+)]
 pub enum Recorded {
     /// One of Burn's. Activations travel as custom ones.
     Burn(OperationIr),

@@ -34,14 +34,14 @@ impl Emit<'_> {
     }
 
     /// Returns a new tensor, not yet made.
-    pub(super) fn new(&mut self, shape: Vec<usize>, dtype: DType) -> TensorIr {
+    pub(super) fn tensor(&mut self, shape: Vec<usize>, dtype: DType) -> TensorIr {
         let id = TensorId::new((self.temps)().into());
         TensorIr::uninit(id, shape.into(), dtype)
     }
 
     /// Returns a new tensor of the dtype of `like`, not yet made.
     pub(super) fn temp(&mut self, like: &TensorIr, shape: Vec<usize>) -> TensorIr {
-        self.new(shape, like.dtype)
+        self.tensor(shape, like.dtype)
     }
 
     pub(super) fn zeros(&mut self, out: TensorIr) {

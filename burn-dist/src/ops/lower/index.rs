@@ -83,7 +83,7 @@ fn here(local: &Local, split: &DimLayout, indices: TensorIr, emit: &mut Emit) ->
     let shape = indices.shape.to_vec();
     let bool = to_burn(crate::mesh::DType::Bool(local.bool_store));
     let compare = |bound: usize, emit: &mut Emit| {
-        let out = emit.new(indices.shape.to_vec(), bool);
+        let out = emit.tensor(indices.shape.to_vec(), bool);
         let op = ScalarOpIr {
             lhs: read(&indices),
             rhs: ScalarIr::Int(bound as i64),
@@ -146,7 +146,7 @@ fn wide(indices: TensorIr, emit: &mut Emit) -> TensorIr {
     if indices.dtype.size() >= 4 {
         return indices;
     }
-    let out = emit.new(indices.shape.to_vec(), DType::I32);
+    let out = emit.tensor(indices.shape.to_vec(), DType::I32);
     let cast = CastOpIr {
         input: read(&indices),
         out: out.clone(),
