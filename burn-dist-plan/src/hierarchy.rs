@@ -9,9 +9,10 @@
 //! | reduce_scatter | inside, in chunks that leave each rank its column (the pieces of the ranks in its place on all nodes), then between | (N-1)/n ((n-1)/n) of the block |
 //! | all_gather | between, which gives each rank its column, then inside | (N-1)/n ((n-1)/n) of the whole |
 //!
-//! Bits: reductions over axes that span nodes follow the nodes whether they are composed or not
-//! (`CollectiveTask::axes`: inside first), so composing changes no value. Whatever is decided is decided from what all
-//! ranks know alike: groups that do not lie on nodes evenly, and pieces of unequal sizes, stay flat.
+//! Bits: a reduction adds axis by axis, each as a balanced tree ([`CollectiveTask::axes`]), and rounds every sum to the
+//! type of the elements. Blocks of a power of two of an axis are subtrees, so composing changes no value; a group whose
+//! nodes hold other blocks stays one call. Whatever is decided is decided from what all ranks know alike: groups that do
+//! not lie on nodes evenly, and pieces of unequal sizes, stay flat.
 //!
 //! Stages of collectives that are launched ahead ([`crate::schedule`]) are handed on ([`Common::Relay`]) where so much
 //! of the work that they hide behind is done as their time takes.
@@ -26,10 +27,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crate::checkpoint::{ends, work};
-use crate::layout::redistribute::Step;
+use crate::layout::redistribute::{Step, StepKind};
 use crate::layout::{Layout, chunk};
 use crate::lower::collective;
-use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, Split, Topology};
+use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
 use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::propagate::{Common, Move, Program};
@@ -89,15 +90,9 @@ impl<'a> Hierarchy<'a> {
         self.topology.num_nodes() < 2
     }
 
-    /// Returns the sizes that a reduction over `axes` follows, the last first: nodes apart from what is inside them.
-    pub fn fold(&self, axes: &[AxisIndex]) -> Vec<usize> {
-        let sizes = axes
-            .iter()
-            .flat_map(|&axis| match self.axes[usize::from(axis.0)] {
-                Some(split) => [split.nodes, split.per_node],
-                None => [1, self.mesh.size(axis)],
-            });
-        sizes.filter(|size| *size > 1).collect()
+    /// Returns the sizes of axes, in the order of a group.
+    fn sizes(&self, axes: &[AxisIndex]) -> Vec<usize> {
+        axes.iter().map(|&axis| self.mesh.size(axis)).collect()
     }
 
     /// Decides, from what all ranks know alike.
@@ -126,8 +121,13 @@ impl<'a> Hierarchy<'a> {
         if !split.is_hierarchical() {
             return Decision::OneLevel;
         }
-        if kind != CollectiveKind::AllGather && cut_of(&self.fold(&axes), split).is_none() {
-            return Decision::Flat("its axes do not follow the nodes");
+        if kind != CollectiveKind::AllGather {
+            if reduce_op(&step.kind) == Some(ReduceOp::Mean) {
+                return Decision::Flat("a mean is divided once");
+            }
+            if levels_of(&self.sizes(&axes), split).is_none() {
+                return Decision::Flat("the ranks of a node are no subtree of its sums");
+            }
         }
         let even = is_even(&step.from, self.mesh) && is_even(&step.to, self.mesh);
         if kind != CollectiveKind::AllReduce && !even {
@@ -328,9 +328,34 @@ fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
         .all(|(size, parts)| size % parts == 0)
 }
 
-/// Returns how many of the sizes that a reduction follows are between nodes, if the cut falls between two of them.
-fn cut_of(fold: &[usize], split: Split) -> Option<usize> {
-    (0..=fold.len()).find(|&at| fold[at..].iter().product::<usize>() == split.per_node)
+fn reduce_op(kind: &StepKind) -> Option<ReduceOp> {
+    match kind {
+        StepKind::ReduceScatter { op, .. } | StepKind::AllReduce { op, .. } => Some(*op),
+        _ => None,
+    }
+}
+
+/// Returns the axes of a reduction between nodes and inside them, if the ranks of each node are a subtree of its sums:
+/// if the cut falls between two axes, or leaves blocks of a power of two of one.
+fn levels_of(sizes: &[usize], split: Split) -> Option<(Vec<usize>, Vec<usize>)> {
+    let mut inside: Vec<usize> = Vec::new();
+    let mut between: Vec<usize> = sizes.to_vec();
+    let mut left = split.per_node;
+    while left > 1 {
+        let size = between.pop()?;
+        if left.is_multiple_of(size) {
+            inside.insert(0, size);
+            left /= size;
+            continue;
+        }
+        if !size.is_multiple_of(left) || !left.is_power_of_two() {
+            return None;
+        }
+        inside.insert(0, left);
+        between.push(size / left);
+        left = 1;
+    }
+    Some((between, inside))
 }
 
 /// Cuts a flat collective into its stages, in order. Intermediate results take new slots, from `num_slots` on.
@@ -344,7 +369,7 @@ pub(super) fn stages(
     let inside = &flat.group[node * per_node..(node + 1) * per_node];
     let between = (0..nodes).map(|node| flat.group[node * per_node + place]);
     let between: Vec<Rank> = between.collect();
-    let cut = cut_of(&flat.axes, split).unwrap_or(0);
+    let (axes_between, axes_inside) = levels_of(&flat.axes, split).unwrap_or_default();
     let elem = flat.dtype.size();
     let outer: usize = flat.from_view.iter().take(flat.dim).product();
     let rest: usize = flat.from_view.iter().skip(flat.dim + 1).product();
@@ -367,8 +392,8 @@ pub(super) fn stages(
             }
         };
         let axes = match level.between {
-            true => &flat.axes[..cut],
-            false => &flat.axes[cut..],
+            true => axes_between.as_slice(),
+            false => axes_inside.as_slice(),
         };
         CollectiveTask {
             kind: level.kind,

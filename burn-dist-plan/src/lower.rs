@@ -486,7 +486,11 @@ impl<'a, O: Op> Lowering<'a, O> {
             kind,
             group: mesh.group_of(rank, &axes).into(),
             index: mesh.group_index(rank, &axes),
-            axes: self.hierarchy.fold(&axes).into(),
+            axes: axes
+                .iter()
+                .map(|&axis| mesh.size(axis))
+                .filter(|size| *size > 1)
+                .collect(),
             op,
             dtype,
             from,

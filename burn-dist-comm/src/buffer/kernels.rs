@@ -10,6 +10,7 @@ use burn_dist_mesh::ReduceOp;
 use burn_dist_mesh::{BoolStore, DType};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Elements reduced at a time: the accumulators stay in the first-level cache while the inputs stream by.
@@ -289,27 +290,53 @@ unsafe fn reduce_as<T: Element>(step: &Move, srcs: &[&[u8]], dst: *mut u8, how: 
 }
 
 /// Writes the reduction of the elements from `start` of all `srcs` to all of `out`.
+///
+/// Terms are added axis by axis, the last axis first, each as a balanced tree over its index, split at the largest power
+/// of two: `((0 + 1) + (2 + 3)) + (4 + 5)`. Every sum is rounded to the type of the elements, so that a reduction has
+/// the same bits as several that follow each other over parts of its group.
 fn reduce_run<T: Element>(
     out: &mut [MaybeUninit<T>],
     srcs: &[&[T]],
     start: usize,
     how: &Reduction,
 ) {
-    match (how.op, &how.axes[..]) {
-        (ReduceOp::Sum, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::sum),
-        (ReduceOp::Mean, axes @ [_, _, ..]) => fold_means(out, srcs, start, axes),
-        (ReduceOp::Mean, _) => fold_means(out, srcs, start, &[srcs.len()]),
-        (ReduceOp::Prod, [_, _, ..]) => fold_axes(out, srcs, start, &how.axes, T::prod),
+    let one = [srcs.len()];
+    let axes = match &how.axes[..] {
+        axes @ [_, _, ..] => axes,
+        _ => &one,
+    };
+    match how.op {
+        ReduceOp::Mean => fold_means(out, srcs, start, axes),
+        ReduceOp::Sum => fold(out, srcs, start, axes, T::sum),
+        ReduceOp::Prod => fold(out, srcs, start, axes, T::prod),
         // The smallest and the largest are what they are in any order.
-        (ReduceOp::Sum, _) => fold(out, srcs, start, T::sum),
-        (ReduceOp::Min, _) => fold(out, srcs, start, T::min),
-        (ReduceOp::Max, _) => fold(out, srcs, start, T::max),
-        (ReduceOp::Prod, _) => fold(out, srcs, start, T::prod),
+        ReduceOp::Min => fold(out, srcs, start, &one, T::min),
+        ReduceOp::Max => fold(out, srcs, start, &one, T::max),
+    }
+}
+
+/// Combines `children` as a balanced tree, split at the largest power of two; `leaf` writes one of them.
+fn tree<W: Copy + Default>(
+    acc: &mut [W],
+    children: Range<usize>,
+    leaf: &mut dyn FnMut(usize, &mut [W]),
+    combine: &impl Fn(W, W) -> W,
+) {
+    if children.len() < 2 {
+        return leaf(children.start, acc);
+    }
+    let middle = children.start + children.len().next_power_of_two() / 2;
+    tree(acc, children.start..middle, leaf, combine);
+    let mut right = [W::default(); BLOCK];
+    let right = &mut right[..acc.len()];
+    tree(right, middle..children.end, leaf, combine);
+    for (acc, &x) in acc.iter_mut().zip(right.iter()) {
+        *acc = combine(*acc, x);
     }
 }
 
 /// Writes the means over each of `axes`, the last first: sums divided by the number of terms, or the term itself where
-/// all terms are equal, which a rounded (or overflown) sum would not give.
+/// all terms are equal, which a rounded (or overflown) sum would not give. A mean is divided and rounded once per axis.
 fn fold_means<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usize, axes: &[usize]) {
     let mut acc = [T::Wide::default(); BLOCK];
     for (index, out) in out.chunks_mut(BLOCK).enumerate() {
@@ -325,103 +352,74 @@ fn fold_means<T: Element>(out: &mut [MaybeUninit<T>], srcs: &[&[T]], start: usiz
 fn fold_mean<T: Element>(acc: &mut [T::Wide], srcs: &[&[T]], at: usize, axes: &[usize]) {
     let n = acc.len();
     let Some((&size, inner)) = axes.split_first() else {
-        for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
-            *acc = x.widen();
-        }
-        return;
+        return load(acc, srcs[0], at);
     };
-    let mut sum = [T::Wide::default(); BLOCK];
-    let mut term = [T::Wide::default(); BLOCK];
+    let width = srcs.len() / size;
+    let mut first = [T::Wide::default(); BLOCK];
     let mut are_equal = [true; BLOCK];
-    for (index, srcs) in srcs.chunks(srcs.len() / size).enumerate() {
-        fold_mean(&mut term[..n], srcs, at, inner);
-        if index == 0 {
-            acc.copy_from_slice(&term[..n]);
-            sum = term;
-            continue;
+    let mut leaf = |child: usize, term: &mut [T::Wide]| {
+        fold_mean(term, &srcs[child * width..(child + 1) * width], at, inner);
+        match child {
+            0 => first[..n].copy_from_slice(term),
+            _ => {
+                for i in 0..n {
+                    are_equal[i] &= first[i] == term[i];
+                }
+            }
         }
-        for i in 0..n {
-            sum[i] = T::sum(sum[i], term[i]);
-            are_equal[i] &= acc[i] == term[i];
-        }
-    }
+    };
+    tree(acc, 0..size, &mut leaf, &T::sum);
     for i in 0..n {
-        if !are_equal[i] {
+        acc[i] = match are_equal[i] {
+            true => first[i],
             // As if the result had been handed to the ranks of the next axis.
-            acc[i] = T::narrow(T::over(sum[i], size)).widen();
-        }
+            false => T::narrow(T::over(acc[i], size)).widen(),
+        };
     }
 }
 
-/// Writes what reducing over each of `axes`, the last first, gives.
-fn fold_axes<T: Element>(
-    out: &mut [MaybeUninit<T>],
-    srcs: &[&[T]],
-    start: usize,
-    axes: &[usize],
-    combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-) {
-    let mut acc = [T::Wide::default(); BLOCK];
-    for (index, out) in out.chunks_mut(BLOCK).enumerate() {
-        let acc = &mut acc[..out.len()];
-        fold_axis(acc, srcs, start + index * BLOCK, axes, combine);
-        for (out, &wide) in out.iter_mut().zip(acc.iter()) {
-            out.write(T::narrow(wide));
-        }
+/// Reads the elements from `at` on.
+fn load<T: Element>(acc: &mut [T::Wide], src: &[T], at: usize) {
+    let n = acc.len();
+    for (acc, &x) in acc.iter_mut().zip(&src[at..at + n]) {
+        *acc = x.widen();
     }
 }
 
-/// The recursion of [`fold_axes`], over a block.
+/// The recursion of [`fold`], over a block.
 fn fold_axis<T: Element>(
     acc: &mut [T::Wide],
     srcs: &[&[T]],
     at: usize,
     axes: &[usize],
-    combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    combine: &impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {
-    let n = acc.len();
     let Some((&size, inner)) = axes.split_first() else {
-        for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
-            *acc = x.widen();
-        }
-        return;
+        return load(acc, srcs[0], at);
     };
-    let mut term = [T::Wide::default(); BLOCK];
-    for (index, srcs) in srcs.chunks(srcs.len() / size).enumerate() {
-        match (index, inner) {
-            (0, _) => fold_axis(acc, srcs, at, inner, combine),
-            (_, []) => {
-                for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + n]) {
-                    *acc = combine(*acc, x.widen());
-                }
-            }
-            _ => {
-                let term = &mut term[..n];
-                fold_axis(term, srcs, at, inner, combine);
-                for (acc, &x) in acc.iter_mut().zip(term.iter()) {
-                    *acc = combine(*acc, x);
-                }
-            }
-        }
-    }
-    // As if the result had been handed to the ranks of the next axis.
-    for acc in acc.iter_mut() {
-        *acc = T::narrow(*acc).widen();
-    }
+    let width = srcs.len() / size;
+    let mut leaf = |child: usize, term: &mut [T::Wide]| {
+        let srcs = &srcs[child * width..(child + 1) * width];
+        fold_axis(term, srcs, at, inner, combine);
+    };
+    tree(acc, 0..size, &mut leaf, combine);
 }
 
+/// Writes what combining over each of `axes`, the last first, gives.
 #[inline(always)]
 fn fold<T: Element>(
     out: &mut [MaybeUninit<T>],
     srcs: &[&[T]],
     start: usize,
-    combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+    axes: &[usize],
+    combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
 ) {
     let n = out.len();
+    let pair = |a: T::Wide, b: T::Wide| T::narrow(combine(a, b)).widen();
     match *srcs {
         [a] => {
             for (out, &a) in out.iter_mut().zip(&a[start..start + n]) {
-                out.write(T::narrow(a.widen()));
+                out.write(a);
             }
         }
         [a, b] => {
@@ -430,6 +428,7 @@ fn fold<T: Element>(
                 out.write(T::narrow(combine(a.widen(), b.widen())));
             }
         }
+        // Four in any axes are two pairs.
         [a, b, c, d] => {
             let (a, b, c, d) = (
                 &a[start..start + n],
@@ -438,23 +437,15 @@ fn fold<T: Element>(
                 &d[start..start + n],
             );
             for ((((out, &a), &b), &c), &d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
-                let wide = combine(combine(combine(a.widen(), b.widen()), c.widen()), d.widen());
+                let wide = combine(pair(a.widen(), b.widen()), pair(c.widen(), d.widen()));
                 out.write(T::narrow(wide));
             }
         }
         _ => {
             let mut acc = [T::Wide::default(); BLOCK];
             for (index, out) in out.chunks_mut(BLOCK).enumerate() {
-                let at = start + index * BLOCK;
                 let acc = &mut acc[..out.len()];
-                for (acc, &x) in acc.iter_mut().zip(&srcs[0][at..at + out.len()]) {
-                    *acc = x.widen();
-                }
-                for src in &srcs[1..] {
-                    for (acc, &x) in acc.iter_mut().zip(&src[at..at + out.len()]) {
-                        *acc = combine(*acc, x.widen());
-                    }
-                }
+                fold_axis(acc, srcs, start + index * BLOCK, axes, &pair);
                 for (out, &wide) in out.iter_mut().zip(acc.iter()) {
                     out.write(T::narrow(wide));
                 }

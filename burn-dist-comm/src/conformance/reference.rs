@@ -232,7 +232,23 @@ fn ravel(index: &[usize], shape: &[usize]) -> usize {
         .fold(0, |flat, (i, size)| flat * size + i)
 }
 
-/// Reduces element by element, in order: floats in their own type (f16 and bf16 in f32), integers with wrap-around.
+/// Combines terms as a balanced tree, split at the largest power of two.
+fn tree<W: Copy>(terms: &[W], combine: &impl Fn(W, W) -> W) -> W {
+    match *terms {
+        [term] => term,
+        _ => {
+            let middle = (1..terms.len())
+                .filter(|n| n.is_power_of_two())
+                .last()
+                .expect("at least one");
+            let (left, right) = terms.split_at(middle);
+            combine(tree(left, combine), tree(right, combine))
+        }
+    }
+}
+
+/// Reduces element by element: floats in their own type, integers with wrap-around. A mean is summed in f32 if its type
+/// has 16 bits.
 pub(super) fn reduce(dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! fold {
         ($type:ty, $read:expr, $write:expr, $sum:expr, $prod:expr, $over:expr) => {{
@@ -249,14 +265,15 @@ pub(super) fn reduce(dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> 
                     .collect();
                 let first = values[0];
                 let rest = values[1..].iter().copied();
+                let rounded = |value| $read($write(value));
                 let value = match op {
-                    ReduceOp::Sum => rest.fold(first, $sum),
+                    ReduceOp::Sum => tree(&values, &|a, b| rounded($sum(a, b))),
                     // Of equal terms it is the term, whatever their sum rounds to.
                     ReduceOp::Mean if values.iter().all(|value| *value == first) => first,
-                    ReduceOp::Mean => $over(rest.fold(first, $sum), inputs.len()),
+                    ReduceOp::Mean => $over(tree(&values, &$sum), inputs.len()),
                     ReduceOp::Min => rest.fold(first, |a, b| if b < a { b } else { a }),
                     ReduceOp::Max => rest.fold(first, |a, b| if b > a { b } else { a }),
-                    ReduceOp::Prod => rest.fold(first, $prod),
+                    ReduceOp::Prod => tree(&values, &|a, b| rounded($prod(a, b))),
                 };
                 output.extend(<$type>::to_ne_bytes($write(value)));
             }

@@ -224,24 +224,28 @@ impl<B: BackendIr> Context<'_, B> {
         self.along::<K>(parts.into_iter())
     }
 
-    /// Combines terms from left to right.
+    /// Combines the terms of one axis.
     fn along<K: KindOps<B>>(
         &self,
         terms: impl ExactSizeIterator<Item = K::Tensor>,
     ) -> Result<K::Tensor, CollectiveError> {
         let (op, dtype) = (self.task.op, to_burn(self.task.dtype));
         let bools = get_device_settings::<B>(self.device).bool_dtype;
-        let members = terms.len();
-        let mut terms = terms.map(|term| K::widen(term, dtype));
-        let mut sum = terms.next().expect("a group has a member");
-        if op == ReduceOp::Mean && members > 1 {
-            return Ok(K::narrow(K::mean(sum, terms.collect(), bools)?, dtype));
+        if op == ReduceOp::Mean && terms.len() > 1 {
+            let terms = terms.map(|term| K::widen(term, dtype)).collect();
+            return Ok(K::narrow(K::mean(terms, bools)?, dtype));
         }
-        for term in terms {
-            sum = K::pair(op, sum, term, bools)?;
-        }
-        Ok(K::narrow(sum, dtype))
+        tree(terms.collect(), &|a, b| K::pair(op, a, b, bools))
     }
+}
+
+/// Combines terms as a balanced tree, split at the largest power of two; sums are rounded to the type of the terms.
+fn tree<T, E>(mut terms: Vec<T>, combine: &impl Fn(T, T) -> Result<T, E>) -> Result<T, E> {
+    if terms.len() < 2 {
+        return Ok(terms.pop().expect("a group has a member"));
+    }
+    let right = terms.split_off(terms.len().next_power_of_two() / 2);
+    combine(tree(terms, combine)?, tree(right, combine)?)
 }
 
 /// The operations that collectives need, for one kind of tensor.
@@ -264,11 +268,7 @@ pub(super) trait KindOps<B: BackendIr> {
 
     /// Returns the mean of a term and others: their sum divided by their number or, where all are equal, the term
     /// itself.
-    fn mean(
-        first: Self::Tensor,
-        others: Vec<Self::Tensor>,
-        bools: BoolDType,
-    ) -> Result<Self::Tensor, CollectiveError>;
+    fn mean(terms: Vec<Self::Tensor>, bools: BoolDType) -> Result<Self::Tensor, CollectiveError>;
 
     /// Converts a term to what terms are combined in.
     fn widen(term: Self::Tensor, _dtype: DType) -> Self::Tensor {
@@ -310,22 +310,14 @@ macro_rules! moves {
 
 macro_rules! mean {
     ($tensor:ident, $equal:ident $add:ident $div:ident $choose:ident, $number:ty) => {
-        fn mean(
-            first: $tensor<B>,
-            others: Vec<$tensor<B>>,
-            bools: BoolDType,
-        ) -> Result<$tensor<B>, CollectiveError> {
-            let members = others.len() + 1;
-            let mut sum = first.clone();
-            let mut are_equal: Option<BoolTensor<B>> = None;
-            for term in others {
-                let equal = B::$equal(first.clone(), term.clone(), bools);
-                are_equal = Some(match are_equal {
-                    Some(so_far) => B::bool_and(so_far, equal),
-                    None => equal,
-                });
-                sum = B::$add(sum, term);
-            }
+        fn mean(terms: Vec<$tensor<B>>, bools: BoolDType) -> Result<$tensor<B>, CollectiveError> {
+            let members = terms.len();
+            let first = terms[0].clone();
+            let equal = terms[1..]
+                .iter()
+                .map(|term| B::$equal(first.clone(), term.clone(), bools));
+            let are_equal: Option<BoolTensor<B>> = equal.reduce(B::bool_and);
+            let sum = tree(terms, &|a, b| Ok::<_, CollectiveError>(B::$add(a, b)))?;
             let mean = B::$div(sum, Scalar::from(members as $number));
             Ok(match are_equal {
                 Some(are_equal) => B::$choose(mean, are_equal, first),
@@ -429,11 +421,7 @@ impl<B: BackendIr> KindOps<B> for BoolOps {
         }
     }
 
-    fn mean(
-        _: BoolTensor<B>,
-        _: Vec<BoolTensor<B>>,
-        _: BoolDType,
-    ) -> Result<BoolTensor<B>, CollectiveError> {
+    fn mean(_: Vec<BoolTensor<B>>, _: BoolDType) -> Result<BoolTensor<B>, CollectiveError> {
         Err(Self::unsupported(ReduceOp::Mean))
     }
 }
