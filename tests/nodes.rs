@@ -57,6 +57,24 @@ fn composed_training_has_the_bits_of_flat() {
     }
 }
 
+/// Sums are trees over the ranks of an axis, whose halves are the other axis, the node or the process.
+#[test]
+fn training_on_four_ranks_has_the_same_bits_however_they_are_arranged() {
+    let expected = train(on_nodes("dp=4", "4", NEVER), &megatron());
+    for axes in ["dp=4", "dp=2,fsdp=2", "fsdp=4"] {
+        for (nodes, bytes_min) in [("4", NEVER), ("2", NEVER), ("2", 0), ("1", 0)] {
+            let found = train(on_nodes(axes, nodes, bytes_min), &megatron());
+            assert_alike(&found, &expected, &format!("{axes} on nodes of {nodes}"));
+        }
+        let runs = in_processes(4, |world| {
+            train(on_nodes(axes, "2", 0).world(world), &megatron())
+        });
+        for run in runs {
+            assert_alike(&run, &expected, &format!("{axes} in four processes"));
+        }
+    }
+}
+
 #[test]
 fn one_two_and_four_processes_on_the_same_nodes_are_alike() {
     let build = || on_nodes("fsdp=4", "2", 0);
@@ -118,6 +136,9 @@ fn all_divisions_of_small_worlds_into_nodes_are_bitwise_flat() {
             .collect()
     }
     for ranks in 2..=8_usize {
+        let shapes = [(8 * ranks, 2 * ranks), (29, 5)];
+        let on_one_node =
+            shapes.map(|(rows, width)| program(builder(&format!("a={ranks}")), rows, width).0);
         for sizes in divisions(ranks) {
             let build = |bytes_min| {
                 builder(&format!("a={ranks}"))
@@ -126,17 +147,23 @@ fn all_divisions_of_small_worlds_into_nodes_are_bitwise_flat() {
             };
             let equal = sizes.iter().all(|size| size == &sizes[0]);
             // Even and uneven pieces.
-            for (rows, width) in [(8 * ranks, 2 * ranks), (29, 5)] {
+            for ((rows, width), on_one_node) in shapes.into_iter().zip(&on_one_node) {
                 let (flat, _) = program(build(NEVER), rows, width);
                 let (found, explanation) = program(build(0), rows, width);
                 assert!(
                     found == flat,
                     "{ranks} ranks on {sizes:?}, {rows} x {width}"
                 );
+                assert!(
+                    &flat == on_one_node,
+                    "{ranks} ranks on {sizes:?} and on one node, {rows} x {width}"
+                );
                 let hierarchical = equal && sizes.len() > 1 && sizes[0] > 1;
+                // Sums are composed of the subtrees of a node; a gather of even pieces always is.
+                let composable = sizes[0].is_power_of_two() || rows == 8 * ranks;
                 assert_eq!(
                     is_composed(&explanation),
-                    hierarchical,
+                    hierarchical && composable,
                     "{sizes:?}: {explanation}"
                 );
             }

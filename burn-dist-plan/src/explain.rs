@@ -90,6 +90,9 @@ pub struct Explanation {
     /// Where those come from.
     #[serde(skip)]
     links: Option<Links>,
+    /// What there was of each window after the pass that was asked for; not part of the text and of JSON.
+    #[serde(skip)]
+    pub after: Vec<String>,
     /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
     #[serde(skip)]
     pub timelines: Vec<MemoryTimeline>,

@@ -338,9 +338,9 @@ impl<'a, O: Op> Finder<'a, O> {
                 of[*input as usize].is_some() || constant[*input as usize]
             };
             if of[op.out as usize].is_none() && op.inputs.iter().all(known) {
-                let alike = op.inputs.iter().filter(|(_, is_alike)| *is_alike);
-                let spec = alike.filter_map(|(input, _)| of[*input as usize].clone());
-                of[op.out as usize] = spec.last();
+                let alike = op.inputs.iter().rev().filter(|(_, is_alike)| *is_alike);
+                let mut specs = alike.filter_map(|(input, _)| of[*input as usize].clone());
+                of[op.out as usize] = specs.next();
             }
         }
         for (value, spec) in of.into_iter().enumerate() {

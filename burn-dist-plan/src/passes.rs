@@ -42,11 +42,8 @@ pub(crate) struct State<'a, O> {
     pub memory: Vec<MemoryPlan>,
 }
 
-/// One pass.
-pub(crate) struct Pass<O> {
-    pub name: &'static str,
-    run: fn(&mut State<'_, O>) -> Result<(), PlanError>,
-}
+/// One pass: what it does to the state.
+type Pass<O> = fn(&mut State<'_, O>) -> Result<(), PlanError>;
 
 /// The names of the passes, in order, with what each does.
 pub const PASSES: [(&str, &str); 9] = [
@@ -70,9 +67,9 @@ pub const PASSES: [(&str, &str); 9] = [
     ),
 ];
 
-/// Returns the passes, in order.
-pub(crate) fn passes<O: Op>() -> [Pass<O>; 9] {
-    let runs: [fn(&mut State<'_, O>) -> Result<(), PlanError>; 9] = [
+/// Returns the passes, in the order of [`PASSES`].
+fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
+    [
         |state| state.precision(),
         |state| state.propagate(),
         |state| state.redundancy(),
@@ -82,12 +79,7 @@ pub(crate) fn passes<O: Op>() -> [Pass<O>; 9] {
         |state| state.lower(),
         |state| state.offload(),
         |state| state.lifetimes(),
-    ];
-    let mut names = PASSES.iter();
-    runs.map(|run| {
-        let name = names.next().map_or("", |(name, _)| name);
-        Pass { name, run }
-    })
+    ]
 }
 
 impl<'a, O: Op> State<'a, O> {
@@ -115,15 +107,14 @@ impl<'a, O: Op> State<'a, O> {
     /// # Errors
     /// [`PlanError`] of the first that fails; [`PlanError::UnknownPass`] if there is none of that name.
     pub fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
-        let passes = passes::<O>();
         if let Some(last) = last
-            && passes.iter().all(|pass| pass.name != last)
+            && PASSES.iter().all(|(name, _)| *name != last)
         {
             return Err(PlanError::UnknownPass { name: last.into() });
         }
-        for pass in passes {
-            (pass.run)(self)?;
-            if last == Some(pass.name) {
+        for ((name, _), pass) in PASSES.iter().zip(passes::<O>()) {
+            pass(self)?;
+            if last == Some(*name) {
                 break;
             }
         }

@@ -1,10 +1,12 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
-use crate::layout::Layout;
-use crate::mesh::MeshShape;
-use crate::mesh::{Nodes, Topology};
+use crate::layout::{Layout, Partial};
+use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
+use crate::op::Mark;
 use crate::toy::{Builder, Kind, options, planned, whole};
 use crate::{Checkpoint, Float, PASSES, PlanOptions, Precision, Sharding, plan, text_after};
 
@@ -217,6 +219,25 @@ fn golden_plans() {
     );
 }
 
+/// Returns a layout in which every axis splits a dim, holds terms of a sum, or does nothing.
+fn random_layout(
+    mesh: &MeshShape,
+    shape: &[usize],
+    pick: &mut impl FnMut(usize) -> usize,
+) -> Layout {
+    let mut layout = Layout::replicated(shape);
+    for axis in mesh.axis_indices() {
+        let op = ReduceOp::Sum;
+        match pick(shape.len() + 2) {
+            0 => {}
+            1 => layout.partial.push(Partial { axis, op }),
+            dim => layout.dims[dim - 2].factors[0].axes.push(axis),
+        }
+    }
+    layout.normalize(mesh);
+    layout
+}
+
 /// Writes a random program of up to 24 operations on what fits together.
 fn random_program(mesh: &str, picks: &[u8]) -> Builder {
     let mut b = Builder::new(mesh);
@@ -246,7 +267,11 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             &|other| other.len() == 2 && other[0] == shape[1],
             pick(8),
         );
-        last = match (pick(10), alike, right) {
+        last = match (pick(11), alike, right) {
+            (10, ..) => {
+                let layout = random_layout(&b.mesh, &shape, &mut pick);
+                b.mark(Mark::Redistribute(Arc::new(layout)), a)
+            }
             (0 | 1, Some(c), _) => b.pair(Kind::Add, a, c),
             (2, Some(c), _) => b.pair(Kind::Sub, a, c),
             (3, Some(c), _) => b.pair(Kind::Mul, a, c),
@@ -296,5 +321,28 @@ proptest! {
             ..options(&b.mesh)
         };
         check(&b, &options, mesh);
+    }
+}
+
+/// A value that becomes terms of a sum is the sum of these.
+#[test]
+fn terms_add_up_to_the_value() {
+    for mesh in ["dp=2", "tp=3", "dp=2,tp=3"] {
+        let mut b = Builder::new(mesh);
+        let a = b.placed(&[4, 6], Layout::replicated(&[4, 6]));
+        let mut layout = Layout::replicated(&[4, 6]);
+        let op = ReduceOp::Sum;
+        layout.partial = b
+            .mesh
+            .axis_indices()
+            .map(|axis| Partial { axis, op })
+            .collect();
+        let terms = b.mark(Mark::Redistribute(Arc::new(layout)), a);
+        let sum = b.sum_dim(terms, 1);
+        let square = b.pair(Kind::Mul, terms, terms);
+        b.survive(sum);
+        b.survive(terms);
+        b.read(square);
+        check(&b, &options(&b.mesh), mesh);
     }
 }

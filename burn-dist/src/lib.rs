@@ -37,6 +37,7 @@ pub use burn_dist_plan::layout;
 pub use parallel::private as __private;
 pub use parallel::{
     DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
+    explain_after,
 };
 pub use plan::{
     Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ShardStrategy,

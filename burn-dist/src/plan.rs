@@ -2,7 +2,9 @@
 
 use crate::ops::Recorded;
 
+pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
+pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, PlanError, PlanOptions, Precision,
     Redundancy, Reshard, ShardStrategy, Sharding, Storage, explain, fuzz, memory,

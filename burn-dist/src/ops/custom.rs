@@ -92,7 +92,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
 
     /// Returns its rule: what may be split over ranks, and what that leaves. `shapes` are global.
     ///
-    /// [`RuleBuilder::notation`] writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
+    /// [`RuleBuilder::notation`](burn_dist_plan::rule::RuleBuilder::notation) writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
 
     /// Returns the operation of one rank, for blocks of its inputs and outputs: the same one, unless an option depends

@@ -16,6 +16,7 @@ use burn_ir::{BackendIr, TensorHandle};
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::explain::Explanation;
+use crate::plan::{PASSES, PlanError};
 use crate::record::{Dist, MeshDevice, MeshReport};
 use crate::run::{Fault, Trace};
 
@@ -121,7 +122,9 @@ pub trait MeshBackend: Backend {
     /// ```
     fn fault(device: &Self::Device) -> Option<Fault>;
     /// Starts collecting what the plans of the following windows do.
-    fn start_explaining(device: &Self::Device);
+    ///
+    /// `after` names a pass of the planner: what there is of each window then is kept as text.
+    fn start_explaining(device: &Self::Device, after: Option<&'static str>);
     /// Returns what was collected since [`Self::start_explaining`], closing the window.
     fn explained(device: &Self::Device) -> Explanation;
     /// Returns the mesh of a device.
@@ -182,8 +185,8 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
         crate::record::fault::<B>(device)
     }
 
-    fn start_explaining(device: &MeshDevice) {
-        crate::record::start_explaining::<B>(device);
+    fn start_explaining(device: &MeshDevice, after: Option<&'static str>) {
+        crate::record::start_explaining::<B>(device, after);
     }
 
     fn explained(device: &MeshDevice) -> Explanation {
@@ -272,8 +275,8 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         B::fault(device)
     }
 
-    fn start_explaining(device: &Self::Device) {
-        B::start_explaining(device);
+    fn start_explaining(device: &Self::Device, after: Option<&'static str>) {
+        B::start_explaining(device, after);
     }
 
     fn explained(device: &Self::Device) -> Explanation {
@@ -551,9 +554,43 @@ pub fn explain<B: MeshBackend, T>(
     device: &B::Device,
     program: impl FnOnce() -> T,
 ) -> (T, Explanation) {
-    B::start_explaining(device);
+    B::start_explaining(device, None);
     let result = program();
     (result, B::explained(device))
+}
+
+/// As [`explain`]; moreover [`Explanation::after`] says what there is of each window after one of the planner's
+/// [passes](crate::plan::PASSES): the window with what its values are, the program common to all ranks, or the tasks of
+/// the first rank.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let device = mesh.device();
+/// let batch = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let (_, explanation) =
+///     burn_dist::explain_after::<Dist<Flex>, _>(&device, "propagate", || batch.exp().sum().into_scalar())?;
+/// assert!(explanation.after[0].contains("s1 = exp(s0)  f32 [{fsdp}, -]"), "{}", explanation.after[0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`PlanError::UnknownPass`] if there is no pass of that name; `program` is not run.
+pub fn explain_after<B: MeshBackend, T>(
+    device: &B::Device,
+    pass: &str,
+    program: impl FnOnce() -> T,
+) -> Result<(T, Explanation), PlanError> {
+    let mut names = PASSES.iter().map(|(name, _)| *name);
+    let Some(after) = names.find(|name| *name == pass) else {
+        return Err(PlanError::UnknownPass { name: pass.into() });
+    };
+    B::start_explaining(device, Some(after));
+    let result = program();
+    Ok((result, B::explained(device)))
 }
 
 fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {

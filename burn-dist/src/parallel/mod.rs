@@ -34,7 +34,9 @@ pub use apply::ParallelizeWith;
 pub use burn_dist_macros::Parallelize;
 pub use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};
 pub use describe::Parallelize;
-pub use dtensor::{DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain};
+pub use dtensor::{
+    DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain, explain_after,
+};
 pub use error::ParallelError;
 pub use plan::Plan;
 

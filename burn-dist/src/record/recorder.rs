@@ -24,7 +24,7 @@ use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};
 use crate::ops::{Recorded, check_known};
 use crate::plan::explain::Explanation;
-use crate::plan::{CacheStats, PlanCache};
+use crate::plan::{CacheStats, PlanCache, text_after};
 use crate::plan::{Entry, Input, InputState, Origin, ValueIndex, Window};
 use crate::plan::{Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
 use crate::run::{
@@ -112,6 +112,8 @@ pub(crate) struct Recorder<B: BackendIr> {
     /// Whether it was said that ranks repeat work.
     warned: bool,
     explanation: Option<Explanation>,
+    /// The pass after which windows are explained.
+    explained_after: Option<&'static str>,
 }
 
 /// Windows remembered as known to other processes; forgotten ones are told again.
@@ -247,6 +249,7 @@ impl<B: BackendIr> Recorder<B> {
             stats: RecorderStats::default(),
             warned: false,
             explanation: None,
+            explained_after: None,
             options,
         }
     }
@@ -558,9 +561,10 @@ impl<B: BackendIr> Recorder<B> {
         self.runtime.as_ref().and_then(Runtime::trace)
     }
 
-    /// Starts collecting what the plans of the following windows do.
-    pub fn explain(&mut self) {
+    /// Starts collecting what the plans of the following windows do, and what there is of them after a pass.
+    pub fn explain(&mut self, after: Option<&'static str>) {
         self.flush_all();
+        self.explained_after = after;
         let explanation = Explanation::new(
             self.mesh.to_string(),
             self.options.checkpoint,
@@ -712,6 +716,10 @@ impl<B: BackendIr> Recorder<B> {
                 rows,
             })
             .collect();
+        if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.explained_after) {
+            let text = text_after(&window, &self.mesh, &self.plan_options, pass);
+            explanation.after.extend(text);
+        }
         let number = self.windows;
         self.windows += 1;
         let print = self.options.world.is_some().then(|| {

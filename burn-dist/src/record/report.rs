@@ -48,8 +48,8 @@ pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
     get_client::<MeshChannel<B>>(device).with(|recorder| recorder.trace())
 }
 
-pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice) {
-    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain());
+pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice, after: Option<&'static str>) {
+    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain(after));
 }
 
 pub(crate) fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {

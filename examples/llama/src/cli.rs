@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
+use burn_dist::plan::PASSES;
 use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -273,6 +274,24 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
+    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint,
+    /// schedule, hierarchy, lower, offload or lifetimes.
+    #[arg(long, value_name = "PASS", value_parser = pass)]
+    pub after: Option<&'static str>,
+}
+
+fn pass(text: &str) -> Result<&'static str, String> {
+    let mut names = PASSES.iter().map(|(name, _)| *name);
+    names.find(|name| *name == text).ok_or_else(|| {
+        let names: Vec<String> = PASSES
+            .iter()
+            .map(|(name, what)| format!("  {name:<12} {what}"))
+            .collect();
+        format!(
+            "there is no such pass; the passes are\n{}",
+            names.join("\n")
+        )
+    })
 }
 
 fn mesh(text: &str) -> Result<MeshShape, String> {

@@ -44,6 +44,8 @@ pub type TrainBackend = Autodiff<Dist<Inner>>;
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]
 pub struct Explanation {
+    /// What there is after the pass that was asked for, window by window.
+    pub after: String,
     /// For people.
     pub text: String,
     /// For programs.
@@ -355,16 +357,25 @@ impl Mesh {
             .collect()
     }
 
-    /// Runs `step` and returns what its plans do.
-    pub fn explain<T>(&self, step: impl FnOnce() -> T) -> (T, Explanation) {
-        let (result, explanation) = burn_dist::explain::<TrainBackend, T>(&self.device, step);
+    /// Runs `step` and returns what its plans do, and what there is of them after the pass `after`, if one is named.
+    pub fn explain<T>(
+        &self,
+        after: Option<&'static str>,
+        step: impl FnOnce() -> T,
+    ) -> anyhow::Result<(T, Explanation)> {
+        let device = &self.device;
+        let (result, explanation) = match after {
+            None => burn_dist::explain::<TrainBackend, T>(device, step),
+            Some(pass) => burn_dist::explain_after::<TrainBackend, T>(device, pass, step)?,
+        };
         let explanation = Explanation {
+            after: explanation.after.join("\n"),
             text: explanation.to_string(),
             json: explanation.to_json(),
             memory: explanation.memory,
             timelines: explanation.timelines,
         };
-        (result, explanation)
+        Ok((result, explanation))
     }
 }
 

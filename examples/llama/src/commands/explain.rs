@@ -47,7 +47,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         plan,
     };
 
-    let plan = predict::step(&mesh, &shape, args.model.seed, false)?.steady;
+    let plan = predict::step(&mesh, &shape, args.model.seed, false, args.after)?.steady;
     let memory = predict::table(&plan.memory);
     let explained = explained(Some(plan.json));
 
@@ -66,6 +66,9 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     );
     say!("\n{}", plan.text);
     say!("{memory}");
+    if let Some(pass) = args.after {
+        say!("\na step after the pass {pass}\n\n{}", plan.after);
+    }
     // All processes know the same plan.
     if let Some(path) = args.json.as_ref().filter(|_| speaks()) {
         write_json(path, &explained)?;

@@ -24,12 +24,14 @@ pub(super) struct Predicted {
     pub(super) steady: Explanation,
 }
 
-/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are.
+/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `after` names a pass after which
+/// the plan of the steady step is kept as text.
 pub(super) fn step(
     mesh: &Mesh,
     shape: &Shape,
     seed: u64,
     weighted: bool,
+    after: Option<&'static str>,
 ) -> anyhow::Result<Predicted> {
     let device = mesh.device();
     let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
@@ -54,10 +56,10 @@ pub(super) fn step(
     };
     let mut plan = |model| {
         let batch = next()?;
-        let (result, plan) = mesh.explain(|| {
+        let (result, plan) = mesh.explain(after, || {
             let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
             loss.try_into_data().map(|_| model)
-        });
+        })?;
         let model = result.context("the step cannot be planned")?;
         anyhow::Ok((model, plan))
     };
@@ -81,8 +83,9 @@ pub(super) fn token(
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
     let model = model.valid();
     let rows = vec![vec![0]; rows];
-    let (result, plan) =
-        mesh.explain(|| next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device));
+    let (result, plan) = mesh.explain(None, || {
+        next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device)
+    })?;
     result.context("the model cannot be planned")?;
     Ok(plan)
 }

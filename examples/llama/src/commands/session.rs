@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
         let predicted = match IN_HOST_MEMORY || args.memory.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
-                let plan = predict::step(&dry, &shape, args.model.seed, weighted)?;
+                let plan = predict::step(&dry, &shape, args.model.seed, weighted, None)?;
                 let reading = weights_on_host(&shape, origin.is_some());
                 let windows = [(&plan.first[..], reading), (&plan.steady.memory, 0)];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
