@@ -16,14 +16,13 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryClass {
-    /// Parameters as they are kept between steps, in pieces or whole.
+    /// Parameters and averages of them as they are kept between steps, in pieces or whole.
     AtRest,
     /// Parameters gathered for use.
     Gathered,
-    /// Gradients of parameters, and what updates parameters and optimizer state with them.
+    /// Gradients of parameters, accumulated ones included, and what updates parameters and optimizer state with them.
     Gradient,
-    /// What is kept between windows in the shape of a parameter and is none: moments of the optimizer, averages of
-    /// weights, accumulated gradients.
+    /// What an optimizer keeps between windows for a parameter: moments.
     Optimizer,
     /// What forward and backward compute: activations, their gradients, temporaries.
     #[default]

@@ -69,6 +69,8 @@ pub mod backend {
 mod guides {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../docs/guide/custom-operations.md")]
+    struct CustomOperations;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
     #[doc = include_str!("../../docs/guide/models.md")]

@@ -6,7 +6,6 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `spec` | everything the planner knows about one parameter, and its text form |
 //! | `describe` | the trait the derive implements, and what it writes into |
 //! | `plan`, `pattern` | entries and the paths they name |
 //! | `walk` | the float parameters of any Burn module, with their paths |
