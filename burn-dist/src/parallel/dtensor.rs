@@ -566,13 +566,13 @@ pub fn explain<B: MeshBackend, T>(
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::Tensor;
-/// use burn_dist::{DeviceMesh, Dist};
+/// use burn_dist::{DTensor, DeviceMesh, Dist};
 ///
 /// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
 /// let device = mesh.device();
-/// let batch = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+/// let rows = Tensor::<Dist<Flex>, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device).redistribute("[{fsdp}, -]")?;
 /// let (_, explanation) =
-///     burn_dist::explain_after::<Dist<Flex>, _>(&device, "propagate", || batch.exp().sum().into_scalar())?;
+///     burn_dist::explain_after::<Dist<Flex>, _>(&device, "propagate", || rows.exp().sum().into_scalar())?;
 /// assert!(explanation.after[0].contains("s1 = exp(s0)  f32 [{fsdp}, -]"), "{}", explanation.after[0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
