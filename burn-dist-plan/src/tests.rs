@@ -324,6 +324,27 @@ proptest! {
     }
 }
 
+/// A step that waits for a reduction stays in the program where a gather waits for the same one; a program that the
+/// test above found.
+#[test]
+fn what_waits_for_a_reduction_is_run() {
+    let picks = [
+        0, 0, 0, 129, 65, 0, 0, 0, 132, 0, 0, 0, 0, 11, 0, 44, 0, 0, 55, 0, 250, 0, 0, 54, 83, 213,
+        0, 2, 0, 2, 0, 0, 138, 181, 0, 121, 30, 14, 0, 111, 37, 0, 0, 0, 0, 0, 0, 138, 0, 0, 193,
+    ];
+    let b = random_program("dp=2,fsdp=2", &picks);
+    let nodes = Nodes::Each(1).topology(4, &[]);
+    let options = PlanOptions {
+        scatter_bytes_min: 0,
+        defer: false,
+        precision: Some(Precision::new(Float::BF16)),
+        topology: nodes.expect("four nodes"),
+        hierarchy_bytes_min: Some(0),
+        ..options(&b.mesh)
+    };
+    check(&b, &options, "a gather of what a reduction makes");
+}
+
 /// A value that becomes terms of a sum is the sum of these.
 #[test]
 fn terms_add_up_to_the_value() {
