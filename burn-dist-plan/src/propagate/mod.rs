@@ -25,8 +25,10 @@ use std::sync::Arc;
 use crate::mesh::DType;
 use crate::op::{Indexing, Layer, Op};
 
+use crate::cost::{Network, work_ns};
 use crate::explain::Accumulated;
 use crate::facts::Facts;
+use crate::flops::flops;
 use crate::layout::{Layout, by_rows};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
@@ -35,9 +37,8 @@ use crate::task::Slot;
 use crate::units::Visits;
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
-use choice::LOCAL_WORK;
 use operands::{Hints, Tensors, module_path, tensors};
-use options::simplify;
+use options::{Cost, simplify};
 use values::{SlotInfo, Source, Value};
 
 pub(super) use program::{Common, LocalStep, Move, Outlives, Program, Reason};
@@ -75,6 +76,8 @@ pub(super) struct Propagator<'a, O> {
     resting: HashMap<(Vec<usize>, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
+    network: Network<'a>,
+    /// Nanoseconds of redistributions.
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
@@ -172,6 +175,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             mirrors: HashMap::new(),
             resting: HashMap::new(),
             unflattened: HashMap::new(),
+            network: Network::new(mesh, &options.links, &options.topology),
             costs: HashMap::new(),
             visits,
             reduces_first: &[],
@@ -369,6 +373,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
+            flops: flops(op, shared),
         };
         let choice = self.choose(rule, tensors, &hints);
         if rule.partial == PartialRule::JointLinear
@@ -502,7 +507,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             }
         }
         // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
-        let mut best: Option<(f64, Layout, Layout)> = None;
+        let mut best: Option<(Cost, Layout, Layout)> = None;
         for source in sources {
             let axes: Vec<AxisIndex> = source.dims.iter().flat_map(|dim| dim.axes()).collect();
             for dropped in 0u32..(1 << axes.len()) {
@@ -522,8 +527,9 @@ impl<'a, O: Op> Propagator<'a, O> {
                     continue;
                 };
                 let to = simplify(to, self.mesh);
-                let work = (to.local_numel_max(self.mesh) * dtype.size()) as f64 * LOCAL_WORK;
-                let cost = self.require_cost(*value, &from, false) + work;
+                let made = to.local_numel_max(self.mesh) * dtype.size();
+                let mut cost = self.require_cost(*value, &from, false);
+                cost.ns += work_ns(0.0, made as f64);
                 if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
                     best = Some((cost, from, to));
                 }

@@ -131,7 +131,7 @@ impl<O: Op> Propagator<'_, O> {
             }
         }
         let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
-        let steps = redistribute::plan(self.mesh, &from, layout, elem_bytes)?;
+        let steps = redistribute::plan(&self.network, &from, layout, elem_bytes)?;
         let current = self.redistribute(value, slot, steps, reason);
         self.refresh(value, current);
         Ok(current)
