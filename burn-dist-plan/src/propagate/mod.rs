@@ -41,7 +41,7 @@ use operands::{Hints, Tensors, module_path, tensors};
 use options::{Cost, simplify};
 use values::{SlotInfo, Source, Value};
 
-pub(super) use program::{Common, LocalStep, Move, Outlives, Program, Reason};
+pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason};
 pub(super) use values::OpIndex;
 
 /// Number of values that are split over an axis along a dim.

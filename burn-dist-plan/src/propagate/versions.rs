@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::program::{Common, Move, Reason};
+use super::program::{Common, Move, OnNodes, Reason};
 use super::values::{SlotInfo, Version};
 use crate::PlanError;
 use crate::layout::redistribute::{self, Step};
@@ -231,7 +231,8 @@ impl<O: Op> Propagator<'_, O> {
         for step in steps {
             let to = self.add_version(value, Arc::new(step.to.clone()));
             self.steps.push(Common::Move(Move {
-                step: Box::new(step),
+                step: Arc::new(step),
+                on_nodes: OnNodes::default(),
                 from: current,
                 to,
                 reason: reason.clone(),
