@@ -297,7 +297,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         crate::rename::redirect(&mut op, &self.alias);
         let view = LocalView {
             rule: &step.rule,
-            assignment: step.assignment.as_ref(),
+            assignment: step.assignment.as_deref(),
             inputs: &step.inputs,
             outputs: &step.outputs,
             mesh: self.mesh,

@@ -7,7 +7,7 @@
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
-//! | `program`, `values`, `operands` | the data all of that works on |
+//! | `program`, `values`, `operands`, `pool` | the data all of that works on |
 
 mod choice;
 mod free;
@@ -15,6 +15,7 @@ mod module;
 mod operands;
 mod options;
 mod owners;
+mod pool;
 mod program;
 mod values;
 mod versions;
@@ -29,6 +30,7 @@ use crate::cost::{Network, work_ns};
 use crate::explain::Accumulated;
 use crate::facts::Facts;
 use crate::flops::flops;
+use crate::layout::redistribute::Step;
 use crate::layout::{Layout, by_rows};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
@@ -39,6 +41,7 @@ use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
 use operands::{Hints, Tensors, module_path, tensors};
 use options::{Cost, simplify};
+use pool::Pool;
 use values::{SlotInfo, Source, Value};
 
 pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason};
@@ -77,6 +80,10 @@ pub(super) struct Propagator<'a, O> {
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
     network: Network<'a>,
+    layouts: Pool<Layout>,
+    rules_known: Pool<OpRule>,
+    assignments: Pool<Assignment>,
+    redistributions: Pool<Step>,
     /// Nanoseconds of redistributions.
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
@@ -176,6 +183,10 @@ impl<'a, O: Op> Propagator<'a, O> {
             resting: HashMap::new(),
             unflattened: HashMap::new(),
             network: Network::new(mesh, &options.links, &options.topology),
+            layouts: Pool::default(),
+            rules_known: Pool::default(),
+            assignments: Pool::default(),
+            redistributions: Pool::default(),
             costs: HashMap::new(),
             visits,
             reduces_first: &[],
@@ -295,7 +306,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         {
             factors.partial = PartialRule::Resolve;
         }
-        let rule = Arc::new(rule);
+        let rule = self.rules_known.share(rule);
         self.rules[index as usize] = Some(rule.clone());
         let origin = self.origin(&rule, &tensors);
         let few_rows = self.few_rows(op, &tensors, origin);
@@ -577,9 +588,15 @@ impl<'a, O: Op> Propagator<'a, O> {
         self.steps.push(Common::Local(Box::new(LocalStep {
             op,
             rule: rule.clone(),
-            assignment,
-            inputs: input_layouts,
-            outputs,
+            assignment: assignment.map(|assignment| self.assignments.share(assignment)),
+            inputs: input_layouts
+                .into_iter()
+                .map(|layout| self.layouts.share(layout))
+                .collect(),
+            outputs: outputs
+                .into_iter()
+                .map(|layout| self.layouts.share(layout))
+                .collect(),
             path: self.path.clone(),
             at: self.now,
         })));

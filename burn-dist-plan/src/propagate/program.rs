@@ -82,9 +82,9 @@ pub(crate) struct LocalStep<O> {
     /// Tensor ids are slots, shapes global.
     pub op: O,
     pub rule: Arc<OpRule>,
-    pub assignment: Option<Assignment>,
-    pub inputs: Vec<Layout>,
-    pub outputs: Vec<Layout>,
+    pub assignment: Option<Arc<Assignment>>,
+    pub inputs: Box<[Arc<Layout>]>,
+    pub outputs: Box<[Arc<Layout>]>,
     pub path: Option<Arc<str>>,
     /// The operation during whose planning it was placed: where it stands in the program.
     pub at: OpIndex,

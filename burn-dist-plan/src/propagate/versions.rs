@@ -16,6 +16,7 @@ use crate::{Accumulation, Reshard, ShardStrategy};
 
 impl<O: Op> Propagator<'_, O> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
+        let layout = self.layouts.share(layout);
         let slot = self.slots.len() as Slot;
         let info = &mut self.values[value as usize];
         self.slots.push(SlotInfo {
@@ -231,7 +232,7 @@ impl<O: Op> Propagator<'_, O> {
         for step in steps {
             let to = self.add_version(value, Arc::new(step.to.clone()));
             self.steps.push(Common::Move(Move {
-                step: Arc::new(step),
+                step: self.redistributions.share(step),
                 on_nodes: OnNodes::default(),
                 from: current,
                 to,
