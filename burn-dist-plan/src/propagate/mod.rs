@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::mesh::DType;
-use crate::op::{Indexing, Layer, Op};
+use crate::op::{Adjoint, Indexing, Layer, Op};
 
 use crate::cost::{Network, work_ns};
 use crate::explain::Accumulated;
@@ -72,11 +72,9 @@ pub(super) struct Propagator<'a, O> {
     /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial
     /// of that shape.
     votes: HashMap<Vec<usize>, Votes>,
-    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in
+    /// Layouts in which tensors were read at indices along a dim, by these: the gradient of that read is best made in
     /// the same.
-    mirrors: HashMap<(Vec<usize>, usize), Layout>,
-    /// Where those of them that are at rest are kept.
-    resting: HashMap<(Vec<usize>, usize), Layout>,
+    mirrors: HashMap<(ValueIndex, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
     network: Network<'a>,
@@ -180,7 +178,6 @@ impl<'a, O: Op> Propagator<'a, O> {
             loaded: vec![Slot::MAX; window.dies.len()],
             votes: HashMap::new(),
             mirrors: HashMap::new(),
-            resting: HashMap::new(),
             unflattened: HashMap::new(),
             network: Network::new(mesh, &options.links, &options.topology),
             layouts: Pool::default(),
@@ -369,11 +366,21 @@ impl<'a, O: Op> Propagator<'a, O> {
             Some(Layer::Linear) => self.constrain_input(tensors)?,
             _ => None,
         };
-        let mirror = match traits.indexing {
-            Some((Indexing::Write, dim)) if self.value(tensors.inputs[0].0).is_free() => self
-                .mirrors
-                .get(&(tensors.inputs[0].1.clone(), dim))
-                .cloned(),
+        let indices = match traits.adjoint {
+            Some(Adjoint::Read { indices, .. } | Adjoint::Written { indices }) => {
+                Some(tensors.inputs[indices].0)
+            }
+            _ => None,
+        };
+        let mirror = match (traits.indexing, indices) {
+            (Some((Indexing::Write, dim)), Some(indices))
+                if self.value(tensors.inputs[0].0).is_free() =>
+            {
+                let mirror = self.mirrors.get(&(indices, dim));
+                mirror
+                    .filter(|layout| layout.shape() == tensors.inputs[0].1)
+                    .cloned()
+            }
             _ => None,
         };
         let is_data = origin == Some(Origin::Data);
@@ -393,16 +400,9 @@ impl<'a, O: Op> Propagator<'a, O> {
         {
             self.accumulated.added += 1;
         }
-        if let Some((Indexing::Read, dim)) = traits.indexing {
+        if let (Some((Indexing::Read, dim)), Some(indices)) = (traits.indexing, indices) {
             let layout = self.needed(rule, 0, &choice.assignment);
-            let key = (tensors.inputs[0].1.clone(), dim);
-            if let Some(version) = self.value(tensors.inputs[0].0).versions.first()
-                && !version.layout.at_rest.is_empty()
-            {
-                let rest = version.layout.as_ref().clone();
-                self.resting.insert(key.clone(), rest);
-            }
-            self.mirrors.insert(key, layout);
+            self.mirrors.insert((indices, dim), layout);
         }
         let made = |home: &Arc<Layout>| {
             rule.output_layout(&rule.outputs[0], &choice.assignment)
@@ -457,27 +457,6 @@ impl<'a, O: Op> Propagator<'a, O> {
         if let Some(layer) = traits.layer {
             self.constrain_output(layer, tensors)?;
         }
-        if let Some((Indexing::Write, dim)) = traits.indexing {
-            self.rest_gradient(dim, tensors)?;
-        }
-        Ok(())
-    }
-
-    /// The gradient of a read by index that every rank made whole (gathering the few rows was cheaper than reducing a
-    /// large table) rests where the table does: a local slice.
-    fn rest_gradient(&mut self, dim: usize, tensors: &Tensors) -> Result<(), PlanError> {
-        let (out, shape, _) = &tensors.outputs[0];
-        let Some(rest) = self.resting.get(&(shape.clone(), dim)).cloned() else {
-            return Ok(());
-        };
-        let made = &self.value(*out).versions[0].layout;
-        if made.as_ref() != &rest.gathered() {
-            return Ok(());
-        }
-        self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
-        self.values[*out as usize]
-            .versions
-            .retain(|version| version.layout.as_ref() == &rest);
         Ok(())
     }
 
