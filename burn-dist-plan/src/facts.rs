@@ -481,7 +481,10 @@ impl<'a, O: Op> Finder<'a, O> {
                     .then_some(first)
             };
             let spec = spec.or_else(sum);
-            if let (Some(spec), Some(out)) = (spec, op.outputs().next()) {
+            // Indices may be used with several tables: a gradient has the shape of its parameter.
+            if let (Some(spec), Some(out)) = (spec, op.outputs().next())
+                && spec.layout.shape() == out.shape
+            {
                 found[out.id as usize] = Some(spec);
             }
         }

@@ -252,10 +252,11 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
         b.param(spec);
     }
     let rows = [4, 6, 5][pick(3)];
-    b.data(&[rows, 6]);
+    let indices = b.data(&[rows]);
     let mut last = b.data(&[rows, 6]);
     for _ in 0..4 + pick(20) {
         let a = pick(last as usize + 1) as u32;
+        let a = if a == indices { last } else { a };
         let shape = b.shape(a);
         let fits = |b: &Builder, fits: &dyn Fn(&[usize]) -> bool, from: usize| {
             let values = (0..=last).map(|offset| (offset + from as u32) % (last + 1));
@@ -267,7 +268,10 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             &|other| other.len() == 2 && other[0] == shape[1],
             pick(8),
         );
-        last = match (pick(11), alike, right) {
+        let terms = fits(&b, &|other| other == [rows, shape[1]], pick(8));
+        last = match (pick(13), alike, right) {
+            (11, ..) => b.lookup(a, indices),
+            (12, ..) if terms.is_some() => b.sum_at(a, indices, terms.unwrap_or(a)),
             (10, ..) => {
                 let layout = random_layout(&b.mesh, &shape, &mut pick);
                 b.mark(Mark::Redistribute(Arc::new(layout)), a)
