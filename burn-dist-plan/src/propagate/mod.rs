@@ -47,9 +47,6 @@ use values::{SlotInfo, Source, Value};
 pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason};
 pub(super) use values::OpIndex;
 
-/// Number of values that are split over an axis along a dim.
-type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
-
 /// An output layout that waits for its module's result to be reshaped.
 struct Unflattened {
     tag: Arc<ParamSpec>,
@@ -69,9 +66,6 @@ pub(super) struct Propagator<'a, O> {
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
     loaded: Vec<Slot>,
-    /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial
-    /// of that shape.
-    votes: HashMap<Vec<usize>, Votes>,
     /// Layouts in which tensors were read at indices along a dim, by these: the gradient of that read is best made in
     /// the same.
     mirrors: HashMap<(ValueIndex, usize), Layout>,
@@ -176,7 +170,6 @@ impl<'a, O: Op> Propagator<'a, O> {
             rules: vec![None; window.ops.len()],
             streams,
             loaded: vec![Slot::MAX; window.dies.len()],
-            votes: HashMap::new(),
             mirrors: HashMap::new(),
             unflattened: HashMap::new(),
             network: Network::new(mesh, &options.links, &options.topology),
@@ -368,7 +361,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         };
         let indices = match traits.adjoint {
             Some(Adjoint::Read { indices, .. } | Adjoint::Written { indices }) => {
-                Some(tensors.inputs[indices].0)
+                Some(self.facts.first_shape(tensors.inputs[indices].0))
             }
             _ => None,
         };
@@ -553,11 +546,6 @@ impl<'a, O: Op> Propagator<'a, O> {
         outputs: Vec<Layout>,
         tensors: &Tensors,
     ) -> Result<(), PlanError> {
-        for ((value, shape, _), layout) in tensors.outputs.iter().zip(&outputs) {
-            if !layout.has_partial() && !self.values[*value as usize].is_free() {
-                self.vote(shape, layout);
-            }
-        }
         let mut slots = inputs.to_vec();
         for ((value, ..), layout) in tensors.outputs.iter().zip(&outputs) {
             slots.push(self.add_version(*value, Arc::new(layout.clone())));
