@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crate::op::{Adjoint, Mark, Op};
 use crate::param::ParamSpec;
+use crate::policy::Policy;
 use crate::rule::{OpRule, PartialRule};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 
@@ -124,6 +125,17 @@ impl Facts {
     /// Returns what is known of a value as a parameter.
     pub fn parameter(&self, value: ValueIndex) -> Option<&Arc<ParamSpec>> {
         self.roles[value as usize].parameter()
+    }
+
+    /// Returns the policies of the parameters that values are, or are to update, each once, in the order of values.
+    pub fn policies(&self) -> Vec<Arc<Policy>> {
+        let mut policies: Vec<Arc<Policy>> = Vec::new();
+        for spec in self.roles.iter().filter_map(Role::belongs_to) {
+            if !policies.contains(&spec.policy) {
+                policies.push(spec.policy.clone());
+            }
+        }
+        policies
     }
 }
 

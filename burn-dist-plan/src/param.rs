@@ -1,10 +1,11 @@
 //! Everything the planner must know about one parameter, as plain data.
 
+use crate::Policy;
 use crate::layout::Layout;
 use crate::mesh::MeshShape;
-use crate::{Precision, ShardStrategy};
 use core::fmt;
 use core::str::FromStr;
+use std::sync::Arc;
 
 /// How a module is split over a tensor-parallel axis.
 ///
@@ -255,20 +256,17 @@ pub struct ParamSpec {
     pub output: Option<LayoutText>,
     /// The FSDP unit it belongs to: the path of the nearest module marked so, `""` for the whole model.
     pub unit: Option<String>,
-    /// Whether activations of that unit are made again in the backward, whatever the mesh's policy.
-    pub checkpoint: bool,
-    /// What that unit computes in, whatever the mesh's policy.
-    pub precision: Option<Precision>,
-    /// What shard axes do with that unit, whatever the mesh's strategies.
-    pub strategy: Option<ShardStrategy>,
-    /// Whether it rests in pieces over the axes made for that (FSDP).
+    /// How that unit is trained.
+    pub policy: Arc<Policy>,
+    /// Whether it rests in pieces over the axes made for that (FSDP), as its policy says.
     pub at_rest: bool,
 }
 
 impl ParamSpec {
     /// Returns it as one line for people, keys in this order, options that are absent left out:
     /// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -,
-    /// -];unit=layers.0;checkpoint=yes;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`.
+    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`. Of the policy, it names
+    /// what differs from the default.
     pub fn to_text(&self, mesh: &MeshShape) -> String {
         let mut text = format!(
             "path={};style={};role={};layout={}",
@@ -277,20 +275,19 @@ impl ParamSpec {
             self.role,
             self.layout.display(mesh)
         );
-        let precision = self.precision.map(|precision| precision.to_string());
-        let strategy = self.strategy.map(|strategy| strategy.to_string());
         let options = [
             ("input", self.input.as_ref().map(LayoutText::as_str)),
             ("output", self.output.as_ref().map(LayoutText::as_str)),
             ("unit", self.unit.as_deref()),
-            ("checkpoint", self.checkpoint.then_some("yes")),
-            ("precision", precision.as_deref()),
-            ("strategy", strategy.as_deref()),
         ];
         for (key, value) in options {
             if let Some(value) = value {
                 text.push_str(&format!(";{key}={value}"));
             }
+        }
+        let policy = self.policy.to_text(mesh);
+        if !policy.is_empty() {
+            text.push_str(&format!(";{policy}"));
         }
         text.push_str(if self.at_rest {
             ";rest=yes"
@@ -298,14 +295,6 @@ impl ParamSpec {
             ";rest=no"
         });
         text
-    }
-
-    /// Returns what shard axes do with it, if it says so itself.
-    pub fn own_strategy(&self) -> Option<ShardStrategy> {
-        match self.at_rest {
-            true => self.strategy,
-            false => Some(ShardStrategy::Replicate),
-        }
     }
 
     /// Returns the spec for the shape the parameter turned out to have.

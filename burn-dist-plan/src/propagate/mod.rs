@@ -6,7 +6,7 @@
 //! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
-//! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
+//! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
 //! | `program`, `values`, `operands` | the data all of that works on |
 
 mod choice;
@@ -32,7 +32,7 @@ use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
 use crate::rule::{Assignment, FactorKind, OpRule, PartialRule, Rule};
 use crate::task::Slot;
-use crate::units::Visits;
+use crate::units::{Owner, Visits};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
 use choice::LOCAL_WORK;
@@ -124,7 +124,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             met: false,
             tag: None,
             home: None,
-            strategy: None,
+            owner: Owner::default(),
             uses: Vec::new(),
             survives: false,
         };
@@ -151,11 +151,9 @@ impl<'a, O: Op> Propagator<'a, O> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
-        for (value, strategy) in values
-            .iter_mut()
-            .zip(owners::strategies(window, facts, visits))
-        {
-            value.strategy = strategy;
+        let owners = owners::owners(window, facts, visits);
+        for (value, owner) in values.iter_mut().zip(owners) {
+            value.owner = owner;
         }
         let mut this = Self {
             mesh,

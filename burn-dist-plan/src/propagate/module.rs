@@ -12,6 +12,7 @@ use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
 use crate::op::{Layer, Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::Rule;
+use crate::units::Owner;
 use crate::window::{Origin, ValueIndex};
 
 impl<O: Op> Propagator<'_, O> {
@@ -21,7 +22,7 @@ impl<O: Op> Propagator<'_, O> {
         let out = tensors.outputs[0].0;
         let (layout, tag, what) = match mark {
             Mark::Param(spec) => {
-                self.values[out as usize].strategy = spec.own_strategy();
+                self.values[out as usize].owner = Owner::from(spec.as_ref());
                 (self.home(spec), Some(spec.clone()), "parameter placed")
             }
             Mark::Redistribute(layout) => (layout.as_ref().clone(), None, "redistribute"),
@@ -58,10 +59,7 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn home(&self, spec: &ParamSpec) -> Layout {
         let mut layout = spec.layout.clone();
         layout.normalize(self.mesh);
-        let axes = self
-            .options
-            .sharding
-            .rest_axes(self.mesh, spec.own_strategy());
+        let axes = Owner::from(spec).rest_axes(self.mesh);
         layout.at_rest_over(self.mesh, &axes)
     }
 

@@ -101,6 +101,19 @@ pub enum ParallelError {
         /// What was asked.
         precision: Precision,
     },
+    /// A sharding strategy was given for an axis that does not shard.
+    #[error(
+        "{place}: `{axis}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero \
+         or shard, or given that role"
+    )]
+    NotSharded {
+        /// Where the strategy was given.
+        place: String,
+        /// The axis.
+        axis: String,
+        /// The mesh.
+        mesh: MeshShape,
+    },
     /// The model's device belongs to another mesh than the one given.
     #[error(
         "{path} is on a device of mesh {found}, not of {asked}: \

@@ -6,9 +6,10 @@ use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
 use super::walk::Parameter;
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::Layout;
-use crate::mesh::{AxisIndex, MeshShape};
-use crate::plan::{Precision, ShardStrategy};
-use std::collections::BTreeSet;
+use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::plan::{Policy, UnitPolicy};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// How many existing paths an error lists.
 const NUM_LISTED_MAX: usize = 8;
@@ -24,20 +25,34 @@ pub(super) fn resolve(
     let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         check_axes(entry, mesh)?;
-        check_precision(entry)?;
+        if let Action::Unit(policy) = &entry.action {
+            check_policy(&entry.place(), policy, mesh)?;
+        }
         let meetings = meetings(entry, parameters)?;
         if meetings.iter().all(Option::is_none) {
             check_may_be_empty(entry, parameters)?;
         }
         met.push(meetings);
     }
+    check_policy("the policy of the model", &plan.policy, mesh)?;
     let resolver = Resolver {
         plan,
         parameters,
         mesh,
         met,
     };
-    (0..parameters.len()).map(|i| resolver.spec(i)).collect()
+    // Equal policies are one.
+    let mut policies: HashSet<Arc<Policy>> = HashSet::new();
+    let mut intern = |policy: Policy| match policies.get(&policy) {
+        Some(known) => known.clone(),
+        None => {
+            let policy = Arc::new(policy);
+            policies.insert(policy.clone());
+            policy
+        }
+    };
+    let specs = 0..parameters.len();
+    specs.map(|i| resolver.spec(i, &mut intern)).collect()
 }
 
 /// Finds what the pattern names in each parameter's path.
@@ -82,28 +97,44 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
     };
     match missing {
         None => Ok(()),
-        Some(axis) => Err(ParallelError::UnknownAxis {
-            place: entry.place(),
-            axis: axis.into(),
-            axes: mesh
-                .axes()
-                .iter()
-                .map(|a| format!("{}={}", a.name, a.size))
-                .collect(),
-        }),
+        Some(axis) => Err(unknown_axis(entry.place(), axis, mesh)),
     }
 }
 
-fn check_precision(entry: &Entry) -> Result<(), ParallelError> {
-    match entry.action {
-        Action::Precision(precision) if !precision.is_possible() => {
-            Err(ParallelError::ImpossiblePrecision {
-                place: entry.place(),
-                precision,
-            })
-        }
-        _ => Ok(()),
+fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
+    let axes = mesh.axes().iter();
+    ParallelError::UnknownAxis {
+        place,
+        axis: axis.into(),
+        axes: axes.map(|a| format!("{}={}", a.name, a.size)).collect(),
     }
+}
+
+/// A precision has to be possible, and strategies are for shard axes. The mesh may lack one that has the name of one.
+fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<(), ParallelError> {
+    if let Some(precision) = policy.precision.filter(|p| !p.is_possible()) {
+        return Err(ParallelError::ImpossiblePrecision {
+            place: place.into(),
+            precision,
+        });
+    }
+    let named = policy.strategies.iter();
+    for name in named.filter_map(|(axis, _)| axis.as_deref()) {
+        match mesh.axis(name) {
+            Ok(axis) if mesh.role(axis) != AxisRole::Shard => {
+                return Err(ParallelError::NotSharded {
+                    place: place.into(),
+                    axis: name.into(),
+                    mesh: mesh.clone(),
+                });
+            }
+            Err(_) if AxisRole::of_name(name) != AxisRole::Shard => {
+                return Err(unknown_axis(place.into(), name, mesh));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_layout(entry: &Entry, text: &LayoutText) -> Result<(), ParallelError> {
@@ -178,26 +209,24 @@ struct Said<'a> {
     output: Option<(&'a LayoutText, Origin)>,
     /// Number of segments of the unit's path; the longest wins.
     unit: Option<usize>,
-    checkpoint: bool,
-    strategy: Nearest<ShardStrategy>,
-    precision: Nearest<Precision>,
+    /// What is said of the units it is in, with the number of segments of their paths.
+    policies: Vec<(usize, &'a UnitPolicy)>,
     divisible: Vec<(usize, &'a str, usize)>,
 }
 
-/// What is said of the nearest module, with the number of segments of its path.
-type Nearest<T> = Option<(usize, T)>;
-
-/// Of two at one place the later counts.
-fn say<T>(nearest: &mut Nearest<T>, len: usize, said: T) {
-    if nearest.as_ref().is_none_or(|(before, _)| *before <= len) {
-        *nearest = Some((len, said));
-    }
-}
-
 impl Resolver<'_> {
-    fn spec(&self, i: usize) -> Result<ParamSpec, ParallelError> {
+    fn spec(
+        &self,
+        i: usize,
+        intern: &mut impl FnMut(Policy) -> Arc<Policy>,
+    ) -> Result<ParamSpec, ParallelError> {
         let parameter = &self.parameters[i];
         let said = self.said(i);
+        let model = self.plan.policy.over(&Policy::default(), self.mesh);
+        let policy = said
+            .policies
+            .iter()
+            .fold(model, |around, (_, policy)| policy.over(&around, self.mesh));
         let mut spec = ParamSpec {
             path: parameter.path(),
             style: Style::Replicate,
@@ -206,13 +235,8 @@ impl Resolver<'_> {
             input: said.input.and_then(|(text, _)| self.without_missing(text)),
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
-            checkpoint: said.checkpoint,
-            precision: said.precision.map(|(_, precision)| precision),
-            strategy: said.strategy.map(|(_, strategy)| strategy),
-            at_rest: !said.skip
-                && said
-                    .strategy
-                    .is_none_or(|(_, s)| s != ShardStrategy::Replicate),
+            at_rest: !said.skip && !policy.replicates(self.mesh),
+            policy: intern(policy),
         };
         let style = said
             .style
@@ -269,13 +293,8 @@ impl Resolver<'_> {
                 }
                 Action::Input(text) => said.input = Some((text, entry.origin)),
                 Action::Output(text) => said.output = Some((text, entry.origin)),
-                Action::Unit | Action::Checkpoint | Action::Strategy(_) | Action::Precision(_) => {
-                    said.checkpoint |= matches!(entry.action, Action::Checkpoint);
-                    match entry.action {
-                        Action::Strategy(strategy) => say(&mut said.strategy, len, strategy),
-                        Action::Precision(precision) => say(&mut said.precision, len, precision),
-                        _ => {}
-                    }
+                Action::Unit(policy) => {
+                    said.policies.push((len, policy));
                     let elements = parameter.segments[len..]
                         .iter()
                         .take_while(|s| s.is_element())
@@ -285,6 +304,8 @@ impl Resolver<'_> {
                 Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
             }
         }
+        // The nearest last; of two at one place the later counts.
+        said.policies.sort_by_key(|(len, _)| *len);
         said
     }
 
