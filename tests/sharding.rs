@@ -225,13 +225,11 @@ fn strategies_are_for_shard_axes() {
         assert!(text.starts_with(who), "{text}");
         assert!(text.contains("`dp`") && text.contains("fsdp"), "{text}");
     }
-    for text in placed("fsdp=2", "tp") {
-        let text = text.expect_err("there is no such axis");
-        assert!(text.contains("no axis `tp`"), "{text}");
-    }
-    // An axis that shards wherever there is one may be missing.
-    for placed in placed("dp=2", "fsdp") {
-        assert_eq!(placed, Ok(()));
+    for (axes, of) in [("fsdp=2", "tp"), ("dp=2", "fsdp")] {
+        for text in placed(axes, of) {
+            let text = text.expect_err("there is no such axis");
+            assert!(text.contains(&format!("no axis {of}")), "{text}");
+        }
     }
 }
 

@@ -73,9 +73,10 @@ use burn_dist_mesh as mesh;
 
 pub use error::PlanError;
 pub use facts::{Facts, Phase, Role};
+pub use layout::LayoutText;
 pub use lower::runs;
 pub use options::PlanOptions;
-pub use param::{LayoutText, ParamRole, ParamSpec, Style};
+pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
 pub use planner::{plan, text_after};
 pub use policy::{

@@ -757,6 +757,39 @@ fn heads_that_do_not_divide() {
 }
 
 #[test]
+fn a_unit_needs_parameters() {
+    let unit = |pattern| refused(&model(), &Plan::new().unit(pattern), "fsdp=2");
+    assert_eq!(
+        unit("layers.*.dropout").to_string(),
+        "unit(\"layers.*.dropout\"): layers.0.dropout has no float parameters, so it is no unit: remove the entry, or \
+         name what holds some"
+    );
+    let own = UnitPolicy::new().checkpoint(Checkpoint::Full);
+    let plan = Plan::new().unit_policy("layers.0.dropout", own);
+    assert!(matches!(
+        refused(&model(), &plan, "fsdp=2"),
+        ParallelError::NoUnit { .. }
+    ));
+    assert!(matches!(unit("layer.*"), ParallelError::UnknownPath { .. }));
+}
+
+#[test]
+fn a_policy_for_an_axis_that_is_not_there() {
+    let own = UnitPolicy::new().strategy_over("fdsp", ShardStrategy::Optim);
+    let of_model = Plan::new().strategy_over("fdsp", ShardStrategy::Optim);
+    let of_unit = Plan::new().unit_policy("layers", own);
+    for (plan, who) in [
+        (of_model, "the policy of the model"),
+        (of_unit, "unit_policy(\"layers\")"),
+    ] {
+        assert_eq!(
+            refused(&model(), &plan, "fsdp=2").to_string(),
+            format!("{who}: no axis fdsp in the mesh; its axes are fsdp=2")
+        );
+    }
+}
+
+#[test]
 fn patterns_and_layouts_that_cannot_be_read() {
     let error = refused(&model(), &Plan::new().unit("layers..wq"), "tp=2");
     assert!(

@@ -40,7 +40,7 @@ impl UnitPolicy {
         self
     }
 
-    /// Sets what one shard axis does. A mesh may lack it if its name is one of those that name shard axes (`fsdp`).
+    /// Sets what one shard axis does; the mesh has to have it.
     ///
     /// Hybrid sharding (HSDP) needs no strategy: it is two axes, of which `dp=2,fsdp=4` shards over `fsdp` and
     /// replicates over `dp`.
@@ -95,8 +95,8 @@ impl UnitPolicy {
         self
     }
 
-    /// Returns the policy of a unit of which this is said, inside one of policy `around`. Axes that the mesh lacks are
-    /// left out.
+    /// Returns the policy of a unit of which this is said, inside one of policy `around`. Whether the mesh has the axes
+    /// is checked by whoever takes what is said; others are left out.
     pub fn over(&self, around: &Policy, mesh: &MeshShape) -> Policy {
         let (mut strategy, mut strategies) = (around.strategy, around.strategies.clone());
         for (axis, said) in &self.strategies {

@@ -7,7 +7,7 @@ use super::program::Reason;
 use super::values::Version;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
-use crate::layout::{Layout, Partial};
+use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
 use crate::op::{Layer, Mark, Op};
 use crate::param::ParamSpec;
@@ -118,7 +118,7 @@ impl<O: Op> Propagator<'_, O> {
             Some(version) => version.layout.gathered(),
             None => self.value(*value).preferred.gathered(),
         };
-        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        let target = self.constrained(&current, text, shape, tag)?;
         self.require(
             *value,
             &target,
@@ -162,7 +162,7 @@ impl<O: Op> Propagator<'_, O> {
             .layout
             .as_ref()
             .clone();
-        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        let target = self.constrained(&current, text, shape, tag)?;
         self.require(
             *value,
             &target,
@@ -201,8 +201,10 @@ impl<O: Op> Propagator<'_, O> {
         let Some((value, Unflattened { tag, .. })) = vain.first() else {
             return Ok(());
         };
-        let text = tag.output.as_ref().map_or("", |text| text.as_str());
-        match Layout::parse(text, self.mesh, Some(&self.value(**value).shape)) {
+        let Some(text) = &tag.output else {
+            return Ok(());
+        };
+        match text.layout(self.mesh, Some(&self.value(**value).shape)) {
             Ok(_) => Ok(()),
             Err(source) => Err(PlanError::ModuleLayout {
                 path: tag.path.clone(),
@@ -216,17 +218,17 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn constrained(
         &self,
         current: &Layout,
-        text: &str,
+        text: &LayoutText,
         shape: &[usize],
         tag: &ParamSpec,
     ) -> Result<Layout, PlanError> {
-        let wanted = Layout::parse(text, self.mesh, Some(shape)).map_err(|source| {
-            PlanError::ModuleLayout {
-                path: tag.path.clone(),
-                text: text.to_string(),
-                source,
-            }
-        })?;
+        let wanted =
+            text.layout(self.mesh, Some(shape))
+                .map_err(|source| PlanError::ModuleLayout {
+                    path: tag.path.clone(),
+                    text: text.to_string(),
+                    source,
+                })?;
         let model: Vec<AxisIndex> = self.mesh.model_axes();
         let mut layout = current.without_axes(&model);
         layout.partial.retain(|p| !model.contains(&p.axis));

@@ -4,6 +4,7 @@ use super::Annotate;
 use super::pattern::Pattern;
 use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
 use super::{LayoutText, ParallelError, ParallelizeWith, Style};
+use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::{Checkpoint, UnitPolicy};
 use burn_core::module::Module;
@@ -158,8 +159,8 @@ impl Scope {
 #[derive(Debug)]
 pub struct Mark {
     style: StyleEntry,
-    input: Option<LayoutText>,
-    output: Option<LayoutText>,
+    input: Option<Result<LayoutText, LayoutError>>,
+    output: Option<Result<LayoutText, LayoutError>>,
     vacant: bool,
 }
 
@@ -186,13 +187,13 @@ impl Mark {
 
     /// Gives the layout of the input.
     pub fn input(mut self, text: &str) -> Self {
-        self.input = Some(LayoutText::new(text));
+        self.input = Some(LayoutText::parse(text));
         self
     }
 
     /// Gives the layout of the output.
     pub fn output(mut self, text: &str) -> Self {
-        self.output = Some(LayoutText::new(text));
+        self.output = Some(LayoutText::parse(text));
         self
     }
 

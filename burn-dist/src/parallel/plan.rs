@@ -3,6 +3,7 @@
 use super::pattern::Pattern;
 use super::{LayoutText, ParallelError, ParamSpec, Style};
 use super::{resolve, walk};
+use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::{
     Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy, UnitPolicy,
@@ -75,8 +76,8 @@ pub(super) enum Origin {
 pub(super) enum Action {
     Style(StyleEntry),
     Skip,
-    Input(LayoutText),
-    Output(LayoutText),
+    Input(Result<LayoutText, LayoutError>),
+    Output(Result<LayoutText, LayoutError>),
     Unit(UnitPolicy),
     Divisible { count: usize, axis: String },
 }
@@ -176,12 +177,12 @@ impl Plan {
     /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is
     /// left out where it is missing.
     pub fn input(self, pattern: &str, layout: &str) -> Self {
-        self.with(pattern, Action::Input(LayoutText::new(layout)))
+        self.with(pattern, Action::Input(LayoutText::parse(layout)))
     }
 
     /// Gives the layout in which a module gives its output; axes as in [`Plan::input`].
     pub fn output(self, pattern: &str, layout: &str) -> Self {
-        self.with(pattern, Action::Output(LayoutText::new(layout)))
+        self.with(pattern, Action::Output(LayoutText::parse(layout)))
     }
 
     /// Marks a module as an FSDP unit, gathered and freed as a whole; of a list, each element. The nearest one counts.
@@ -278,15 +279,16 @@ impl Plan {
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis
     /// the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
-    /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::ImpossiblePrecision`] and
-    /// [`ParallelError::NotSharded`] for policies that cannot be, and [`ParallelError::MalformedPattern`] and
+    /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
+    /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot be,
+    /// and [`ParallelError::MalformedPattern`] and
     /// [`ParallelError::MalformedLayout`] for text that cannot be read.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,
         mesh: &impl AsRef<MeshShape>,
     ) -> Result<Vec<ParamSpec>, ParallelError> {
-        resolve::resolve(self, &walk::parameters(module), mesh.as_ref())
+        resolve::resolve(self, &walk::walk(module), mesh.as_ref())
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {

@@ -3,9 +3,9 @@
 use super::fit::{self, Relation};
 use super::pattern::closest_first;
 use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
-use super::walk::Parameter;
+use super::walk::{Parameter, Walk};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
-use crate::layout::Layout;
+use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::plan::{Policy, UnitPolicy};
 use std::collections::{BTreeSet, HashSet};
@@ -19,9 +19,10 @@ type Meeting = Option<(usize, Relation)>;
 
 pub(super) fn resolve(
     plan: &Plan,
-    parameters: &[Parameter],
+    walk: &Walk,
     mesh: &MeshShape,
 ) -> Result<Vec<ParamSpec>, ParallelError> {
+    let parameters = &walk.parameters;
     let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         check_axes(entry, mesh)?;
@@ -30,7 +31,7 @@ pub(super) fn resolve(
         }
         let meetings = meetings(entry, parameters)?;
         if meetings.iter().all(Option::is_none) {
-            check_may_be_empty(entry, parameters)?;
+            check_may_be_empty(entry, walk)?;
         }
         met.push(meetings);
     }
@@ -88,10 +89,13 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => {
             Some(axis.as_str())
         }
-        Action::Input(text) | Action::Output(text) => {
-            check_layout(entry, text)?;
-            text.axes()
-                .find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
+        Action::Input(layout) | Action::Output(layout) => {
+            let malformed = |source: &LayoutError| ParallelError::MalformedLayout {
+                place: entry.place(),
+                source: source.clone(),
+            };
+            let mut axes = layout.as_ref().map_err(malformed)?.axes();
+            axes.find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
         }
         _ => None,
     };
@@ -110,7 +114,7 @@ fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
     }
 }
 
-/// A precision has to be possible, and strategies are for shard axes. The mesh may lack one that has the name of one.
+/// A precision has to be possible, and strategies are for shard axes of the mesh.
 fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<(), ParallelError> {
     if let Some(precision) = policy.precision.filter(|p| !p.is_possible()) {
         return Err(ParallelError::ImpossiblePrecision {
@@ -128,29 +132,26 @@ fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<()
                     mesh: mesh.clone(),
                 });
             }
-            Err(_) if AxisRole::of_name(name) != AxisRole::Shard => {
-                return Err(unknown_axis(place.into(), name, mesh));
-            }
-            _ => {}
+            Err(_) => return Err(unknown_axis(place.into(), name, mesh)),
+            Ok(_) => {}
         }
     }
     Ok(())
 }
 
-fn check_layout(entry: &Entry, text: &LayoutText) -> Result<(), ParallelError> {
-    text.check()
-        .map_err(|reason| ParallelError::MalformedLayout {
-            place: entry.place(),
-            text: text.as_str().into(),
-            reason,
-        })
-}
-
 /// Complains about an entry that names nothing, if that is a mistake.
-fn check_may_be_empty(entry: &Entry, parameters: &[Parameter]) -> Result<(), ParallelError> {
+fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
     match (&entry.origin, &entry.action) {
-        (Origin::Written, _) => {
-            let mut closest = existing_paths(parameters);
+        (Origin::Written, action) => {
+            if let (Action::Unit(_), Ok(pattern)) = (action, &entry.pattern)
+                && let Some(names) = walk.modules.iter().find(|names| pattern.matches(names))
+            {
+                return Err(ParallelError::NoUnit {
+                    place: entry.place(),
+                    path: names.join("."),
+                });
+            }
+            let mut closest = existing_paths(&walk.parameters);
             closest_first(&entry.text, &mut closest);
             let num_more = closest.len().saturating_sub(NUM_LISTED_MAX);
             closest.truncate(NUM_LISTED_MAX);
@@ -291,8 +292,9 @@ impl Resolver<'_> {
                         said.output = said.output.filter(written);
                     }
                 }
-                Action::Input(text) => said.input = Some((text, entry.origin)),
-                Action::Output(text) => said.output = Some((text, entry.origin)),
+                Action::Input(Ok(text)) => said.input = Some((text, entry.origin)),
+                Action::Output(Ok(text)) => said.output = Some((text, entry.origin)),
+                Action::Input(Err(_)) | Action::Output(Err(_)) => {}
                 Action::Unit(policy) => {
                     said.policies.push((len, policy));
                     let elements = parameter.segments[len..]
