@@ -756,21 +756,40 @@ fn heads_that_do_not_divide() {
     );
 }
 
+/// Layers there may be none of.
+#[derive(Module, Debug)]
+struct Stack<B: Backend> {
+    layers: Vec<Linear<B>>,
+    head: Linear<B>,
+}
+
 #[test]
 fn a_unit_needs_parameters() {
-    let unit = |pattern| refused(&model(), &Plan::new().unit(pattern), "fsdp=2");
-    assert_eq!(
-        unit("layers.*.dropout").to_string(),
-        "unit(\"layers.*.dropout\"): layers.0.dropout has no float parameters, so it is no unit: remove the entry, or \
-         name what holds some"
-    );
+    let stack = Stack::<B> {
+        layers: Vec::new(),
+        head: linear(4, 4),
+    };
     let own = UnitPolicy::new().checkpoint(Checkpoint::Full);
-    let plan = Plan::new().unit_policy("layers.0.dropout", own);
-    assert!(matches!(
-        refused(&model(), &plan, "fsdp=2"),
-        ParallelError::NoUnit { .. }
-    ));
-    assert!(matches!(unit("layer.*"), ParallelError::UnknownPath { .. }));
+    for (plan, verb) in [
+        (Plan::new().unit("layers"), "unit"),
+        (Plan::new().unit_policy("layers", own), "unit_policy"),
+    ] {
+        assert_eq!(
+            refused(&stack, &plan, "fsdp=2").to_string(),
+            format!(
+                "{verb}(\"layers\"): layers has no float parameters, so it is no unit: remove the entry, or name what \
+                 holds some"
+            )
+        );
+    }
+    // Burn does not visit a module without parameters, so that it is no path.
+    for pattern in ["layer.*", "layers.*.dropout"] {
+        let error = refused(&model(), &Plan::new().unit(pattern), "fsdp=2");
+        assert!(
+            matches!(error, ParallelError::UnknownPath { .. }),
+            "{error}"
+        );
+    }
 }
 
 #[test]

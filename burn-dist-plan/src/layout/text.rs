@@ -470,7 +470,12 @@ impl Parser<'_> {
         }
     }
 
+    /// Reads a name; an empty one where none starts.
     fn word(&mut self) -> String {
+        let first = self.chars.get(self.at).copied().unwrap_or_default();
+        if !first.is_ascii_alphabetic() && first != '_' {
+            return String::new();
+        }
         self.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     }
 
@@ -617,6 +622,7 @@ mod tests {
             ("[-, {tp]", 8),
             ("[-, {tp}", 9),
             ("[-, {}]", 6),
+            ("[{tp, -]", 7),
             ("[{tp}, {tp}]", 9),
             ("[{tp}] + sum{tp}", 14),
             ("[(4 . ), -]", 7),

@@ -182,8 +182,9 @@ impl<'a, O: Op> Propagator<'a, O> {
             this.values[value].tag = facts.roles[value].parameter().cloned();
             this.values[value].home = param
                 .as_ref()
-                .map(|param| this.home(param))
-                .filter(|home| !home.at_rest.is_empty())
+                .map(|param| (this.home(param), param.at_rest))
+                .filter(|(home, may_rest)| !home.at_rest.is_empty() || !may_rest)
+                .map(|(home, _)| home)
                 .map(Arc::new);
         }
         for input in &window.inputs {
