@@ -88,8 +88,8 @@ impl UnitPolicy {
     /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought
     /// back [`prefetch`](Self::prefetch) units ahead of its use; never another value.
     ///
-    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked
-    /// and what is allowed.
+    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together, for all units, fails with
+    /// what was asked and what is allowed; of several limits the smallest counts.
     pub fn offload(mut self, offload: Offload) -> Self {
         self.offload = Some(offload);
         self
