@@ -66,7 +66,7 @@ struct Program {
     /// Processes that can share the ranks out.
     processes: usize,
     parallel: fn() -> Plan,
-    strategy: Option<ShardStrategy>,
+    strategy: ShardStrategy,
     /// Layout of the batch, if the planner is not to choose it: what is so small may be computed whole everywhere.
     batch: Option<&'static str>,
 }
@@ -76,35 +76,35 @@ const PROGRAMS: [Program; 5] = [
         axes: "dp=2",
         processes: 2,
         parallel: Plan::new,
-        strategy: None,
+        strategy: ShardStrategy::Full,
         batch: Some("[{dp}, -]"),
     },
     Program {
         axes: "fsdp=3",
         processes: 3,
         parallel: units,
-        strategy: None,
+        strategy: ShardStrategy::Full,
         batch: None,
     },
     Program {
         axes: "tp=2",
         processes: 2,
         parallel: tensor_parallel,
-        strategy: None,
+        strategy: ShardStrategy::Full,
         batch: None,
     },
     Program {
         axes: "dp=2,fsdp=2",
         processes: 2,
         parallel: units,
-        strategy: Some(ShardStrategy::GradOptim),
+        strategy: ShardStrategy::GradOptim,
         batch: None,
     },
     Program {
         axes: "fsdp=2,tp=2",
         processes: 4,
         parallel: tensor_parallel,
-        strategy: None,
+        strategy: ShardStrategy::Full,
         batch: None,
     },
 ];
@@ -144,13 +144,9 @@ fn bits<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Result<Vec<u32>, St
 impl Program {
     fn builder(&self) -> DeviceMeshBuilder {
         let builder = DeviceMesh::builder().axes(&self.axes.parse().expect("a mesh"));
-        let builder = builder
+        builder
             .scatter_bytes_min(0)
-            .timeout(Duration::from_secs(20));
-        match self.strategy {
-            Some(strategy) => builder.strategy("fsdp", strategy),
-            None => builder,
-        }
+            .timeout(Duration::from_secs(20))
     }
 
     /// Trains; an error is that of the first read that fails.
@@ -159,7 +155,7 @@ impl Program {
         let device = mesh.device();
         let net = deterministic(Tiny::<B>::new(&device));
         let mut net = net
-            .parallelize_with(&mesh, &(self.parallel)())
+            .parallelize_with(&mesh, &(self.parallel)().strategy(self.strategy))
             .expect("a plan");
         let mut optimizer = AdamWConfig::new().init();
         let mut all = Vec::new();

@@ -15,7 +15,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan};
+use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan, UnitPolicy};
 
 type Train = Autodiff<Dist<Flex>>;
 
@@ -162,21 +162,20 @@ impl<'a> Setup<'a> {
     }
 }
 
-fn mesh(text: &str, policy: Checkpoint) -> DeviceMesh {
+fn mesh(text: &str) -> DeviceMesh {
     DeviceMesh::builder()
         .axes(&text.parse().expect("a mesh"))
         .scatter_bytes_min(0)
-        .checkpoint(policy)
         .build()
         .expect("a mesh")
 }
 
 fn run(setup: Setup<'_>, plan: Plan) -> (Outcome, Explanation) {
-    let mesh = mesh(setup.mesh, setup.policy);
+    let mesh = mesh(setup.mesh);
     let device = mesh.device();
     Train::seed(&device, 7);
     let net = Net::<Train>::new(&device)
-        .parallelize_with(mesh.shape(), &plan)
+        .parallelize_with(mesh.shape(), &plan.checkpoint(setup.policy))
         .expect("a plan that fits");
     train(net, &device, setup)
 }
@@ -359,7 +358,10 @@ fn units_used_twice_are_checkpointed_twice() {
 #[test]
 fn marked_units_need_no_policy() {
     let (expected, _) = run(Setup::new("fsdp=2", Checkpoint::None), plan());
-    let marked = plan().checkpoint("blocks.1").checkpoint("blocks.2");
+    let full = || UnitPolicy::new().checkpoint(Checkpoint::Full);
+    let marked = plan()
+        .unit_policy("blocks.1", full())
+        .unit_policy("blocks.2", full());
     let (found, plan) = run(Setup::new("fsdp=2", Checkpoint::None), marked);
     assert!(found == expected);
     assert_eq!(plan.recomputed.visits, 2, "{plan}");
@@ -381,9 +383,9 @@ fn a_model_without_units_says_so() {
 }
 
 fn llama_m(policy: Checkpoint) -> Explanation {
-    let mesh = DeviceMesh::builder().checkpoint(policy);
-    let size = llama::model::Size::M;
-    planned::llama_step(size, mesh, size.default_seq_and_batch())
+    let (size, mesh) = (llama::model::Size::M, DeviceMesh::builder());
+    let amend = |plan: Plan| plan.checkpoint(policy);
+    planned::llama_step(size, mesh, amend, size.default_seq_and_batch())
 }
 
 #[test]

@@ -110,8 +110,7 @@ fn every_strategy_holds_what_its_plan_says() {
     }
     for axes in ["fsdp=2", "fsdp=2,tp=2"] {
         for strategy in [ShardStrategy::GradOptim, ShardStrategy::Optim] {
-            let mesh = builder(axes).strategy("fsdp", strategy);
-            let (ranks, explanation) = train(mesh, &megatron());
+            let (ranks, explanation) = train(builder(axes), &megatron().strategy(strategy));
             assert_predicted(&format!("{axes} {strategy:?}"), &ranks, &explanation);
         }
     }
@@ -122,8 +121,8 @@ fn every_reshard_policy_holds_what_its_plan_says() {
     for reshard in ["always", "last", "every=2", "never"] {
         let reshard: Reshard = reshard.parse().expect("a policy");
         for prefetch in [0, 2] {
-            let mesh = builder("fsdp=2").reshard(reshard).prefetch(prefetch);
-            let (ranks, explanation) = train(mesh, &Plan::new());
+            let plan = Plan::new().reshard(reshard).prefetch(prefetch);
+            let (ranks, explanation) = train(builder("fsdp=2"), &plan);
             assert_predicted(
                 &format!("{reshard}, {prefetch} ahead"),
                 &ranks,
@@ -138,7 +137,7 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
     for axes in ["", "fsdp=2", "fsdp=2,tp=2"] {
         for policy in ["full", "every=2", "selective", "bytes=4000"] {
             let policy: Checkpoint = policy.parse().expect("a policy");
-            let (ranks, explanation) = train(builder(axes).checkpoint(policy), &megatron());
+            let (ranks, explanation) = train(builder(axes), &megatron().checkpoint(policy));
             assert_predicted(&format!("`{axes}` {policy}"), &ranks, &explanation);
         }
     }
@@ -151,7 +150,7 @@ fn every_checkpoint_policy_holds_what_its_plan_says() {
 fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
     let size = llama::model::Size::M;
     let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
-    let plan = planned::llama_step(size, mesh, size.default_seq_and_batch());
+    let plan = planned::llama_step(size, mesh, |plan| plan, size.default_seq_and_batch());
     let config = size.config();
     let num_params = config.num_params();
     let embedding = 4 * (config.vocab * config.dim) as u64;

@@ -464,7 +464,7 @@ cannot read the layout, column 6: the shape [5, 6] has 2 dims, but there are 1 h
        ^
 ");
     insta::assert_snapshot!(error("[{tp, -]"), @r"
-cannot read the layout, column 7: the mesh has no axis `-`: it has fsdp, tp
+cannot read the layout, column 7: the name of an axis is missing
   [{tp, -]
         ^
 ");

@@ -87,15 +87,15 @@ fn offload_changes_memory_and_no_bit() {
         ("tp=2", megatron(), Checkpoint::None),
         ("fsdp=2,tp=2", megatron(), Checkpoint::Selective),
     ] {
-        let mesh = || builder(axes).checkpoint(policy);
-        let expected = train(mesh(), &plan);
+        let plan = || plan.clone().checkpoint(policy);
+        let expected = train(builder(axes), &plan());
         for text in [
             "params",
             "optimizer",
             "activations",
             "params,optimizer,activations",
         ] {
-            let run = train(mesh().offload(offload(text)), &plan);
+            let run = train(builder(axes), &plan().offload(offload(text)));
             let what = format!("`{axes}` {policy}, {text}");
             assert!(run.losses == expected.losses, "{what}: losses differ");
             assert!(run.weights == expected.weights, "{what}: weights differ");
@@ -135,7 +135,7 @@ fn offload_changes_memory_and_no_bit() {
 fn everything_offloaded_leaves_a_fraction() {
     let expected = train(builder("fsdp=2"), &Plan::new());
     let all = offload("params,optimizer,activations");
-    let run = train(builder("fsdp=2").offload(all), &Plan::new());
+    let run = train(builder("fsdp=2"), &Plan::new().offload(all));
     for (rank, before) in run.ranks.iter().zip(&expected.ranks) {
         assert_eq!(rank.resident_bytes, 0, "all that is kept is on the host");
         assert!(
@@ -151,7 +151,7 @@ fn everything_offloaded_leaves_a_fraction() {
 fn too_little_host_memory_is_an_error_with_a_way_out() {
     let all = offload("params,optimizer,host=4096");
     let ended = catch_unwind(AssertUnwindSafe(|| {
-        train(builder("fsdp=2").offload(all), &Plan::new());
+        train(builder("fsdp=2"), &Plan::new().offload(all));
     }));
     let panic = ended.expect_err("4 KiB are too little");
     let text = panic

@@ -2,7 +2,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{DeviceMeshBuilder, Dist, Parallelize};
+use burn_dist::{DeviceMeshBuilder, Dist, Parallelize, ParallelizeWith, Plan};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::Size;
@@ -10,10 +10,11 @@ use llama::train;
 
 type B = Autodiff<Dist<Flex>>;
 
-/// Returns the plan of a steady step of `(seq, batch)`: the first one makes the parameters and the optimizer's state.
+/// Returns the plan of a steady step of `(seq, batch)`, of a model whose own plan is amended: the first one makes the parameters and the optimizer's state.
 pub fn llama_step(
     size: Size,
     mesh: DeviceMeshBuilder,
+    amend: impl FnOnce(Plan) -> Plan,
     (seq, batch): (usize, usize),
 ) -> Explanation {
     let device = mesh.dry_run().build().expect("a mesh").device();
@@ -26,8 +27,9 @@ pub fn llama_step(
         held: burn_dist::layout::Rows::all(batch),
     };
     let shape = device.shape().expect("a mesh").clone();
-    let model = config.init::<B>(&device).parallelize(&shape);
-    let model = model.expect("it fits");
+    let model = config.init::<B>(&device);
+    let plan = amend(model.plan());
+    let model = model.parallelize_with(&shape, &plan).expect("it fits");
     let mut optimizer = train::optimizer::<B>();
     let first = source.next_batch().expect("random tokens");
     let (model, _) = train::step(model, &mut optimizer, &first, 1e-4, &device);

@@ -81,12 +81,9 @@ fn a_policy_is_the_casts_a_user_would_write() {
         let expected = train_pair::<Autodiff<Flex>>(Pair::new(&device), Some(low), &device);
         let full = train_pair::<Autodiff<Flex>>(Pair::new(&device), None, &device);
         assert_ne!(expected.0, full.0, "16 bits can be seen");
-        let mesh = builder("")
-            .precision(Precision::new(float))
-            .build()
-            .expect("a mesh");
+        let mesh = builder("").build().expect("a mesh");
         let model = Pair::<B>::new(&mesh.device())
-            .parallelize_with(&mesh, &Plan::new())
+            .parallelize_with(&mesh, &Plan::new().precision(Precision::new(float)))
             .expect("a plan");
         let found = train_pair(model, None, &mesh.device());
         assert_eq!(found.0, expected.0, "losses in {float}");
@@ -102,8 +99,8 @@ fn strategies_in_mixed_precision_have_the_bits_of_replication() {
     let in_f32 = train(builder("fsdp=2"), &Plan::new());
     for reduce in [Float::F32, Float::BF16] {
         let precision = Precision::new(Float::BF16).reduce(reduce);
-        let with = |axes| builder(axes).precision(precision);
-        let expected = train(with("dp=2"), &Plan::new());
+        let with = || Plan::new().precision(precision);
+        let expected = train(builder("dp=2"), &with());
         assert!(
             expected.losses[STEPS - 1] < 0.9 * expected.losses[0],
             "{:?}",
@@ -115,17 +112,15 @@ fn strategies_in_mixed_precision_have_the_bits_of_replication() {
             ShardStrategy::GradOptim,
             ShardStrategy::Optim,
         ] {
-            let run = train(with("fsdp=2").strategy("fsdp", strategy), &Plan::new());
+            let run = train(builder("fsdp=2"), &with().strategy(strategy));
             assert_alike(&run, &expected, &format!("{strategy} reduced in {reduce}"));
         }
-        let always = with("fsdp=2").reshard(Reshard::Always).prefetch(0);
-        assert_alike(
-            &train(always, &Plan::new()),
-            &expected,
-            "always, no prefetch",
-        );
-        let kept = with("fsdp=2").checkpoint("full".parse().expect("a policy"));
-        assert_alike(&train(kept, &Plan::new()), &expected, "checkpointed");
+        let always = with().reshard(Reshard::Always).prefetch(0);
+        let run = train(builder("fsdp=2"), &always);
+        assert_alike(&run, &expected, "always, no prefetch");
+        let kept = with().checkpoint("full".parse().expect("a policy"));
+        let run = train(builder("fsdp=2"), &kept);
+        assert_alike(&run, &expected, "checkpointed");
     }
 }
 
@@ -135,7 +130,7 @@ fn every_mesh_trains_alike_in_16_bits() {
     for axes in ["", "fsdp=4", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"] {
         for plan in [megatron(), sequence_parallel()] {
             let precision = Precision::new(Float::BF16);
-            let run = train(builder(axes).precision(precision), &plan);
+            let run = train(builder(axes), &plan.precision(precision));
             for (step, (found, expected)) in run.losses.iter().zip(&expected).enumerate() {
                 let error = ((found - expected) / expected).abs();
                 // bf16 has 8 bits: each product is off by up to 1 / 256.
@@ -158,12 +153,12 @@ fn parameters_and_gradients_travel_in_half_the_bytes() {
     };
     // One strategy in which every parameter is gathered as often, whatever its type.
     let with = |precision: Option<Precision>| {
-        let builder = builder("fsdp=2").reshard(Reshard::Never);
-        let builder = match precision {
-            Some(precision) => builder.precision(precision),
-            None => builder,
+        let plan = Plan::new().reshard(Reshard::Never);
+        let plan = match precision {
+            Some(precision) => plan.precision(precision),
+            None => plan,
         };
-        train(builder, &Plan::new())
+        train(builder("fsdp=2"), &plan)
     };
     let full = with(None);
     let mixed = with(Some(Precision::new(Float::BF16)));
@@ -188,11 +183,10 @@ fn parameters_and_gradients_travel_in_half_the_bytes() {
 
 #[test]
 fn f16_needs_its_loss_scaled() {
-    let mesh = builder("fsdp=2").precision(Precision::new(Float::F16));
-    let mesh = mesh.build().expect("a mesh");
+    let mesh = builder("fsdp=2").build().expect("a mesh");
     let device = mesh.device();
     let mut model = Pair::<B>::new(&device)
-        .parallelize_with(&mesh, &Plan::new())
+        .parallelize_with(&mesh, &Plan::new().precision(Precision::new(Float::F16)))
         .expect("a plan");
     // Gradients that small are zero in f16.
     let small = |model: &Pair<B>| model.loss(0, None, &device) * 1e-7;

@@ -19,6 +19,7 @@ mod offload;
 mod ops;
 mod partial;
 mod planned;
+mod policies;
 mod precision;
 mod recording;
 mod roles;

@@ -7,7 +7,7 @@ use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshBackend, Parallelize};
+use burn_dist::{Checkpoint, DeviceMesh, Dist, MeshBackend, Parallelize, ParallelizeWith};
 
 type M = Autodiff<Dist<Flex>>;
 
@@ -83,13 +83,14 @@ fn train<const D: usize>(
 ) -> (Explanation, Vec<f32>) {
     let mesh = DeviceMesh::builder()
         .axes(&mesh.parse().expect("a mesh"))
-        .checkpoint(checkpoint)
         .account_memory(true)
         .build()
         .expect("a mesh");
     let device = mesh.device();
     <M as Backend>::seed(&device, 3);
-    let model = Net::<M, D>::new(position, &device).parallelize(&mesh);
+    let model = Net::<M, D>::new(position, &device);
+    let plan = model.plan().checkpoint(checkpoint);
+    let model = model.parallelize_with(&mesh, &plan);
     let mut optimizer = AdamWConfig::new().init::<M, Net<M, D>>();
     let (mut model, first) = step(model.expect("it fits"), &mut optimizer, &device);
     let mut losses = vec![first.into_scalar()];

@@ -250,7 +250,6 @@ fn assert_close(found: &[TensorData], expected: &[TensorData], what: &str) {
 /// Parameters and moments of two steps on one mesh, for all strategies and optimizers; all strategies give the same
 /// bits.
 fn state_rests(axes: &str, plan: &Plan) {
-    let has_shards = axes.contains("fsdp");
     for rows in 1..=9 {
         for optim in [Optim::Sgd, Optim::Adam, Optim::AdamW] {
             for apart in [false, true] {
@@ -260,14 +259,11 @@ fn state_rests(axes: &str, plan: &Plan) {
                 for strategy in ShardStrategy::ALL {
                     let what =
                         format!("{axes}, {strategy}, {optim:?}, {rows} row(s), apart: {apart}");
-                    let builder = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
-                    let builder = match has_shards {
-                        true => builder.strategy("fsdp", strategy),
-                        false => builder,
-                    };
-                    let mesh = builder.build().expect("a mesh");
+                    let mesh = DeviceMesh::parse(axes).expect("a mesh");
                     let device = mesh.device();
-                    let place = |net: Net<Many>| net.parallelize_with(&mesh, plan).expect("a plan");
+                    let plan = plan.clone().strategy(strategy);
+                    let place =
+                        |net: Net<Many>| net.parallelize_with(&mesh, &plan).expect("a plan");
                     let found = train::<Many>(&device, optim, (rows, apart), place, |net| {
                         let sharded = strategy != ShardStrategy::Replicate;
                         let parameters = held(net, mesh.shape(), sharded, &what);
@@ -321,11 +317,10 @@ fn gradients_rest() {
         for strategy in ShardStrategy::ALL {
             for rows in 1..=9 {
                 let what = format!("{axes}, {strategy}, {rows} row(s)");
-                let builder = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
-                let mesh = builder.strategy("fsdp", strategy).build().expect("a mesh");
+                let mesh = DeviceMesh::parse(axes).expect("a mesh");
                 let device = mesh.device();
                 let net = Net::<Many>::new(&device)
-                    .parallelize_with(&mesh, &Plan::new())
+                    .parallelize_with(&mesh, &Plan::new().strategy(strategy))
                     .expect("a plan");
                 let loss = net.forward(batch(rows, 0, &device)).square().mean();
                 let gradients = GradientsParams::from_grads(loss.backward(), &net);
@@ -426,7 +421,7 @@ fn state_rests_after_clipping_and_accumulation() {
 fn moments_of_a_planned_model_take_the_same_at_every_length() {
     let moments = |seq: usize, batch: usize| {
         let mesh = DeviceMesh::builder().axes(&"fsdp=4".parse().expect("a mesh"));
-        let plan = planned::llama_step(llama::model::Size::Tiny, mesh, (seq, batch));
+        let plan = planned::llama_step(llama::model::Size::Tiny, mesh, |plan| plan, (seq, batch));
         let peaks = plan.memory.iter().map(|rank| {
             let of = |class| rank.class_peaks.get(&class).copied().unwrap_or(0);
             (of(MemoryClass::Optimizer), of(MemoryClass::AtRest))

@@ -7,7 +7,7 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer}
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{ElementConversion, TensorData, Tolerance};
 use burn_dist::optim::{Ema, clip_grad_norm, clip_grad_value};
-use burn_dist::{ParallelizeWith, Plan, Reshard, ShardStrategy};
+use burn_dist::{ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy};
 
 use crate::transformer::run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, weights};
 use crate::transformer::{DIM, Net, Training, megatron, sequence_parallel};
@@ -25,13 +25,13 @@ fn every_strategy_has_the_bits_of_replication() {
             ShardStrategy::Optim,
             ShardStrategy::Replicate,
         ] {
-            let run = train(sharded().strategy("fsdp", strategy), &Plan::new());
+            let run = train(sharded(), &Plan::new().strategy(strategy));
             assert_alike(&run, &expected, &format!("{strategy:?} on {ranks} ranks"));
         }
         for reshard in ["always", "every=2", "never"] {
             let reshard: Reshard = reshard.parse().expect("a policy");
             for prefetch in [0, 1, 3] {
-                let run = train(sharded().reshard(reshard).prefetch(prefetch), &Plan::new());
+                let run = train(sharded(), &Plan::new().reshard(reshard).prefetch(prefetch));
                 let what = format!("{reshard}, {prefetch} ahead, on {ranks} ranks");
                 assert_alike(&run, &expected, &what);
             }
@@ -44,12 +44,12 @@ fn strategies_compose_with_tensor_and_sequence_parallel() {
     for plan in [megatron(), sequence_parallel()] {
         let full = train(builder("fsdp=2,tp=2"), &plan);
         for strategy in [ShardStrategy::GradOptim, ShardStrategy::Optim] {
-            let run = train(builder("fsdp=2,tp=2").strategy("fsdp", strategy), &plan);
+            let run = train(builder("fsdp=2,tp=2"), &plan.clone().strategy(strategy));
             assert_alike(&run, &full, &format!("{strategy:?}"));
         }
         let run = train(
-            builder("fsdp=2,tp=2").reshard(Reshard::Always).prefetch(0),
-            &plan,
+            builder("fsdp=2,tp=2"),
+            &plan.clone().reshard(Reshard::Always).prefetch(0),
         );
         assert_alike(&run, &full, "no prefetch");
     }
@@ -72,8 +72,8 @@ fn traffic(run: &Run) -> BTreeMap<&'static str, u64> {
 fn a_shard_axis_that_replicates_is_ddp() {
     let expected = train(builder("dp=2"), &Plan::new());
     let run = train(
-        builder("fsdp=2").strategy("fsdp", ShardStrategy::Replicate),
-        &Plan::new(),
+        builder("fsdp=2"),
+        &Plan::new().strategy_over("fsdp", ShardStrategy::Replicate),
     );
     assert_alike(&run, &expected, "ddp over fsdp");
     let (found, expected) = (&run.explanation, &expected.explanation);
@@ -84,10 +84,12 @@ fn a_shard_axis_that_replicates_is_ddp() {
 #[test]
 fn a_unit_may_have_a_strategy_of_its_own() {
     let expected = train(builder("fsdp=2"), &Plan::new());
-    let mesh = || builder("fsdp=2").reshard(Reshard::Always);
-    let full = train(mesh(), &Plan::new());
+    let mesh = || builder("fsdp=2");
+    let always = || Plan::new().reshard(Reshard::Always);
+    let own = |strategy| UnitPolicy::new().strategy(strategy);
+    let full = train(mesh(), &always());
     for strategy in ShardStrategy::ALL {
-        let run = train(mesh(), &Plan::new().strategy("blocks.1", strategy));
+        let run = train(mesh(), &always().unit_policy("blocks.1", own(strategy)));
         assert_alike(&run, &expected, &format!("one block under {strategy}"));
         let other = traffic(&full);
         let found = traffic(&run);
@@ -107,9 +109,11 @@ fn a_unit_may_have_a_strategy_of_its_own() {
                 assert_eq!(found["all_reduce"], 2 * scatters, "{text}");
             }
         }
-        // The other way round: one block under FSDP on a mesh under another strategy.
-        let plan = Plan::new().strategy("blocks.1", ShardStrategy::Full);
-        let run = train(mesh().strategy("fsdp", strategy), &plan);
+        // The other way round: one block under FSDP of a model under another strategy.
+        let plan = always()
+            .strategy(strategy)
+            .unit_policy("blocks.1", own(ShardStrategy::Full));
+        let run = train(mesh(), &plan);
         assert_alike(
             &run,
             &expected,
@@ -126,9 +130,10 @@ fn a_unit_may_have_a_strategy_of_its_own() {
 #[test]
 fn what_is_skipped_stays_whole() {
     let bytes = |plan: Plan| train(builder("fsdp=2"), &plan).explanation.memory[0].end_bytes;
+    let own = || UnitPolicy::new().strategy(ShardStrategy::Replicate);
     let ddp = Plan::new()
-        .strategy("", ShardStrategy::Replicate)
-        .strategy("blocks", ShardStrategy::Replicate);
+        .unit_policy("", own())
+        .unit_policy("blocks", own());
     let replicated = train(builder("dp=2"), &Plan::new()).explanation.memory[0].end_bytes;
     assert_eq!(bytes(ddp), replicated);
     let skipped = Plan::new()
@@ -143,8 +148,8 @@ fn what_is_skipped_stays_whole() {
 fn a_unit_communicates_three_times_a_step() {
     // The blocks, and what is left to the root: embedding, last norm, output. Gathered, gathered again, reduced.
     let always = train(
-        builder("fsdp=2").reshard(Reshard::Always),
-        &Plan::new().unit(""),
+        builder("fsdp=2"),
+        &Plan::new().unit("").reshard(Reshard::Always),
     );
     let totals = &always.explanation.totals;
     let (gathers, scatters) = (totals["all_gather"], totals["reduce_scatter"]);
@@ -164,8 +169,8 @@ fn a_unit_communicates_three_times_a_step() {
         always.explanation
     );
     let never = train(
-        builder("fsdp=2").reshard(Reshard::Never),
-        &Plan::new().unit(""),
+        builder("fsdp=2"),
+        &Plan::new().unit("").reshard(Reshard::Never),
     );
     let kept = never.explanation.totals["all_gather"];
     assert_eq!(kept.count, parameters, "{}", never.explanation);
@@ -191,10 +196,10 @@ fn hybrid_sharding_reduces_shards_over_the_replicas_once() {
 #[test]
 fn hybrid_sharding_has_the_bits_of_replication() {
     for axes in ["dp=2,fsdp=2", "fsdp=2,dp=2", "dp=3,fsdp=2", "dp=2,fsdp=3"] {
-        let ddp = builder(axes).strategy("fsdp", ShardStrategy::Replicate);
-        let expected = train(ddp, &Plan::new());
+        let ddp = Plan::new().strategy(ShardStrategy::Replicate);
+        let expected = train(builder(axes), &ddp);
         for strategy in [ShardStrategy::Full, ShardStrategy::Optim] {
-            let run = train(builder(axes).strategy("fsdp", strategy), &Plan::new());
+            let run = train(builder(axes), &Plan::new().strategy(strategy));
             assert_alike(&run, &expected, &format!("{strategy} on {axes}"));
         }
     }
@@ -202,13 +207,30 @@ fn hybrid_sharding_has_the_bits_of_replication() {
 
 #[test]
 fn strategies_are_for_shard_axes() {
-    let error = builder("dp=2").strategy("dp", ShardStrategy::Optim).build();
-    let text = error.expect_err("dp replicates").to_string();
-    assert!(text.contains("`dp`") && text.contains("fsdp"), "{text}");
-    let error = builder("fsdp=2")
-        .strategy("tp", ShardStrategy::Optim)
-        .build();
-    assert!(error.is_err());
+    let placed = |axes: &str, of: &str| {
+        let mesh = builder(axes).build().expect("a mesh");
+        let plan = Plan::new().strategy_over(of, ShardStrategy::Optim);
+        let own = UnitPolicy::new().strategy_over(of, ShardStrategy::Optim);
+        let of_unit = Plan::new().unit_policy("blocks.*", own);
+        [plan, of_unit].map(|plan| {
+            let net = Net::<B>::new(2, &mesh.device()).parallelize_with(&mesh, &plan);
+            net.map(|_| ()).map_err(|error| error.to_string())
+        })
+    };
+    for (text, who) in placed("dp=2", "dp")
+        .into_iter()
+        .zip(["the policy of the model: ", "unit_policy(\"blocks.*\"): "])
+    {
+        let text = text.expect_err("dp replicates");
+        assert!(text.starts_with(who), "{text}");
+        assert!(text.contains("`dp`") && text.contains("fsdp"), "{text}");
+    }
+    for (axes, of) in [("fsdp=2", "tp"), ("dp=2", "fsdp")] {
+        for text in placed(axes, of) {
+            let text = text.expect_err("there is no such axis");
+            assert!(text.contains(&format!("no axis {of}")), "{text}");
+        }
+    }
 }
 
 /// Losses, norms of the gradients, and the averaged weights of a run of two microbatches a step, clipped.

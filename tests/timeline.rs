@@ -11,7 +11,9 @@ use burn::tensor::{Tensor, TensorData, backend::Backend};
 use burn_dist::mesh::{Link, Links};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::run::RankTimes;
-use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Parallelize, explain};
+use burn_dist::{
+    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, Parallelize, ParallelizeWith, explain,
+};
 use serde_json::Value;
 
 type B = Autodiff<Dist<Flex>>;
@@ -40,6 +42,10 @@ struct Ran {
 
 /// Trains for three steps; explains and times the last.
 fn train(builder: DeviceMeshBuilder, text: &str) -> Ran {
+    train_with(builder, text, 1)
+}
+
+fn train_with(builder: DeviceMeshBuilder, text: &str, prefetch: u32) -> Ran {
     let mesh = builder
         .axes(&text.parse().expect("a mesh"))
         .scatter_bytes_min(0)
@@ -55,9 +61,11 @@ fn train(builder: DeviceMeshBuilder, text: &str) -> Ran {
                 down: linear(16, 8),
             })
             .collect(),
-    }
-    .parallelize(&mesh)
-    .expect("the model fits the mesh");
+    };
+    let plan = net.plan().prefetch(prefetch);
+    net = net
+        .parallelize_with(&mesh, &plan)
+        .expect("the model fits the mesh");
     let mut optim = AdamConfig::new().init();
     let values: Vec<f32> = (0..64).map(|i| (i * 37 % 23) as f32 / 23.0).collect();
     let mut losses = Vec::new();
@@ -333,8 +341,8 @@ fn without_a_trace_there_is_none() {
 
 /// What the thread of rank 0 does in the explained step, in order: `launch`, `wait` or `compute`, and the kind and
 /// module.
-fn order(builder: DeviceMeshBuilder) -> Vec<(String, String)> {
-    let ran = train(builder.trace(), "fsdp=2");
+fn order(prefetch: u32) -> Vec<(String, String)> {
+    let ran = train_with(DeviceMesh::builder().trace(), "fsdp=2", prefetch);
     let (slices, _) = lanes(&ran.trace.expect("it was turned on"));
     let compute = &slices[&(0, 0)];
     let first = |lane: &[Slice]| {
@@ -371,7 +379,7 @@ fn gathers_start_ahead_and_the_last_reductions_arrive_during_the_optimizer() {
         modules.collect::<std::collections::BTreeSet<_>>().len()
     };
     for prefetch in [0, 1, 2] {
-        let order = order(DeviceMesh::builder().prefetch(prefetch));
+        let order = order(prefetch);
         assert_eq!(
             gathers_before_a_wait(&order),
             1 + prefetch as usize,

@@ -12,7 +12,6 @@ mod attr;
 mod check;
 mod expand;
 mod fallback;
-mod layout_text;
 mod model;
 mod nearest;
 #[cfg(test)]

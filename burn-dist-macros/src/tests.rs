@@ -202,7 +202,7 @@ fn each_mistake_is_named() {
         ),
         (
             quote!(colwise, input = "[-, {tp]"),
-            "malformed layout, column 8: expected `,` or `}`",
+            "cannot read the layout, column 8: found `]`, but axes are separated by `,` and end with `}`\n  [-, {tp]\n         ^",
         ),
         (
             quote!(colwise, heads = "8"),

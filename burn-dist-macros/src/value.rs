@@ -1,9 +1,10 @@
 //! The values of keys: none, a name, a layout in text, a count.
 
 use crate::attr::Item;
-use crate::layout_text;
 use crate::model::Heads;
+use burn_dist_plan::{LayoutText, Precision, ShardStrategy};
 use quote::ToTokens;
+use std::fmt::Display;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
 
 /// A key that stands alone.
@@ -63,79 +64,36 @@ pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Lit
     Some(text)
 }
 
-/// The texts of burn-dist's `ShardStrategy`; a test there keeps the two alike.
-const STRATEGIES: [&str; 4] = ["fsdp", "zero2", "zero1", "ddp"];
-
-/// The texts of burn-dist's `Float`, likewise.
-const FLOATS: [&str; 3] = ["bf16", "f16", "f32"];
-
 /// What shard axes do with a unit.
 pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    let text = string(item, "\"zero2\"", errors)?;
-    if STRATEGIES.contains(&text.value().as_str()) {
-        return Some(text);
-    }
-    let message = format!(
-        "`{}` is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
-        text.value()
-    );
-    errors.push(syn::Error::new(text.span(), message));
-    None
+    read(item, "\"zero2\"", str::parse::<ShardStrategy>, errors)
 }
 
 /// What a unit computes in.
 pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    let text = string(item, "\"bf16\"", errors)?;
-    if is_precision(&text.value()) {
-        return Some(text);
-    }
-    let message = format!(
-        "`{}` is not a precision: use bf16, f16 or f32, or param=bf16,reduce=f32,output=f32, where reduce is f32 or \
-         what param is",
-        text.value()
-    );
-    errors.push(syn::Error::new(text.span(), message));
-    None
-}
-
-/// `bf16`, or `param=bf16` with `reduce=` and `output=` in any order.
-fn is_precision(text: &str) -> bool {
-    if FLOATS.contains(&text) {
-        return true;
-    }
-    let items: Option<Vec<(&str, &str)>> = text
-        .split(',')
-        .map(|item| item.split_once('='))
-        .map(|item| item.map(|(key, value)| (key.trim(), value.trim())))
-        .collect();
-    let Some(items) = items else { return false };
-    let of = |wanted: &str| {
-        let mut found = items.iter().filter(|(key, _)| *key == wanted);
-        (found.next().map(|(_, value)| *value), found.next())
-    };
-    let known = |(key, value): &(&str, &str)| {
-        ["param", "reduce", "output"].contains(key) && FLOATS.contains(value)
-    };
-    let ((param, None), (reduce, None), (_, None)) = (of("param"), of("reduce"), of("output"))
-    else {
-        return false;
-    };
-    items.iter().all(known)
-        && param.is_some()
-        && reduce.is_none_or(|reduce| reduce == "f32" || Some(reduce) == param)
+    read(item, "\"bf16\"", str::parse::<Precision>, errors)
 }
 
 /// A layout in text, its form checked.
 pub(crate) fn layout(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    let text = string(item, "\"[-, {tp}, -]\"", errors)?;
-    if let Err((column, message)) = layout_text::check(&text.value()) {
-        errors.push(syn::Error::new(
-            text.span(),
-            format!("malformed layout, column {column}: {message}"),
-        ));
-        return None;
+    read(item, "\"[-, {tp}, -]\"", LayoutText::parse, errors)
+}
+
+/// A string that can be read as what it stands for.
+fn read<T, E: Display>(
+    item: &Item,
+    example: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+    errors: &mut Vec<syn::Error>,
+) -> Option<LitStr> {
+    let text = string(item, example, errors)?;
+    match parse(&text.value()) {
+        Ok(_) => Some(text),
+        Err(error) => {
+            errors.push(syn::Error::new(text.span(), error));
+            None
+        }
     }
-    Some(text)
 }
 
 /// A count the axis has to divide.

@@ -76,17 +76,6 @@ pub enum MeshError {
         /// The mesh in text form.
         mesh: String,
     },
-    /// A sharding strategy for an axis that does not shard.
-    #[error(
-        "`{name}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero or shard, \
-         or given that role"
-    )]
-    NotSharded {
-        /// Name of the axis.
-        name: String,
-        /// The mesh.
-        mesh: String,
-    },
     /// A text that is not a mesh.
     #[error(
         "cannot read the mesh `{text}`: {problem}; write axes as name=size, for example `fsdp=2,tp=4`"

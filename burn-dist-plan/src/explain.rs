@@ -73,11 +73,11 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
-    /// Text form of when accumulated gradients are reduced.
+    /// When accumulated gradients are reduced, as text; of several policies, those other than the default.
     pub accumulation: String,
     /// Gradients that were added or kept before they were reduced.
     pub accumulated: Accumulated,
-    /// Text form of the checkpoint policy.
+    /// What units make again in the backward, as text; of several policies, those other than `none`.
     pub checkpoint: String,
     /// What is made again in the backward.
     pub recomputed: Recomputed,
@@ -100,11 +100,11 @@ pub struct Explanation {
 
 impl Explanation {
     /// Starts an explanation of nothing.
-    pub fn new(mesh: String, checkpoint: Checkpoint, accumulation: Accumulation) -> Self {
+    pub fn new(mesh: String) -> Self {
         Self {
             mesh,
-            accumulation: accumulation.to_string(),
-            checkpoint: checkpoint.to_string(),
+            accumulation: Accumulation::default().to_string(),
+            checkpoint: Checkpoint::default().to_string(),
             ..Self::default()
         }
     }
@@ -135,6 +135,10 @@ impl Explanation {
                 self.totals.entry(record.kind.name()).or_default().launches += 1;
             }
             launched = record.launch;
+        }
+        for policy in &plan.policies {
+            name(&mut self.accumulation, &policy.accumulation);
+            name(&mut self.checkpoint, &policy.checkpoint);
         }
         self.recomputed += plan.recomputed;
         self.redundancy += &plan.redundancy;
@@ -260,6 +264,18 @@ impl Explanation {
             .iter()
             .map(|memory| memory.class_peaks.get(&MemoryClass::Activation));
         peaks.flatten().copied().max().unwrap_or(0)
+    }
+}
+
+/// Adds a policy to the names of those in use, unless it is the default.
+fn name<P: Default + PartialEq + ToString>(names: &mut String, policy: &P) {
+    let (name, default) = (policy.to_string(), P::default());
+    if *policy == default || names.split(", ").any(|known| known == name) {
+        return;
+    }
+    match *names == default.to_string() {
+        true => *names = name,
+        false => names.push_str(&format!(", {name}")),
     }
 }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crate::op::{Mark, Op};
 use crate::param::ParamSpec;
+use crate::policy::Policy;
 use crate::rule::{OpRule, PartialRule};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 
@@ -134,6 +135,17 @@ impl Facts {
     /// Returns the value that holds the same elements in the same order, and is no reshape.
     pub fn first_shape(&self, value: ValueIndex) -> ValueIndex {
         first_shape(&self.reshape_of, value)
+    }
+
+    /// Returns the policies of the parameters that values are, or are to update, each once, in the order of values.
+    pub fn policies(&self) -> Vec<Arc<Policy>> {
+        let mut policies: Vec<Arc<Policy>> = Vec::new();
+        for spec in self.roles.iter().filter_map(Role::belongs_to) {
+            if !policies.contains(&spec.policy) {
+                policies.push(spec.policy.clone());
+            }
+        }
+        policies
     }
 }
 

@@ -75,11 +75,14 @@ use burn_dist_mesh as mesh;
 
 pub use error::PlanError;
 pub use facts::{Facts, Phase, Role};
+pub use layout::LayoutText;
 pub use lower::runs;
-pub use options::{PlanOptions, Sharding};
-pub use param::{LayoutText, ParamRole, ParamSpec, Style};
+pub use options::PlanOptions;
+pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
 pub use planner::{plan, text_after};
-pub use policy::{Accumulation, Checkpoint, Float, Offload, Precision, Reshard, ShardStrategy};
+pub use policy::{
+    Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
+};
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use storage::Storage;

@@ -15,10 +15,11 @@
 use crate::mesh::DType;
 use crate::op::Op;
 
-use crate::Offload;
 use crate::account::contents;
 use crate::lifetimes::{lifetimes, uses};
 use crate::memory::MemoryClass;
+use crate::policy::{Offload, Policy};
+use crate::propagate::Program;
 use crate::task::{HostTask, RankPlan, Slot, Task};
 
 /// Returns whether memory of a class is moved.
@@ -47,14 +48,17 @@ struct Life {
     stays: bool,
 }
 
-/// Adds moves to the host and back. `visits` are the numbers of the unit visits that the tasks belong to; `ahead` how
-/// many of these a tensor comes back before it is used.
-pub(super) fn offload<O: Op>(
-    plan: &mut RankPlan<O>,
-    visits: &[u32],
-    options: &Offload,
-    ahead: u32,
-) {
+/// Adds moves to the host and back, as the policies say that the slots of `program` belong to. `visits` are the numbers
+/// of the unit visits that the tasks belong to.
+pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &Program<O>) {
+    // What is made between two steps of the program belongs to no one.
+    let policy = |slot: Slot| -> Option<&Policy> {
+        let value = program.slots.get(slot as usize)?.value;
+        Some(&program.values[value as usize].owner.policy)
+    };
+    let wants = |slot: Slot, class: MemoryClass| {
+        policy(slot).is_some_and(|policy| wants(&policy.offload, class))
+    };
     let mut marked = plan.clone();
     lifetimes(&mut marked);
     let seen = contents(&marked);
@@ -63,7 +67,7 @@ pub(super) fn offload<O: Op>(
         match task {
             Task::Load { slot, host, .. } | Task::Store { slot, host, .. } => {
                 let class = plan.classes[*slot as usize];
-                *host = class != MemoryClass::Activation && wants(options, class);
+                *host = class != MemoryClass::Activation && wants(*slot, class);
             }
             _ => {}
         }
@@ -91,7 +95,7 @@ pub(super) fn offload<O: Op>(
             continue;
         };
         let small = life.bytes() * SMALLEST < largest;
-        if !wants(options, class) || life.bytes() == 0 {
+        if !wants(slot as Slot, class) || life.bytes() == 0 {
             continue;
         }
         let loaded = matches!(&plan.tasks[life.made], Task::Load { host: true, .. });
@@ -106,6 +110,7 @@ pub(super) fn offload<O: Op>(
             });
             let stored = matches!(&plan.tasks[next], Task::Store { host: true, .. });
             // A unit ahead, but not before the gap.
+            let ahead = policy(slot as Slot).map_or(0, |policy| policy.prefetch);
             let wanted = visits[next].saturating_sub(ahead);
             let back = visits.partition_point(|visit| *visit < wanted);
             let back = back.clamp(from + 1, next);

@@ -1,10 +1,11 @@
 //! Everything the planner must know about one parameter, as plain data.
 
-use crate::layout::Layout;
+use crate::Policy;
+use crate::layout::{Layout, LayoutText};
 use crate::mesh::MeshShape;
-use crate::{Precision, ShardStrategy};
 use core::fmt;
 use core::str::FromStr;
+use std::sync::Arc;
 
 /// How a module is split over a tensor-parallel axis.
 ///
@@ -99,145 +100,6 @@ names!(
     Other = "other"
 );
 
-/// The layout of an activation, kept as text until a tensor with its number of dims is at hand.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutText(String);
-
-impl LayoutText {
-    /// Takes a layout in text; whether it can be read is checked by whoever takes it.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Returns the number of dims of the tensors it is for.
-    pub fn ndim(&self) -> usize {
-        self.some_shape().len()
-    }
-
-    /// Returns the names of the axes in it, in order.
-    pub fn axes(&self) -> impl Iterator<Item = &str> {
-        self.0
-            .split('{')
-            .skip(1)
-            .filter_map(|rest| rest.split_once('}'))
-            .flat_map(|(axes, _)| axes.split(','))
-            .map(|axis| axis.trim().trim_end_matches('*'))
-    }
-
-    /// Checks the form, whatever mesh it is for.
-    pub fn check(&self) -> Result<(), String> {
-        let mut names: Vec<&str> = self.axes().filter(|name| is_name(name)).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mesh = MeshShape::new(names.into_iter().map(|name| (name, 2)))
-            .map_err(|error| error.to_string())?;
-        let layout = Layout::parse(&self.0, &mesh, Some(&self.some_shape()))
-            .map_err(|error| error.to_string())?;
-        match layout.at_rest.as_slice() {
-            [] => Ok(()),
-            _ => Err("only parameters rest: leave the `*` out".into()),
-        }
-    }
-
-    /// A shape the layout could be for: sizes as written, 1 where none is.
-    fn some_shape(&self) -> Vec<usize> {
-        let inside = self.0.split_once('[').map_or("", |(_, rest)| rest);
-        let inside = inside.split_once(']').map_or(inside, |(inside, _)| inside);
-        if inside.trim().is_empty() {
-            return Vec::new();
-        }
-        let (mut shape, mut in_braces) = (vec![1_usize], false);
-        let mut number: Option<usize> = None;
-        // A comma at the end, so that the last number is taken too; its dim is cut off again.
-        for c in inside.chars().chain([',']) {
-            if let Some(digit) = c.to_digit(10).filter(|_| !in_braces) {
-                number = Some(
-                    number
-                        .unwrap_or(0)
-                        .saturating_mul(10)
-                        .saturating_add(digit as usize),
-                );
-                continue;
-            }
-            if let (Some(size), Some(dim)) = (number.take(), shape.last_mut()) {
-                *dim = dim.saturating_mul(size);
-            }
-            match c {
-                '{' => in_braces = true,
-                '}' => in_braces = false,
-                ',' if !in_braces => shape.push(1),
-                _ => {}
-            }
-        }
-        shape.pop();
-        shape
-    }
-
-    /// Returns the text without an axis; `None` if no other axis is left, so that it says nothing.
-    pub fn without(&self, axis: &str) -> Option<Self> {
-        let mut out = String::new();
-        let mut rest = self.0.as_str();
-        while let Some((before, group)) = rest.split_once('{') {
-            let (axes, after) = group.split_once('}')?;
-            let kept: Vec<&str> = axes
-                .split(',')
-                .map(str::trim)
-                .filter(|a| *a != axis)
-                .collect();
-            let (head, word) = split_last_word(before);
-            if !kept.is_empty() {
-                out.push_str(&format!("{before}{{{}}}", kept.join(", ")));
-            } else if word.chars().any(char::is_alphabetic) {
-                // `+ sum{tp}`: a sum over nobody is no sum.
-                out.push_str(head.trim_end().trim_end_matches('+').trim_end());
-            } else if word.is_empty() {
-                out.push_str(before);
-                out.push('-');
-            } else {
-                // `8{tp}`: the factor stays, unsplit.
-                out.push_str(before);
-            }
-            rest = after;
-        }
-        out.push_str(rest);
-        let text = Self(out);
-        let says_something = text.axes().next().is_some();
-        says_something.then_some(text)
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    let mut chars = text.chars();
-    chars.next().is_some_and(|c| c == '_' || c.is_alphabetic())
-        && chars.all(|c| c == '_' || c.is_alphanumeric())
-}
-
-/// Splits off the run of letters, digits and underscores at the end.
-fn split_last_word(text: &str) -> (&str, &str) {
-    let word = text.trim_end_matches(|c: char| !(c == '_' || c.is_alphanumeric()));
-    if word.len() < text.len() {
-        return (text, "");
-    }
-    let start = text
-        .char_indices()
-        .rev()
-        .take_while(|(_, c)| *c == '_' || c.is_alphanumeric())
-        .last()
-        .map_or(text.len(), |(at, _)| at);
-    text.split_at(start)
-}
-
-impl fmt::Display for LayoutText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// Everything the planner must know about one parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamSpec {
@@ -255,20 +117,17 @@ pub struct ParamSpec {
     pub output: Option<LayoutText>,
     /// The FSDP unit it belongs to: the path of the nearest module marked so, `""` for the whole model.
     pub unit: Option<String>,
-    /// Whether activations of that unit are made again in the backward, whatever the mesh's policy.
-    pub checkpoint: bool,
-    /// What that unit computes in, whatever the mesh's policy.
-    pub precision: Option<Precision>,
-    /// What shard axes do with that unit, whatever the mesh's strategies.
-    pub strategy: Option<ShardStrategy>,
-    /// Whether it rests in pieces over the axes made for that (FSDP).
+    /// How that unit is trained.
+    pub policy: Arc<Policy>,
+    /// Whether it rests in pieces over the axes made for that (FSDP), as its policy says.
     pub at_rest: bool,
 }
 
 impl ParamSpec {
     /// Returns it as one line for people, keys in this order, options that are absent left out:
     /// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -,
-    /// -];unit=layers.0;checkpoint=yes;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`.
+    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`. Of the policy, it names
+    /// what differs from the default.
     pub fn to_text(&self, mesh: &MeshShape) -> String {
         let mut text = format!(
             "path={};style={};role={};layout={}",
@@ -277,20 +136,19 @@ impl ParamSpec {
             self.role,
             self.layout.display(mesh)
         );
-        let precision = self.precision.map(|precision| precision.to_string());
-        let strategy = self.strategy.map(|strategy| strategy.to_string());
         let options = [
             ("input", self.input.as_ref().map(LayoutText::as_str)),
             ("output", self.output.as_ref().map(LayoutText::as_str)),
             ("unit", self.unit.as_deref()),
-            ("checkpoint", self.checkpoint.then_some("yes")),
-            ("precision", precision.as_deref()),
-            ("strategy", strategy.as_deref()),
         ];
         for (key, value) in options {
             if let Some(value) = value {
                 text.push_str(&format!(";{key}={value}"));
             }
+        }
+        let policy = self.policy.to_text(mesh);
+        if !policy.is_empty() {
+            text.push_str(&format!(";{policy}"));
         }
         text.push_str(if self.at_rest {
             ";rest=yes"
@@ -298,14 +156,6 @@ impl ParamSpec {
             ";rest=no"
         });
         text
-    }
-
-    /// Returns what shard axes do with it, if it says so itself.
-    pub fn own_strategy(&self) -> Option<ShardStrategy> {
-        match self.at_rest {
-            true => self.strategy,
-            false => Some(ShardStrategy::Replicate),
-        }
     }
 
     /// Returns the spec for the shape the parameter turned out to have.
@@ -319,45 +169,5 @@ impl ParamSpec {
             }
         }
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_axis_is_taken_out_of_every_place() {
-        for (text, left) in [
-            ("[-, {tp}, -]", None),
-            ("[{dp}, {tp}, -]", Some("[{dp}, -, -]")),
-            ("[{dp, tp}, -]", Some("[{dp}, -]")),
-            ("[{dp}, (4 . 8{tp})]", Some("[{dp}, (4 . 8)]")),
-            ("[{dp}, 16{tp}]", Some("[{dp}, 16]")),
-            ("[{dp}, -] + sum{tp}", Some("[{dp}, -]")),
-            ("[-] + sum{tp, cp}", Some("[-] + sum{cp}")),
-            ("[-] + sum{tp} + max{cp}", Some("[-] + max{cp}")),
-            ("[-]", None),
-        ] {
-            let without = LayoutText::new(text).without("tp");
-            assert_eq!(
-                without.as_ref().map(LayoutText::as_str),
-                left,
-                "{text} without tp"
-            );
-            if let Some(text) = without {
-                assert_eq!(text.check(), Ok(()), "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_form_is_checked_without_a_mesh() {
-        for text in ["[]", "[-]", "[{dp, tp}, (4 . 8{cp}), 16]", "[-] + sum{tp}"] {
-            assert_eq!(LayoutText::new(text).check(), Ok(()), "{text}");
-        }
-        for text in ["", "-", "[-", "[tp]", "[{tp}, {tp}]", "[{tp*}]", "[-];x"] {
-            assert!(LayoutText::new(text).check().is_err(), "{text}");
-        }
     }
 }

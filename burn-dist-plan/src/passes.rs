@@ -12,6 +12,7 @@ use crate::memory::MemoryPlan;
 use crate::mesh::MeshShape;
 use crate::op::Op;
 use crate::options::PlanOptions;
+use crate::policy::Policy;
 use crate::precision::{self, Precise};
 use crate::propagate::{self, Program};
 use crate::redundancy::{self, Redundancy};
@@ -29,6 +30,8 @@ pub(crate) struct State<'a, O> {
     /// The window with its casts, if there are any.
     pub precise: Option<Precise<O>>,
     pub facts: Facts,
+    /// The policies of its parameters, in order.
+    pub policies: Vec<Arc<Policy>>,
     pub visits: Visits,
     /// The program common to all ranks.
     pub program: Option<Program<O>>,
@@ -90,6 +93,7 @@ impl<'a, O: Op> State<'a, O> {
             options,
             recorded: window,
             precise: None,
+            policies: facts.policies(),
             visits: Visits::new(window, &facts),
             facts,
             program: None,
@@ -168,7 +172,7 @@ impl<'a, O: Op> State<'a, O> {
 
     fn checkpoint(&mut self) -> Result<(), PlanError> {
         if let Some(program) = &mut self.program {
-            self.recomputed = checkpoint::checkpoint(program, self.mesh, self.options.checkpoint);
+            self.recomputed = checkpoint::checkpoint(program, self.mesh);
             self.lasting = Flow::new(program, self.mesh).lasting;
         }
         Ok(())
@@ -176,7 +180,7 @@ impl<'a, O: Op> State<'a, O> {
 
     fn schedule(&mut self) -> Result<(), PlanError> {
         if let Some(program) = &mut self.program {
-            schedule::schedule(program, &self.visits, self.mesh, &self.options.sharding);
+            schedule::schedule(program, &self.visits, self.mesh);
         }
         Ok(())
     }
@@ -207,10 +211,11 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn offload(&mut self) -> Result<(), PlanError> {
-        if self.options.offload.is_on() {
+        if let Some(program) = &self.program
+            && self.policies.iter().any(|policy| policy.offload.is_on())
+        {
             for (plan, visits) in &mut self.ranks {
-                let ahead = self.options.sharding.prefetch;
-                offload::offload(plan, visits, &self.options.offload, ahead);
+                offload::offload(plan, visits, program);
             }
         }
         Ok(())
@@ -222,14 +227,17 @@ impl<'a, O: Op> State<'a, O> {
             self.memory.push(account::account(plan).0);
         }
         let asked: u64 = self.memory.iter().map(|rank| rank.host_peak_bytes).sum();
-        let offload = self.options.offload;
-        match offload.host_bytes_max.filter(|limit| asked > *limit) {
-            Some(limit) => Err(PlanError::HostMemory {
+        let limits = self.policies.iter().filter_map(|policy| {
+            let offload = policy.offload;
+            Some((offload.host_bytes_max?, offload))
+        });
+        match limits.min_by_key(|(limit, _)| *limit) {
+            Some((limit, offload)) if asked > limit => Err(PlanError::HostMemory {
                 offload,
                 asked,
                 limit,
             }),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 

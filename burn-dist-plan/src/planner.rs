@@ -67,6 +67,7 @@ pub fn plan<O: Op>(
         collectives: state.collectives,
         memory: state.memory,
         recomputed: state.recomputed,
+        policies: state.policies,
         redundancy: state.redundancy,
     })
 }

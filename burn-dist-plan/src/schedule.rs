@@ -13,11 +13,10 @@ use std::collections::HashMap;
 use crate::mesh::DType;
 use crate::op::Op;
 
-use crate::ShardStrategy;
 use crate::layout::redistribute::StepKind;
 use crate::mesh::ReduceOp;
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
-use crate::options::Sharding;
+use crate::policy::ShardStrategy;
 use crate::propagate::{Common, Move, Program};
 use crate::units::Visits;
 use queue::Queue;
@@ -32,6 +31,8 @@ struct Key {
     kind: Option<ReduceOp>,
     scatters: bool,
     dtype: DType,
+    /// Gathers: how many units ahead.
+    prefetch: u32,
 }
 
 #[derive(Default)]
@@ -44,6 +45,8 @@ struct Bucket {
     depth: u32,
     /// Reductions: whether each rank is left with a part.
     scatters: bool,
+    /// Gathers: how many units ahead they start.
+    prefetch: u32,
 }
 
 /// What stands where in the new order.
@@ -56,15 +59,10 @@ enum Item {
 }
 
 /// Moves the collectives of `program`.
-pub(super) fn schedule<O: Op>(
-    program: &mut Program<O>,
-    visits: &Visits,
-    mesh: &MeshShape,
-    sharding: &Sharding,
-) {
+pub(super) fn schedule<O: Op>(program: &mut Program<O>, visits: &Visits, mesh: &MeshShape) {
     let producer = producers(program);
     let gathers = gathers(program, &producer, visits);
-    let reductions = reductions(program, &producer, visits, mesh, sharding);
+    let reductions = reductions(program, &producer, visits, mesh);
     if gathers.is_empty() && reductions.is_empty() {
         return;
     }
@@ -85,7 +83,7 @@ pub(super) fn schedule<O: Op>(
         members.push(bucket.members.clone());
         members.len() as u32 - 1
     };
-    let places = prefetch_places(program, mesh, &gathers, sharding.prefetch);
+    let places = prefetch_places(program, mesh, &gathers);
     for (bucket, wanted) in gathers.iter().zip(places) {
         let group = add(bucket);
         let operands = bucket.members.iter().map(|&step| {
@@ -171,7 +169,6 @@ fn prefetch_places<O: Op>(
     program: &Program<O>,
     mesh: &MeshShape,
     gathers: &[Bucket],
-    prefetch: u32,
 ) -> Vec<usize> {
     let sizes: Vec<u64> = gathers
         .iter()
@@ -179,11 +176,11 @@ fn prefetch_places<O: Op>(
         .collect();
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let place = |index: usize| {
-        if prefetch == 0 {
+        let Some(units) = gathers[index].prefetch.checked_sub(1) else {
             return gathers[index].place;
-        }
+        };
         let mut counted = (0..index).rev().filter(|&i| sizes[i] * TINY >= largest);
-        let before = counted.nth(prefetch as usize - 1);
+        let before = counted.nth(units as usize);
         before.map_or(0, |before| gathers[before].place)
     };
     (0..gathers.len()).map(place).collect()
@@ -220,6 +217,7 @@ fn launch_last_early(
                     place,
                     depth,
                     scatters,
+                    ..Bucket::default()
                 });
             }
         }
@@ -272,17 +270,21 @@ fn gathers<O: Op>(program: &Program<O>, producer: &[usize], visits: &Visits) -> 
         {
             continue;
         }
+        let slot = &program.slots[step.to as usize];
+        let prefetch = program.values[slot.value as usize].owner.policy.prefetch;
         let key = Key {
             visit: visits.of(step.at),
             parent: None,
             axes: axes.clone(),
             kind: None,
             scatters: false,
-            dtype: program.slots[step.to as usize].dtype,
+            dtype: slot.dtype,
+            prefetch,
         };
         let bucket = *open.entry(key).or_insert_with(|| {
             buckets.push(Bucket {
                 place: index,
+                prefetch,
                 ..Bucket::default()
             });
             buckets.len() - 1
@@ -301,7 +303,6 @@ fn reductions<O: Op>(
     producer: &[usize],
     visits: &Visits,
     mesh: &MeshShape,
-    sharding: &Sharding,
 ) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut open: HashMap<Key, usize> = HashMap::new();
@@ -314,10 +315,10 @@ fn reductions<O: Op>(
             StepKind::AllReduce { axes, op } => (axes, *op, false),
             _ => continue,
         };
-        let own = program.values[program.slots[step.from as usize].value as usize].strategy;
+        let owner = &program.values[program.slots[step.from as usize].value as usize].owner;
         let waits = |axis: &AxisIndex| {
             mesh.role(*axis) == AxisRole::Model
-                || sharding.strategy(*axis, own) == ShardStrategy::Optim
+                || owner.strategy_over(*axis) == ShardStrategy::Optim
         };
         if axes.iter().any(waits) {
             continue;
@@ -337,6 +338,7 @@ fn reductions<O: Op>(
             kind: Some(op),
             scatters,
             dtype: program.slots[step.to as usize].dtype,
+            prefetch: 0,
         };
         // A result that is used during the visit cannot wait for operands made later.
         let joins = open.get(&key).copied().filter(|&bucket| {

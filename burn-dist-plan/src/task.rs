@@ -331,6 +331,8 @@ pub struct Plan<O> {
     pub accumulated: crate::explain::Accumulated,
     /// What is made again in the backward.
     pub recomputed: crate::checkpoint::Recomputed,
+    /// The policies of its parameters.
+    pub policies: Vec<std::sync::Arc<crate::Policy>>,
     /// Work that ranks repeat.
     pub redundancy: crate::Redundancy,
 }

@@ -8,7 +8,7 @@ use crate::layout::{Layout, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
 use crate::op::Mark;
 use crate::toy::{Builder, Kind, options, planned, whole};
-use crate::{Checkpoint, Float, PASSES, PlanOptions, Precision, Sharding, plan, text_after};
+use crate::{Checkpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after};
 
 /// Plans and runs a window and compares.
 fn check(b: &Builder, options: &PlanOptions, what: &str) {
@@ -73,13 +73,13 @@ fn training_step(mesh: &str, rows: usize) -> Builder {
 fn a_training_step_is_the_same_on_every_mesh() {
     for mesh in MESHES {
         for rows in [1, 4, 7, 12] {
-            let b = training_step(mesh, rows);
-            for policy in ["none", "full", "selective"] {
-                let options = PlanOptions {
-                    checkpoint: policy.parse::<Checkpoint>().expect("a policy"),
-                    ..options(&b.mesh)
-                };
-                check(&b, &options, &format!("`{mesh}`, {rows} rows, {policy}"));
+            for checkpoint in ["none", "full", "selective"] {
+                let b = training_step(mesh, rows).under(Policy {
+                    checkpoint: checkpoint.parse().expect("a policy"),
+                    ..Policy::default()
+                });
+                let what = format!("`{mesh}`, {rows} rows, {checkpoint}");
+                check(&b, &options(&b.mesh), &what);
             }
         }
     }
@@ -116,23 +116,21 @@ fn what_is_placed_in_any_layout_gives_the_same() {
 #[test]
 fn no_option_changes_a_value() {
     for mesh in ["fsdp=4", "dp=2,fsdp=2", "dp=2,tp=2", "dp=2,fsdp=2,tp=2"] {
-        let b = training_step(mesh, 8);
         for policy in ["none", "full", "bytes=100"] {
             for nodes in [1, 2] {
                 for (prefetch, offload) in
                     [(0, "none"), (1, "params,optimizer"), (2, "activations")]
                 {
                     for reshard in ["always", "never"] {
-                        let sharding = Sharding {
+                        let b = training_step(mesh, 8).under(Policy {
                             prefetch,
                             reshard: reshard.parse().expect("a policy"),
-                            ..Sharding::default()
-                        };
+                            checkpoint: policy.parse().expect("a policy"),
+                            offload: offload.parse().expect("a policy"),
+                            ..Policy::default()
+                        });
                         let per_node = b.mesh.num_ranks() / nodes;
                         let options = PlanOptions {
-                            checkpoint: policy.parse().expect("a policy"),
-                            sharding,
-                            offload: offload.parse().expect("a policy"),
                             topology: Nodes::Each(per_node)
                                 .topology(b.mesh.num_ranks(), &[])
                                 .expect("nodes"),
@@ -192,14 +190,16 @@ fn three_layers(mesh: &str, rows: usize) -> Builder {
 /// What there is after each pass, of a training step on two nodes with activations made again in the backward.
 #[test]
 fn golden_plans() {
-    let b = three_layers("fsdp=4", 8);
+    let b = three_layers("fsdp=4", 8).under(Policy {
+        checkpoint: Checkpoint::Full,
+        offload: "params".parse().expect("an offload"),
+        precision: Precision::new(Float::BF16),
+        ..Policy::default()
+    });
     let nodes = Nodes::Each(2).topology(4, &[]).expect("nodes");
     let options = PlanOptions {
-        checkpoint: Checkpoint::Full,
         topology: nodes,
         hierarchy_bytes_min: Some(0),
-        offload: "params".parse().expect("an offload"),
-        precision: Some(Precision::new(Float::BF16)),
         ..options(&b.mesh)
     };
     check(&b, &options, "three layers");
@@ -311,15 +311,21 @@ proptest! {
         precision in any::<bool>(),
         per_node in 1usize..4,
     ) {
-        let b = random_program(mesh, &picks);
+        let precision = match precision {
+            true => Precision::new(Float::BF16),
+            false => Precision::default(),
+        };
+        let b = random_program(mesh, &picks).under(Policy {
+            checkpoint: policy.parse().expect("a policy"),
+            precision,
+            ..Policy::default()
+        });
         let ranks = b.mesh.num_ranks();
         let nodes = Nodes::Each(per_node).topology(ranks, &[]);
         let options = PlanOptions {
-            checkpoint: policy.parse().expect("a policy"),
             scatter_bytes_min: scatter << 20,
             defer,
             everyone_reads,
-            precision: precision.then(|| Precision::new(Float::BF16)),
             topology: nodes.unwrap_or_else(|_| Topology::single(ranks)),
             hierarchy_bytes_min: Some(0),
             ..options(&b.mesh)
@@ -336,12 +342,14 @@ fn what_waits_for_a_reduction_is_run() {
         0, 0, 0, 129, 65, 0, 0, 0, 132, 0, 0, 0, 0, 11, 0, 44, 0, 0, 55, 0, 250, 0, 0, 54, 83, 213,
         0, 2, 0, 2, 0, 0, 138, 181, 0, 121, 30, 14, 0, 111, 37, 0, 0, 0, 0, 0, 0, 138, 0, 0, 193,
     ];
-    let b = random_program("dp=2,fsdp=2", &picks);
+    let b = random_program("dp=2,fsdp=2", &picks).under(Policy {
+        precision: Precision::new(Float::BF16),
+        ..Policy::default()
+    });
     let nodes = Nodes::Each(1).topology(4, &[]);
     let options = PlanOptions {
         scatter_bytes_min: 0,
         defer: false,
-        precision: Some(Precision::new(Float::BF16)),
         topology: nodes.expect("four nodes"),
         hierarchy_bytes_min: Some(0),
         ..options(&b.mesh)

@@ -1,15 +1,62 @@
 //! Units of a window: runs of operations that use the parameters of one module.
 //!
 //! FSDP gathers, frees and reduces by unit. A training step visits the units in order in forward, in reverse in
-//! backward.
+//! backward. Two models may have modules of one path: where their policies differ, they are different units.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::facts::Facts;
+use crate::mesh::{AxisIndex, MeshShape};
 use crate::op::Op;
 use crate::param::ParamSpec;
 use crate::window::Window;
-use crate::{Reshard, ShardStrategy};
+use crate::{Policy, Reshard, ShardStrategy};
+
+/// What a value belongs to, as far as policies are concerned: a parameter, or a unit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owner {
+    /// Its policy.
+    pub policy: Arc<Policy>,
+    /// Whether it stays whole, whatever the policy says of shard axes.
+    pub is_whole: bool,
+}
+
+impl Owner {
+    /// Returns what a shard axis does with what belongs to it.
+    pub fn strategy_over(&self, axis: AxisIndex) -> ShardStrategy {
+        match self.is_whole {
+            true => ShardStrategy::Replicate,
+            false => self.policy.strategy_over(axis),
+        }
+    }
+
+    /// Returns the axes over which what belongs to it rests.
+    pub fn rest_axes(&self, mesh: &MeshShape) -> Vec<AxisIndex> {
+        match self.is_whole {
+            true => Vec::new(),
+            false => self.policy.rest_axes(mesh),
+        }
+    }
+}
+
+impl From<&ParamSpec> for Owner {
+    fn from(spec: &ParamSpec) -> Self {
+        Self {
+            policy: spec.policy.clone(),
+            is_whole: !spec.at_rest,
+        }
+    }
+}
+
+/// A unit of a window.
+#[derive(Clone, Debug)]
+struct Unit {
+    /// As its first parameter says.
+    owner: Owner,
+    /// Its number among the units of this policy, in order of first use.
+    number: u32,
+}
 
 /// Which unit each operation of a window works for.
 #[derive(Clone, Debug)]
@@ -18,8 +65,8 @@ pub(super) struct Visits {
     of_op: Vec<u32>,
     /// For each visit the number of its unit, in order of first use.
     unit: Vec<u32>,
-    /// For each unit what its first parameter says of shard axes.
-    strategies: Vec<Option<ShardStrategy>>,
+    /// In order of first use.
+    units: Vec<Unit>,
 }
 
 /// The unit a parameter belongs to; without one, its own module.
@@ -32,11 +79,12 @@ fn unit_path(tag: &ParamSpec) -> &str {
 
 impl Visits {
     pub fn new<O: Op>(window: &Window<O>, facts: &Facts) -> Self {
-        let mut units: HashMap<&str, u32> = HashMap::new();
+        let mut units: HashMap<(&str, &Policy), u32> = HashMap::new();
+        let mut of_policy: HashMap<&Policy, u32> = HashMap::new();
         let mut visits = Self {
             of_op: Vec::with_capacity(window.ops.len() + 1),
             unit: vec![u32::MAX],
-            strategies: Vec::new(),
+            units: Vec::new(),
         };
         for op in &window.ops {
             // Making a parameter in another type is no visit.
@@ -44,9 +92,15 @@ impl Visits {
             let tag = op.inputs().find_map(|input| facts.parameter(input.id));
             if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;
-                let unit = *units.entry(unit_path(tag)).or_insert(next);
+                let policy = tag.policy.as_ref();
+                let unit = *units.entry((unit_path(tag), policy)).or_insert(next);
                 if unit == next {
-                    visits.strategies.push(tag.own_strategy());
+                    let number = of_policy.entry(policy).or_default();
+                    visits.units.push(Unit {
+                        owner: Owner::from(tag.as_ref()),
+                        number: *number,
+                    });
+                    *number += 1;
                 }
                 match visits.unit.last_mut() {
                     // What comes before the first parameter belongs to its unit.
@@ -73,24 +127,25 @@ impl Visits {
         unit.filter(|unit| *unit != u32::MAX)
     }
 
-    /// Returns what the unit that operation `op` works for says of shard axes.
-    pub fn strategy(&self, op: u32) -> Option<ShardStrategy> {
-        let unit = *self.unit.get(self.of(op) as usize)?;
-        self.strategies.get(unit as usize).copied().flatten()
+    /// Returns the unit that operation `op` works for, as the owner of what it makes.
+    pub fn owner(&self, op: u32) -> Option<&Owner> {
+        let unit = self.units.get(self.unit(op)? as usize)?;
+        Some(&unit.owner)
     }
 
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
     /// `next`.
     pub fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
-        let (now, next) = (self.of(now), self.of(next));
-        if now == next {
+        if self.of(now) == self.of(next) {
             return false;
         }
-        let unit = self.unit.get(now as usize).copied().unwrap_or(u32::MAX);
+        let unit = self
+            .unit(now)
+            .and_then(|unit| self.units.get(unit as usize));
         match reshard {
             Reshard::Always => true,
-            Reshard::AllButLast => next - now > 2,
-            Reshard::Every(n) => unit.wrapping_add(1).is_multiple_of(n.get()),
+            Reshard::AllButLast => self.of(next) - self.of(now) > 2,
+            Reshard::Every(n) => unit.is_some_and(|unit| (unit.number + 1).is_multiple_of(n.get())),
             Reshard::Never => false,
         }
     }

@@ -20,7 +20,8 @@ use burn::tensor::backend::Backend;
 use burn_dist::mesh::{Link, Links};
 use burn_dist::run::RankTimes;
 use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, explain,
+    DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, MeshDevice, Parallelize, ParallelizeWith,
+    explain,
 };
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
@@ -56,7 +57,7 @@ struct Trainer {
 }
 
 impl Trainer {
-    fn new(name: &str, builder: DeviceMeshBuilder) -> Self {
+    fn new(name: &str, builder: DeviceMeshBuilder, prefetch: u32) -> Self {
         let mesh = builder
             .axis("fsdp", RANKS as usize)
             .build()
@@ -65,7 +66,9 @@ impl Trainer {
         let config = Size::S.config();
         let (seq, batch) = Size::S.default_seq_and_batch();
         B::seed(&device, 0);
-        let model = config.init::<B>(&device).parallelize(&mesh);
+        let model = config.init::<B>(&device);
+        let plan = model.plan().prefetch(prefetch);
+        let model = model.parallelize_with(&mesh, &plan);
         Self {
             name: name.into(),
             device,
@@ -168,7 +171,7 @@ fn main() {
         .map_or(7, |text| text.parse().expect("a number of steps"));
     let trace_file = args.next();
 
-    let mut first = [Trainer::new("no link", DeviceMesh::builder())];
+    let mut first = [Trainer::new("no link", DeviceMesh::builder(), 1)];
     run(&mut first, steps.div_ceil(2));
     let compute_ms = first[0].median().compute;
     let (rounds, bytes) = collectives(&mut first[0]);
@@ -183,13 +186,12 @@ fn main() {
     plain.steps.clear();
     let mut trainers = vec![plain];
     for prefetch in [0, 1, 2] {
-        let mut builder = DeviceMesh::builder()
-            .links(Links::all(link))
-            .prefetch(prefetch);
+        let mut builder = DeviceMesh::builder().links(Links::all(link));
         if trace_file.is_some() && prefetch == 1 {
             builder = builder.trace();
         }
-        trainers.push(Trainer::new(&format!("prefetch {prefetch}"), builder));
+        let name = format!("prefetch {prefetch}");
+        trainers.push(Trainer::new(&name, builder, prefetch));
     }
     run(&mut trainers, steps);
 

@@ -41,6 +41,7 @@ pub use parallel::{
 };
 pub use plan::{
     Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ShardStrategy,
+    UnitPolicy,
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 

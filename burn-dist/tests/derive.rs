@@ -11,7 +11,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::MeshShape;
 use burn_dist::parallel::{ParallelError, ParamSpec};
-use burn_dist::{Float, Parallelize, Plan, Precision, ShardStrategy};
+use burn_dist::{Checkpoint, Float, Parallelize, Plan, Precision, ShardStrategy, UnitPolicy};
 
 type B = Flex;
 
@@ -414,16 +414,16 @@ fn checkpoint_marks_a_unit() {
     };
     let mesh = MeshShape::parse("fsdp=2").expect("a mesh");
     let specs = mixed.plan().resolve(&mixed, &mesh).expect("specs");
-    let marks: Vec<(Option<&str>, bool)> = specs
+    let marks: Vec<(Option<&str>, Checkpoint)> = specs
         .iter()
-        .map(|spec| (spec.unit.as_deref(), spec.checkpoint))
+        .map(|spec| (spec.unit.as_deref(), spec.policy.checkpoint))
         .collect();
-    assert_eq!(marks[0], (Some("costly"), true));
-    assert_eq!(marks[3], (Some("list.0"), true));
-    assert_eq!(marks[6], (None, false));
+    assert_eq!(marks[0], (Some("costly"), Checkpoint::Full));
+    assert_eq!(marks[3], (Some("list.0"), Checkpoint::Full));
+    assert_eq!(marks[6], (None, Checkpoint::None));
     let text = specs[3].to_text(&mesh);
     assert!(
-        text.ends_with(";unit=list.0;checkpoint=yes;rest=yes"),
+        text.ends_with(";unit=list.0;checkpoint=full;rest=yes"),
         "{text}"
     );
 }
@@ -450,9 +450,8 @@ fn leveled() -> Leveled<B> {
 /// Unit, strategy and precision of a spec.
 fn unit_options(spec: &ParamSpec) -> String {
     let unit = spec.unit.as_deref().unwrap_or("-");
-    let strategy = spec.strategy.map_or("-".into(), |s| s.to_string());
-    let precision = spec.precision.map_or("-".into(), |p| p.to_string());
-    format!("{unit} {strategy} {precision}")
+    let policy = &spec.policy;
+    format!("{unit} {} {}", policy.strategy, policy.precision)
 }
 
 #[test]
@@ -467,19 +466,23 @@ fn units_have_strategies_and_precisions_of_their_own() {
         [
             "first zero2 param=bf16,reduce=f32",
             "list.0 ddp param=f16,reduce=f32,output=f32",
-            "head fsdp -"
+            "head fsdp param=f32,reduce=f32"
         ]
     );
     // The same by path; of two for one module the later counts, of two around a parameter the nearer one.
+    let strategy = |strategy| UnitPolicy::new().strategy(strategy);
+    let precision = |precision| UnitPolicy::new().precision(precision);
+    let f16 = Precision::new(Float::F16).output(Float::F32);
     let written = Plan::new()
-        .strategy("list", ShardStrategy::Full)
-        .strategy("list", ShardStrategy::Replicate)
-        .strategy("", ShardStrategy::GradOptim)
-        .strategy("head", ShardStrategy::Full)
-        .precision("first", Precision::new(Float::BF16))
-        .precision("list", Precision::new(Float::F16).output(Float::F32));
+        .unit_policy("list", strategy(ShardStrategy::Full))
+        .unit_policy("list", strategy(ShardStrategy::Replicate))
+        .unit_policy("", strategy(ShardStrategy::GradOptim))
+        .unit_policy("head", strategy(ShardStrategy::Full))
+        .unit_policy("first", precision(Precision::new(Float::BF16)))
+        .unit_policy("list", precision(f16));
     assert_eq!(options(written.clone()), options(leveled().plan()));
-    let amended = leveled().plan().strategy("**.wq", ShardStrategy::Optim);
+    let own = strategy(ShardStrategy::Optim);
+    let amended = leveled().plan().unit_policy("**.wq", own);
     let specs = amended.resolve(&leveled(), &mesh).expect("specs");
     assert_eq!(
         unit_options(&specs[0]),
@@ -494,20 +497,20 @@ fn unit_options_that_cannot_be_say_so() {
     assert_eq!(
         refused(
             &leveled(),
-            &Plan::new().precision("first", impossible),
+            &Plan::new().unit_policy("first", UnitPolicy::new().precision(impossible)),
             "fsdp=2"
         )
         .to_string(),
-        "precision(\"first\"): cannot reduce in f16 what is computed in bf16: reduce in f32 or in bf16"
+        "unit_policy(\"first\"): cannot reduce in f16 what is computed in bf16: reduce in f32 or in bf16"
     );
     let error = refused(
         &leveled(),
-        &Plan::new().strategy("frist", ShardStrategy::Full),
+        &Plan::new().unit_policy("frist", UnitPolicy::new().strategy(ShardStrategy::Full)),
         "fsdp=2",
     );
     assert!(
         error.to_string().starts_with(
-            "strategy(\"frist\") names nothing in this module; its paths, closest first: first"
+            "unit_policy(\"frist\") names nothing in this module; its paths, closest first: first"
         ),
         "{error}"
     );
@@ -541,15 +544,14 @@ derive_each! {
 #[test]
 fn the_derive_knows_the_texts_of_the_types() {
     let texts = derived_texts();
-    let (strategies, precisions): (Vec<_>, Vec<_>) =
-        texts.iter().partition(|(_, spec)| spec.strategy.is_some());
-    let found: Vec<ShardStrategy> = strategies.iter().filter_map(|(_, s)| s.strategy).collect();
+    let (strategies, precisions) = texts.split_at(ShardStrategy::ALL.len());
+    let found: Vec<ShardStrategy> = strategies.iter().map(|(_, s)| s.policy.strategy).collect();
     assert_eq!(found, ShardStrategy::ALL);
     for (text, spec) in strategies {
-        assert_eq!(text.parse(), Ok(spec.strategy.expect("a strategy")));
+        assert_eq!(text.parse(), Ok(spec.policy.strategy));
     }
     for (text, spec) in precisions {
-        assert_eq!(text.parse(), Ok(spec.precision.expect("a precision")));
+        assert_eq!(text.parse(), Ok(spec.policy.precision));
     }
     // What the derive refuses the types refuse, in the same words.
     let refused = include_str!("derive/unknown_strategy.stderr");
@@ -752,6 +754,58 @@ fn heads_that_do_not_divide() {
         planned(&model(), &plan.replicate_indivisible(), "tp=3")[3],
         "layers.0.attention.wk.weight: replicate [-, -]"
     );
+}
+
+/// Layers there may be none of.
+#[derive(Module, Debug)]
+struct Stack<B: Backend> {
+    layers: Vec<Linear<B>>,
+    head: Linear<B>,
+}
+
+#[test]
+fn a_unit_needs_parameters() {
+    let stack = Stack::<B> {
+        layers: Vec::new(),
+        head: linear(4, 4),
+    };
+    let own = UnitPolicy::new().checkpoint(Checkpoint::Full);
+    for (plan, verb) in [
+        (Plan::new().unit("layers"), "unit"),
+        (Plan::new().unit_policy("layers", own), "unit_policy"),
+    ] {
+        assert_eq!(
+            refused(&stack, &plan, "fsdp=2").to_string(),
+            format!(
+                "{verb}(\"layers\"): layers has no float parameters, so it is no unit: remove the entry, or name what \
+                 holds some"
+            )
+        );
+    }
+    // Burn does not visit a module without parameters, so that it is no path.
+    for pattern in ["layer.*", "layers.*.dropout"] {
+        let error = refused(&model(), &Plan::new().unit(pattern), "fsdp=2");
+        assert!(
+            matches!(error, ParallelError::UnknownPath { .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_policy_for_an_axis_that_is_not_there() {
+    let own = UnitPolicy::new().strategy_over("fdsp", ShardStrategy::Optim);
+    let of_model = Plan::new().strategy_over("fdsp", ShardStrategy::Optim);
+    let of_unit = Plan::new().unit_policy("layers", own);
+    for (plan, who) in [
+        (of_model, "the policy of the model"),
+        (of_unit, "unit_policy(\"layers\")"),
+    ] {
+        assert_eq!(
+            refused(&model(), &plan, "fsdp=2").to_string(),
+            format!("{who}: no axis fdsp in the mesh; its axes are fsdp=2")
+        );
+    }
 }
 
 #[test]

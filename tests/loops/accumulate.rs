@@ -75,15 +75,13 @@ fn gradients_are_reduced_when_asked() {
                     if reads { MICROBATCHES as u64 } else { 1 },
                 ),
             ] {
-                let mesh = builder(axes)
-                    .accumulation(accumulation)
-                    .build()
-                    .expect("a mesh");
+                let mesh = builder(axes).build().expect("a mesh");
                 let device = mesh.device();
                 let plan = match axes.contains("tp") {
                     true => sequence_parallel(),
                     false => Plan::new(),
                 };
+                let plan = plan.accumulation(accumulation);
                 let mut explanation = Explanation::default();
                 let found = train::<Many>(
                     &device,
@@ -119,13 +117,10 @@ fn gradients_are_reduced_when_asked() {
 #[test]
 fn reducing_each_microbatch_keeps_pieces_alone() {
     let after_backward = |accumulation: Accumulation| {
-        let mesh = builder("fsdp=4")
-            .accumulation(accumulation)
-            .build()
-            .expect("a mesh");
+        let mesh = builder("fsdp=4").build().expect("a mesh");
         let device = mesh.device();
         let net = Net::<Many>::new(2, &device)
-            .parallelize_with(&mesh, &Plan::new())
+            .parallelize_with(&mesh, &Plan::new().accumulation(accumulation))
             .expect("a plan");
         let training = Training { net, step: 0 };
         training.loss(&device).into_scalar();

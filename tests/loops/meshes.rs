@@ -54,19 +54,16 @@ pub fn builder(axes: &str) -> DeviceMeshBuilder {
 
 impl Setting {
     pub fn builder(&self) -> DeviceMeshBuilder {
-        let builder = builder(self.axes);
-        match self.axes.contains("fsdp") {
-            true => builder.strategy("fsdp", self.strategy),
-            false => builder,
-        }
+        builder(self.axes)
     }
 
-    /// `split`, or the plan that splits nothing over `tp`.
+    /// `split`, or the plan that splits nothing over `tp`, under the strategy.
     pub fn plan(&self, split: Plan) -> Plan {
-        match self.tensor_parallel {
+        let plan = match self.tensor_parallel {
             true => split,
             false => Plan::new(),
-        }
+        };
+        plan.strategy(self.strategy)
     }
 }
 

@@ -5,7 +5,9 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor, TensorData, activation};
-use burn_dist::{Accumulation, Checkpoint, ParallelizeWith, Plan, Reshard, ShardStrategy};
+use burn_dist::{
+    Accumulation, Checkpoint, ParallelizeWith, Plan, Reshard, ShardStrategy, UnitPolicy,
+};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
@@ -189,7 +191,13 @@ fn train<B: AutodiffBackend>(
 }
 
 fn plan(case: &Case) -> Plan {
-    let mut plan = Plan::new().unit("layers");
+    let mut plan = Plan::new()
+        .unit("layers")
+        .reshard(case.reshard)
+        .prefetch(case.prefetch)
+        .checkpoint(case.checkpoint)
+        .accumulation(case.accumulation)
+        .strategy(case.strategy);
     for (index, layer) in case.layers.iter().enumerate() {
         let path = format!("layers.{index}");
         if layer.hidden.is_some() && case.axes.contains("tp") {
@@ -198,10 +206,10 @@ fn plan(case: &Case) -> Plan {
                 .rowwise(&format!("{path}.down"));
         }
         if let Some(strategy) = layer.strategy {
-            plan = plan.strategy(&path, strategy);
+            plan = plan.unit_policy(&path, UnitPolicy::new().strategy(strategy));
         }
         if layer.checkpoint {
-            plan = plan.checkpoint(&path);
+            plan = plan.unit_policy(&path, UnitPolicy::new().checkpoint(Checkpoint::Full));
         }
         if layer.skip {
             plan = plan.skip(&path);
@@ -213,15 +221,7 @@ fn plan(case: &Case) -> Plan {
 /// Trains on a mesh and on one device.
 fn check(case: &Case) {
     let expected = train::<One>(case, &Default::default(), |net| net);
-    let mut builder = builder(case.axes)
-        .reshard(case.reshard)
-        .prefetch(case.prefetch)
-        .checkpoint(case.checkpoint)
-        .accumulation(case.accumulation)
-        .scatter_bytes_min(case.scatter_bytes_min);
-    if case.axes.contains("fsdp") {
-        builder = builder.strategy("fsdp", case.strategy);
-    }
+    let builder = builder(case.axes).scatter_bytes_min(case.scatter_bytes_min);
     let mesh = builder.build().expect("a mesh");
     let found = train::<Many>(case, &mesh.device(), |net| {
         net.parallelize_with(&mesh, &plan(case)).expect("a plan")

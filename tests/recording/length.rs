@@ -5,7 +5,7 @@ use burn::nn::{Gelu, LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::optim::{AdamConfig, GradientsAccumulator, GradientsParams, Optimizer, SgdConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use burn_dist::{Checkpoint, DeviceMesh, MeshBackend, MeshDevice, Parallelize};
+use burn_dist::{Checkpoint, DeviceMesh, MeshBackend, MeshDevice, Parallelize, ParallelizeWith};
 
 use super::{A, B, mesh};
 use crate::in_a_process;
@@ -154,16 +154,12 @@ fn a_step_is_one_window_however_long_it_is() {
     // More operations than a window could once have; and a loop over layers is no place to cut.
     let (blocks, rows, width) = (130, 64, 16);
     let step = |checkpoint: Checkpoint| {
-        let mesh = DeviceMesh::builder()
-            .axis("fsdp", 2)
-            .checkpoint(checkpoint)
-            .build()
-            .expect("a mesh");
+        let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
         let device = mesh.device();
         A::seed(&device, 3);
-        let mut model = Deep::<A>::new(blocks, width, &device)
-            .parallelize(&mesh)
-            .expect("it fits");
+        let model = Deep::<A>::new(blocks, width, &device);
+        let plan = model.plan().checkpoint(checkpoint);
+        let mut model = model.parallelize_with(&mesh, &plan).expect("it fits");
         let mut optimizer = SgdConfig::new().init();
         let mut train = |model: Deep<A>| {
             let loss = loss(&model, batch(rows, width, 0, &device));

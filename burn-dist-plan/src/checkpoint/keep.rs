@@ -1,6 +1,6 @@
 //! What is kept inside a unit that is checkpointed: results that cost much to make.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use super::flow::{Flow, reduces, work};
 use super::rewrite::Section;
@@ -11,34 +11,35 @@ use crate::op::{Op, Work};
 use crate::propagate::{Common, Program};
 use crate::task::Slot;
 
+/// Decides what is kept inside the sections, as the policy of each says.
 pub(super) fn keep<O: Op>(
-    policy: Checkpoint,
     program: &Program<O>,
     flow: &Flow,
     mesh: &MeshShape,
     sections: &mut [Section],
 ) {
-    match policy {
-        Checkpoint::None | Checkpoint::Full | Checkpoint::EveryNth(_) => {}
-        Checkpoint::Selective => {
-            for section in sections.iter_mut().filter(|section| !section.marked) {
+    let mut budgets: BTreeSet<(u64, usize)> = BTreeSet::new();
+    for section in sections.iter_mut() {
+        match section.policy {
+            Checkpoint::None | Checkpoint::Full | Checkpoint::EveryNth(_) => {}
+            Checkpoint::Selective => {
                 for step in section.closure(program, flow) {
                     if is_costly(&program.steps[step], flow, step) {
                         section.kept.extend(&flow.ends[step].writes);
                     }
                 }
             }
-        }
-        Checkpoint::Bytes(budget) => {
-            let passes: BTreeSet<usize> = sections.iter().map(|section| section.pass).collect();
-            for pass in passes {
-                let mut within: Vec<&mut Section> = sections
-                    .iter_mut()
-                    .filter(|section| section.pass == pass && !section.marked)
-                    .collect();
-                fill(budget, program, flow, mesh, &mut within);
+            Checkpoint::Bytes(budget) => {
+                budgets.insert((budget, section.pass));
             }
         }
+    }
+    for (budget, pass) in budgets {
+        let mut within: Vec<&mut Section> = sections
+            .iter_mut()
+            .filter(|section| section.pass == pass && section.policy == Checkpoint::Bytes(budget))
+            .collect();
+        fill(budget, program, flow, mesh, &mut within);
     }
 }
 
@@ -146,21 +147,29 @@ fn offers_of<O: Op>(
     offers
 }
 
-/// Returns the stretches that a policy makes again.
-pub(super) fn sections(policy: Checkpoint, visits: &Visits) -> Vec<Section> {
+/// Returns the stretches that are made again.
+pub(super) fn sections(visits: &Visits) -> Vec<Section> {
+    // The number of each unit among those of its policy.
+    let mut units: HashMap<Checkpoint, usize> = HashMap::new();
+    let numbers = visits.policies.iter().map(|policy| {
+        let number = units.entry(*policy).or_default();
+        *number += 1;
+        *number
+    });
+    let numbers: Vec<usize> = numbers.collect();
     let mut sections = Vec::new();
     for (index, segment) in visits.segments.iter().enumerate() {
         let (Some(unit), true) = (segment.unit, segment.forward) else {
             continue;
         };
-        let marked = visits.marked[unit];
+        let policy = visits.policies[unit];
         let chosen = match policy {
             Checkpoint::None => false,
             Checkpoint::Full | Checkpoint::Selective | Checkpoint::Bytes(_) => true,
-            Checkpoint::EveryNth(n) => (unit + 1).is_multiple_of(n.get()),
+            Checkpoint::EveryNth(n) => numbers[unit].is_multiple_of(n.get()),
         };
-        if chosen || marked {
-            sections.push(Section::new(index, marked));
+        if chosen {
+            sections.push(Section::new(index, policy));
         }
     }
     sections

@@ -61,17 +61,10 @@ impl std::ops::AddAssign for Recomputed {
     }
 }
 
-/// Rewrites the program so that the forward's values are made again where `policy`, or a mark on a unit, says so.
-pub(super) fn checkpoint<O: Op>(
-    program: &mut Program<O>,
-    mesh: &MeshShape,
-    policy: Checkpoint,
-) -> Recomputed {
-    let marked = program
-        .values
-        .iter()
-        .any(|value| value.tag.as_ref().is_some_and(|tag| tag.checkpoint));
-    if policy == Checkpoint::None && !marked {
+/// Rewrites the program so that the forward's values are made again where the policies of units say so.
+pub(super) fn checkpoint<O: Op>(program: &mut Program<O>, mesh: &MeshShape) -> Recomputed {
+    let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
+    if tags.all(|tag| tag.policy.checkpoint == Checkpoint::None) {
         return Recomputed::default();
     }
     let flow = Flow::new(program, mesh);
@@ -80,13 +73,13 @@ pub(super) fn checkpoint<O: Op>(
         // No parameter is used: initialisation, metrics.
         return Recomputed::default();
     }
-    let mut sections = keep::sections(policy, &visits);
+    let mut sections = keep::sections(&visits);
     for section in &mut sections {
         section.find(program, &flow, &visits);
     }
     sections.retain(|section| !section.far.is_empty());
     let visits_seen = visits.num_needed(&flow);
-    keep::keep(policy, program, &flow, mesh, &mut sections);
+    keep::keep(program, &flow, mesh, &mut sections);
     let mut done = rewrite::rewrite(program, &flow, &visits, sections);
     done.visits_seen = visits_seen;
     done

@@ -7,6 +7,7 @@ use super::flow::{Flow, StepIndex, is_collective};
 use super::visits::Visits;
 use crate::layout::Layout;
 use crate::op::Op;
+use crate::policy::Checkpoint;
 use crate::propagate::{Common, Move, OpIndex, Program};
 use crate::rename::{redirect, rename};
 use crate::task::Slot;
@@ -15,8 +16,8 @@ use crate::task::Slot;
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub segment: usize,
-    /// Whether its unit is marked: nothing inside is kept then, whatever the policy.
-    pub marked: bool,
+    /// What is made again of it.
+    pub policy: Checkpoint,
     pub pass: usize,
     /// What the segment makes and the backward uses.
     pub far: Vec<Slot>,
@@ -29,10 +30,10 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub fn new(segment: usize, marked: bool) -> Self {
+    pub fn new(segment: usize, policy: Checkpoint) -> Self {
         Self {
             segment,
-            marked,
+            policy,
             pass: 0,
             far: Vec::new(),
             before: StepIndex::MAX,

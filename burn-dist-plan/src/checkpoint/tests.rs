@@ -1,23 +1,34 @@
 //! The rewrite of small windows made by hand: what is stored is the same function of what is loaded.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::*;
+use crate::facts::Role;
 use crate::op::Op;
+use crate::policy::Policy;
 use crate::propagate::{Common, propagate};
 use crate::rename::rename;
 use crate::task::Slot;
 use crate::toy::{self, Builder, Kind, Toy};
 use crate::units;
+use crate::window::InputState;
 
 const SIZE: usize = 8;
 const SHAPE: [usize; 2] = [SIZE, SIZE];
 
-fn param(b: &mut Builder, unit: Option<&str>, checkpoint: bool) -> u32 {
+fn param(b: &mut Builder, unit: Option<&str>, checkpoint: Checkpoint) -> u32 {
     let path = format!("{}.weight", unit.unwrap_or("rest"));
     let mut spec = Builder::spec(&path, &SHAPE, unit);
-    spec.checkpoint = checkpoint;
+    spec.policy = policy(checkpoint);
     b.param(spec)
+}
+
+fn policy(checkpoint: Checkpoint) -> Arc<Policy> {
+    Arc::new(Policy {
+        checkpoint,
+        ..Policy::default()
+    })
 }
 
 /// `x + mask * exp(x w)`; returns the result, and what the backward needs.
@@ -41,14 +52,25 @@ fn backward(b: &mut Builder, g: u32, w: u32, [x, e, mask]: [u32; 3]) -> (u32, u3
     (b.pair(Kind::Add, g, gx), gw)
 }
 
-/// Returns the program before and after, and what was done.
-fn rewritten(b: &Builder, policy: Checkpoint) -> (Program<Toy>, Program<Toy>, Recomputed) {
-    let facts = crate::facts::Facts::new(&b.window);
-    let visits = units::Visits::new(&b.window, &facts);
+/// Returns the program before and after, and what was done; units that say nothing themselves are of `model`.
+fn rewritten(b: &Builder, model: Checkpoint) -> (Program<Toy>, Program<Toy>, Recomputed) {
+    let mut window = b.window.clone();
+    for input in &mut window.inputs {
+        if let InputState::Placed {
+            role: Role::Parameter(spec),
+            ..
+        } = &mut input.state
+            && spec.policy.checkpoint == Checkpoint::None
+        {
+            Arc::make_mut(spec).policy = policy(model);
+        }
+    }
+    let facts = crate::facts::Facts::new(&window);
+    let visits = units::Visits::new(&window, &facts);
     let options = toy::options(&b.mesh);
-    let before = propagate(&b.window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
+    let before = propagate(&window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
     let mut after = before.clone();
-    let done = checkpoint(&mut after, &b.mesh, policy);
+    let done = checkpoint(&mut after, &b.mesh);
     (before, after, done)
 }
 
@@ -64,9 +86,17 @@ fn step(
     let weights: Vec<u32> = units
         .iter()
         .enumerate()
-        .map(|(index, unit)| param(&mut b, *unit, mark == Some(index)))
+        .map(|(index, unit)| {
+            let marked = mark == Some(index);
+            let own = if marked {
+                Checkpoint::Full
+            } else {
+                Checkpoint::None
+            };
+            param(&mut b, *unit, own)
+        })
         .collect();
-    let head = param(&mut b, None, false);
+    let head = param(&mut b, None, Checkpoint::None);
     let mut gradients: Vec<Option<u32>> = vec![None; weights.len()];
     for _ in 0..microbatches {
         let mut x = b.placed(&SHAPE, crate::layout::Layout::replicated(&SHAPE));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::flow::{Flow, StepIndex};
 use crate::op::Op;
+use crate::policy::{Checkpoint, Policy};
 use crate::propagate::{Common, Program};
 use crate::task::Slot;
 
@@ -29,8 +30,8 @@ pub(super) struct Segment {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Visits {
     pub segments: Vec<Segment>,
-    /// Whether each unit is marked to be checkpointed whatever the policy.
-    pub marked: Vec<bool>,
+    /// Which activations of each unit are made again.
+    pub policies: Vec<Checkpoint>,
 }
 
 impl Visits {
@@ -77,7 +78,7 @@ struct Visit {
 }
 
 pub(super) fn visits<O: Op>(program: &Program<O>, flow: &Flow) -> Visits {
-    let (runs, marked) = runs(program, flow);
+    let (runs, policies) = runs(program, flow);
     let mut segments: Vec<Segment> = Vec::with_capacity(runs.len());
     let mut start = 0;
     for (index, run) in runs.iter().enumerate() {
@@ -94,16 +95,16 @@ pub(super) fn visits<O: Op>(program: &Program<O>, flow: &Flow) -> Visits {
         });
         start = end;
     }
-    let mut visits = Visits { segments, marked };
+    let mut visits = Visits { segments, policies };
     tell_directions(&mut visits, flow);
     visits
 }
 
 /// Finds the visits. A step that makes a parameter, or something of parameters alone, is no visit: it is an update, or
 /// a preparation for the step that is.
-fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
-    let mut units: HashMap<&str, UnitIndex> = HashMap::new();
-    let mut marked: Vec<bool> = Vec::new();
+fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<Checkpoint>) {
+    let mut units: HashMap<(&str, &Policy), UnitIndex> = HashMap::new();
+    let mut policies: Vec<Checkpoint> = Vec::new();
     let mut runs: Vec<Visit> = Vec::new();
     for (index, (step, ends)) in program.steps.iter().zip(&flow.ends).enumerate() {
         let prepares = ends
@@ -119,13 +120,12 @@ fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
         });
         for tag in tags {
             let unit = tag.unit.as_deref().map(|path| {
-                let next = units.len();
-                *units.entry(path).or_insert(next)
+                let unit = *units.entry((path, &tag.policy)).or_insert(policies.len());
+                if unit == policies.len() {
+                    policies.push(tag.policy.checkpoint);
+                }
+                unit
             });
-            if let Some(unit) = unit {
-                marked.resize(units.len(), false);
-                marked[unit] |= tag.checkpoint;
-            }
             match runs.last_mut() {
                 Some(last) if last.unit == unit => last.last = index,
                 _ => runs.push(Visit {
@@ -136,7 +136,7 @@ fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<bool>) {
             }
         }
     }
-    (runs, marked)
+    (runs, policies)
 }
 
 /// Returns the step at which one visit gives way to the next: where the fewest bytes cross, the earliest such.

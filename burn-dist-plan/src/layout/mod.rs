@@ -31,4 +31,5 @@ pub use error::LayoutError;
 pub use local::chunk;
 pub use placement::Placement;
 pub use rows::{Rows, by_rows, repeated};
+pub use text::LayoutText;
 pub use types::{DimLayout, Factor, Layout, Partial};

@@ -30,14 +30,249 @@ impl Layout {
         mesh: &MeshShape,
         shape: Option<&[usize]>,
     ) -> Result<Layout, LayoutError> {
+        LayoutText::read(text)?.layout(mesh, shape)
+    }
+}
+
+/// The layout of an activation as it is written, before a mesh and a tensor are at hand: axes by name, sizes where they
+/// are given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LayoutText {
+    text: String,
+    dims: Vec<DimText>,
+    /// The column of the `]`.
+    end: usize,
+    partial: Vec<PartialText>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DimText {
+    column: usize,
+    /// One, or a product.
+    factors: Vec<FactorText>,
+}
+
+/// `-`, if neither a size nor axes are given.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FactorText {
+    column: usize,
+    size: Option<usize>,
+    axes: Vec<AxisText>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PartialText {
+    op: ReduceOp,
+    axes: Vec<AxisText>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AxisText {
+    column: usize,
+    name: String,
+    rests: bool,
+}
+
+impl LayoutText {
+    /// Reads the layout of an activation, whatever mesh and tensor it is for.
+    ///
+    /// # Errors
+    /// [`LayoutError::Parse`], which points at the column, also for an axis at rest, and [`LayoutError::MixedPartial`].
+    pub fn parse(text: &str) -> Result<Self, LayoutError> {
+        let read = Self::read(text)?;
+        let resting = read.axis_texts().find(|axis| axis.rests);
+        let star = resting.map(|axis| axis.column + axis.name.chars().count());
+        match star {
+            Some(star) => read.fail(star, "only parameters rest: leave the `*` out".to_owned()),
+            None => Ok(read),
+        }
+    }
+
+    /// Reads any layout.
+    fn read(text: &str) -> Result<Self, LayoutError> {
         let mut parser = Parser {
             text,
             chars: text.chars().collect(),
             at: 0,
-            mesh,
             used: Vec::new(),
         };
-        parser.layout(shape)
+        let read = parser.layout()?;
+        let mut partial = read.partial.iter();
+        if let Some(first) = partial.next()
+            && let Some(other) = partial.find(|other| !first.op.commutes_with(other.op))
+        {
+            return Err(LayoutError::MixedPartial {
+                first: first.op.name(),
+                second: other.op.name(),
+            });
+        }
+        Ok(read)
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the number of dims of the tensors it is for.
+    pub fn ndim(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Returns the names of the axes in it, in order.
+    pub fn axes(&self) -> impl Iterator<Item = &str> {
+        self.axis_texts().map(|axis| axis.name.as_str())
+    }
+
+    fn axis_texts(&self) -> impl Iterator<Item = &AxisText> {
+        let factors = self.dims.iter().flat_map(|dim| &dim.factors);
+        let split = factors.flat_map(|factor| &factor.axes);
+        split.chain(self.partial.iter().flat_map(|partial| &partial.axes))
+    }
+
+    /// Returns it without an axis; `None` if no other axis is left, so that it says nothing.
+    pub fn without(&self, axis: &str) -> Option<Self> {
+        let mut kept = self.clone();
+        for factor in kept.dims.iter_mut().flat_map(|dim| &mut dim.factors) {
+            factor.axes.retain(|other| other.name != axis);
+        }
+        for partial in &mut kept.partial {
+            partial.axes.retain(|other| other.name != axis);
+        }
+        kept.partial.retain(|partial| !partial.axes.is_empty());
+        kept.axes().next()?;
+        kept.text = kept.canonical();
+        Some(kept)
+    }
+
+    /// Returns the layout on a mesh; without a `shape`, every dim must have its size written out.
+    ///
+    /// # Errors
+    /// [`LayoutError::Parse`] for an axis that the mesh lacks and for dims that do not fit the shape.
+    pub fn layout(&self, mesh: &MeshShape, shape: Option<&[usize]>) -> Result<Layout, LayoutError> {
+        let mut at_rest = Vec::new();
+        let mut dims = Vec::new();
+        for (index, dim) in self.dims.iter().enumerate() {
+            let size = match shape.map(|shape| (shape, shape.get(index))) {
+                Some((shape, None)) => {
+                    let problem = format!("the shape {shape:?} has no dim {index}");
+                    return self.fail(dim.column, problem);
+                }
+                Some((_, size)) => size.copied(),
+                None => None,
+            };
+            dims.push(self.dim(dim, mesh, size, &mut at_rest)?);
+        }
+        if let Some(shape) = shape
+            && dims.len() < shape.len()
+        {
+            let problem = format!(
+                "the shape {shape:?} has {} dims, but there are {} here",
+                shape.len(),
+                dims.len()
+            );
+            return self.fail(self.end, problem);
+        }
+        let mut partial = Vec::new();
+        for PartialText { op, axes } in &self.partial {
+            for axis in axes {
+                let axis = self.axis(axis, mesh)?;
+                partial.push(Partial { axis, op: *op });
+            }
+        }
+        Layout::new(dims, partial, at_rest, mesh)
+    }
+
+    fn dim(
+        &self,
+        dim: &DimText,
+        mesh: &MeshShape,
+        size: Option<usize>,
+        at_rest: &mut Vec<AxisIndex>,
+    ) -> Result<DimLayout, LayoutError> {
+        let mut factors = Vec::new();
+        for factor in &dim.factors {
+            let mut axes = Vec::new();
+            for text in &factor.axes {
+                let axis = self.axis(text, mesh)?;
+                axes.push(axis);
+                if text.rests {
+                    at_rest.push(axis);
+                }
+            }
+            // Each factor of a product has its size.
+            let Some(size) = factor.size.or(size) else {
+                let problem = match axes.is_empty() {
+                    true => "`-` needs a shape: give one, or write the size of the dim",
+                    false => UNSIZED,
+                };
+                return self.fail(factor.column, problem.to_owned());
+            };
+            factors.push(Factor { size, axes });
+        }
+        let found = DimLayout { factors };
+        match size {
+            Some(size) if size != found.size() => {
+                let problem = format!(
+                    "this dim is of size {}, but the shape says {size}",
+                    found.size()
+                );
+                self.fail(dim.column, problem)
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn axis(&self, axis: &AxisText, mesh: &MeshShape) -> Result<AxisIndex, LayoutError> {
+        let found = mesh.axis(&axis.name);
+        found.or_else(|unknown| self.fail(axis.column, unknown.to_string()))
+    }
+
+    fn fail<T>(&self, column: usize, problem: String) -> Result<T, LayoutError> {
+        Err(LayoutError::Parse {
+            text: self.text.clone(),
+            column,
+            problem,
+        })
+    }
+
+    fn canonical(&self) -> String {
+        let names = |axes: &[AxisText]| {
+            let star = |axis: &AxisText| if axis.rests { "*" } else { "" };
+            let names = axes
+                .iter()
+                .map(|axis| format!("{}{}", axis.name, star(axis)));
+            let names = names.collect::<Vec<String>>().join(", ");
+            if names.is_empty() {
+                names
+            } else {
+                format!("{{{names}}}")
+            }
+        };
+        let factor = |factor: &FactorText| match (factor.size, names(&factor.axes)) {
+            (None, axes) if axes.is_empty() => "-".to_owned(),
+            (None, axes) => axes,
+            (Some(size), axes) => format!("{size}{axes}"),
+        };
+        let dim = |dim: &DimText| match dim.factors.as_slice() {
+            [only] => factor(only),
+            all => format!(
+                "({})",
+                all.iter().map(factor).collect::<Vec<_>>().join(" . ")
+            ),
+        };
+        let dims = self.dims.iter().map(dim).collect::<Vec<_>>().join(", ");
+        let mut text = format!("[{dims}]");
+        for PartialText { op, axes } in &self.partial {
+            text.push_str(&format!(" + {}{}", op.name(), names(axes)));
+        }
+        text
+    }
+}
+
+impl fmt::Display for LayoutText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 
@@ -101,181 +336,146 @@ impl fmt::Display for Text<'_> {
     }
 }
 
+const UNSIZED: &str = "the size is not known here: write it before the axes, as in `8{tp}`";
+
 struct Parser<'a> {
     text: &'a str,
     chars: Vec<char>,
     at: usize,
-    mesh: &'a MeshShape,
-    used: Vec<AxisIndex>,
+    /// Axes so far: one splits or sums at most once in a layout.
+    used: Vec<String>,
 }
 
 type Parsed<T> = Result<T, LayoutError>;
 
 impl Parser<'_> {
-    fn layout(&mut self, shape: Option<&[usize]>) -> Parsed<Layout> {
+    fn layout(&mut self) -> Parsed<LayoutText> {
         let mut dims = Vec::new();
-        let mut at_rest = Vec::new();
         self.expect('[', "a layout starts with `[`")?;
         if !self.eat(']') {
             loop {
-                let size = match shape {
-                    None => None,
-                    Some(shape) => match shape.get(dims.len()) {
-                        Some(&size) => Some(size),
-                        None => {
-                            return self
-                                .fail(format!("the shape {shape:?} has no dim {}", dims.len()));
-                        }
-                    },
-                };
-                dims.push(self.dim(size, &mut at_rest)?);
+                dims.push(self.dim()?);
                 if self.eat(']') {
                     break;
                 }
                 self.expect(',', "dims are separated by `,` and end with `]`")?;
             }
         }
-        if let Some(shape) = shape
-            && dims.len() < shape.len()
-        {
-            self.at -= 1;
-            return self.fail(format!(
-                "the shape {shape:?} has {} dims, but there are {} here",
-                shape.len(),
-                dims.len()
-            ));
-        }
+        let end = self.at;
         let mut partial = Vec::new();
         while self.peek().is_some() {
             self.expect(
                 '+',
                 "after the dims only `+ sum{axis}` and the like may follow",
             )?;
-            self.partial(&mut partial)?;
+            partial.push(self.partial()?);
         }
-        Layout::new(dims, partial, at_rest, self.mesh)
+        Ok(LayoutText {
+            text: self.text.to_owned(),
+            dims,
+            end,
+            partial,
+        })
     }
 
-    fn dim(&mut self, size: Option<usize>, at_rest: &mut Vec<AxisIndex>) -> Parsed<DimLayout> {
-        self.peek();
-        let start = self.at;
+    fn dim(&mut self) -> Parsed<DimText> {
+        let column = self.column();
         let mut factors = Vec::new();
         if self.eat('-') {
-            let Some(size) = size else {
-                return self.fail_at(
-                    start,
-                    "`-` needs a shape: give one, or write the size of the dim".to_owned(),
-                );
-            };
-            factors.push(Factor::whole(size));
+            factors.push(FactorText {
+                column,
+                size: None,
+                axes: Vec::new(),
+            });
         } else if self.eat('(') {
             loop {
-                factors.push(self.factor(None, at_rest)?);
+                let factor = self.factor()?;
+                if factor.size.is_none() {
+                    return self.fail_at(factor.column, UNSIZED.to_owned());
+                }
+                factors.push(factor);
                 if self.eat(')') {
                     break;
                 }
                 self.expect('.', "factors are separated by `.` and end with `)`")?;
             }
         } else {
-            factors.push(self.factor(size, at_rest)?);
+            factors.push(self.factor()?);
         }
-        let dim = DimLayout { factors };
-        match size {
-            Some(size) if size != dim.size() => self.fail_at(
-                start,
-                format!(
-                    "this dim is of size {}, but the shape says {size}",
-                    dim.size()
-                ),
-            ),
-            _ => Ok(dim),
-        }
+        Ok(DimText { column, factors })
     }
 
-    fn factor(&mut self, size: Option<usize>, at_rest: &mut Vec<AxisIndex>) -> Parsed<Factor> {
-        self.peek();
-        let start = self.at;
-        let written = self.number()?;
-        let mut axes = Vec::new();
-        if self.peek() == Some('{') {
-            self.axes(true, &mut axes, at_rest)?;
-        } else if written.is_none() {
-            return self.fail(
-                "a dim is `-`, axes such as `{tp}`, or factors such as `(4 . 8{tp})`".to_owned(),
-            );
-        }
-        match written.or(size) {
-            Some(size) => Ok(Factor { size, axes }),
-            None => self.fail_at(
-                start,
-                "the size is not known here: write it before the axes, as in `8{tp}`".to_owned(),
-            ),
-        }
+    fn factor(&mut self) -> Parsed<FactorText> {
+        let column = self.column();
+        let size = self.number()?;
+        let axes = match self.peek() {
+            Some('{') => self.axes(true)?,
+            _ if size.is_some() => Vec::new(),
+            _ => {
+                let problem = "a dim is `-`, axes such as `{tp}`, or factors such as `(4 . 8{tp})`";
+                return self.fail(problem.to_owned());
+            }
+        };
+        Ok(FactorText { column, size, axes })
     }
 
-    fn partial(&mut self, partial: &mut Vec<Partial>) -> Parsed<()> {
-        self.peek();
-        let start = self.at;
+    fn partial(&mut self) -> Parsed<PartialText> {
+        let column = self.column();
         let name = self.word();
         let Some(op) = ReduceOp::ALL.into_iter().find(|op| op.name() == name) else {
             let known = ReduceOp::ALL.map(ReduceOp::name).join(", ");
             return self.fail_at(
-                start,
+                column,
                 format!("`{name}` is no reduction: there are {known}"),
             );
         };
-        let mut axes = Vec::new();
-        self.axes(false, &mut axes, &mut Vec::new())?;
-        partial.extend(axes.into_iter().map(|axis| Partial { axis, op }));
-        Ok(())
+        let axes = self.axes(false)?;
+        Ok(PartialText { op, axes })
     }
 
-    fn axes(
-        &mut self,
-        may_rest: bool,
-        axes: &mut Vec<AxisIndex>,
-        at_rest: &mut Vec<AxisIndex>,
-    ) -> Parsed<()> {
+    fn axes(&mut self, may_rest: bool) -> Parsed<Vec<AxisText>> {
         self.expect('{', "axes are listed in `{` and `}`")?;
+        let mut axes = Vec::new();
         loop {
-            self.peek();
-            let start = self.at;
+            let column = self.column();
             let name = self.word();
-            let axis = match self.mesh.axis(&name) {
-                Ok(axis) => axis,
-                Err(_) if name.is_empty() => {
-                    return self.fail("the name of an axis is missing".to_owned());
-                }
-                Err(unknown) => return self.fail_at(start, unknown.to_string()),
-            };
-            if self.used.contains(&axis) {
-                return self.fail_at(start, format!("axis `{name}` is used twice"));
+            if name.is_empty() {
+                return self.fail("the name of an axis is missing".to_owned());
             }
-            self.used.push(axis);
-            axes.push(axis);
-            if may_rest && self.eat('*') {
-                at_rest.push(axis);
+            if self.used.contains(&name) {
+                return self.fail_at(column, format!("axis `{name}` is used twice"));
             }
+            self.used.push(name.clone());
+            axes.push(AxisText {
+                column,
+                name,
+                rests: may_rest && self.eat('*'),
+            });
             if self.eat('}') {
-                return Ok(());
+                return Ok(axes);
             }
             self.expect(',', "axes are separated by `,` and end with `}`")?;
         }
     }
 
     fn number(&mut self) -> Parsed<Option<usize>> {
-        let start = self.at;
+        let column = self.column();
         let digits = self.take_while(|c| c.is_ascii_digit());
         if digits.is_empty() {
             return Ok(None);
         }
         match digits.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => self.fail_at(start, format!("`{digits}` is too large for a size")),
+            Err(_) => self.fail_at(column, format!("`{digits}` is too large for a size")),
         }
     }
 
+    /// Reads a name; an empty one where none starts.
     fn word(&mut self) -> String {
+        let first = self.chars.get(self.at).copied().unwrap_or_default();
+        if !first.is_ascii_alphabetic() && first != '_' {
+            return String::new();
+        }
         self.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     }
 
@@ -311,14 +511,20 @@ impl Parser<'_> {
         }
     }
 
-    fn fail<T>(&self, problem: String) -> Parsed<T> {
-        self.fail_at(self.at, problem)
+    /// Skips blanks and returns the column of what comes next.
+    fn column(&mut self) -> usize {
+        self.peek();
+        self.at + 1
     }
 
-    fn fail_at<T>(&self, at: usize, problem: String) -> Parsed<T> {
+    fn fail<T>(&self, problem: String) -> Parsed<T> {
+        self.fail_at(self.at + 1, problem)
+    }
+
+    fn fail_at<T>(&self, column: usize, problem: String) -> Parsed<T> {
         Err(LayoutError::Parse {
             text: self.text.to_owned(),
-            column: at + 1,
+            column,
             problem,
         })
     }
@@ -376,6 +582,68 @@ mod tests {
     }
 
     #[test]
+    fn an_axis_is_taken_out_of_every_place() {
+        for (text, left) in [
+            ("[-, {tp}, -]", None),
+            ("[{dp}, {tp}, -]", Some("[{dp}, -, -]")),
+            ("[{dp, tp}, -]", Some("[{dp}, -]")),
+            ("[{dp}, (4 . 8{tp})]", Some("[{dp}, (4 . 8)]")),
+            ("[{dp}, 16{tp}]", Some("[{dp}, 16]")),
+            ("[{dp}, -] + sum{tp}", Some("[{dp}, -]")),
+            ("[-] + sum{tp, cp}", Some("[-] + sum{cp}")),
+            ("[-] + sum{tp} + sum{cp}", Some("[-] + sum{cp}")),
+            ("[-]", None),
+        ] {
+            let read = LayoutText::parse(text).unwrap();
+            assert_eq!(read.canonical(), text);
+            let without = read.without("tp");
+            let without = without.as_ref().map(LayoutText::as_str);
+            assert_eq!(without, left, "{text} without tp");
+        }
+    }
+
+    #[test]
+    fn the_form_is_checked_without_a_mesh() {
+        for (text, ndim) in [
+            ("[]", 0),
+            ("[-]", 1),
+            ("[{dp, tp}, (4 . 8{cp}), 16]", 3),
+            ("[ {dp , tp}, - ]", 2),
+            ("[-] + sum{tp}", 1),
+        ] {
+            let read = LayoutText::parse(text).map(|read| (read.ndim(), read.to_string()));
+            assert_eq!(read, Ok((ndim, text.to_owned())));
+        }
+        for (text, column) in [
+            ("", 1),
+            ("-, {tp}", 1),
+            ("[-", 3),
+            ("[-, tp]", 5),
+            ("[-, {tp]", 8),
+            ("[-, {tp}", 9),
+            ("[-, {}]", 6),
+            ("[{tp, -]", 7),
+            ("[{tp}, {tp}]", 9),
+            ("[{tp}] + sum{tp}", 14),
+            ("[(4 . ), -]", 7),
+            ("[(4 . {tp})]", 7),
+            ("[-] + avg{tp}", 7),
+            ("[-] tp", 5),
+            ("[-];x", 4),
+            ("[{tp*}]", 5),
+        ] {
+            match LayoutText::parse(text) {
+                Err(LayoutError::Parse { column: found, .. }) => {
+                    assert_eq!(found, column, "{text}")
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+        let mixed = LayoutText::parse("[-] + sum{tp} + max{cp}");
+        assert!(matches!(mixed, Err(LayoutError::MixedPartial { .. })));
+    }
+
+    #[test]
     fn errors_point_at_the_column() {
         let mesh = mesh();
         let texts = [
@@ -427,9 +695,9 @@ mod tests {
         cannot read the layout, column 3: the shape [8, 8] has 2 dims, but there are 1 here
           [-]
             ^
-        cannot read the layout, column 7: the shape [8, 8] has no dim 2
+        cannot read the layout, column 8: the shape [8, 8] has no dim 2
           [-, -, -]
-                ^
+                 ^
         cannot read the layout, column 7: the size is not known here: write it before the axes, as in `8{tp}`
           [(4 . {tp}), -]
                 ^

@@ -9,8 +9,8 @@ use burn_dist_mesh::TextError;
 /// Which activations are made again in the backward instead of being kept; never a value.
 ///
 /// Activations are grouped by unit: `#[parallel(unit)]` on a block, or `Plan::unit`. A
-/// model without units has nothing to checkpoint. Units marked `#[parallel(checkpoint)]` are checkpointed in full under
-/// every policy.
+/// model without units has nothing to checkpoint. Units marked `#[parallel(checkpoint)]` are checkpointed in full,
+/// whatever the model's policy.
 ///
 /// | text | |
 /// | --- | --- |
@@ -26,13 +26,13 @@ pub enum Checkpoint {
     None,
     /// Makes everything inside every unit again.
     Full,
-    /// As `Full`, for the n-th, 2n-th, ... unit in the order in which the model uses them.
+    /// As `Full`, for the n-th, 2n-th, ... of the units of this policy, in the order in which they are used.
     EveryNth(NonZeroUsize),
     /// Makes everything inside every unit again but results of linear layers, convolutions and attention, of products
     /// no larger than their operands (so not the scores of attention), and of reductions over ranks.
     Selective,
     /// Makes everything inside every unit again but what costs the most work per byte, up to this many bytes on one
-    /// rank, counted over all units of one pass forward. What the next unit takes is not counted.
+    /// rank, counted over all units of this policy in one pass forward. What the next unit takes is not counted.
     Bytes(u64),
 }
 

@@ -1,17 +1,22 @@
 //! How to train on a mesh: what users choose, each with a text form.
 //!
-//! A policy changes speed and memory; of the values, only [`Precision`] changes any.
+//! A [`Policy`] holds all of it, resolved for one unit; it travels with the parameters. A [`UnitPolicy`] is what a user
+//! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] changes any.
 
 mod accumulation;
 mod checkpoint;
 mod offload;
 mod precision;
 mod reshard;
+mod resolved;
 mod strategy;
+mod unit;
 
 pub use accumulation::Accumulation;
 pub use checkpoint::Checkpoint;
 pub use offload::Offload;
 pub use precision::{Float, Precision};
 pub use reshard::Reshard;
+pub use resolved::Policy;
 pub use strategy::ShardStrategy;
+pub use unit::UnitPolicy;

@@ -17,6 +17,7 @@ pub struct Offload {
     /// Activations between their last use in the forward and their first in the backward.
     pub activations: bool,
     /// The most host memory that all ranks of this process may take together, in bytes; without it, whatever is needed.
+    /// Where units differ, the least counts.
     pub host_bytes_max: Option<u64>,
 }
 

@@ -68,7 +68,7 @@ impl FromStr for Float {
 /// # Source
 /// Mixed precision training, arXiv:1710.03740; the three types are those of PyTorch FSDP2's `MixedPrecisionPolicy`, the
 /// operations in f32 those of its autocast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Precision {
     /// What parameters are gathered and multiplied in; f32 computes the unit as it was recorded.
     pub param: Float,

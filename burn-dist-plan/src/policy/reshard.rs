@@ -16,7 +16,7 @@ pub enum Reshard {
     /// Every unit but the one that backward starts with, which would be gathered again at once.
     #[default]
     AllButLast,
-    /// The n-th, 2n-th, ... unit in forward order; the others stay gathered until backward.
+    /// The n-th, 2n-th, ... of the units of this policy, in forward order; the others stay gathered until backward.
     Every(NonZeroU32),
     /// Parameters stay gathered until the optimizer (ZeRO-2): least communication.
     Never,

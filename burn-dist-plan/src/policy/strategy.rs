@@ -8,8 +8,7 @@ use burn_dist_mesh::TextError;
 /// What a shard axis does with parameters, gradients and optimizer state (ZeRO, arXiv:1910.02054, section 5).
 ///
 /// Optimizer state and, between steps, parameters are sharded under all of them but `Replicate`; values are bitwise the
-/// same under all. It is said of an axis (`DeviceMeshBuilder::strategy`) or of a unit (`Plan::strategy`), which
-/// then wins.
+/// same under all.
 ///
 /// As text: `fsdp`, `zero2`, `zero1`, `ddp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

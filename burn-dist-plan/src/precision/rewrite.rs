@@ -39,9 +39,7 @@ pub(crate) fn precise<O: Op>(
         let Some(spec) = role.parameter() else {
             continue;
         };
-        let Some(policy) = spec.precision.or(options.precision) else {
-            continue;
-        };
+        let policy = spec.policy.precision;
         let floats = [Some(policy.param), Some(policy.reduce), policy.output];
         let missing = |float: &Float| options.floats_missing.contains(float);
         if let Some(float) = floats.into_iter().flatten().find(missing) {

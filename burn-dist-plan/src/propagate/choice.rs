@@ -62,8 +62,7 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns the axes over which a value rests that rests at all.
     pub(super) fn rest_axes(&self, value: ValueIndex) -> Vec<AxisIndex> {
-        let own = self.value(value).strategy;
-        self.options.sharding.rest_axes(self.mesh, own)
+        self.value(value).owner.rest_axes(self.mesh)
     }
 
     /// Returns whether the operands of an elementwise operation, split by `assignment`, are at rest: so are those among
@@ -174,10 +173,11 @@ impl<O: Op> Propagator<'_, O> {
         let terms = self.terms(rule, tensors);
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let mut kept = passing(rule, &borrowed);
-        if self.options.sharding.accumulation == Accumulation::PerMicrobatch
+        let out = tensors.outputs[0].0;
+        if self.value(out).owner.policy.accumulation == Accumulation::PerMicrobatch
             && rule.partial == PartialRule::JointLinear
             && rule.inputs.len() > 1
-            && self.is_gradient(tensors.outputs[0].0, &kept)
+            && self.is_gradient(out, &kept)
         {
             kept.retain(|partial| self.mesh.role(partial.axis) == AxisRole::Model);
         }

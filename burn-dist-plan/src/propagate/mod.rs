@@ -6,7 +6,7 @@
 //! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
-//! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
+//! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
 //! | `program`, `values`, `operands`, `pool` | the data all of that works on |
 
 mod choice;
@@ -36,7 +36,7 @@ use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
 use crate::rule::{Assignment, FactorKind, OpRule, PartialRule, Rule};
 use crate::task::Slot;
-use crate::units::Visits;
+use crate::units::{Owner, Visits};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
 use operands::{Hints, Tensors, module_path, tensors};
@@ -126,7 +126,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             met: false,
             tag: None,
             home: None,
-            strategy: None,
+            owner: Owner::default(),
             uses: Vec::new(),
             survives: false,
         };
@@ -153,11 +153,9 @@ impl<'a, O: Op> Propagator<'a, O> {
         for &read in &window.reads {
             values[read as usize].survives = true;
         }
-        for (value, strategy) in values
-            .iter_mut()
-            .zip(owners::strategies(window, facts, visits))
-        {
-            value.strategy = strategy;
+        let owners = owners::owners(window, facts, visits);
+        for (value, owner) in values.iter_mut().zip(owners) {
+            value.owner = owner;
         }
         let mut this = Self {
             mesh,
@@ -189,8 +187,9 @@ impl<'a, O: Op> Propagator<'a, O> {
             this.values[value].tag = facts.roles[value].parameter().cloned();
             this.values[value].home = param
                 .as_ref()
-                .map(|param| this.home(param))
-                .filter(|home| !home.at_rest.is_empty())
+                .map(|param| (this.home(param), param.at_rest))
+                .filter(|(home, may_rest)| !home.at_rest.is_empty() || !may_rest)
+                .map(|(home, _)| home)
                 .map(Arc::new);
         }
         for input in &window.inputs {

@@ -8,11 +8,12 @@ use super::values::Version;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
 use crate::facts::Role;
-use crate::layout::{Layout, Partial};
+use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
 use crate::op::{Adjoint, Layer, Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::Rule;
+use crate::units::Owner;
 use crate::window::{Origin, ValueIndex};
 
 impl<O: Op> Propagator<'_, O> {
@@ -22,7 +23,7 @@ impl<O: Op> Propagator<'_, O> {
         let out = tensors.outputs[0].0;
         let (layout, tag, what) = match mark {
             Mark::Param(spec) => {
-                self.values[out as usize].strategy = spec.own_strategy();
+                self.values[out as usize].owner = Owner::from(spec.as_ref());
                 (self.home(spec), Some(spec.clone()), "parameter placed")
             }
             Mark::Redistribute(layout) => (layout.as_ref().clone(), None, "redistribute"),
@@ -59,10 +60,7 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn home(&self, spec: &ParamSpec) -> Layout {
         let mut layout = spec.layout.clone();
         layout.normalize(self.mesh);
-        let axes = self
-            .options
-            .sharding
-            .rest_axes(self.mesh, spec.own_strategy());
+        let axes = Owner::from(spec).rest_axes(self.mesh);
         layout.at_rest_over(self.mesh, &axes)
     }
 
@@ -128,7 +126,7 @@ impl<O: Op> Propagator<'_, O> {
             Some(version) => version.layout.gathered(),
             None => self.value(*value).preferred.gathered(),
         };
-        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        let target = self.constrained(&current, text, shape, tag)?;
         self.require(
             *value,
             &target,
@@ -172,7 +170,7 @@ impl<O: Op> Propagator<'_, O> {
             .layout
             .as_ref()
             .clone();
-        let target = self.constrained(&current, text.as_str(), shape, tag)?;
+        let target = self.constrained(&current, text, shape, tag)?;
         self.require(
             *value,
             &target,
@@ -211,8 +209,10 @@ impl<O: Op> Propagator<'_, O> {
         let Some((value, Unflattened { tag, .. })) = vain.first() else {
             return Ok(());
         };
-        let text = tag.output.as_ref().map_or("", |text| text.as_str());
-        match Layout::parse(text, self.mesh, Some(&self.value(**value).shape)) {
+        let Some(text) = &tag.output else {
+            return Ok(());
+        };
+        match text.layout(self.mesh, Some(&self.value(**value).shape)) {
             Ok(_) => Ok(()),
             Err(source) => Err(PlanError::ModuleLayout {
                 path: tag.path.clone(),
@@ -226,17 +226,17 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn constrained(
         &self,
         current: &Layout,
-        text: &str,
+        text: &LayoutText,
         shape: &[usize],
         tag: &ParamSpec,
     ) -> Result<Layout, PlanError> {
-        let wanted = Layout::parse(text, self.mesh, Some(shape)).map_err(|source| {
-            PlanError::ModuleLayout {
-                path: tag.path.clone(),
-                text: text.to_string(),
-                source,
-            }
-        })?;
+        let wanted =
+            text.layout(self.mesh, Some(shape))
+                .map_err(|source| PlanError::ModuleLayout {
+                    path: tag.path.clone(),
+                    text: text.to_string(),
+                    source,
+                })?;
         let model: Vec<AxisIndex> = self.mesh.model_axes();
         let mut layout = current.without_axes(&model);
         layout.partial.retain(|p| !model.contains(&p.axis));

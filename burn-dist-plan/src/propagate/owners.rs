@@ -1,28 +1,24 @@
-//! Which strategy of its own the unit has that a value belongs to.
+//! Which parameter or unit a value belongs to, whose policy counts for it.
 
-use crate::ShardStrategy;
 use crate::facts::Facts;
 use crate::op::Op;
-use crate::units::Visits;
+use crate::units::{Owner, Visits};
 use crate::window::Window;
 
-/// Returns for each value the strategy of its unit: of the parameter it is or is to update, else of the unit whose
-/// visit makes it.
-pub(super) fn strategies<O: Op>(
-    window: &Window<O>,
-    facts: &Facts,
-    visits: &Visits,
-) -> Vec<Option<ShardStrategy>> {
-    let mut found = vec![None; window.dies.len()];
+/// Returns the owner of each value: the parameter it is or is to update, else the unit whose visit makes it, else none.
+pub(super) fn owners<O: Op>(window: &Window<O>, facts: &Facts, visits: &Visits) -> Vec<Owner> {
+    let mut found = vec![Owner::default(); window.dies.len()];
     for (index, op) in window.ops.iter().enumerate() {
-        for out in op.outputs() {
-            found[out.id as usize] = visits.strategy(index as u32);
+        if let Some(owner) = visits.owner(index as u32) {
+            for out in op.outputs() {
+                found[out.id as usize] = owner.clone();
+            }
         }
     }
     for (value, found) in found.iter_mut().enumerate() {
         let of = facts.update_of[value].as_ref();
         if let Some(spec) = facts.roles[value].belongs_to().or(of) {
-            *found = spec.own_strategy();
+            *found = Owner::from(spec.as_ref());
         }
     }
     found

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::mesh::DType;
 
-use crate::ShardStrategy;
 use crate::layout::Layout;
 use crate::param::ParamSpec;
 use crate::task::Slot;
+use crate::units::Owner;
 use crate::window::{Origin, ValueIndex};
 
 /// Position of an operation in its window.
@@ -55,8 +55,8 @@ pub(crate) struct Value {
     pub tag: Option<Arc<ParamSpec>>,
     /// Where it rests, if it belongs to the update of a parameter that rests in pieces: as that parameter.
     pub home: Option<Arc<Layout>>,
-    /// What shard axes do with it if its unit says so: that of the parameter it is, or is to update.
-    pub strategy: Option<ShardStrategy>,
+    /// What it belongs to.
+    pub owner: Owner,
     /// Operations that use it, ascending.
     pub uses: Vec<OpIndex>,
     /// Whether it lives on after the window or is read by the host.

@@ -121,8 +121,8 @@ impl<O: Op> Propagator<'_, O> {
         Ok(current)
     }
 
-    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and the
-    /// options say so.
+    /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and its
+    /// policy says so.
     pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
         let now = self.now;
         let info = &mut self.values[value as usize];
@@ -134,16 +134,11 @@ impl<O: Op> Propagator<'_, O> {
             return;
         }
         let next = info.next_use(now);
-        let sharding = &self.options.sharding;
-        let kept = info.versions[0]
-            .layout
-            .at_rest
-            .iter()
-            .any(|axis| sharding.strategy(*axis, info.strategy) != ShardStrategy::Full);
-        let reshard = if kept {
-            Reshard::Never
-        } else {
-            sharding.reshard
+        let mut rests_over = info.versions[0].layout.at_rest.iter();
+        let kept = rests_over.any(|axis| info.owner.strategy_over(*axis) != ShardStrategy::Full);
+        let reshard = match kept {
+            true => Reshard::Never,
+            false => info.owner.policy.reshard,
         };
         let given_up = next.is_none_or(|next| self.visits.gives_up(reshard, now, next));
         for version in &mut info.versions {
@@ -159,7 +154,7 @@ impl<O: Op> Propagator<'_, O> {
         let info = self.value(value);
         let now = self.now;
         if let Some(tag) = &info.tag
-            && tag.own_strategy() == Some(ShardStrategy::Replicate)
+            && !tag.at_rest
             && reason == Reason::Survivor
         {
             let home = self.home(tag);
@@ -172,8 +167,8 @@ impl<O: Op> Propagator<'_, O> {
             return Ok(version.slot);
         }
         let preferred = info.preferred.clone();
-        let keeps = self.options.sharding.accumulation == Accumulation::PerStep
-            && reason == Reason::Survivor;
+        let keeps =
+            info.owner.policy.accumulation == Accumulation::PerStep && reason == Reason::Survivor;
         let unreduced = info
             .versions_at(now)
             .next()

@@ -9,7 +9,7 @@ use crate::mesh::{BoolStore, DType, MeshShape, Topology};
 use crate::op::{Mark, TensorIndex};
 use crate::param::{ParamRole, ParamSpec, Style};
 use crate::window::{Entry, Input, InputState, Origin, Window};
-use crate::{Checkpoint, PlanOptions, Sharding};
+use crate::{PlanOptions, Policy};
 
 /// Returns options that ask for nothing, for all ranks of `mesh`.
 pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
@@ -18,9 +18,6 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         split_batches: true,
         fuzz: None,
         scatter_bytes_min: 0,
-        sharding: Sharding::default(),
-        checkpoint: Checkpoint::None,
-        precision: None,
         floats_missing: Vec::new(),
         everyone_reads: false,
         topology: Topology::single(mesh.num_ranks()),
@@ -29,7 +26,6 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         ranks: mesh.ranks().collect(),
         bool_store: BoolStore::Native,
         storage: Default::default(),
-        offload: Default::default(),
     }
 }
 
@@ -119,6 +115,21 @@ impl Builder {
         self.input(&shape, state)
     }
 
+    /// Gives all parameters so far one policy.
+    pub fn under(mut self, policy: Policy) -> Self {
+        let policy = Arc::new(policy);
+        for input in &mut self.window.inputs {
+            if let InputState::Placed {
+                role: Role::Parameter(spec),
+                ..
+            } = &mut input.state
+            {
+                Arc::make_mut(spec).policy = policy.clone();
+            }
+        }
+        self
+    }
+
     /// What is known of a parameter of no style.
     pub fn spec(path: &str, shape: &[usize], unit: Option<&str>) -> ParamSpec {
         ParamSpec {
@@ -129,9 +140,7 @@ impl Builder {
             input: None,
             output: None,
             unit: unit.map(Into::into),
-            checkpoint: false,
-            precision: None,
-            strategy: None,
+            policy: Arc::default(),
             at_rest: true,
         }
     }

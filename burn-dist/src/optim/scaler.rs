@@ -24,8 +24,9 @@ use super::finite::are_finite;
 /// use burn_dist::{DeviceMesh, Dist, Float, ParallelizeWith, Plan, Precision};
 ///
 /// type B = Autodiff<Dist<Flex>>;
-/// let mesh = DeviceMesh::builder().axis("fsdp", 2).precision(Precision::new(Float::F16)).build()?;
-/// let mut model = LinearConfig::new(4, 4).init::<B>(&mesh.device()).parallelize_with(&mesh, &Plan::new())?;
+/// let mesh = DeviceMesh::parse("fsdp=2")?;
+/// let plan = Plan::new().precision(Precision::new(Float::F16));
+/// let mut model = LinearConfig::new(4, 4).init::<B>(&mesh.device()).parallelize_with(&mesh, &plan)?;
 /// let mut optimizer = SgdConfig::new().init();
 /// let mut scaler = LossScaler::new(1024.0);
 /// let loss = model.forward(Tensor::<B, 2>::ones([3, 4], &mesh.device())).mean();

@@ -4,7 +4,9 @@ use super::Annotate;
 use super::pattern::Pattern;
 use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
 use super::{LayoutText, ParallelError, ParallelizeWith, Style};
+use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
+use crate::plan::{Checkpoint, UnitPolicy};
 use burn_core::module::Module;
 
 /// A module that says how it is split over a device mesh.
@@ -91,12 +93,13 @@ impl Scope {
 
     /// Marks the module here as an FSDP unit; of a list, each element.
     pub fn unit(&mut self) {
-        self.push(Action::Unit, false);
+        self.push(Action::Unit(UnitPolicy::new()), false);
     }
 
     /// Marks the module here as a unit whose activations are made again in the backward; of a list, each element.
     pub fn checkpoint(&mut self) {
-        self.push(Action::Checkpoint, false);
+        let policy = UnitPolicy::new().checkpoint(Checkpoint::Full);
+        self.push(Action::Unit(policy), false);
     }
 
     /// Marks the module here as a unit with which shard axes do what `text`, checked by the derive, says; of a list,
@@ -107,7 +110,7 @@ impl Scope {
     /// a bug.
     pub fn strategy(&mut self, text: &str) {
         let strategy = text.parse().expect("checked by the derive");
-        self.push(Action::Strategy(strategy), false);
+        self.push(Action::Unit(UnitPolicy::new().strategy(strategy)), false);
     }
 
     /// Marks the module here as a unit that computes in what `text`, checked by the derive, says; of a list, each
@@ -117,7 +120,7 @@ impl Scope {
     /// If `text` is not a [`Precision`](crate::Precision): the derive and the type would differ, a bug.
     pub fn precision(&mut self, text: &str) {
         let precision = text.parse().expect("checked by the derive");
-        self.push(Action::Precision(precision), false);
+        self.push(Action::Unit(UnitPolicy::new().precision(precision)), false);
     }
 
     /// Leaves everything here whole on every rank, at rest too.
@@ -156,8 +159,8 @@ impl Scope {
 #[derive(Debug)]
 pub struct Mark {
     style: StyleEntry,
-    input: Option<LayoutText>,
-    output: Option<LayoutText>,
+    input: Option<Result<LayoutText, LayoutError>>,
+    output: Option<Result<LayoutText, LayoutError>>,
     vacant: bool,
 }
 
@@ -184,13 +187,13 @@ impl Mark {
 
     /// Gives the layout of the input.
     pub fn input(mut self, text: &str) -> Self {
-        self.input = Some(LayoutText::new(text));
+        self.input = Some(LayoutText::parse(text));
         self
     }
 
     /// Gives the layout of the output.
     pub fn output(mut self, text: &str) -> Self {
-        self.output = Some(LayoutText::new(text));
+        self.output = Some(LayoutText::parse(text));
         self
     }
 

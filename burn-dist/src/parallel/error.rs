@@ -1,6 +1,7 @@
 //! What can be wrong with a plan, each with the way out.
 
 use super::Style;
+use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::Precision;
 
@@ -84,14 +85,20 @@ pub enum ParallelError {
         style: Style,
     },
     /// A layout in text cannot be read.
-    #[error("{place}: cannot read the layout \"{text}\": {reason}")]
+    #[error("{place}: {source}")]
     MalformedLayout {
         /// Where the layout was given.
         place: String,
-        /// The text.
-        text: String,
         /// What is wrong with it.
-        reason: String,
+        source: LayoutError,
+    },
+    /// A unit was asked for where there are modules without float parameters.
+    #[error("{place}: {} has no float parameters, so it is no unit: remove the entry, or name what holds some", path_or_root(.path))]
+    NoUnit {
+        /// The entry of the plan.
+        place: String,
+        /// The first such module.
+        path: String,
     },
     /// A precision reduces in a type that it neither computes in nor is f32.
     #[error("{place}: cannot reduce in {} what is computed in {}: reduce in f32 or in {}", .precision.reduce, .precision.param, .precision.param)]
@@ -100,6 +107,19 @@ pub enum ParallelError {
         place: String,
         /// What was asked.
         precision: Precision,
+    },
+    /// A sharding strategy was given for an axis that does not shard.
+    #[error(
+        "{place}: `{axis}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero \
+         or shard, or given that role"
+    )]
+    NotSharded {
+        /// Where the strategy was given.
+        place: String,
+        /// The axis.
+        axis: String,
+        /// The mesh.
+        mesh: MeshShape,
     },
     /// The model's device belongs to another mesh than the one given.
     #[error(

@@ -12,8 +12,7 @@
 //! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
 //! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
 //!
-//! Not here: activations are placed by propagation, and resting axes (FSDP) by the mesh's own policy; a spec only says
-//! whether it applies.
+//! Not here: activations are placed by propagation, and what the policy of a spec asks for is done by the planner.
 
 mod annotate;
 mod apply;

@@ -3,19 +3,25 @@
 use super::pattern::Pattern;
 use super::{LayoutText, ParallelError, ParamSpec, Style};
 use super::{resolve, walk};
+use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
-use crate::plan::{Precision, ShardStrategy};
+use crate::plan::{
+    Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy, UnitPolicy,
+};
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
 
 /// The tensor-parallel axis used where none is named. A mesh may lack it: its styles then split nothing.
 pub(super) const DEFAULT_AXIS: &str = "tp";
 
-/// What is split over which axis, by path.
+/// What is split over which axis, by path, and how the model is trained.
 ///
 /// A pattern is a dotted path; in a segment `*` stands for any characters, and a segment `**` for any number of
 /// segments. A pattern names a module, a parameter, or a list of them (then it stands for each element); `""` names the
 /// model itself. Later entries override earlier ones for the parameters both name.
+///
+/// Methods without a pattern say how the model is trained (precision, checkpointing and so on); [`Plan::unit_policy`]
+/// says it of a unit. It travels with the parameters: two models on one mesh may differ.
 ///
 /// ```
 /// use burn::backend::Flex;
@@ -41,6 +47,8 @@ pub struct Plan {
     /// The axis of the styles added from here on.
     axis: Option<String>,
     pub(super) replicate_indivisible: bool,
+    /// How the model is trained.
+    pub(super) policy: UnitPolicy,
 }
 
 /// One thing said about the parameters a pattern names.
@@ -68,12 +76,9 @@ pub(super) enum Origin {
 pub(super) enum Action {
     Style(StyleEntry),
     Skip,
-    Input(LayoutText),
-    Output(LayoutText),
-    Unit,
-    Checkpoint,
-    Strategy(ShardStrategy),
-    Precision(Precision),
+    Input(Result<LayoutText, LayoutError>),
+    Output(Result<LayoutText, LayoutError>),
+    Unit(UnitPolicy),
     Divisible { count: usize, axis: String },
 }
 
@@ -87,18 +92,25 @@ pub(super) struct StyleEntry {
 }
 
 impl Entry {
-    /// The method of [`Plan`] that adds such an entry.
+    /// The method of [`Plan`], or the attribute, that adds such an entry.
     pub(super) fn verb(&self) -> String {
         match &self.action {
             Action::Style(entry) => entry.style.to_string(),
             Action::Skip => "skip".into(),
             Action::Input(_) => "input".into(),
             Action::Output(_) => "output".into(),
-            Action::Unit => "unit".into(),
-            Action::Checkpoint => "checkpoint".into(),
-            Action::Strategy(_) => "strategy".into(),
-            Action::Precision(_) => "precision".into(),
+            Action::Unit(policy) => self.unit_verb(policy).into(),
             Action::Divisible { .. } => "require_divisible".into(),
+        }
+    }
+
+    fn unit_verb(&self, policy: &UnitPolicy) -> &'static str {
+        match self.origin {
+            _ if *policy == UnitPolicy::new() => "unit",
+            Origin::Written => "unit_policy",
+            Origin::Derived { .. } if policy.checkpoint.is_some() => "checkpoint",
+            Origin::Derived { .. } if policy.precision.is_some() => "precision",
+            Origin::Derived { .. } => "strategy",
         }
     }
 
@@ -112,7 +124,8 @@ impl Entry {
 }
 
 impl Plan {
-    /// Returns the plan that says nothing: every parameter is whole, and rests over the FSDP axes.
+    /// Returns the plan that says nothing: every parameter is whole, and rests over the FSDP axes; nothing is cast,
+    /// recomputed or offloaded.
     pub fn new() -> Self {
         Self::default()
     }
@@ -164,39 +177,77 @@ impl Plan {
     /// Gives the layout in which a module takes its input. The mesh has to have its axes, except for `tp`, which is
     /// left out where it is missing.
     pub fn input(self, pattern: &str, layout: &str) -> Self {
-        self.with(pattern, Action::Input(LayoutText::new(layout)))
+        self.with(pattern, Action::Input(LayoutText::parse(layout)))
     }
 
     /// Gives the layout in which a module gives its output; axes as in [`Plan::input`].
     pub fn output(self, pattern: &str, layout: &str) -> Self {
-        self.with(pattern, Action::Output(LayoutText::new(layout)))
+        self.with(pattern, Action::Output(LayoutText::parse(layout)))
     }
 
     /// Marks a module as an FSDP unit, gathered and freed as a whole; of a list, each element. The nearest one counts.
     pub fn unit(self, pattern: &str) -> Self {
-        self.with(pattern, Action::Unit)
+        self.with(pattern, Action::Unit(UnitPolicy::new()))
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, whose activations are made again in the backward whatever the
-    /// mesh's [`Checkpoint`](crate::Checkpoint) policy; units inside it are checkpointed likewise, each by itself.
-    pub fn checkpoint(self, pattern: &str) -> Self {
-        self.with(pattern, Action::Checkpoint)
-    }
-
-    /// Marks a module as a unit, as [`Plan::unit`] does, with which shard axes do what `strategy` says, whatever the
-    /// mesh's strategies; the nearest one counts for units inside it too. On a mesh without shard axes it changes
-    /// nothing, and never a value.
+    /// Marks a module as a unit, as [`Plan::unit`] does, of which `policy` is said, whatever is said of the model. For
+    /// units inside it too: of what is said, the nearest counts, and of two at one place the later.
     ///
-    /// [`ShardStrategy::Replicate`] keeps its parameters whole on every rank, with all-reduced gradients (DDP), as
-    /// suits small modules; unlike [`Plan::skip`], it leaves them split over tensor-parallel axes.
-    pub fn strategy(self, pattern: &str, strategy: ShardStrategy) -> Self {
-        self.with(pattern, Action::Strategy(strategy))
+    /// ```
+    /// use burn_dist::{Checkpoint, Float, Plan, Precision, UnitPolicy};
+    ///
+    /// let first = UnitPolicy::new().checkpoint(Checkpoint::Full).precision(Precision::new(Float::F32));
+    /// let plan = Plan::new().precision(Precision::new(Float::BF16)).unit("layers").unit_policy("layers.0", first);
+    /// ```
+    pub fn unit_policy(self, pattern: &str, policy: UnitPolicy) -> Self {
+        self.with(pattern, Action::Unit(policy))
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, that computes in `precision`, whatever the mesh's; the nearest
-    /// one counts for units inside it too.
-    pub fn precision(self, pattern: &str, precision: Precision) -> Self {
-        self.with(pattern, Action::Precision(precision))
+    /// Sets what all shard axes do with parameters, gradients and optimizer state: as [`UnitPolicy::strategy`], for the
+    /// model.
+    pub fn strategy(self, strategy: ShardStrategy) -> Self {
+        self.model(|policy| policy.strategy(strategy))
+    }
+
+    /// Sets what one shard axis does: as [`UnitPolicy::strategy_over`], for the model.
+    pub fn strategy_over(self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
+        self.model(|policy| policy.strategy_over(axis, strategy))
+    }
+
+    /// Sets when gathered parameters are given up: as [`UnitPolicy::reshard`], for the model.
+    pub fn reshard(self, reshard: Reshard) -> Self {
+        self.model(|policy| policy.reshard(reshard))
+    }
+
+    /// Sets how many units ahead of their use parameters are gathered: as [`UnitPolicy::prefetch`], for the model.
+    pub fn prefetch(self, units: u32) -> Self {
+        self.model(|policy| policy.prefetch(units))
+    }
+
+    /// Sets when the gradients of several backward passes are reduced: as [`UnitPolicy::accumulation`], for the model.
+    pub fn accumulation(self, accumulation: Accumulation) -> Self {
+        self.model(|policy| policy.accumulation(accumulation))
+    }
+
+    /// Sets which activations are made again in the backward: as [`UnitPolicy::checkpoint`], for the model.
+    pub fn checkpoint(self, checkpoint: Checkpoint) -> Self {
+        self.model(|policy| policy.checkpoint(checkpoint))
+    }
+
+    /// Sets what is computed in: as [`UnitPolicy::precision`], for the model.
+    pub fn precision(self, precision: Precision) -> Self {
+        self.model(|policy| policy.precision(precision))
+    }
+
+    /// Sets what lives in host memory while it is not needed: as [`UnitPolicy::offload`], for the model.
+    pub fn offload(self, offload: Offload) -> Self {
+        self.model(|policy| policy.offload(offload))
+    }
+
+    /// Says something of the model's policy.
+    fn model(mut self, say: impl FnOnce(UnitPolicy) -> UnitPolicy) -> Self {
+        self.policy = say(self.policy);
+        self
     }
 
     /// Requires that the size of `axis` divides `count`, such as a number of heads, where the pattern's modules are
@@ -228,14 +279,16 @@ impl Plan {
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis
     /// the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
-    /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::ImpossiblePrecision`], and
-    /// [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
+    /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
+    /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot be,
+    /// and [`ParallelError::MalformedPattern`] and
+    /// [`ParallelError::MalformedLayout`] for text that cannot be read.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,
         mesh: &impl AsRef<MeshShape>,
     ) -> Result<Vec<ParamSpec>, ParallelError> {
-        resolve::resolve(self, &walk::parameters(module), mesh.as_ref())
+        resolve::resolve(self, &walk::walk(module), mesh.as_ref())
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {

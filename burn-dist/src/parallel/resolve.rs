@@ -3,12 +3,13 @@
 use super::fit::{self, Relation};
 use super::pattern::closest_first;
 use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
-use super::walk::Parameter;
+use super::walk::{Parameter, Walk};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
-use crate::layout::Layout;
-use crate::mesh::{AxisIndex, MeshShape};
-use crate::plan::{Precision, ShardStrategy};
-use std::collections::BTreeSet;
+use crate::layout::{Layout, LayoutError};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::plan::{Policy, UnitPolicy};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// How many existing paths an error lists.
 const NUM_LISTED_MAX: usize = 8;
@@ -18,26 +19,41 @@ type Meeting = Option<(usize, Relation)>;
 
 pub(super) fn resolve(
     plan: &Plan,
-    parameters: &[Parameter],
+    walk: &Walk,
     mesh: &MeshShape,
 ) -> Result<Vec<ParamSpec>, ParallelError> {
+    let parameters = &walk.parameters;
     let mut met: Vec<Vec<Meeting>> = Vec::with_capacity(plan.entries.len());
     for entry in &plan.entries {
         check_axes(entry, mesh)?;
-        check_precision(entry)?;
+        if let Action::Unit(policy) = &entry.action {
+            check_policy(&entry.place(), policy, mesh)?;
+        }
         let meetings = meetings(entry, parameters)?;
         if meetings.iter().all(Option::is_none) {
-            check_may_be_empty(entry, parameters)?;
+            check_may_be_empty(entry, walk)?;
         }
         met.push(meetings);
     }
+    check_policy("the policy of the model", &plan.policy, mesh)?;
     let resolver = Resolver {
         plan,
         parameters,
         mesh,
         met,
     };
-    (0..parameters.len()).map(|i| resolver.spec(i)).collect()
+    // Equal policies are one.
+    let mut policies: HashSet<Arc<Policy>> = HashSet::new();
+    let mut intern = |policy: Policy| match policies.get(&policy) {
+        Some(known) => known.clone(),
+        None => {
+            let policy = Arc::new(policy);
+            policies.insert(policy.clone());
+            policy
+        }
+    };
+    let specs = 0..parameters.len();
+    specs.map(|i| resolver.spec(i, &mut intern)).collect()
 }
 
 /// Finds what the pattern names in each parameter's path.
@@ -73,53 +89,69 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => {
             Some(axis.as_str())
         }
-        Action::Input(text) | Action::Output(text) => {
-            check_layout(entry, text)?;
-            text.axes()
-                .find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
+        Action::Input(layout) | Action::Output(layout) => {
+            let malformed = |source: &LayoutError| ParallelError::MalformedLayout {
+                place: entry.place(),
+                source: source.clone(),
+            };
+            let mut axes = layout.as_ref().map_err(malformed)?.axes();
+            axes.find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
         }
         _ => None,
     };
     match missing {
         None => Ok(()),
-        Some(axis) => Err(ParallelError::UnknownAxis {
-            place: entry.place(),
-            axis: axis.into(),
-            axes: mesh
-                .axes()
-                .iter()
-                .map(|a| format!("{}={}", a.name, a.size))
-                .collect(),
-        }),
+        Some(axis) => Err(unknown_axis(entry.place(), axis, mesh)),
     }
 }
 
-fn check_precision(entry: &Entry) -> Result<(), ParallelError> {
-    match entry.action {
-        Action::Precision(precision) if !precision.is_possible() => {
-            Err(ParallelError::ImpossiblePrecision {
-                place: entry.place(),
-                precision,
-            })
+fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
+    let axes = mesh.axes().iter();
+    ParallelError::UnknownAxis {
+        place,
+        axis: axis.into(),
+        axes: axes.map(|a| format!("{}={}", a.name, a.size)).collect(),
+    }
+}
+
+/// A precision has to be possible, and strategies are for shard axes of the mesh.
+fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<(), ParallelError> {
+    if let Some(precision) = policy.precision.filter(|p| !p.is_possible()) {
+        return Err(ParallelError::ImpossiblePrecision {
+            place: place.into(),
+            precision,
+        });
+    }
+    let named = policy.strategies.iter();
+    for name in named.filter_map(|(axis, _)| axis.as_deref()) {
+        match mesh.axis(name) {
+            Ok(axis) if mesh.role(axis) != AxisRole::Shard => {
+                return Err(ParallelError::NotSharded {
+                    place: place.into(),
+                    axis: name.into(),
+                    mesh: mesh.clone(),
+                });
+            }
+            Err(_) => return Err(unknown_axis(place.into(), name, mesh)),
+            Ok(_) => {}
         }
-        _ => Ok(()),
     }
-}
-
-fn check_layout(entry: &Entry, text: &LayoutText) -> Result<(), ParallelError> {
-    text.check()
-        .map_err(|reason| ParallelError::MalformedLayout {
-            place: entry.place(),
-            text: text.as_str().into(),
-            reason,
-        })
+    Ok(())
 }
 
 /// Complains about an entry that names nothing, if that is a mistake.
-fn check_may_be_empty(entry: &Entry, parameters: &[Parameter]) -> Result<(), ParallelError> {
+fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
     match (&entry.origin, &entry.action) {
-        (Origin::Written, _) => {
-            let mut closest = existing_paths(parameters);
+        (Origin::Written, action) => {
+            if let (Action::Unit(_), Ok(pattern)) = (action, &entry.pattern)
+                && let Some(names) = walk.modules.iter().find(|names| pattern.matches(names))
+            {
+                return Err(ParallelError::NoUnit {
+                    place: entry.place(),
+                    path: names.join("."),
+                });
+            }
+            let mut closest = existing_paths(&walk.parameters);
             closest_first(&entry.text, &mut closest);
             let num_more = closest.len().saturating_sub(NUM_LISTED_MAX);
             closest.truncate(NUM_LISTED_MAX);
@@ -178,26 +210,24 @@ struct Said<'a> {
     output: Option<(&'a LayoutText, Origin)>,
     /// Number of segments of the unit's path; the longest wins.
     unit: Option<usize>,
-    checkpoint: bool,
-    strategy: Nearest<ShardStrategy>,
-    precision: Nearest<Precision>,
+    /// What is said of the units it is in, with the number of segments of their paths.
+    policies: Vec<(usize, &'a UnitPolicy)>,
     divisible: Vec<(usize, &'a str, usize)>,
 }
 
-/// What is said of the nearest module, with the number of segments of its path.
-type Nearest<T> = Option<(usize, T)>;
-
-/// Of two at one place the later counts.
-fn say<T>(nearest: &mut Nearest<T>, len: usize, said: T) {
-    if nearest.as_ref().is_none_or(|(before, _)| *before <= len) {
-        *nearest = Some((len, said));
-    }
-}
-
 impl Resolver<'_> {
-    fn spec(&self, i: usize) -> Result<ParamSpec, ParallelError> {
+    fn spec(
+        &self,
+        i: usize,
+        intern: &mut impl FnMut(Policy) -> Arc<Policy>,
+    ) -> Result<ParamSpec, ParallelError> {
         let parameter = &self.parameters[i];
         let said = self.said(i);
+        let model = self.plan.policy.over(&Policy::default(), self.mesh);
+        let policy = said
+            .policies
+            .iter()
+            .fold(model, |around, (_, policy)| policy.over(&around, self.mesh));
         let mut spec = ParamSpec {
             path: parameter.path(),
             style: Style::Replicate,
@@ -206,13 +236,8 @@ impl Resolver<'_> {
             input: said.input.and_then(|(text, _)| self.without_missing(text)),
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
-            checkpoint: said.checkpoint,
-            precision: said.precision.map(|(_, precision)| precision),
-            strategy: said.strategy.map(|(_, strategy)| strategy),
-            at_rest: !said.skip
-                && said
-                    .strategy
-                    .is_none_or(|(_, s)| s != ShardStrategy::Replicate),
+            at_rest: !said.skip && !policy.replicates(self.mesh),
+            policy: intern(policy),
         };
         let style = said
             .style
@@ -267,15 +292,11 @@ impl Resolver<'_> {
                         said.output = said.output.filter(written);
                     }
                 }
-                Action::Input(text) => said.input = Some((text, entry.origin)),
-                Action::Output(text) => said.output = Some((text, entry.origin)),
-                Action::Unit | Action::Checkpoint | Action::Strategy(_) | Action::Precision(_) => {
-                    said.checkpoint |= matches!(entry.action, Action::Checkpoint);
-                    match entry.action {
-                        Action::Strategy(strategy) => say(&mut said.strategy, len, strategy),
-                        Action::Precision(precision) => say(&mut said.precision, len, precision),
-                        _ => {}
-                    }
+                Action::Input(Ok(text)) => said.input = Some((text, entry.origin)),
+                Action::Output(Ok(text)) => said.output = Some((text, entry.origin)),
+                Action::Input(Err(_)) | Action::Output(Err(_)) => {}
+                Action::Unit(policy) => {
+                    said.policies.push((len, policy));
                     let elements = parameter.segments[len..]
                         .iter()
                         .take_while(|s| s.is_element())
@@ -285,6 +306,8 @@ impl Resolver<'_> {
                 Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
             }
         }
+        // The nearest last; of two at one place the later counts.
+        said.policies.sort_by_key(|(len, _)| *len);
         said
     }
 

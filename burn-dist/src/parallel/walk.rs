@@ -1,4 +1,4 @@
-//! The float parameters of any Burn module, with their paths.
+//! The modules in any Burn module and its float parameters, with their paths.
 
 use burn_core::module::{Module, ModuleVisitor, Param};
 use burn_core::tensor::Tensor;
@@ -51,8 +51,11 @@ impl Place {
 
     /// The dotted path.
     pub(super) fn path(&self) -> String {
-        let names: Vec<&str> = self.segments.iter().map(|s| s.name.as_str()).collect();
-        names.join(".")
+        self.names().join(".")
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.segments.iter().map(|s| s.name.clone()).collect()
     }
 }
 
@@ -80,11 +83,22 @@ impl Parameter {
     }
 }
 
-/// Lists the float parameters in the order of the walk, initialising none.
-pub(super) fn parameters<B: Backend, M: Module<B>>(module: &M) -> Vec<Parameter> {
+/// What a walk over a module meets, in order.
+#[derive(Debug, Default)]
+pub(super) struct Walk {
+    pub(super) parameters: Vec<Parameter>,
+    /// The names on the way to each module and parameter, those without float parameters included.
+    pub(super) modules: Vec<Vec<String>>,
+}
+
+/// Walks over a module, initialising no parameter.
+pub(super) fn walk<B: Backend, M: Module<B>>(module: &M) -> Walk {
     let mut visitor = Lister {
         place: Place::default(),
-        found: Vec::new(),
+        found: Walk {
+            modules: vec![Vec::new()],
+            ..Walk::default()
+        },
         backend: PhantomData,
     };
     module.visit(&mut visitor);
@@ -93,13 +107,14 @@ pub(super) fn parameters<B: Backend, M: Module<B>>(module: &M) -> Vec<Parameter>
 
 struct Lister<B> {
     place: Place,
-    found: Vec<Parameter>,
+    found: Walk,
     backend: PhantomData<B>,
 }
 
 impl<B: Backend> ModuleVisitor<B> for Lister<B> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.place.enter(name, container);
+        self.found.modules.push(self.place.names());
     }
 
     fn exit_module(&mut self, _name: &str, _container: &str) {
@@ -108,8 +123,8 @@ impl<B: Backend> ModuleVisitor<B> for Lister<B> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let segments = self.place.segments.clone();
-        self.found.push(Parameter {
-            names: segments.iter().map(|s| s.name.clone()).collect(),
+        self.found.parameters.push(Parameter {
+            names: self.place.names(),
             segments,
             shape: param.lazy_shape().to_vec(),
         });

@@ -13,8 +13,7 @@ use super::recorder::batch_layout;
 use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
-use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Topology};
-use crate::plan::{Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy};
+use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Topology};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -52,7 +51,8 @@ pub enum InputPolicy {
     Replicate,
 }
 
-/// What a mesh does besides its axes; see [`DeviceMeshBuilder`].
+/// What a mesh does besides its axes: hardware, the way in of batches, and debugging; see [`DeviceMeshBuilder`]. How to
+/// train on it is said by a [`Plan`](crate::Plan).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshOptions {
     /// How tensors made from data enter the mesh.
@@ -72,18 +72,6 @@ pub struct MeshOptions {
     pub timeout: Duration,
     /// Partial values (gradients) with fewer local bytes are all-reduced rather than reduce-scattered.
     pub scatter_bytes_min: usize,
-    /// What shard axes do with parameters, gradients and optimizer state, by name of the axis.
-    pub strategies: Vec<(String, ShardStrategy)>,
-    /// When gathered parameters are given up.
-    pub reshard: Reshard,
-    /// Units whose parameters are gathered ahead of their use.
-    pub prefetch: u32,
-    /// When accumulated gradients are reduced.
-    pub accumulation: Accumulation,
-    /// Which activations are made again in the backward instead of being kept.
-    pub checkpoint: Checkpoint,
-    /// What units compute in that do not say so themselves; `None`: as recorded.
-    pub precision: Option<Precision>,
     /// Links whose time collectives take.
     pub links: Links,
     /// Whether ranks note what they do when.
@@ -98,8 +86,6 @@ pub struct MeshOptions {
     pub hierarchy_bytes_min: Option<u64>,
     /// Whether ranks account for the buffers that they hold.
     pub account_memory: bool,
-    /// What lives on the host while it is not needed.
-    pub offload: Offload,
     /// The way between ranks that each have a GPU of their own.
     pub gpu_transport: GpuTransport,
     /// The order in which such ranks add up.
@@ -121,12 +107,6 @@ impl Default for MeshOptions {
             plan_cache_bytes_max: 512 << 20,
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
-            strategies: Vec::new(),
-            reshard: Reshard::default(),
-            prefetch: 1,
-            accumulation: Accumulation::default(),
-            checkpoint: Checkpoint::None,
-            precision: None,
             links: Links::default(),
             trace: false,
             world: None,
@@ -134,7 +114,6 @@ impl Default for MeshOptions {
             nodes: Nodes::default(),
             hierarchy_bytes_min: None,
             account_memory: false,
-            offload: Offload::default(),
             gpu_transport: GpuTransport::default(),
             reduction: Reduction::default(),
             flight_records: None,
@@ -444,66 +423,9 @@ impl DeviceMeshBuilder {
 
     /// Sets the local size below which partial values are all-reduced rather than reduce-scattered. Gradients that this
     /// window's optimizer uses are scattered however small they are: where they rest is a promise of the
-    /// [strategy](Self::strategy).
+    /// [strategy](crate::Plan::strategy).
     pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
         self.options.scatter_bytes_min = bytes;
-        self
-    }
-
-    /// Sets what the shard axis `axis` does with parameters, gradients and optimizer state; without it,
-    /// [`ShardStrategy::Full`] (FSDP). Of two for one axis the later counts. A unit may have a strategy of its own:
-    /// [`Plan::strategy`](crate::Plan::strategy).
-    ///
-    /// Hybrid sharding (HSDP) is two axes: `dp=2,fsdp=4` shards over `fsdp` and replicates over `dp`.
-    /// [`ShardStrategy::Replicate`] makes DDP of a shard axis.
-    pub fn strategy(mut self, axis: impl Into<String>, strategy: ShardStrategy) -> Self {
-        let axis = axis.into();
-        self.options.strategies.retain(|(given, _)| *given != axis);
-        self.options.strategies.push((axis, strategy));
-        self
-    }
-
-    /// Sets when gathered parameters are given up.
-    pub fn reshard(mut self, reshard: Reshard) -> Self {
-        self.options.reshard = reshard;
-        self
-    }
-
-    /// Sets how many units ahead of their use parameters are gathered: 1 by default, so at most two units are gathered
-    /// at once; 0 gathers them when they are needed.
-    ///
-    /// Ahead in the order in which the recorded program uses them, which is known before it runs: there is none to
-    /// learn, and none to give.
-    pub fn prefetch(mut self, units: u32) -> Self {
-        self.options.prefetch = units;
-        self
-    }
-
-    /// Sets when the gradients of several backward passes of one step are reduced over data axes: as they are recorded
-    /// together, once a step, or each pass.
-    pub fn accumulation(mut self, accumulation: Accumulation) -> Self {
-        self.options.accumulation = accumulation;
-        self
-    }
-
-    /// Sets which activations are made again in the backward instead of being kept, unit by unit: memory for work, and
-    /// never another value.
-    pub fn checkpoint(mut self, policy: Checkpoint) -> Self {
-        self.options.checkpoint = policy;
-        self
-    }
-
-    /// Sets what units compute in that do not say so themselves, over parameters that rest in f32: mixed precision, see
-    /// [`Precision`].
-    ///
-    /// ```
-    /// use burn_dist::{DeviceMesh, Float, Precision};
-    /// let precision = Precision::new(Float::BF16);
-    /// let mesh = DeviceMesh::builder().axis("fsdp", 2).precision(precision).build()?;
-    /// # Ok::<(), burn_dist::mesh::MeshError>(())
-    /// ```
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.options.precision = Some(precision);
         self
     }
 
@@ -584,16 +506,6 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought
-    /// back [`prefetch`](Self::prefetch) units ahead of its use; never another value.
-    ///
-    /// With [`Offload::host_bytes_max`], a window whose ranks need more host memory together fails with what was asked
-    /// and what is allowed.
-    pub fn offload(mut self, offload: Offload) -> Self {
-        self.options.offload = offload;
-        self
-    }
-
     /// Writes the flight record of a process into `folder` when a fault stops the mesh: what its ranks did last, for
     /// `burn-dist doctor` ([`flight`](crate::flight)). The text of the fault ends with the file's name.
     ///
@@ -624,23 +536,14 @@ impl DeviceMeshBuilder {
     ///
     /// # Errors
     /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`pp`,
-    /// `cp`), a link for an axis that is not there, a strategy for an axis that is not a shard axis, a number of ranks
-    /// that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more ranks than a process
-    /// can run, or a number of devices other than the product of the sizes.
+    /// `cp`), a link for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes
+    /// that do not hold exactly the ranks, more ranks than a process can run, or a number of devices other than the
+    /// product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
             None => MeshShape::new(self.axes)?,
         };
-        for (name, _) in &self.options.strategies {
-            let axis = shape.axis(name)?;
-            if shape.role(axis) != AxisRole::Shard {
-                return Err(MeshError::NotSharded {
-                    name: name.clone(),
-                    mesh: shape.to_string(),
-                });
-            }
-        }
         self.options.links.check(&shape)?;
         register(shape, self.devices, self.options)
     }

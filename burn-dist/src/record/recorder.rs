@@ -26,7 +26,7 @@ use crate::ops::{Recorded, check_known};
 use crate::plan::explain::Explanation;
 use crate::plan::{CacheStats, PlanCache, text_after};
 use crate::plan::{Entry, Input, InputState, Origin, ValueIndex, Window};
-use crate::plan::{Float, PlanError, PlanOptions, Redundancy, Sharding, fuzz};
+use crate::plan::{Float, PlanError, PlanOptions, Redundancy, fuzz};
 use crate::run::{
     Fault, HostValue, LocalTicket, Queue, ReadTicket, RunArgs, Runtime, RuntimeOptions,
     StatsTicket, SyncTicket, Trace,
@@ -171,18 +171,6 @@ impl<B: BackendIr> Recorder<B> {
             split_batches: options.input == InputPolicy::Batch,
             fuzz: options.fuzz_layouts,
             scatter_bytes_min: options.scatter_bytes_min,
-            sharding: Sharding {
-                strategies: options
-                    .strategies
-                    .iter()
-                    .filter_map(|(name, strategy)| Some((mesh.axis(name).ok()?, *strategy)))
-                    .collect(),
-                reshard: options.reshard,
-                prefetch: options.prefetch,
-                accumulation: options.accumulation,
-            },
-            checkpoint: options.checkpoint,
-            precision: options.precision,
             floats_missing: [Float::F16, Float::BF16]
                 .into_iter()
                 .filter(|float| !B::supports_dtype(&inner_device, of_float(*float)))
@@ -199,7 +187,6 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
-            offload: options.offload,
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let queue = Queue::new(options.queue_bytes_max, options.timeout);
@@ -565,11 +552,7 @@ impl<B: BackendIr> Recorder<B> {
     pub fn explain(&mut self, after: Option<&'static str>) {
         self.flush_all();
         self.explained_after = after;
-        let explanation = Explanation::new(
-            self.mesh.to_string(),
-            self.options.checkpoint,
-            self.options.accumulation,
-        );
+        let explanation = Explanation::new(self.mesh.to_string());
         let explanation = explanation.with_links(&self.options.links);
         self.explanation = Some(explanation.with_topology(&self.plan_options.topology));
     }

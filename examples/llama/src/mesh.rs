@@ -15,8 +15,8 @@ use burn_dist::parallel::{DTensorError, ParallelError};
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
 use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
 use burn_dist::{
-    DeviceMesh, DeviceMeshBuilder, Dist, Float, MeshBackend, MeshDevice, Parallelize,
-    ParallelizeWith, Precision, ShardStrategy,
+    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, Parallelize, ParallelizeWith, Plan,
+    Precision, ShardStrategy,
 };
 
 use crate::capacity::TooLarge;
@@ -56,14 +56,10 @@ pub struct Explanation {
     pub timelines: Vec<MemoryTimeline>,
 }
 
-/// Adds the axes of `shape`, and what its shard axes do.
-fn strategy(
-    builder: DeviceMeshBuilder,
-    shape: &MeshShape,
-    strategy: Strategy,
-) -> anyhow::Result<DeviceMeshBuilder> {
+/// Returns what the shard axes of `shape` do.
+fn strategy(shape: &MeshShape, strategy: Strategy) -> anyhow::Result<ShardStrategy> {
     let has = |role: AxisRole| shape.axes().iter().any(|axis| axis.role == role);
-    let how = match strategy {
+    Ok(match strategy {
         Strategy::Hsdp if !has(AxisRole::Replicate) || !has(AxisRole::Shard) => {
             bail!(
                 "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: \
@@ -74,12 +70,35 @@ fn strategy(
         Strategy::Fsdp | Strategy::Hsdp => ShardStrategy::Full,
         Strategy::Zero2 => ShardStrategy::GradOptim,
         Strategy::Zero1 => ShardStrategy::Optim,
-    };
-    let shards = shape.axes().iter();
-    let shards = shards.filter(|axis| axis.role == AxisRole::Shard);
-    Ok(shards.fold(builder.axes(shape), |builder, axis| {
-        builder.strategy(axis.name.as_str(), how)
-    }))
+    })
+}
+
+/// Amends a model's plan by the policy that the flags ask for.
+fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
+    let forward = &args.forward;
+    let mut plan = plan
+        .checkpoint(args.activation_checkpoint)
+        .reshard(args.reshard)
+        .prefetch(forward.prefetch)
+        .offload(forward.offload)
+        .accumulation(args.accumulate_reduce);
+    if let Some(shape) = &forward.axes.mesh {
+        plan = plan.strategy(strategy(shape, forward.strategy)?);
+    }
+    if args.reduce_dtype != Float::F32 && args.reduce_dtype != forward.param_dtype {
+        bail!(
+            "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
+            args.reduce_dtype,
+            forward.param_dtype
+        );
+    }
+    if forward.param_dtype != Float::F32 {
+        plan = plan.precision(Precision::new(forward.param_dtype).reduce(args.reduce_dtype));
+    }
+    if forward.replicate_indivisible {
+        plan = plan.replicate_indivisible();
+    }
+    Ok(plan)
 }
 
 /// The devices of this run.
@@ -87,7 +106,7 @@ fn strategy(
 pub struct Mesh {
     mesh: DeviceMesh,
     device: MeshDevice,
-    replicate_indivisible: bool,
+    args: MeshArgs,
     /// Those that have its ranks.
     processes: Processes,
 }
@@ -187,28 +206,14 @@ impl Mesh {
                     axis.name
                 );
             }
-            builder = strategy(builder, shape, forward.strategy)?;
+            builder = builder.axes(shape);
         }
+        // Whether it can be is known before a device is opened.
+        policy(Plan::new(), args)?;
         builder = builder
-            .checkpoint(args.activation_checkpoint)
-            .reshard(args.reshard)
-            .prefetch(forward.prefetch)
             .links(forward.link.clone().unwrap_or_default())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
-            .offload(forward.offload)
-            .account_memory(true)
-            .accumulation(args.accumulate_reduce);
-        if args.reduce_dtype != Float::F32 && args.reduce_dtype != forward.param_dtype {
-            bail!(
-                "--reduce-dtype {} is neither f32 nor --param-dtype {}: gradients are made in the latter",
-                args.reduce_dtype,
-                forward.param_dtype
-            );
-        }
-        if forward.param_dtype != Float::F32 {
-            builder =
-                builder.precision(Precision::new(forward.param_dtype).reduce(args.reduce_dtype));
-        }
+            .account_memory(true);
         if trace {
             builder = builder.trace();
         }
@@ -219,7 +224,7 @@ impl Mesh {
         Ok(Self {
             device: mesh.device(),
             mesh,
-            replicate_indivisible: args.forward.replicate_indivisible,
+            args: args.clone(),
             processes: match burn_dist::launch::world()?.filter(|_| !dry) {
                 Some(world) => Processes::of(&world)?,
                 None => Processes::default(),
@@ -283,10 +288,7 @@ impl Mesh {
     /// # Errors
     /// If the model cannot be laid out so.
     pub fn parallelize(&self, model: Llama<TrainBackend>) -> anyhow::Result<Llama<TrainBackend>> {
-        let mut plan = model.plan();
-        if self.replicate_indivisible {
-            plan = plan.replicate_indivisible();
-        }
+        let plan = policy(model.plan(), &self.args)?;
         model
             .parallelize_with(self.mesh.shape(), &plan)
             .map_err(|error| {

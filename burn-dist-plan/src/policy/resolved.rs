@@ -1,0 +1,139 @@
+//! The policy of one unit.
+
+use std::fmt::Write;
+
+use super::{Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy};
+use crate::mesh::{AxisIndex, MeshShape};
+
+/// How one unit is trained, nothing left open. Every parameter carries that of its unit, and what belongs to none has
+/// the default: nothing is cast, recomputed or offloaded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Policy {
+    /// What shard axes do with parameters, gradients and optimizer state.
+    pub strategy: ShardStrategy,
+    /// Shard axes that do something else, in order.
+    pub strategies: Vec<(AxisIndex, ShardStrategy)>,
+    /// When gathered parameters are given up.
+    pub reshard: Reshard,
+    /// How many units ahead of their use parameters are gathered, and what is offloaded is brought back.
+    pub prefetch: u32,
+    /// When accumulated gradients are reduced.
+    pub accumulation: Accumulation,
+    /// Which activations are made again in the backward.
+    pub checkpoint: Checkpoint,
+    /// What it computes in; in f32, it computes as it was recorded.
+    pub precision: Precision,
+    /// What lives on the host while it is not needed.
+    pub offload: Offload,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            strategy: ShardStrategy::default(),
+            strategies: Vec::new(),
+            reshard: Reshard::default(),
+            prefetch: 1,
+            accumulation: Accumulation::default(),
+            checkpoint: Checkpoint::default(),
+            precision: Precision::default(),
+            offload: Offload::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// Returns what the shard axis `axis` does.
+    pub fn strategy_over(&self, axis: AxisIndex) -> ShardStrategy {
+        let found = self.strategies.iter().find(|(of, _)| *of == axis);
+        found.map_or(self.strategy, |(_, strategy)| *strategy)
+    }
+
+    /// Returns the axes over which tensors rest.
+    pub fn rest_axes(&self, mesh: &MeshShape) -> Vec<AxisIndex> {
+        let mut axes = mesh.shard_axes();
+        axes.retain(|axis| self.strategy_over(*axis) != ShardStrategy::Replicate);
+        axes
+    }
+
+    /// Returns whether it keeps tensors whole on every rank, on a mesh with shard axes or without.
+    pub fn replicates(&self, mesh: &MeshShape) -> bool {
+        match mesh.shard_axes().is_empty() {
+            true => self.strategy == ShardStrategy::Replicate,
+            false => self.rest_axes(mesh).is_empty(),
+        }
+    }
+
+    /// Returns what differs from the default, for people: `checkpoint=full;precision=param=bf16,reduce=f32`.
+    pub fn to_text(&self, mesh: &MeshShape) -> String {
+        let default = Self::default();
+        let mut strategies =
+            vec![(self.strategy != default.strategy).then(|| self.strategy.to_string())];
+        strategies.extend(self.strategies.iter().map(|(axis, strategy)| {
+            let name = mesh.name(*axis);
+            Some(format!("{name}:{strategy}"))
+        }));
+        let strategies: Vec<String> = strategies.into_iter().flatten().collect();
+        let mut text = String::new();
+        for (key, value, differs) in [
+            (
+                "checkpoint",
+                self.checkpoint.to_string(),
+                self.checkpoint != default.checkpoint,
+            ),
+            (
+                "precision",
+                self.precision.to_string(),
+                self.precision != default.precision,
+            ),
+            ("strategy", strategies.join(","), !strategies.is_empty()),
+            (
+                "reshard",
+                self.reshard.to_string(),
+                self.reshard != default.reshard,
+            ),
+            (
+                "prefetch",
+                self.prefetch.to_string(),
+                self.prefetch != default.prefetch,
+            ),
+            (
+                "accumulation",
+                self.accumulation.to_string(),
+                self.accumulation != default.accumulation,
+            ),
+            (
+                "offload",
+                self.offload.to_string(),
+                self.offload != default.offload,
+            ),
+        ] {
+            if differs {
+                let separator = if text.is_empty() { "" } else { ";" };
+                write!(text, "{separator}{key}={value}").expect("a text takes whatever is written");
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Float, UnitPolicy};
+
+    #[test]
+    fn the_text_names_what_differs() {
+        let mesh = MeshShape::parse("dp=2,fsdp=2").expect("a mesh");
+        assert_eq!(Policy::default().to_text(&mesh), "");
+        let said = UnitPolicy::new()
+            .precision(Precision::new(Float::BF16))
+            .checkpoint(Checkpoint::Full)
+            .strategy_over("fsdp", ShardStrategy::Optim)
+            .prefetch(2);
+        assert_eq!(
+            said.over(&Policy::default(), &mesh).to_text(&mesh),
+            "checkpoint=full;precision=param=bf16,reduce=f32;strategy=fsdp:zero1;prefetch=2"
+        );
+    }
+}
