@@ -334,24 +334,23 @@ proptest! {
     }
 }
 
-/// A step that waits for a reduction stays in the program where a gather waits for the same one; a program that the
-/// test above found.
+/// A step that waits for a reduction stays in the program where a gather waits for the same one.
 #[test]
 fn what_waits_for_a_reduction_is_run() {
-    let picks = [
-        0, 0, 0, 129, 65, 0, 0, 0, 132, 0, 0, 0, 0, 11, 0, 44, 0, 0, 55, 0, 250, 0, 0, 54, 83, 213,
-        0, 2, 0, 2, 0, 0, 138, 181, 0, 121, 30, 14, 0, 111, 37, 0, 0, 0, 0, 0, 0, 138, 0, 0, 193,
-    ];
-    let b = random_program("dp=2,fsdp=2", &picks).under(Policy {
-        precision: Precision::new(Float::BF16),
-        ..Policy::default()
-    });
-    let nodes = Nodes::Each(1).topology(4, &[]);
+    let mut b = Builder::new("fsdp=2");
+    let first = b.param(Builder::spec("first", &[6, 6], Some("unit")));
+    let last = b.param(Builder::spec("last", &[4, 6], None));
+    let indices = b.data(&[6]);
+    let x = b.data(&[6, 6]);
+    let once = b.lookup(x, indices);
+    let twice = b.lookup(once, indices);
+    let sum = b.pair(Kind::Add, twice, first);
+    b.survive(sum);
+    b.lookup(first, indices);
+    b.linear(last, twice);
     let options = PlanOptions {
         scatter_bytes_min: 0,
         defer: false,
-        topology: nodes.expect("four nodes"),
-        hierarchy_bytes_min: Some(0),
         ..options(&b.mesh)
     };
     check(&b, &options, "a gather of what a reduction makes");
