@@ -9,13 +9,11 @@ use crate::storage::{Operand, Place, Strided};
 use crate::task::{CollectiveTask, RankPlan, Slot, Task};
 use crate::window::Window;
 
-/// Tells what each slot of a rank is used for. `lasting` tells which slots of the program flow into what outlives the
-/// window.
+/// Tells what each slot of a rank is used for.
 pub(super) fn classes<O: Op>(
     window: &Window<O>,
     program: &Program<O>,
     facts: &Facts,
-    lasting: &[bool],
     plan: &RankPlan<O>,
 ) -> Vec<MemoryClass> {
     let num_values = program.values.len();
@@ -55,7 +53,7 @@ pub(super) fn classes<O: Op>(
                 Role::Gradient(_) => MemoryClass::Gradient,
                 _ => MemoryClass::Other,
             },
-            (false, _) if lasting[slot] => MemoryClass::Gradient,
+            (false, _) if facts.updating[info.value as usize] => MemoryClass::Gradient,
             (false, _) => MemoryClass::Activation,
         });
     }

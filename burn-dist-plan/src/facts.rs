@@ -111,6 +111,11 @@ pub struct Facts {
     pub backward: Vec<bool>,
     /// Whether each value is the gradient of what a layer is linear in, or a sum of such, and of use in pieces.
     pub of_layer: Vec<bool>,
+    /// Whether each value is a gradient of a parameter, a state, or made for the update of a parameter; so is what such
+    /// a value is a reshape of.
+    pub updating: Vec<bool>,
+    /// Whether each value is updating, outlives the window or is read.
+    pub lasting: Vec<bool>,
     /// The activation that each value is the gradient of, if that is the input of a layer.
     pub gradient_of: Vec<Option<ValueIndex>>,
     /// What each value is a reshape of.
@@ -505,6 +510,23 @@ impl<'a, O: Op> Finder<'a, O> {
             }
         });
         let roles: Vec<Role> = roles.collect();
+        let mut updating: Vec<bool> = roles
+            .iter()
+            .zip(&update_of)
+            .map(|(role, of)| of.is_some() || matches!(role, Role::Gradient(_) | Role::State(_)))
+            .collect();
+        for (value, from) in self.reshape_of.iter().enumerate().rev() {
+            if let Some(from) = from {
+                updating[*from as usize] |= updating[value];
+            }
+        }
+        let mut lasting = updating.clone();
+        for (value, lasts) in lasting.iter_mut().enumerate() {
+            *lasts |= self.survives(value as ValueIndex);
+        }
+        for read in &self.window.reads {
+            lasting[*read as usize] = true;
+        }
         let mut losses = 0;
         let mut phases = Vec::with_capacity(self.window.ops.len());
         let mut microbatches = Vec::with_capacity(self.window.ops.len());
@@ -534,6 +556,8 @@ impl<'a, O: Op> Finder<'a, O> {
             update_of,
             backward: self.backward.iter().map(|from| *from > 0).collect(),
             of_layer,
+            updating,
+            lasting,
             gradient_of: self.gradient_of(),
             reshape_of: self.reshape_of,
             phases,

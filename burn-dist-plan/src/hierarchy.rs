@@ -200,15 +200,14 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Cuts the collectives of a program that pay for it into stages. Those of launched ones are started one after the
-    /// other between the launch and its end. Returns the slot of the result for each slot between two stages.
-    pub fn compose<O: Op>(&self, program: &mut Program<O>) -> Vec<Slot> {
+    /// other between the launch and its end.
+    pub fn compose<O: Op>(&self, program: &mut Program<O>) {
         if self.is_single() {
-            return Vec::new();
+            return;
         }
         let mut relays = self.relays(program).into_iter().peekable();
         let num_launches = program.launched().map(|(group, _)| group + 1).max();
         let num_launches = num_launches.unwrap_or(0);
-        let mut between: Vec<Slot> = Vec::new();
         // Stages of launched collectives that are still to be started, by the launch of the first.
         let mut waiting: HashMap<u32, Vec<VecDeque<Move>>> = HashMap::new();
         // Of composed collectives, the launch that makes the result.
@@ -228,14 +227,14 @@ impl<'a> Hierarchy<'a> {
             }
             match step {
                 Some(Common::Move(step)) => {
-                    let stages = self.stages(program, step, &mut between);
+                    let stages = self.stages(program, step);
                     program.steps.extend(stages.into_iter().map(Common::Move));
                 }
                 Some(Common::Launch { group, moves }) => {
                     let mut first = Vec::with_capacity(moves.len());
                     for step in moves {
                         let to = step.to;
-                        let mut stages = self.stages(program, step, &mut between);
+                        let mut stages = self.stages(program, step);
                         first.extend(stages.pop_front());
                         if !stages.is_empty() {
                             last.insert(to, group + stages.len() as u32 * num_launches);
@@ -260,17 +259,10 @@ impl<'a> Hierarchy<'a> {
                 step => program.steps.extend(step),
             }
         }
-        between
     }
 
-    /// Returns the stages of a move, or the move with what is known of its nodes; `between` takes the slot of the result
-    /// for each slot that is added.
-    fn stages<O: Op>(
-        &self,
-        program: &mut Program<O>,
-        moved: Move,
-        between: &mut Vec<Slot>,
-    ) -> VecDeque<Move> {
+    /// Returns the stages of a move, or the move with what is known of its nodes.
+    fn stages<O: Op>(&self, program: &mut Program<O>, moved: Move) -> VecDeque<Move> {
         let elem_bytes = program.slots[moved.to as usize].dtype.size();
         let split = match self.decide(&moved.step, elem_bytes) {
             Decision::OneLevel => return [moved].into(),
@@ -286,7 +278,6 @@ impl<'a> Hierarchy<'a> {
             let to = match index + 1 == num_stages {
                 true => moved.to,
                 false => {
-                    between.push(moved.to);
                     let slot = program.slots[moved.to as usize].clone();
                     program.slots.push(slot);
                     program.slots.len() as Slot - 1

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::account;
-use crate::checkpoint::{self, Flow, Recomputed};
+use crate::checkpoint::{self, Recomputed};
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::hierarchy::Hierarchy;
@@ -35,8 +35,6 @@ pub(crate) struct State<'a, O> {
     pub visits: Visits,
     /// The program common to all ranks.
     pub program: Option<Program<O>>,
-    /// Which slots flow into what outlives the window.
-    pub lasting: Vec<bool>,
     pub redundancy: Redundancy,
     pub recomputed: Recomputed,
     pub collectives: Vec<CollectiveRecord>,
@@ -97,7 +95,6 @@ impl<'a, O: Op> State<'a, O> {
             visits: Visits::new(window, &facts),
             facts,
             program: None,
-            lasting: Vec::new(),
             redundancy: Redundancy::default(),
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
@@ -172,8 +169,7 @@ impl<'a, O: Op> State<'a, O> {
 
     fn checkpoint(&mut self) -> Result<(), PlanError> {
         if let Some(program) = &mut self.program {
-            self.recomputed = checkpoint::checkpoint(program, self.mesh);
-            self.lasting = Flow::new(program, self.mesh).lasting;
+            self.recomputed = checkpoint::checkpoint(program, &self.facts, self.mesh);
         }
         Ok(())
     }
@@ -187,11 +183,7 @@ impl<'a, O: Op> State<'a, O> {
 
     fn hierarchy(&mut self) -> Result<(), PlanError> {
         if let Some(program) = &mut self.program {
-            let between = Hierarchy::new(self.mesh, self.options).compose(program);
-            // What lies between the stages of a collective is what comes of them.
-            for slot in between {
-                self.lasting.push(self.lasting[slot as usize]);
-            }
+            Hierarchy::new(self.mesh, self.options).compose(program);
         }
         Ok(())
     }
@@ -201,7 +193,7 @@ impl<'a, O: Op> State<'a, O> {
         let lowering = Lowering::new(window, program, self.mesh, self.options);
         let ranks = self.options.ranks.iter().map(|&rank| {
             let (mut plan, visits) = lowering.rank(rank, &self.visits);
-            let classes = account::classes(window, program, &self.facts, &self.lasting, &plan);
+            let classes = account::classes(window, program, &self.facts, &plan);
             plan.classes = classes.into();
             (plan, visits)
         });

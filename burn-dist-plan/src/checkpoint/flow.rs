@@ -1,10 +1,10 @@
 //! Who makes and who reads the slots of a program, and what they weigh.
 
+use crate::facts::Facts;
 use crate::layout::redistribute::StepKind;
 use crate::mesh::MeshShape;
 use crate::op::{Op, Work};
 use crate::propagate::{Common, Program};
-use crate::rule::OpRule;
 use crate::task::Slot;
 use crate::window::ValueIndex;
 
@@ -53,8 +53,7 @@ pub(crate) struct Flow {
     pub root: Vec<Slot>,
     /// Bytes of each slot on the rank with the most.
     pub bytes: Vec<u64>,
-    /// Whether each slot flows, through elementwise steps alone, into what outlives the window: gradients, updates,
-    /// what is read.
+    /// Whether the value of each slot lasts: see [`Facts::lasting`].
     pub lasting: Vec<bool>,
     /// Whether each slot holds a parameter.
     pub param: Vec<bool>,
@@ -63,7 +62,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub fn new<O: Op>(program: &Program<O>, mesh: &MeshShape) -> Self {
+    pub fn new<O: Op>(program: &Program<O>, facts: &Facts, mesh: &MeshShape) -> Self {
         let num_slots = program.slots.len();
         let mut flow = Self {
             ends: program.steps.iter().map(ends).collect(),
@@ -71,7 +70,7 @@ impl Flow {
             uses: vec![Vec::new(); num_slots],
             root: (0..num_slots as Slot).collect(),
             bytes: Vec::with_capacity(num_slots),
-            lasting: vec![false; num_slots],
+            lasting: Vec::with_capacity(num_slots),
             param: Vec::with_capacity(num_slots),
             owner: Vec::with_capacity(num_slots),
         };
@@ -79,6 +78,7 @@ impl Flow {
             flow.bytes
                 .push((info.layout.local_numel_max(mesh) * info.dtype.size()) as u64);
             let param = program.values[info.value as usize].tag.is_some();
+            flow.lasting.push(facts.lasting[info.value as usize]);
             flow.param.push(param);
             flow.owner.push(param.then_some(info.value));
         }
@@ -111,46 +111,7 @@ impl Flow {
                 flow.root[*write as usize] = flow.root[read as usize];
             }
         }
-        flow.mark_lasting(program);
         flow
-    }
-
-    fn mark_lasting<O: Op>(&mut self, program: &Program<O>) {
-        let numel = |slot: Slot| -> usize {
-            let shape = program.slots[slot as usize].layout.shape();
-            shape.iter().product()
-        };
-        for (step, ends) in program.steps.iter().zip(&self.ends).rev() {
-            let passes = match step {
-                Common::Store { .. } | Common::Read { .. } => {
-                    for &slot in &ends.reads {
-                        self.lasting[slot as usize] = true;
-                    }
-                    false
-                }
-                Common::Local(step) => match step.rule.as_ref() {
-                    OpRule::Factors(rule) => rule.elementwise || step.op.traits().is_view,
-                    OpRule::Reshape => true,
-                    _ => false,
-                },
-                Common::Move(_) => true,
-                _ => false,
-            };
-            let Some(&out) = ends
-                .writes
-                .iter()
-                .find(|slot| self.lasting[**slot as usize])
-            else {
-                continue;
-            };
-            if passes {
-                for &slot in &ends.reads {
-                    if numel(slot) == numel(out) {
-                        self.lasting[slot as usize] = true;
-                    }
-                }
-            }
-        }
     }
 
     /// Returns whether a step gathers or splits a parameter as it is.

@@ -33,6 +33,7 @@ mod visits;
 
 use serde::Serialize;
 
+use crate::facts::Facts;
 use crate::mesh::MeshShape;
 use crate::op::Op;
 use crate::policy::Checkpoint;
@@ -62,12 +63,16 @@ impl std::ops::AddAssign for Recomputed {
 }
 
 /// Rewrites the program so that the forward's values are made again where the policies of units say so.
-pub(super) fn checkpoint<O: Op>(program: &mut Program<O>, mesh: &MeshShape) -> Recomputed {
+pub(super) fn checkpoint<O: Op>(
+    program: &mut Program<O>,
+    facts: &Facts,
+    mesh: &MeshShape,
+) -> Recomputed {
     let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
     if tags.all(|tag| tag.policy.checkpoint == Checkpoint::None) {
         return Recomputed::default();
     }
-    let flow = Flow::new(program, mesh);
+    let flow = Flow::new(program, facts, mesh);
     let visits = visits::visits(program, &flow);
     if visits.segments.is_empty() {
         // No parameter is used: initialisation, metrics.

@@ -70,7 +70,7 @@ fn rewritten(b: &Builder, model: Checkpoint) -> (Program<Toy>, Program<Toy>, Rec
     let options = toy::options(&b.mesh);
     let before = propagate(&window, &b.mesh, &options, &facts, &visits, &[]).expect("a program");
     let mut after = before.clone();
-    let done = checkpoint(&mut after, &b.mesh);
+    let done = checkpoint(&mut after, &facts, &b.mesh);
     (before, after, done)
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn precise<O: Op>(
     if policies.is_empty() {
         return Ok(None);
     }
-    let mut rewrite = Rewrite::new(window, visits, policies);
+    let mut rewrite = Rewrite::new(window, facts, visits, policies);
     for input in &window.inputs {
         rewrite.made(input.value, 0);
     }
@@ -91,7 +91,7 @@ struct Value {
     /// The type it has.
     dtype: DType,
     role: Role,
-    /// Whether it must have the type it was recorded with: it outlives the window, or is combined into what does.
+    /// Whether it must have the type it was recorded with: see [`Facts::lasting`].
     is_master: bool,
     is_maximum: bool,
     /// Whether it comes, in the forward or backward, from products in 16 bits.
@@ -159,6 +159,7 @@ fn is_elementwise<O: Op>(op: &O) -> bool {
 impl<'a, O: Op> Rewrite<'a, O> {
     fn new(
         window: &'a Window<O>,
+        facts: &Facts,
         visits: &'a Visits,
         of_param: HashMap<ValueIndex, Precision>,
     ) -> Self {
@@ -207,25 +208,8 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 of_unit.entry(unit).or_insert(*policy);
             }
         }
-        for (value, dies) in values.iter_mut().zip(&window.dies) {
-            value.is_master = !dies;
-        }
-        for read in &window.reads {
-            values[*read as usize].is_master = true;
-        }
-        for op in window.ops.iter().rev() {
-            let tensors = tensors(op);
-            let masters = tensors
-                .outputs
-                .iter()
-                .find(|out| values[out.id as usize].is_master);
-            let Some(out) = masters.filter(|_| is_elementwise(op)) else {
-                continue;
-            };
-            for input in tensors.inputs {
-                let input = &mut values[input as usize];
-                input.is_master |= input.shape == out.shape;
-            }
+        for (value, lasts) in values.iter_mut().zip(&facts.lasting) {
+            value.is_master = *lasts;
         }
         Self {
             window,

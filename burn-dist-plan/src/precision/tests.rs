@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::toy::{self, Builder};
-use crate::{Float, PlanOptions, Policy, Precision, plan};
+use crate::toy::{self, Builder, Kind};
+use crate::{Float, PlanOptions, Policy, Precision, plan, text_after};
 
 #[test]
 fn a_type_that_the_backend_lacks_is_named() {
@@ -36,4 +36,34 @@ fn a_type_that_the_backend_lacks_is_named() {
         );
     }
     assert!(plan(window(f16)).is_ok());
+}
+
+/// A unit's output is cast where another unit uses it; the gradient of its weight is no output, and an activation is none
+/// because a loss of its shape is read.
+#[test]
+fn gradients_are_no_outputs() {
+    let mut b = Builder::new("");
+    let w = b.param(Builder::spec("up.weight", &[4, 4], Some("up")));
+    let v = b.param(Builder::spec("down.weight", &[4, 4], Some("down")));
+    let x = b.data(&[4, 4]);
+    let h = b.linear(x, w);
+    let y = b.linear(h, v);
+    let doubled = b.pair(Kind::Add, y, y);
+    b.read(doubled);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (gh, gv) = b.linear_backward(h, v, g);
+    let (_, gw) = b.linear_backward(x, w, gh);
+    // While the first unit has its turn.
+    let gv = b.pair(Kind::Mul, gv, gv);
+    for (weight, gradient) in [(v, gv), (w, gw)] {
+        let new = b.pair(Kind::Sub, weight, gradient);
+        b.survive(new);
+    }
+    let b = b.under(Policy {
+        precision: Precision::new(Float::BF16).output(Float::F16),
+        ..Policy::default()
+    });
+    let text = text_after(&b.window, &b.mesh, &toy::options(&b.mesh), "precision").expect("a pass");
+    insta::assert_snapshot!(text);
 }
