@@ -19,7 +19,7 @@ use super::bytes;
 use super::device_exchange;
 use super::execute::{from_data, into_data};
 use super::gpus::{self, Flight, Gpus};
-use super::seat::Seat;
+use super::turn::Turn;
 use crate::comm::{
     AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
     Pending, SharedBuffer, Strided,
@@ -244,17 +244,17 @@ impl<B: BackendIr> Started<B> {
         task: &CollectiveTask,
         comm: &dyn Communicator,
         routes: &mut Routes<B>,
-        seat: &Seat,
+        turn: &Turn,
         device: &B::Device,
     ) -> Result<B::Handle, CollectiveError> {
         match (self, &mut routes.gpus) {
             (Self::Host { pending, shared }, _) => {
-                let output = seat.give_way(|| pending.wait())?;
+                let output = turn.give_way(|| pending.wait())?;
                 Ok(result::<B>(output, task, shared, device))
             }
-            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, seat, device),
+            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, turn, device),
             (Self::Gpus(flight), Some(gpus)) => {
-                gpus::finish(task, flight, gpus, comm, seat, device)
+                gpus::finish(task, flight, gpus, comm, turn, device)
             }
             (Self::Gpus(_), None) => unreachable!("started through what is no longer there"),
         }
@@ -267,17 +267,17 @@ pub(super) fn start<B: BackendIr>(
     input: B::Handle,
     comm: &dyn Communicator,
     routes: &mut Routes<B>,
-    seat: &Seat,
+    turn: &Turn,
     label: Option<&Arc<str>>,
     device: &B::Device,
 ) -> Result<Started<B>, CollectiveError> {
     let group = routes.get(&task.group)?;
-    if seat.is_common(&task.group) {
+    if turn.share_device(&task.group) {
         let pending = device_exchange::start::<B>(task, input, comm, &group, label)?;
         return Ok(Started::Device(pending));
     }
     let collective = collective(task);
-    if let Some(gpus) = routes.gpus.as_mut().filter(|_| seat.are_alone(&task.group)) {
+    if let Some(gpus) = routes.gpus.as_mut().filter(|_| turn.are_alone(&task.group)) {
         let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
         return Ok(Started::Gpus(flight));
     }

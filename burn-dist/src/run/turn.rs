@@ -1,4 +1,4 @@
-//! Where ranks run: several may sit at one device, and then take turns.
+//! Which ranks share a device: they take turns on it.
 //!
 //! A backend such as burn-wgpu or burn-cuda puts the operations of each *stream* on the device's queue in order, and by
 //! default every thread has a stream. Its tensors are reference counted, and an operation on the only reference may
@@ -31,12 +31,12 @@ use crate::mesh::Rank;
 ///
 /// Not a lock guard, because it is given away in the middle of a call and taken back.
 #[derive(Default)]
-struct Turn {
+struct Token {
     taken: Mutex<bool>,
     given: Condvar,
 }
 
-impl Turn {
+impl Token {
     fn taken(&self) -> MutexGuard<'_, bool> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,8 +58,8 @@ impl Turn {
     }
 }
 
-/// Calls a method of a turn when it goes out of scope, also by a panic.
-struct AtEnd<'a>(&'a Turn, fn(&Turn));
+/// Calls a method of a token when it goes out of scope, also by a panic.
+struct AtEnd<'a>(&'a Token, fn(&Token));
 
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
@@ -67,26 +67,26 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// The place of one rank.
+/// How one rank shares its device with others.
 #[derive(Clone)]
-pub(super) struct Seat {
+pub(super) struct Turn {
     /// The device of each rank, as a number: equal numbers are one device. `None` in another process.
     devices: Arc<[Option<usize>]>,
     /// Which ranks have a device of their own.
     alone: Arc<[bool]>,
-    /// What it shares with the other ranks at its device.
-    shared: Option<(Arc<Turn>, StreamId)>,
+    /// What it shares with the other ranks on its device.
+    shared: Option<(Arc<Token>, StreamId)>,
 }
 
-impl Seat {
-    /// Returns the seats of ranks on `devices`, in rank order; `apart` if ranks at one device need not know of each
+impl Turn {
+    /// Returns the turns of ranks on `devices`, in rank order; `apart` if ranks on one device need not know of each
     /// other.
     #[cfg(test)]
     pub fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
         Self::assign_part::<B>(devices, apart, 0, devices.len(), None)
     }
 
-    /// Returns the seats of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it
+    /// Returns the turns of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it
     /// has a device of its own; without it, that is seen from `devices`, which are all.
     pub fn assign_part<B: Backend>(
         devices: &[B::Device],
@@ -107,8 +107,8 @@ impl Seat {
             })
             .collect();
         let mut all = vec![None; num_ranks];
-        for (place, number) in all.iter_mut().skip(first).zip(&numbers) {
-            *place = Some(*number);
+        for (device, number) in all.iter_mut().skip(first).zip(&numbers) {
+            *device = Some(*number);
         }
         let all: Arc<[Option<usize>]> = all.into();
         let ranks_at = |number: &Option<usize>| all.iter().filter(|other| *other == number).count();
@@ -119,7 +119,7 @@ impl Seat {
                 .map(|number| number.is_some() && ranks_at(number) == 1)
                 .collect(),
         };
-        let mut shared: FxHashMap<usize, (Arc<Turn>, StreamId)> = FxHashMap::default();
+        let mut shared: FxHashMap<usize, (Arc<Token>, StreamId)> = FxHashMap::default();
         numbers
             .iter()
             .map(|&number| Self {
@@ -136,13 +136,13 @@ impl Seat {
     }
 
     /// Whether the ranks of `group` share a device and hand each other handles.
-    pub fn is_common(&self, group: &[Rank]) -> bool {
+    pub fn share_device(&self, group: &[Rank]) -> bool {
         let device = |rank: &Rank| self.devices.get(rank.0 as usize).copied().flatten();
         let is_first = |rank| device(rank).is_some() && device(rank) == device(&group[0]);
         self.shared.is_some() && group.iter().all(is_first)
     }
 
-    /// Whether each rank of `group` has a device that no other rank of the mesh sits at.
+    /// Whether each rank of `group` has a device that no other rank of the mesh uses.
     pub fn are_alone(&self, group: &[Rank]) -> bool {
         let alone = |rank: &Rank| self.alone.get(rank.0 as usize) == Some(&true);
         group.iter().all(alone)
@@ -157,21 +157,21 @@ impl Seat {
     pub fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.shared {
             None => work(),
-            Some((turn, stream)) => {
-                turn.take();
-                let _end = AtEnd(turn, Turn::give);
+            Some((token, stream)) => {
+                token.take();
+                let _end = AtEnd(token, Token::give);
                 stream.executes(work)
             }
         }
     }
 
-    /// Gives way to the others at this device while `wait` runs; called from inside [`Seat::work`].
+    /// Gives way to the others on this device while `wait` runs; called from inside [`Turn::work`].
     pub fn give_way<T>(&self, wait: impl FnOnce() -> T) -> T {
         match &self.shared {
             None => wait(),
-            Some((turn, _)) => {
-                turn.give();
-                let _end = AtEnd(turn, Turn::take);
+            Some((token, _)) => {
+                token.give();
+                let _end = AtEnd(token, Token::take);
                 wait()
             }
         }
@@ -192,20 +192,20 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn ranks_at_one_device_take_turns() {
-        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice, FlexDevice], false);
+    fn ranks_on_one_device_take_turns() {
+        let turns = Turn::assign::<Flex>(&[FlexDevice, FlexDevice, FlexDevice], false);
         let (inside, rounds) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let alone = || assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
         let gone = || assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
         std::thread::scope(|scope| {
-            for seat in &seats {
+            for turn in &turns {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        seat.work(|| {
+                        turn.work(|| {
                             alone();
                             std::thread::yield_now();
                             gone();
-                            seat.give_way(std::thread::yield_now);
+                            turn.give_way(std::thread::yield_now);
                             alone();
                             rounds.fetch_add(1, Ordering::SeqCst);
                             gone();
@@ -215,29 +215,29 @@ mod tests {
             }
         });
         assert_eq!(rounds.into_inner(), 150);
-        assert!(seats[0].is_common(&[Rank(0), Rank(2)]));
+        assert!(turns[0].share_device(&[Rank(0), Rank(2)]));
     }
 
     #[test]
     fn a_turn_survives_a_panic() {
-        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], false);
+        let turns = Turn::assign::<Flex>(&[FlexDevice, FlexDevice], false);
         let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            seats[0].work(|| seats[0].give_way(|| std::panic::panic_any(1)))
+            turns[0].work(|| turns[0].give_way(|| std::panic::panic_any(1)))
         }));
         assert!(failed.is_err());
-        assert_eq!(seats[1].work(|| 7), 7);
+        assert_eq!(turns[1].work(|| 7), 7);
     }
 
     #[test]
-    fn ranks_at_one_device_share_a_stream() {
-        let seats = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], false);
+    fn ranks_on_one_device_share_a_stream() {
+        let turns = Turn::assign::<Flex>(&[FlexDevice, FlexDevice], false);
         let here = StreamId::current();
-        let streams = [0, 1].map(|rank| seats[rank].work(StreamId::current));
+        let streams = [0, 1].map(|rank| turns[rank].work(StreamId::current));
         assert_eq!(streams[0], streams[1]);
         assert_ne!(streams[0], here);
         assert_eq!(StreamId::current(), here);
-        let apart = Seat::assign::<Flex>(&[FlexDevice, FlexDevice], true);
+        let apart = Turn::assign::<Flex>(&[FlexDevice, FlexDevice], true);
         assert_eq!(apart[0].work(StreamId::current), here);
-        assert!(!apart[0].is_common(&[Rank(0), Rank(1)]));
+        assert!(!apart[0].share_device(&[Rank(0), Rank(1)]));
     }
 }
