@@ -10,11 +10,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, BackendTypes, Shape, TensorMetadata};
-use burn_ir::{BackendIr, TensorHandle, TensorIr};
-
-use burn_dist_plan::op::{FloatClass, LocalView, Traits, Work};
-use burn_dist_plan::rule::{OpRule, Shapes};
+use burn_dist_plan::op::LocalView;
 use burn_std::DType;
+
+use super::Recorded;
+use super::family::prelude::*;
 
 /// Shape and element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
 
     /// Returns its rule: what may be split over ranks, and what that leaves. `shapes` are global.
     ///
-    /// [`RuleBuilder::notation`](burn_dist_plan::rule::RuleBuilder::notation) writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
+    /// [`RuleBuilder::notation`] writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
 
     /// Returns the operation of one rank, for blocks of its inputs and outputs: the same one, unless an option depends
@@ -188,7 +188,8 @@ pub(crate) trait Definition: Debug + Send + Sync {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
     fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition>;
     fn flops(&self, shapes: &Shapes<'_>) -> Option<f64>;
-    fn traits(&self) -> Traits;
+    fn float_class(&self) -> FloatClass;
+    fn work(&self) -> Work;
 }
 
 impl<O: CustomOp> Definition for O {
@@ -221,22 +222,22 @@ impl<O: CustomOp> Definition for O {
         CustomOp::flops(self, shapes)
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
-            float_class: self.float_class(),
-            work: self.work(),
-            ..Traits::default()
-        }
+    fn float_class(&self) -> FloatClass {
+        CustomOp::float_class(self)
+    }
+
+    fn work(&self) -> Work {
+        CustomOp::work(self)
     }
 }
 
 /// Runs the operation that is behind the first argument.
-type Run<B> =
+type Call<B> =
     fn(&dyn Any, Vec<CustomTensor<B>>, &<B as BackendTypes>::Device) -> Vec<CustomTensor<B>>;
 
 /// How a backend runs a definition.
 pub(crate) struct Kernel<B: Backend> {
-    run: Run<B>,
+    run: Call<B>,
 }
 
 impl<B: Backend> Kernel<B> {
@@ -295,11 +296,65 @@ impl Hash for Custom {
     }
 }
 
-impl Custom {
-    pub(crate) fn shapes(&self) -> Shapes<'_> {
-        Shapes {
-            inputs: self.inputs.iter().map(|t| t.shape.as_slice()).collect(),
-            outputs: self.outputs.iter().map(|t| t.shape.as_slice()).collect(),
+impl Operation for Custom {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        self.definition.rule(shapes)
+    }
+
+    fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
+        local.same(emit);
+    }
+
+    fn localize(&self, op: &mut Recorded, local: &Local<'_>) {
+        if let Recorded::Custom(op) = op {
+            op.definition = self.definition.localize(local);
         }
+    }
+
+    fn float_class(&self) -> FloatClass {
+        self.definition.float_class()
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            work: self.definition.work(),
+            ..Traits::default()
+        }
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        self.definition.flops(shapes)
+    }
+}
+
+impl Run for Custom {
+    fn run<B: BackendIr, E: Env<B>>(&self, cx: &mut Context<'_, B, E>) -> Result<(), ExecuteError> {
+        let Some(kernel) = self.kernel.downcast_ref::<Kernel<B>>() else {
+            unreachable!("recorded for another backend than {}", type_name::<B>())
+        };
+        let inputs = self.inputs.iter().map(|input| {
+            let handle = cx.env.take(input);
+            CustomTensor::<B>::of_handle(handle, input.shape.clone(), input.dtype)
+        });
+        let inputs = inputs.collect();
+        let made = kernel.run(self.definition.as_ref(), inputs, cx.env.device());
+        let found: Vec<_> = made.iter().map(CustomTensor::info).collect();
+        let is_as_said = |(found, out): (&TensorInfo, &TensorIr)| {
+            found.shape == *out.shape && found.dtype == out.dtype
+        };
+        if found.len() != self.outputs.len() || !found.iter().zip(&self.outputs).all(is_as_said) {
+            let text = |dtype: DType, shape: &[usize]| format!("{} {shape:?}", dtype.name());
+            let found = found.iter().map(|info| text(info.dtype, &info.shape));
+            let expected = self.outputs.iter().map(|out| text(out.dtype, &out.shape));
+            return Err(ExecuteError::Results {
+                op: self.definition.id(),
+                found: found.collect::<Vec<_>>().join(", "),
+                expected: expected.collect::<Vec<_>>().join(", "),
+            });
+        }
+        for (tensor, out) in made.into_iter().zip(&self.outputs) {
+            cx.env.put(out, tensor.into_handle());
+        }
+        Ok(())
     }
 }

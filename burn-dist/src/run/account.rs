@@ -16,7 +16,6 @@ use super::observe::Observer;
 use super::trace::TaskPart;
 use crate::comm::CallInfo;
 use crate::ops::Recorded;
-use crate::ops::storage::{is_view, makes};
 use crate::plan::account::cause;
 use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause};
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
@@ -166,8 +165,8 @@ impl Observer for Account {
     }
 
     fn op_begins(&mut self, op: &Recorded) {
-        self.makes = op.burn().is_some_and(makes);
-        self.view = op.burn().is_some_and(is_view).then(|| {
+        self.makes = op.takes_new_memory();
+        self.view = op.is_view().then(|| {
             let first = op.reads().next();
             first.map_or(NONE, |first| self.slots[first.id.value() as usize])
         });

@@ -17,7 +17,6 @@ use rustc_hash::FxHashMap;
 use super::Fault;
 use super::bytes;
 use super::device_exchange;
-use super::execute::{from_data, into_data};
 use super::gpus::{self, Flight, Gpus};
 use super::turn::Turn;
 use crate::comm::{
@@ -25,6 +24,8 @@ use crate::comm::{
     Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
+use crate::ops::execute::{from_data, into_data};
+use crate::ops::flex::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 /// What a rank communicates through.
@@ -70,15 +71,6 @@ impl<B: BackendIr> Routes<B> {
 /// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
 pub(super) fn is_in_memory<B: BackendIr>() -> bool {
     TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
-}
-
-/// Moves `value` out as a `T`, if that is what it is.
-pub(super) fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
-    let mut value = Some(value);
-    match (&mut value as &mut dyn Any).downcast_mut::<Option<T>>() {
-        Some(found) => Ok(found.take().expect("put in above")),
-        None => Err(value.take().expect("put in above, not taken")),
-    }
 }
 
 /// A handle as the Flex tensor it is, or unchanged.

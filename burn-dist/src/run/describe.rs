@@ -4,10 +4,10 @@ use burn_dist_plan::op::Op;
 use burn_ir::{BackendIr, TensorIr};
 
 use super::Fault;
-use super::execute::into_data;
 use crate::mesh::Rank;
 use crate::ops::Recorded;
-use crate::ops::lower::indices;
+use crate::ops::execute::into_data;
+use crate::ops::index::{Indexing, indexing};
 use crate::plan::task::{RankPlan, Slot, Task};
 
 /// Returns the fault of task `at`. `indices` are those of its operation, if it reads or writes at some.
@@ -58,7 +58,7 @@ fn out_of_range<B: BackendIr>(
     op: &Recorded,
     handle: Option<B::Handle>,
 ) -> Option<(String, String)> {
-    let (indices, out) = indices(op.burn()?)?;
+    let Indexing { indices, out, .. } = indexing(op.burn()?)?;
     let global = plan.indexed.get(&(out.id.value() as Slot))?;
     let data = into_data::<B>(handle?, indices.shape.clone(), indices.dtype);
     let data = burn_std::future::block_on(data).ok()?;

@@ -22,11 +22,11 @@ use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
 use super::bridge::CollectiveError;
-use super::execute::flat_between;
 use super::turn::Turn;
 use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
+use crate::ops::flex::flat_between;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]

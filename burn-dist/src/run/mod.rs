@@ -6,7 +6,6 @@ mod bridge;
 mod bytes;
 mod describe;
 mod device_exchange;
-pub mod execute;
 mod fault;
 #[cfg_attr(
     not(any(test, feature = "cuda")),

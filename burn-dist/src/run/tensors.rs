@@ -8,13 +8,13 @@ use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::FxHashMap;
 
 use super::Fault;
-use super::execute::{Env, from_data};
 use super::host_store::HostStore;
 use super::observe::Observers;
 use super::runtime::RunArgs;
 use super::trace::TaskPart;
 use crate::comm::CallInfo;
 use crate::mesh::DType;
+use crate::ops::execute::{Env, from_data};
 use crate::plan::memory::MemoryClass;
 use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 

@@ -9,7 +9,6 @@ use burn_ir::BackendIr;
 
 use super::bridge::{self, Started};
 use super::describe::{failed, panic_message};
-use super::execute::{execute_recorded, into_data};
 use super::gpus::Gpus;
 use super::runtime::FaultCell;
 use super::serve::Run;
@@ -21,7 +20,8 @@ use crate::comm::{Communicator, LocalHub};
 use crate::mesh::{DType, Rank};
 use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
-use crate::ops::lower::indices;
+use crate::ops::execute::{execute_recorded, into_data};
+use crate::ops::index::indexing;
 use crate::plan::task::{CollectiveTask, Slot, Task};
 
 /// What the workers of a process share.
@@ -258,8 +258,8 @@ impl<B: BackendIr> Worker<B> {
     fn op(&mut self, run: &Run, op: &Recorded) -> Result<(), Fault> {
         self.tensors.observers.op_begins(op);
         // A kernel that panics has taken its inputs: the indices are kept for the message.
-        let indices = op.burn().and_then(indices);
-        self.indices = indices.and_then(|(of, _)| self.tensors.peek(of.id.value() as Slot));
+        let indexing = op.burn().and_then(indexing);
+        self.indices = indexing.and_then(|at| self.tensors.peek(at.indices.id.value() as Slot));
         let mut env = SlotEnv {
             tensors: &mut self.tensors,
             scalars: &run.args.scalars,

@@ -9,9 +9,9 @@ use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::{of_burn, to_burn};
+use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, Routes};
-use crate::run::execute::{from_data, into_data};
 use crate::run::turn::Turn;
 
 /// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.

@@ -18,10 +18,10 @@ use crate::comm::{
     Collective, Communicator, Group, Kind, Lane, LocalHub, LocalOptions, Reduction, Stats, Strided,
 };
 use crate::mesh::ReduceOp;
+use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
 use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
-use crate::run::execute::{from_data, into_data};
 use crate::run::turn::Turn;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
