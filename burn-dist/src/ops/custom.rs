@@ -179,17 +179,44 @@ pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
     }
 }
 
+/// A custom operation says what a family says of its operations.
+impl<O: CustomOp> Operation for O {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        CustomOp::rule(self, shapes)
+    }
+
+    fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
+        local.same(emit);
+    }
+
+    fn localize(&self, op: &mut Recorded, local: &Local<'_>) {
+        if let Recorded::Custom(op) = op {
+            op.definition = Arc::new(CustomOp::localize(self, local));
+        }
+    }
+
+    fn float_class(&self) -> FloatClass {
+        CustomOp::float_class(self)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            work: self.work(),
+            ..Traits::default()
+        }
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        CustomOp::flops(self, shapes)
+    }
+}
+
 /// A [`CustomOp`] without its type.
-pub(crate) trait Definition: Debug + Send + Sync {
+pub(super) trait Definition: Operation + Debug + Send + Sync {
     fn id(&self) -> &'static str;
     fn as_any(&self) -> &dyn Any;
     fn is_same(&self, other: &dyn Definition) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
-    fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
-    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition>;
-    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64>;
-    fn float_class(&self) -> FloatClass;
-    fn work(&self) -> Work;
 }
 
 impl<O: CustomOp> Definition for O {
@@ -209,26 +236,6 @@ impl<O: CustomOp> Definition for O {
         O::ID.hash(&mut state);
         self.hash(&mut state);
     }
-
-    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
-        CustomOp::rule(self, shapes)
-    }
-
-    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition> {
-        Arc::new(CustomOp::localize(self, view))
-    }
-
-    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
-        CustomOp::flops(self, shapes)
-    }
-
-    fn float_class(&self) -> FloatClass {
-        CustomOp::float_class(self)
-    }
-
-    fn work(&self) -> Work {
-        CustomOp::work(self)
-    }
 }
 
 /// Runs the operation that is behind the first argument.
@@ -236,12 +243,12 @@ type Call<B> =
     fn(&dyn Any, Vec<CustomTensor<B>>, &<B as BackendTypes>::Device) -> Vec<CustomTensor<B>>;
 
 /// How a backend runs a definition.
-pub(crate) struct Kernel<B: Backend> {
+struct Kernel<B: Backend> {
     run: Call<B>,
 }
 
 impl<B: Backend> Kernel<B> {
-    pub fn of<O: Execute<B>>() -> Self {
+    fn of<O: Execute<B>>() -> Self {
         Self {
             run: |op, inputs, device| {
                 let op: &O = op.downcast_ref().expect("a kernel runs its own operation");
@@ -250,7 +257,7 @@ impl<B: Backend> Kernel<B> {
         }
     }
 
-    pub fn run(
+    fn run(
         &self,
         definition: &dyn Definition,
         inputs: Vec<CustomTensor<B>>,
@@ -263,9 +270,9 @@ impl<B: Backend> Kernel<B> {
 /// A recorded custom operation.
 #[derive(Clone)]
 pub struct Custom {
-    pub(crate) definition: Arc<dyn Definition>,
+    pub(super) definition: Arc<dyn Definition>,
     /// A [`Kernel`] of the inner backend.
-    pub(crate) kernel: Arc<dyn Any + Send + Sync>,
+    kernel: Arc<dyn Any + Send + Sync>,
     pub(crate) inputs: Vec<TensorIr>,
     pub(crate) outputs: Vec<TensorIr>,
 }
@@ -296,34 +303,29 @@ impl Hash for Custom {
     }
 }
 
-impl Operation for Custom {
-    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
-        self.definition.rule(shapes)
-    }
-
-    fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
-        local.same(emit);
-    }
-
-    fn localize(&self, op: &mut Recorded, local: &Local<'_>) {
-        if let Recorded::Custom(op) = op {
-            op.definition = self.definition.localize(local);
+impl Custom {
+    /// Returns the operation, recorded for the backend `B`.
+    pub(crate) fn new<B: Backend, O: Execute<B>>(
+        op: O,
+        inputs: Vec<TensorIr>,
+        outputs: Vec<TensorIr>,
+    ) -> Self {
+        Self {
+            definition: Arc::new(op),
+            kernel: Arc::new(Kernel::<B>::of::<O>()),
+            inputs,
+            outputs,
         }
     }
 
-    fn float_class(&self) -> FloatClass {
-        self.definition.float_class()
+    /// Returns what the crate that brings it says of it.
+    pub(super) fn operation(&self) -> &dyn Operation {
+        self.definition.as_ref()
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
-            work: self.definition.work(),
-            ..Traits::default()
-        }
-    }
-
-    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
-        self.definition.flops(shapes)
+    /// Hashes what it is, without its operands.
+    pub(crate) fn hash_definition(&self, state: &mut dyn Hasher) {
+        self.definition.hash_into(state);
     }
 }
 

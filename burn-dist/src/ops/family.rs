@@ -102,6 +102,7 @@ macro_rules! family {
             $( $(#[$row:meta])* $variant:ident($of:ty) $to:tt = $run:expr, )*
         }
     ) => {
+        #[allow(clippy::enum_variant_names, reason = "they are burn-ir's")]
         pub(super) enum $family<'a> {
             $( $(#[$row])* $variant(&'a $of), )*
         }
@@ -122,6 +123,7 @@ macro_rules! family {
             $( $(#[$row:meta])* $variant:ident($of:ty) $to:tt = $run:expr, )*
         }
     ) => {
+        #[allow(clippy::enum_variant_names, reason = "they are burn-ir's")]
         pub(super) enum $family<'a> {
             $( $(#[$row])* $variant(&'a $of), )*
         }
@@ -198,7 +200,7 @@ macro_rules! families {
             pub fn operation(&self) -> &dyn Operation {
                 match self {
                     $( Self::$family(op) => op, )*
-                    Self::Custom(op) => *op,
+                    Self::Custom(op) => op.operation(),
                     Self::Mark(op) => *op,
                     Self::Unknown(op) => *op,
                 }

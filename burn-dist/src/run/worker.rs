@@ -217,7 +217,7 @@ impl<B: BackendIr> Worker<B> {
                 } => {
                     let id = args.ids[*value as usize];
                     if *host {
-                        let data = self.to_host(*slot, *take, shape, *dtype)?;
+                        let data = self.read_back(*slot, *take, shape, *dtype)?;
                         self.tensors.keep_on_host(id, data);
                     } else {
                         let handle = self.tensors.take(*slot, *take)?;
@@ -227,7 +227,7 @@ impl<B: BackendIr> Worker<B> {
                     }
                 }
                 Task::ToHost(task) => {
-                    let data = self.to_host(task.slot, true, &task.shape, task.dtype)?;
+                    let data = self.read_back(task.slot, true, &task.shape, task.dtype)?;
                     self.tensors.put_on_host(task.slot, data);
                 }
                 Task::FromHost(task) => {
@@ -329,7 +329,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     /// Reads a slot back, if it is not on the host already.
-    fn to_host(
+    fn read_back(
         &mut self,
         slot: Slot,
         take: bool,
