@@ -14,7 +14,6 @@ use super::emit::Emit;
 use super::family::Family;
 use super::rules::{Lowering, OpRule};
 use super::visit::{OpVisitor, visit_mut};
-use crate::layout::Layout;
 
 /// One operation as one rank sees it: the operation, with global shapes, and how it is split.
 pub(super) struct Local<'a> {
@@ -87,9 +86,10 @@ impl<'a> Local<'a> {
 
     /// Whether it is a sum of which there are no terms: of a batch without rows. Backends do not agree on what that is.
     fn sums_nothing(&self) -> bool {
-        let empty = |layout: &Layout| layout.local_numel(self.mesh, self.rank) == 0;
-        let sums = self.family.operation().sums_from();
-        sums.is_some_and(|first| self.inputs[first..].iter().any(empty))
+        self.family.operation().sums_from().is_some_and(|first| {
+            let mut inputs = self.inputs[first..].iter();
+            inputs.any(|layout| layout.local_numel(self.mesh, self.rank) == 0)
+        })
     }
 
     /// Emits the operation with local shapes.
