@@ -171,9 +171,9 @@ impl Operation for Index<'_> {
             // burn-router records an embedding as a select on its weights.
             layer: matches!(self, Self::Select(_)).then_some(Layer::Lookup),
             adjoint: match self {
-                Self::Select(_) => Some(Adjoint::Read { table, indices }),
-                Self::SelectAssign(_) => Some(Adjoint::Written { indices }),
-                _ => None,
+                Self::Select(_) | Self::Gather(_) => Some(Adjoint::Read { table, indices }),
+                Self::SelectAssign(_) | Self::Scatter(_) => Some(Adjoint::Written { indices }),
+                Self::GatherNd(_) | Self::ScatterNd(_) => None,
             },
             ..Traits::default()
         }
