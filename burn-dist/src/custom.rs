@@ -25,7 +25,7 @@ use burn_backend::TensorData;
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 
 use crate::ops::dtype::of_burn;
-use crate::run::execute::{from_data, into_data};
+use crate::ops::execute::{from_data, into_data};
 
 /// Runs an operation under every split that its rule allows, on meshes of one and two axes, and compares it with the
 /// operation on whole tensors. Returns under how many.

@@ -10,11 +10,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, BackendTypes, Shape, TensorMetadata};
-use burn_ir::{BackendIr, TensorHandle, TensorIr};
-
-use burn_dist_plan::op::{FloatClass, LocalView, Traits, Work};
-use burn_dist_plan::rule::{OpRule, Shapes};
+use burn_dist_plan::op::LocalView;
 use burn_std::DType;
+
+use super::Recorded;
+use super::family::prelude::*;
 
 /// Shape and element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
 
     /// Returns its rule: what may be split over ranks, and what that leaves. `shapes` are global.
     ///
-    /// [`RuleBuilder::notation`](burn_dist_plan::rule::RuleBuilder::notation) writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
+    /// [`RuleBuilder::notation`] writes it down: `"... i, i -> ... i"` is a bias that is added to rows.
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
 
     /// Returns the operation of one rank, for blocks of its inputs and outputs: the same one, unless an option depends
@@ -179,16 +179,44 @@ pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
     }
 }
 
+/// A custom operation says what a family says of its operations.
+impl<O: CustomOp> Operation for O {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        CustomOp::rule(self, shapes)
+    }
+
+    fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
+        local.same(emit);
+    }
+
+    fn localize(&self, op: &mut Recorded, local: &Local<'_>) {
+        if let Recorded::Custom(op) = op {
+            op.definition = Arc::new(CustomOp::localize(self, local));
+        }
+    }
+
+    fn float_class(&self) -> FloatClass {
+        CustomOp::float_class(self)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            work: self.work(),
+            ..Traits::default()
+        }
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        CustomOp::flops(self, shapes)
+    }
+}
+
 /// A [`CustomOp`] without its type.
-pub(crate) trait Definition: Debug + Send + Sync {
+pub(super) trait Definition: Operation + Debug + Send + Sync {
     fn id(&self) -> &'static str;
     fn as_any(&self) -> &dyn Any;
     fn is_same(&self, other: &dyn Definition) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
-    fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
-    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition>;
-    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64>;
-    fn traits(&self) -> Traits;
 }
 
 impl<O: CustomOp> Definition for O {
@@ -208,39 +236,19 @@ impl<O: CustomOp> Definition for O {
         O::ID.hash(&mut state);
         self.hash(&mut state);
     }
-
-    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
-        CustomOp::rule(self, shapes)
-    }
-
-    fn localize(&self, view: &LocalView<'_>) -> Arc<dyn Definition> {
-        Arc::new(CustomOp::localize(self, view))
-    }
-
-    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
-        CustomOp::flops(self, shapes)
-    }
-
-    fn traits(&self) -> Traits {
-        Traits {
-            float_class: self.float_class(),
-            work: self.work(),
-            ..Traits::default()
-        }
-    }
 }
 
 /// Runs the operation that is behind the first argument.
-type Run<B> =
+type Call<B> =
     fn(&dyn Any, Vec<CustomTensor<B>>, &<B as BackendTypes>::Device) -> Vec<CustomTensor<B>>;
 
 /// How a backend runs a definition.
-pub(crate) struct Kernel<B: Backend> {
-    run: Run<B>,
+struct Kernel<B: Backend> {
+    run: Call<B>,
 }
 
 impl<B: Backend> Kernel<B> {
-    pub fn of<O: Execute<B>>() -> Self {
+    fn of<O: Execute<B>>() -> Self {
         Self {
             run: |op, inputs, device| {
                 let op: &O = op.downcast_ref().expect("a kernel runs its own operation");
@@ -249,7 +257,7 @@ impl<B: Backend> Kernel<B> {
         }
     }
 
-    pub fn run(
+    fn run(
         &self,
         definition: &dyn Definition,
         inputs: Vec<CustomTensor<B>>,
@@ -262,9 +270,9 @@ impl<B: Backend> Kernel<B> {
 /// A recorded custom operation.
 #[derive(Clone)]
 pub struct Custom {
-    pub(crate) definition: Arc<dyn Definition>,
+    pub(super) definition: Arc<dyn Definition>,
     /// A [`Kernel`] of the inner backend.
-    pub(crate) kernel: Arc<dyn Any + Send + Sync>,
+    kernel: Arc<dyn Any + Send + Sync>,
     pub(crate) inputs: Vec<TensorIr>,
     pub(crate) outputs: Vec<TensorIr>,
 }
@@ -296,10 +304,59 @@ impl Hash for Custom {
 }
 
 impl Custom {
-    pub(crate) fn shapes(&self) -> Shapes<'_> {
-        Shapes {
-            inputs: self.inputs.iter().map(|t| t.shape.as_slice()).collect(),
-            outputs: self.outputs.iter().map(|t| t.shape.as_slice()).collect(),
+    /// Returns the operation, recorded for the backend `B`.
+    pub(crate) fn new<B: Backend, O: Execute<B>>(
+        op: O,
+        inputs: Vec<TensorIr>,
+        outputs: Vec<TensorIr>,
+    ) -> Self {
+        Self {
+            definition: Arc::new(op),
+            kernel: Arc::new(Kernel::<B>::of::<O>()),
+            inputs,
+            outputs,
         }
+    }
+
+    /// Returns what the crate that brings it says of it.
+    pub(super) fn operation(&self) -> &dyn Operation {
+        self.definition.as_ref()
+    }
+
+    /// Hashes what it is, without its operands.
+    pub(crate) fn hash_definition(&self, state: &mut dyn Hasher) {
+        self.definition.hash_into(state);
+    }
+}
+
+impl Run for Custom {
+    fn run<B: BackendIr, E: Env<B>>(&self, cx: &mut Context<'_, B, E>) -> Result<(), ExecuteError> {
+        let Some(kernel) = self.kernel.downcast_ref::<Kernel<B>>() else {
+            unreachable!("recorded for another backend than {}", type_name::<B>())
+        };
+        let inputs = self.inputs.iter().map(|input| {
+            let handle = cx.env.take(input);
+            CustomTensor::<B>::of_handle(handle, input.shape.clone(), input.dtype)
+        });
+        let inputs = inputs.collect();
+        let made = kernel.run(self.definition.as_ref(), inputs, cx.env.device());
+        let found: Vec<_> = made.iter().map(CustomTensor::info).collect();
+        let is_as_said = |(found, out): (&TensorInfo, &TensorIr)| {
+            found.shape == *out.shape && found.dtype == out.dtype
+        };
+        if found.len() != self.outputs.len() || !found.iter().zip(&self.outputs).all(is_as_said) {
+            let text = |dtype: DType, shape: &[usize]| format!("{} {shape:?}", dtype.name());
+            let found = found.iter().map(|info| text(info.dtype, &info.shape));
+            let expected = self.outputs.iter().map(|out| text(out.dtype, &out.shape));
+            return Err(ExecuteError::Results {
+                op: self.definition.id(),
+                found: found.collect::<Vec<_>>().join(", "),
+                expected: expected.collect::<Vec<_>>().join(", "),
+            });
+        }
+        for (tensor, out) in made.into_iter().zip(&self.outputs) {
+            cx.env.put(out, tensor.into_handle());
+        }
+        Ok(())
     }
 }

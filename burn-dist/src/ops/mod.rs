@@ -1,28 +1,69 @@
 //! The operations of a recorded program: Burn's, and what a program says of its values.
 //!
+//! Each family of Burn's operations is a file: its operations with their kernels, what of them may be split over ranks,
+//! the local operations of a rank where they differ, which memory results take, what products cost. Rules and lowerings
+//! know no backend; kernels are called by the rows of a family alone.
+//!
 //! | file | idea |
 //! | --- | --- |
+//! | `table` | every operation of burn-ir: its operands, its name, its family |
+//! | `family` | what a family says of its operations |
+//! | `view`, `join`, `index`, `mask`, `convert`, `create` | families on tensors of any kind |
+//! | `arithmetic`, `compare`, `reduce`, `scan`, `function`, `bits`, `logic` | families on numbers, or on bools |
+//! | `matmul`, `linear`, `embedding`, `conv`, `pool`, `spectral`, `attention`, `ctc` | products and whole modules |
+//! | `quantized`, `activation` | quantized tensors; functions that burn-ir has no operation for |
+//! | [`custom`] | operations of other crates |
 //! | [`recorded`] | one recorded operation, as the planner sees it |
-//! | [`visit`] | where every operation keeps its tensors and scalars |
-//! | [`rules`] | what of an operation may be split, one file per family |
-//! | [`lower`] | from a global operation to the local ones of a rank |
-//! | [`traits`] | what is known of an operation besides |
-//! | [`flops`] | what products cost |
-//! | [`storage`] | which memory results take, as burn-flex does it |
-//! | [`custom`] | operations that burn-ir does not have |
-//! | [`dtype`] | element types in Burn's terms and in ours |
+//! | [`visit`] | walks over the tensors and scalars of an operation |
+//! | [`rules`] | what rules share |
+//! | `lower`, `emit` | from a global operation to the local ones of a rank |
+//! | `pointwise` | what functions of single elements share |
+//! | [`execute`] | runs one operation: where its tensors come from, and errors |
+//! | `kinds` | floats, ints and bools, with the kernels that each has |
+//! | `flex` | ways around faults of Burn |
+//! | `dtype` | element types in Burn's terms and in ours |
 
+mod activation;
+mod arithmetic;
+mod attention;
+mod bits;
+mod compare;
+mod conv;
+mod convert;
+mod create;
+mod ctc;
 pub mod custom;
 pub(crate) mod dtype;
-mod flops;
-pub(crate) mod lower;
+mod embedding;
+mod emit;
+pub mod execute;
+mod family;
+pub(crate) mod flex;
+mod function;
+pub(crate) mod index;
+mod join;
+mod kinds;
+mod linear;
+mod logic;
+mod lower;
+mod mask;
+mod matmul;
+mod pointwise;
+mod pool;
+mod quantized;
 mod recorded;
+mod reduce;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
-pub(crate) mod storage;
-mod traits;
+mod scan;
+mod spectral;
+mod table;
+#[cfg(test)]
+mod tests;
+mod view;
 pub mod visit;
 
+pub use activation::Activation;
 pub(crate) use recorded::{Marked, Recorded, check_known, name};
 pub(crate) use visit::{OpReader, OpVisitor, visit_mut, visit_ref};

@@ -5,25 +5,29 @@ use std::ops::Range;
 use burn_backend::Distribution;
 use burn_dist_plan::PlanError;
 use burn_dist_plan::op::{
-    Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
+    FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
 };
-use burn_dist_plan::rule::OpRule;
+use burn_dist_plan::rule::{OpRule, Shapes};
 use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
 use burn_ir::{
-    BaseOperationIr, CastOpIr, CreationOpIr, FloatOperationIr, FullOpIr, NumericOperationIr,
-    OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
+    BackendIr, BaseOperationIr, CastOpIr, CreationOpIr, FullOpIr, NumericOperationIr, OperationIr,
+    ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
 };
 use burn_std::Slice;
 
+use super::activation::Activation;
 use super::custom::Custom;
 use super::dtype::{of_burn, to_burn};
-use super::lower::base;
-use super::rules::{self, Activation};
+use super::emit::base;
+use super::family::Family;
+use super::family::prelude::{Context, Env, ExecuteError, Operation, Run};
+use super::kinds::Kind;
+use super::table::family_of;
 use super::visit::{
     CUSTOM_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name, kind_name,
     kind_number, visit_mut,
 };
-use super::{flops, lower, storage, traits};
+use super::{index, lower, rules};
 use crate::mesh::{DType, ReduceOp};
 
 /// A recorded operation.
@@ -109,16 +113,36 @@ impl Recorded {
         }
     }
 
+    /// Returns the family that it belongs to, and the kind of its tensors.
+    #[inline]
+    pub(super) fn family_of(&self) -> (Kind, Family<'_>) {
+        match self {
+            Self::Burn(op) => family_of(op),
+            Self::Mark(op) => (Kind::Float, Family::Mark(op)),
+            Self::Custom(op) => (Kind::Float, Family::Custom(op)),
+        }
+    }
+
+    /// Returns whether its result looks at the memory of its first input.
+    pub fn is_view(&self) -> bool {
+        self.family_of().1.operation().is_view()
+    }
+
+    /// Returns whether its results are never in the buffers of its operands.
+    pub fn takes_new_memory(&self) -> bool {
+        self.family_of().1.operation().makes()
+    }
+
     /// Returns what a random operation draws.
     pub fn distribution(&self) -> Option<Distribution> {
-        match self {
-            Self::Burn(
-                OperationIr::Float(_, FloatOperationIr::Random(desc))
-                | OperationIr::NumericInt(_, NumericOperationIr::IntRandom(desc))
-                | OperationIr::NumericFloat(_, NumericOperationIr::IntRandom(desc)),
-            ) => Some(desc.distribution),
+        match self.family_of().1 {
+            Family::Create(op) => op.distribution(),
             _ => None,
         }
+    }
+
+    fn shapes(&self) -> Shapes<'_> {
+        rules::shapes(self.reads(), self.makes())
     }
 
     /// Returns the tensors that it reads, in Burn's terms.
@@ -275,18 +299,22 @@ impl Op for Recorded {
     }
 
     fn rule(&self) -> OpRule {
-        match self {
-            Self::Burn(op) => rules::rule(op),
-            Self::Mark(_) => rules::mark(),
-            Self::Custom(op) => op.definition.rule(&op.shapes()),
+        match self.burn() {
+            Some(op) => rules::rule(op),
+            None => self.family_of().1.operation().rule(&self.shapes()),
         }
     }
 
     fn traits(&self) -> Traits {
-        match self {
-            Self::Burn(op) => traits::traits(op),
-            Self::Mark(_) => Traits::default(),
-            Self::Custom(op) => op.definition.traits(),
+        let (kind, family) = self.family_of();
+        let op = family.operation();
+        Traits {
+            is_view: op.is_view(),
+            float_class: match kind {
+                Kind::Float => op.float_class(),
+                Kind::Int | Kind::Bool => FloatClass::Recorded,
+            },
+            ..op.traits()
         }
     }
 
@@ -303,35 +331,28 @@ impl Op for Recorded {
         temps: &mut dyn FnMut() -> TensorIndex,
         out: &mut Vec<Self>,
     ) {
-        match self {
-            Self::Burn(op) => lower::lower(op, view, temps, out),
-            Self::Custom(op) => lower::custom(op, view, temps, out),
-            Self::Mark(_) => unreachable!("what a program says of a value is no step"),
-        }
+        lower::lower(self, view, temps, out);
     }
 
     fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed> {
-        match self {
-            Self::Burn(op) => lower::Local { op, view }.indexed(),
-            Self::Mark(_) | Self::Custom(_) => None,
-        }
+        index::indexed(self.burn()?, view)
     }
 
     fn product_flops(&self) -> Option<f64> {
-        match self {
-            Self::Burn(op) => flops::product(op),
-            Self::Mark(_) => None,
-            Self::Custom(op) => op.definition.flops(&op.shapes()),
-        }
+        self.family_of().1.operation().flops(&self.shapes())
     }
 
     fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place {
-        match self {
-            Self::Burn(op) => storage::place(backend, op, inputs),
-            Self::Mark(_) | Self::Custom(_) => {
-                let out = self.outputs().next().map_or(&[][..], |out| out.shape);
-                Place::New(Strided::contiguous(out))
-            }
+        let shape = self
+            .makes()
+            .next()
+            .map_or(&[][..], |out| out.shape.as_slice());
+        let (kind, family) = self.family_of();
+        let op = family.operation();
+        match backend {
+            Storage::Opaque if op.is_view() => Place::Shares(0, Strided::contiguous(shape)),
+            Storage::Buffers if !inputs.is_empty() => op.place(kind, inputs, shape),
+            _ => Place::New(Strided::contiguous(shape)),
         }
     }
 
@@ -383,6 +404,18 @@ impl Op for Recorded {
     fn cast(input: NewTensor, out: NewTensor) -> Self {
         let (input, out) = (read(input), made(out));
         OperationIr::BaseFloat(BaseOperationIr::Cast(CastOpIr { input, out })).into()
+    }
+}
+
+impl Operation for Marked {
+    fn rule(&self, _: &Shapes<'_>) -> OpRule {
+        OpRule::Replicated("says where a value is and computes nothing")
+    }
+}
+
+impl Run for Marked {
+    fn run<B: BackendIr, E: Env<B>>(&self, _: &mut Context<'_, B, E>) -> Result<(), ExecuteError> {
+        unreachable!("what a program says of a value is no step")
     }
 }
 

@@ -3,7 +3,7 @@
 //! Shapes are small and uneven, dims that differ in meaning differ in size. Every sample can be executed.
 
 use super::visit::kind_name;
-use crate::ops::rules::Activation;
+use crate::ops::Activation;
 use burn_backend::{
     DType, Distribution, QTensorPrimitive, ops::AttentionModuleOptions, quantization::QuantScheme,
     tensor::IndexingUpdateOp,

@@ -1,15 +1,15 @@
 //! Where every [`OperationIr`] keeps its tensors and scalars.
 //!
-//! This is the one place that knows. The declaration tables below it produce, from the same lines, the walk that
+//! The declarations in `table` produce, from the same lines, the walk that
 //! may write ([`visit_mut`]), the walk that only reads ([`visit_ref`]) and the names ([`kind_name`]), so that the three
 //! cannot drift apart. Renaming ids, setting local shapes and patching scalars are visitors.
 //!
-//! Left out on purpose: what an op *means* (that is `rules`), and options that are part of the op's identity, such as
+//! Left out on purpose: what an op *means* (families say that), and options that are part of the op's identity, such as
 //! a dim or the scale of an attention.
 
 use burn_ir::{OperationIr, QuantizationParametersIr, ScalarIr, TensorIr};
 
-mod table;
+use super::table;
 
 /// Receives the tensors and scalars of an op and may change them.
 ///
@@ -73,7 +73,7 @@ pub const UNKNOWN: &str = "unknown";
 /// Returns the family of an op, as spelled in [`FAMILIES`], or [`UNKNOWN`].
 #[inline]
 pub fn family_name(op: &OperationIr) -> &'static str {
-    table::family(op)
+    table::label(op)
 }
 
 /// Returns the number of an op's kind in [`FAMILIES`], counted through: the same in every process of a program.
@@ -114,7 +114,7 @@ pub trait Walk {
 }
 
 /// A field with tensors: one, perhaps one, or many.
-trait Tensors {
+pub(super) trait Tensors {
     fn each_mut(&mut self, visit: impl FnMut(&mut TensorIr));
     fn each_ref(&self, visit: impl FnMut(&TensorIr));
 }

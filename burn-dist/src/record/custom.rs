@@ -1,7 +1,5 @@
 //! Custom operations, recorded.
 
-use std::sync::Arc;
-
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
@@ -9,7 +7,7 @@ use burn_router::{RouterTensor, RunnerClient};
 use super::call::Call;
 use super::{Dist, MeshClient};
 use crate::ops::Recorded;
-use crate::ops::custom::{Custom, CustomError, CustomTensor, Execute, Kernel, register};
+use crate::ops::custom::{Custom, CustomError, CustomTensor, Execute, register};
 
 /// Records an operation on the mesh of its inputs, and returns its results.
 ///
@@ -50,12 +48,8 @@ pub fn call<B: BackendIr, O: Execute<B>>(
         }
     });
     let results = results.collect();
-    client.record(Recorded::Custom(Box::new(Custom {
-        definition: Arc::new(op),
-        kernel: Arc::new(Kernel::<B>::of::<O>()),
-        inputs,
-        outputs,
-    })));
+    let op = Custom::new::<B, O>(op, inputs, outputs);
+    client.record(Recorded::Custom(Box::new(op)));
     drop(recording);
     Ok(results)
 }

@@ -123,7 +123,7 @@ fn digest(op: &Recorded) -> u64 {
         Recorded::Burn(OperationIr::Custom(custom)) => custom.id.hash(&mut shapes.0),
         Recorded::Burn(_) => {}
         Recorded::Mark(marked) => marked.mark.hash(&mut shapes.0),
-        Recorded::Custom(custom) => custom.definition.hash_into(&mut shapes.0),
+        Recorded::Custom(custom) => custom.hash_definition(&mut shapes.0),
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()

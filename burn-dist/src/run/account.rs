@@ -6,16 +6,19 @@
 
 use std::sync::Arc;
 
-use burn_ir::BackendIr;
+use std::time::Instant;
+
+use burn_ir::{BackendIr, TensorId};
+use rustc_hash::FxHashMap;
 
 use super::bridge;
+use super::observe::Observer;
+use super::trace::TaskPart;
+use crate::comm::CallInfo;
 use crate::ops::Recorded;
-use crate::ops::storage::{is_view, makes};
-use crate::ops::visit::{OpReader, visit_ref};
 use crate::plan::account::cause;
 use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause};
-use crate::plan::task::{CollectiveTask, RankPlan, Slot};
-use burn_ir::TensorIr;
+use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
 
 /// No buffer.
 const NONE: u64 = 0;
@@ -44,8 +47,13 @@ pub(super) struct Account {
     /// The buffer behind each slot.
     slots: Vec<u64>,
     classes: Arc<[MemoryClass]>,
-    /// Slots that the operation at hand consumes.
+    /// The buffers of kept tensors.
+    kept: FxHashMap<TensorId, u64>,
+    /// Slots that the task at hand takes, and buffers of kept tensors that it gives up: held until it holds most.
     taken: Vec<Slot>,
+    given_up: Vec<u64>,
+    /// Whether what the task at hand holds is counted already.
+    is_counted: bool,
     /// For an operation whose result may share memory without overwriting it, the buffer of its operand.
     view: Option<u64>,
     /// Whether the results of the operation at hand never are where an operand was: one that is has taken the place of
@@ -58,44 +66,7 @@ pub(super) struct Account {
     memory: AccountedMemory,
 }
 
-struct First(Option<Slot>);
-
-impl OpReader for First {
-    fn input(&mut self, t: &TensorIr) {
-        self.0.get_or_insert(t.id.value() as Slot);
-    }
-
-    fn output(&mut self, _: &TensorIr) {}
-}
-
 impl Account {
-    /// Starts a window.
-    pub fn begin(&mut self, plan: &RankPlan) {
-        self.slots.clear();
-        self.slots.resize(plan.num_slots as usize, NONE);
-        self.classes = plan.classes.clone();
-        self.timeline = MemoryTimeline::default();
-        self.timeline.tasks.reserve(plan.tasks.len());
-    }
-
-    /// Ends a window.
-    pub fn end(&mut self, plan: &RankPlan) {
-        let timeline = std::mem::take(&mut self.timeline);
-        // Of windows that are alike the last one: the first makes parameters and state.
-        if timeline.peak_bytes() >= self.memory.peak.total() {
-            self.memory.peak = timeline.tasks[timeline.peak];
-            self.memory.peak_cause = cause(plan, timeline.peak);
-            self.memory.timeline = Arc::new(timeline);
-        }
-    }
-
-    /// Forgets everything: the rank has stopped.
-    pub fn clear(&mut self) {
-        self.ledger = Ledger::default();
-        self.slots.clear();
-        self.flying.clear();
-    }
-
     pub fn peak_bytes(&self) -> u64 {
         self.memory.peak.total()
     }
@@ -134,24 +105,102 @@ impl Account {
         self.slots[slot as usize] = key;
     }
 
-    /// An operation begins.
-    pub fn start_op(&mut self, op: &Recorded) {
-        self.makes = op.burn().is_some_and(makes);
-        self.view = op.burn().is_some_and(is_view).then(|| {
-            let mut first = First(None);
-            visit_ref(op, &mut first);
-            first.0.map_or(NONE, |slot| self.slots[slot as usize])
+    /// Notes that a holder of a buffer is gone.
+    fn release(&mut self, key: u64) {
+        self.ledger.release(key);
+        // What only a collective holds may be freed by the others before this rank has waited for it, and its address
+        // used again.
+        let sent = self
+            .flying
+            .iter()
+            .filter(|(_, sent, _)| *sent == key)
+            .count();
+        if sent > 0 && key < NUMBERED && self.ledger.holders(key) as usize == sent {
+            let number = self.number();
+            self.ledger.rename(key, number);
+            for (_, sent, _) in self.flying.iter_mut().filter(|(_, sent, _)| *sent == key) {
+                *sent = number;
+            }
+        }
+    }
+
+    /// What the task takes and gives up has gone.
+    fn release_taken(&mut self) {
+        while let Some(slot) = self.taken.pop() {
+            let key = std::mem::replace(&mut self.slots[slot as usize], NONE);
+            self.release(key);
+        }
+        while let Some(key) = self.given_up.pop() {
+            self.release(key);
+        }
+    }
+}
+
+impl Observer for Account {
+    fn window_begins(&mut self, plan: &RankPlan) {
+        self.release_taken();
+        self.slots.clear();
+        self.slots.resize(plan.num_slots as usize, NONE);
+        self.classes = plan.classes.clone();
+        self.timeline = MemoryTimeline::default();
+        self.timeline.tasks.reserve(plan.tasks.len());
+    }
+
+    fn window_ends(&mut self, plan: &Arc<RankPlan>, completed: bool) {
+        let timeline = std::mem::take(&mut self.timeline);
+        // Of windows that are alike the last one: the first makes parameters and state.
+        if completed && timeline.peak_bytes() >= self.memory.peak.total() {
+            self.memory.peak = timeline.tasks[timeline.peak];
+            self.memory.peak_cause = cause(plan, timeline.peak);
+            self.memory.timeline = Arc::new(timeline);
+        }
+    }
+
+    fn stopped(&mut self) {
+        *self = Self {
+            memory: std::mem::take(&mut self.memory),
+            numbers: self.numbers,
+            ..Self::default()
+        };
+    }
+
+    fn op_begins(&mut self, op: &Recorded) {
+        self.makes = op.takes_new_memory();
+        self.view = op.is_view().then(|| {
+            let first = op.reads().next();
+            first.map_or(NONE, |first| self.slots[first.id.value() as usize])
         });
     }
 
-    /// The operation consumes a slot.
-    pub fn take(&mut self, slot: Slot) {
+    fn holds_most(&mut self) {
+        let now = self.ledger.settle();
+        self.timeline.push(now);
+        self.release_taken();
+        self.is_counted = true;
+    }
+
+    fn task_ends(&mut self, _: usize, _: &Task) {
+        self.view = None;
+        self.makes = false;
+        if !self.is_counted {
+            self.holds_most();
+        }
+        self.is_counted = false;
+    }
+
+    fn taken(&mut self, slot: Slot) {
         self.taken.push(slot);
     }
 
-    /// A tensor is put in a slot.
-    pub fn put<B: BackendIr>(&mut self, slot: Slot, handle: &B::Handle, bytes: u64) {
-        let (key, bytes) = self.buffer::<B>(handle, bytes);
+    fn written<B: BackendIr>(
+        &mut self,
+        slot: Slot,
+        handle: &B::Handle,
+        shape: &[usize],
+        elem_bytes: usize,
+    ) {
+        let bytes = shape.iter().product::<usize>() * elem_bytes;
+        let (key, bytes) = self.buffer::<B>(handle, bytes as u64);
         let taken = self
             .taken
             .iter()
@@ -174,73 +223,37 @@ impl Account {
         }
     }
 
-    /// The operation has ended.
-    pub fn end_op(&mut self) {
-        self.view = None;
-        self.makes = false;
-        self.settle();
-        while let Some(slot) = self.taken.pop() {
-            self.release(slot);
-        }
-    }
-
-    /// Counts what is held.
-    pub fn settle(&mut self) {
-        let now = self.ledger.settle();
-        self.timeline.push(now);
-    }
-
-    /// A slot is given up.
-    pub fn release(&mut self, slot: Slot) {
-        let key = std::mem::replace(&mut self.slots[slot as usize], NONE);
-        self.forget(key);
-    }
-
-    /// A kept tensor is put in a slot.
-    pub fn load(&mut self, slot: Slot, key: u64) {
+    fn loaded(&mut self, slot: Slot, id: TensorId) {
+        let key = self.kept.get(&id).copied().unwrap_or(NONE);
         self.hold(slot, key, self.ledger.bytes(key));
-        self.settle();
     }
 
-    /// A tensor is kept beyond the window; returns its buffer.
-    pub fn keep<B: BackendIr>(
+    fn kept<B: BackendIr>(
         &mut self,
+        id: TensorId,
         handle: &B::Handle,
         bytes: u64,
         class: MemoryClass,
         slot: Option<Slot>,
-    ) -> u64 {
+    ) {
         self.view = slot.map(|slot| self.slots[slot as usize]);
         let (key, bytes) = self.buffer::<B>(handle, bytes);
         self.view = None;
         if key != NONE {
             self.ledger.hold(key, bytes, class);
         }
-        key
-    }
-
-    /// A kept tensor is given up.
-    pub fn forget(&mut self, key: u64) {
-        self.ledger.release(key);
-        // What only a collective holds may be freed by the others before this rank has waited for it, and its address
-        // used again.
-        let sent = self
-            .flying
-            .iter()
-            .filter(|(_, sent, _)| *sent == key)
-            .count();
-        if sent > 0 && key < NUMBERED && self.ledger.holders(key) as usize == sent {
-            let number = self.number();
-            self.ledger.rename(key, number);
-            for (_, sent, _) in self.flying.iter_mut().filter(|(_, sent, _)| *sent == key) {
-                *sent = number;
-            }
+        if let Some(old) = self.kept.insert(id, key) {
+            self.release(old);
         }
     }
 
-    /// A collective starts: it holds what it sends (a copy where the tensor is not contiguous) and room for what it
-    /// returns.
-    pub fn send(&mut self, task: &CollectiveTask, as_it_is: bool) {
+    fn given_up(&mut self, id: TensorId) {
+        self.given_up.extend(self.kept.remove(&id));
+    }
+
+    /// It holds what it sends (a copy where the tensor is not contiguous) and room for what it returns.
+    fn collective_starts<B: BackendIr>(&mut self, task: &CollectiveTask, input: &B::Handle) {
+        let as_it_is = bridge::is_sent_as_it_is::<B>(input);
         let elem = task.dtype.size();
         let bytes = |shape: &[usize]| (shape.iter().product::<usize>() * elem) as u64;
         let from = self.slots[task.from as usize];
@@ -267,8 +280,15 @@ impl Account {
         self.flying.push((task.to, sent, room));
     }
 
-    /// A collective has returned.
-    pub fn receive<B: BackendIr>(&mut self, task: &CollectiveTask, output: &B::Handle) {
+    fn collective_finished<B: BackendIr>(
+        &mut self,
+        _: TaskPart,
+        task: &CollectiveTask,
+        output: &B::Handle,
+        _: &CallInfo,
+        _: Instant,
+        _: Instant,
+    ) {
         if let Some(index) = self.flying.iter().position(|(to, ..)| *to == task.to) {
             let (_, sent, room) = self.flying.swap_remove(index);
             self.ledger.release(sent);

@@ -17,14 +17,15 @@ use rustc_hash::FxHashMap;
 use super::Fault;
 use super::bytes;
 use super::device_exchange;
-use super::execute::{from_data, into_data};
 use super::gpus::{self, Flight, Gpus};
-use super::seat::Seat;
+use super::turn::Turn;
 use crate::comm::{
     AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
     Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
+use crate::ops::execute::{from_data, into_data};
+use crate::ops::flex::downcast;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 /// What a rank communicates through.
@@ -70,15 +71,6 @@ impl<B: BackendIr> Routes<B> {
 /// Whether tensors of `B` are shared buffers in memory: whether [`block`] takes them as they are.
 pub(super) fn is_in_memory<B: BackendIr>() -> bool {
     TypeId::of::<FloatTensor<B>>() == TypeId::of::<FlexTensor>()
-}
-
-/// Moves `value` out as a `T`, if that is what it is.
-pub(super) fn downcast<S: 'static, T: 'static>(value: S) -> Result<T, S> {
-    let mut value = Some(value);
-    match (&mut value as &mut dyn Any).downcast_mut::<Option<T>>() {
-        Some(found) => Ok(found.take().expect("put in above")),
-        None => Err(value.take().expect("put in above, not taken")),
-    }
 }
 
 /// A handle as the Flex tensor it is, or unchanged.
@@ -244,17 +236,17 @@ impl<B: BackendIr> Started<B> {
         task: &CollectiveTask,
         comm: &dyn Communicator,
         routes: &mut Routes<B>,
-        seat: &Seat,
+        turn: &Turn,
         device: &B::Device,
     ) -> Result<B::Handle, CollectiveError> {
         match (self, &mut routes.gpus) {
             (Self::Host { pending, shared }, _) => {
-                let output = seat.give_way(|| pending.wait())?;
+                let output = turn.give_way(|| pending.wait())?;
                 Ok(result::<B>(output, task, shared, device))
             }
-            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, seat, device),
+            (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, turn, device),
             (Self::Gpus(flight), Some(gpus)) => {
-                gpus::finish(task, flight, gpus, comm, seat, device)
+                gpus::finish(task, flight, gpus, comm, turn, device)
             }
             (Self::Gpus(_), None) => unreachable!("started through what is no longer there"),
         }
@@ -267,17 +259,17 @@ pub(super) fn start<B: BackendIr>(
     input: B::Handle,
     comm: &dyn Communicator,
     routes: &mut Routes<B>,
-    seat: &Seat,
+    turn: &Turn,
     label: Option<&Arc<str>>,
     device: &B::Device,
 ) -> Result<Started<B>, CollectiveError> {
     let group = routes.get(&task.group)?;
-    if seat.is_common(&task.group) {
+    if turn.share_device(&task.group) {
         let pending = device_exchange::start::<B>(task, input, comm, &group, label)?;
         return Ok(Started::Device(pending));
     }
     let collective = collective(task);
-    if let Some(gpus) = routes.gpus.as_mut().filter(|_| seat.are_alone(&task.group)) {
+    if let Some(gpus) = routes.gpus.as_mut().filter(|_| turn.are_alone(&task.group)) {
         let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
         return Ok(Started::Gpus(flight));
     }

@@ -8,7 +8,7 @@
 //!
 //! Nothing goes through the host, and nothing is waited for on the device: the handles are promises of what is in its
 //! queue. That this is safe, and that the others' handles may be read while their owners keep them, is the business of
-//! [`Seat`].
+//! [`Turn`].
 //!
 //! Reductions add up in the order of the group, axis by axis, each element from its terms alone, as the host's kernels
 //! do ([`crate::comm`]); halves accumulate in f32. So reduce-scatter followed by all-gather equals all-reduce bit by
@@ -22,11 +22,11 @@ use burn_ir::{BackendIr, TensorHandle};
 use burn_std::BoolDType;
 
 use super::bridge::CollectiveError;
-use super::execute::flat_between;
-use super::seat::Seat;
+use super::turn::Turn;
 use crate::comm::{Communicator, Exchange, Group, Kind, Payload, Pending};
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::to_burn;
+use crate::ops::flex::flat_between;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(test)]
@@ -62,12 +62,12 @@ pub(super) fn start<B: BackendIr>(
 pub(super) fn finish<B: BackendIr>(
     task: &CollectiveTask,
     pending: Pending<Arc<[Payload]>>,
-    seat: &Seat,
+    turn: &Turn,
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
     // Held until this rank has submitted all it does with them: no operation here may take a part for its own and work
     // in place.
-    let payloads = seat.give_way(|| pending.wait())?;
+    let payloads = turn.give_way(|| pending.wait())?;
     let parts = payloads.iter().map(|payload| {
         let part: &Part<B::Handle> = payload
             .downcast_ref()

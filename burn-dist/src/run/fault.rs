@@ -160,6 +160,23 @@ impl Fault {
         }
     }
 
+    /// Returns what the other ranks are told that it stops.
+    pub(super) fn told_by(&self, rank: Rank) -> CommError {
+        let (what, label) = match self {
+            Self::Op { op, path, .. } => (op.clone(), path.clone()),
+            Self::Collective { source, .. } | Self::Processes(source) => {
+                return source.as_ref().clone();
+            }
+            _ => ("a window".to_string(), None),
+        };
+        CommError::Aborted {
+            rank,
+            what,
+            label: label.unwrap_or_else(|| "".into()),
+            reason: self.to_string(),
+        }
+    }
+
     /// Returns it as what Burn's reads answer with.
     pub(crate) fn into_execution_error(self) -> ExecutionError {
         ExecutionError::WithContext {

@@ -4,8 +4,8 @@
 mod account;
 mod bridge;
 mod bytes;
+mod describe;
 mod device_exchange;
-pub mod execute;
 mod fault;
 #[cfg_attr(
     not(any(test, feature = "cuda")),
@@ -14,14 +14,17 @@ mod fault;
 mod gpus;
 mod host;
 mod host_store;
+mod observe;
 mod queue;
 pub mod random;
 mod runtime;
-mod seat;
+mod serve;
+mod tensors;
 mod terms;
 mod ticket;
 mod times;
 mod trace;
+mod turn;
 mod worker;
 
 pub use account::AccountedMemory;

@@ -11,11 +11,14 @@ use burn_ir::{BackendIr, TensorId};
 use burn_std::Bytes;
 
 use super::gpus::{self, Gpus};
+use super::observe::Observers;
 use super::queue::Queue;
-use super::seat::Seat;
+use super::serve::{Job, Reader, Run};
+use super::tensors::Tensors;
 use super::times::{Clock, RankTimes};
 use super::trace::{Trace, TraceLog, Tracer};
-use super::worker::{Job, Reader, Run, Shared, Worker};
+use super::turn::Turn;
+use super::worker::{Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use super::{bridge, bytes};
 use crate::comm::{
@@ -172,7 +175,7 @@ impl FaultCell {
         if let Some(first) = &*first {
             return first.clone();
         }
-        self.hub.abort(super::worker::stop(rank, &fault));
+        self.hub.abort(fault.told_by(rank));
         let process = self.hub.this_process();
         let record = self.hub.flight_record().map(Arc::from);
         let fault = match process.is_some() || record.is_some() {
@@ -269,7 +272,7 @@ impl<B: BackendIr> Runtime<B> {
                 vec![false; mesh.num_ranks()]
             })),
         };
-        let seats = Seat::assign_part::<B>(
+        let turns = Turn::assign_part::<B>(
             &devices,
             bridge::is_in_memory::<B>(),
             ranks[0].0 as usize,
@@ -286,20 +289,24 @@ impl<B: BackendIr> Runtime<B> {
             false => ranks
                 .iter()
                 .zip(devices)
-                .zip(seats)
+                .zip(turns)
                 .zip(comms)
                 .zip(gpus.drain(..))
-                .map(|((((&rank, device), seat), comm), gpus)| {
+                .map(|((((&rank, device), turn), comm), gpus)| {
                     let (jobs, queue) = channel();
                     let of_worker = shared.clone();
                     let tracer = trace.clone().map(|log| Tracer::new(log, rank));
-                    let clock = Clock::new(mesh.clone(), options.topology.clone(), tracer);
+                    let observers = Observers {
+                        account: account.then(Box::default),
+                        clock: Clock::new(mesh.clone(), options.topology.clone()),
+                        tracer,
+                    };
                     let thread = std::thread::Builder::new()
                         .name(format!("rank {}", rank.0))
                         .spawn(move || {
                             let ways = (Box::new(comm) as Box<dyn Communicator>, gpus);
-                            Worker::new(rank, device, seat, ways, of_worker, clock, account)
-                                .serve(queue, threads);
+                            let tensors = Tensors::new(device, observers);
+                            Worker::new(rank, turn, ways, of_worker, tensors).serve(queue, threads);
                         });
                     if let Err(error) = &thread {
                         let fault = Fault::Thread {

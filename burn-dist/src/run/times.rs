@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use burn_ir::BackendIr;
 use rustc_hash::FxHashMap;
 
-use super::trace::{Place, Tracer, What};
+use super::observe::Observer;
+use super::trace::TaskPart;
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
 use crate::plan::task::CollectiveTask;
@@ -76,65 +78,32 @@ pub(super) struct Clock {
     mesh: Arc<MeshShape>,
     topology: Topology,
     times: RankTimes,
-    /// Place in `times.by_axes` of each group.
+    busy: Duration,
+    /// Index into `times.by_axes` of each group.
     groups: FxHashMap<Arc<[Rank]>, usize>,
-    pub tracer: Option<Tracer>,
 }
 
 impl Clock {
-    pub fn new(mesh: Arc<MeshShape>, topology: Topology, tracer: Option<Tracer>) -> Self {
+    pub fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
         Self {
             mesh,
             topology,
             times: RankTimes::default(),
+            busy: Duration::ZERO,
             groups: FxHashMap::default(),
-            tracer,
         }
     }
 
-    /// Returns the times of a rank that was `busy` for so long.
-    pub fn times(&self, busy: Duration) -> RankTimes {
+    /// Returns how long the rank has worked.
+    pub fn busy(&self) -> Duration {
+        self.busy
+    }
+
+    /// Returns what it did then.
+    pub fn times(&self) -> RankTimes {
         RankTimes {
-            compute: busy.saturating_sub(self.times.exposed),
+            compute: self.busy.saturating_sub(self.times.exposed),
             ..self.times.clone()
-        }
-    }
-
-    /// Notes that a collective was launched between `began` and now.
-    pub fn launched(&mut self, place: Place, began: Instant) {
-        let now = Instant::now();
-        self.times.exposed += now - began;
-        if let Some(tracer) = &mut self.tracer {
-            tracer.add(What::Launch, place, began, now);
-        }
-    }
-
-    /// Notes that a collective was waited for between `began` and now.
-    pub fn finished(
-        &mut self,
-        place: Place,
-        began: Instant,
-        task: &CollectiveTask,
-        info: &CallInfo,
-    ) {
-        let now = Instant::now();
-        self.times.exposed += now - began;
-        let index = self.index(&task.group);
-        let axes = &mut self.times.by_axes[index];
-        axes.calls += 1;
-        axes.exposed += now - began;
-        let Some(transfer) = info.transfer() else {
-            return;
-        };
-        axes.comm += transfer.duration();
-        self.times.comm += transfer.duration();
-        self.times.late += transfer.launched.saturating_duration_since(began);
-        self.times.on_wire += transfer
-            .end
-            .saturating_duration_since(transfer.launched.max(began));
-        if let Some(tracer) = &mut self.tracer {
-            tracer.add(What::Wait, place, began, now);
-            tracer.add(What::Transfer, place, transfer.start, transfer.end);
         }
     }
 
@@ -154,6 +123,41 @@ impl Clock {
         });
         self.groups.insert(group.clone(), index);
         index
+    }
+}
+
+impl Observer for Clock {
+    fn worked(&mut self, busy: Duration) {
+        self.busy += busy;
+    }
+
+    fn collective_started(&mut self, _: TaskPart, began: Instant, ended: Instant) {
+        self.times.exposed += ended - began;
+    }
+
+    fn collective_finished<B: BackendIr>(
+        &mut self,
+        _: TaskPart,
+        task: &CollectiveTask,
+        _: &B::Handle,
+        info: &CallInfo,
+        began: Instant,
+        ended: Instant,
+    ) {
+        self.times.exposed += ended - began;
+        let index = self.index(&task.group);
+        let axes = &mut self.times.by_axes[index];
+        axes.calls += 1;
+        axes.exposed += ended - began;
+        let Some(transfer) = info.transfer() else {
+            return;
+        };
+        axes.comm += transfer.duration();
+        self.times.comm += transfer.duration();
+        self.times.late += transfer.launched.saturating_duration_since(began);
+        self.times.on_wire += transfer
+            .end
+            .saturating_duration_since(transfer.launched.max(began));
     }
 }
 

@@ -13,8 +13,12 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use burn_ir::BackendIr;
+
+use super::observe::Observer;
+use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
-use crate::plan::task::RankPlan;
+use crate::plan::task::{CollectiveTask, RankPlan, Task};
 
 /// Events that a rank keeps.
 pub(super) const EVENTS_MAX: usize = 1 << 18;
@@ -38,7 +42,7 @@ pub(super) enum What {
 
 /// Which task of a plan, and for launches of several collectives, which of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TaskPart {
     pub task: u32,
     pub part: u32,
 }
@@ -48,7 +52,7 @@ pub(super) struct Place {
 pub(super) struct Event {
     what: What,
     plan: u32,
-    place: Place,
+    at: TaskPart,
     start: u64,
     end: u64,
 }
@@ -133,45 +137,77 @@ impl Tracer {
         at.saturating_duration_since(self.log.epoch).as_nanos() as u64
     }
 
-    pub fn begin_window(&mut self) {
+    fn add(&mut self, what: What, at: TaskPart, start: Instant, end: Instant) {
+        let (start, end) = (self.ns(start), self.ns(end));
+        self.push(what, at, start, end);
+    }
+
+    fn push(&mut self, what: What, at: TaskPart, start: u64, end: u64) {
+        self.window.push(Event {
+            what,
+            plan: 0,
+            at,
+            start,
+            end,
+        });
+    }
+}
+
+/// Whether a trace shows the task itself: collectives show their parts, and what takes no time is left out.
+fn is_shown(task: &Task) -> bool {
+    !matches!(
+        task,
+        Task::Collective(_)
+            | Task::Launch { .. }
+            | Task::Finish { .. }
+            | Task::Load { .. }
+            | Task::Free(_)
+            | Task::Forget(_)
+    )
+}
+
+impl Observer for Tracer {
+    fn window_begins(&mut self, _: &RankPlan) {
         self.window.clear();
         self.began = self.ns(Instant::now());
         self.last = self.began;
     }
 
-    /// Notes that a task has ended; `shown` unless it is a collective, which notes more itself, or too short to be
-    /// seen.
-    pub fn end_task(&mut self, task: usize, shown: bool) {
+    fn task_ends(&mut self, index: usize, task: &Task) {
         let now = self.ns(Instant::now());
         let start = std::mem::replace(&mut self.last, now);
-        if shown {
-            let place = Place {
-                task: task as u32,
+        if is_shown(task) {
+            let at = TaskPart {
+                task: index as u32,
                 part: 0,
             };
-            self.push(What::Task, place, start, now);
+            self.push(What::Task, at, start, now);
         }
     }
 
-    pub fn add(&mut self, what: What, place: Place, start: Instant, end: Instant) {
-        let (start, end) = (self.ns(start), self.ns(end));
-        self.push(what, place, start, end);
+    fn collective_started(&mut self, at: TaskPart, began: Instant, ended: Instant) {
+        self.add(What::Launch, at, began, ended);
     }
 
-    fn push(&mut self, what: What, place: Place, start: u64, end: u64) {
-        self.window.push(Event {
-            what,
-            plan: 0,
-            place,
-            start,
-            end,
-        });
+    fn collective_finished<B: BackendIr>(
+        &mut self,
+        at: TaskPart,
+        _: &CollectiveTask,
+        _: &B::Handle,
+        info: &CallInfo,
+        began: Instant,
+        ended: Instant,
+    ) {
+        if let Some(transfer) = info.transfer() {
+            self.add(What::Wait, at, began, ended);
+            self.add(What::Transfer, at, transfer.start, transfer.end);
+        }
     }
 
     /// Moves the events of the window to the log.
-    pub fn end_window(&mut self, plan: &Arc<RankPlan>) {
+    fn window_ends(&mut self, plan: &Arc<RankPlan>, _: bool) {
         let now = self.ns(Instant::now());
-        self.push(What::Window, Place::default(), self.began, now);
+        self.push(What::Window, TaskPart::default(), self.began, now);
         let mut rank = lock(&self.log.ranks[self.rank.0 as usize]);
         let known = rank.plans.iter().position(|known| Arc::ptr_eq(known, plan));
         let full = rank.events.len() + self.window.len() > EVENTS_MAX

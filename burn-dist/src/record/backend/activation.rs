@@ -7,7 +7,7 @@ use burn_ir::{BackendIr, CustomOpIr, OperationIr, TensorIr};
 use burn_router::RunnerClient;
 
 use super::{Call, Dist, MeshTensor, record_on, recording};
-use crate::ops::rules::Activation;
+use crate::ops::Activation;
 
 impl<B: BackendIr> ActivationOps<Self> for Dist<B> {
     fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -2,7 +2,7 @@
 //!
 //! Recorded as the float operations of the same name with a quantized dtype, which the ranks run on their quantized
 //! tensors; `cast` to a quantized dtype quantizes by the range of the values. The planner keeps quantized tensors whole
-//! on every rank (`rules/replicated.rs`).
+//! on every rank (`ops/quantized.rs`).
 //!
 //! Arithmetic is left to Burn's defaults, which dequantize first: then it is split as arithmetic on floats is. That
 //! goes for `q_matmul` too, so that a quantized weight does not make a matrix product whole; a backend's own kernel for

@@ -9,10 +9,10 @@ use crate::comm::{Communicator, Kind, LocalHub, LocalOptions};
 use crate::mesh::Rank;
 use crate::mesh::ReduceOp;
 use crate::ops::dtype::{of_burn, to_burn};
+use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, Routes};
-use crate::run::execute::{from_data, into_data};
-use crate::run::seat::Seat;
+use crate::run::turn::Turn;
 
 /// Members of the group, in an order of their own, of a world of [`WORLD`] ranks.
 const GROUPS: [&[u32]; 4] = [&[0, 1], &[2, 0], &[1, 3, 0], &[0, 1, 2, 3]];
@@ -178,13 +178,13 @@ pub(in crate::run) fn assert_same(
 
 /// Runs every task of every rank, in order, and returns the bytes of each result, and what was counted.
 fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, u64, u64)>) {
-    let seats = Seat::assign::<Flex>(&[FlexDevice; WORLD], apart);
+    let turns = Turn::assign::<Flex>(&[FlexDevice; WORLD], apart);
     let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
             .iter()
-            .zip(&seats)
-            .map(|(comm, seat)| {
+            .zip(&turns)
+            .map(|(comm, turn)| {
                 scope.spawn(move || {
                     let mut routes = Routes::new(None);
                     let mine = tasks
@@ -193,20 +193,20 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                         .enumerate()
                         .filter(|(_, task)| task.group[task.index] == comm.rank());
                     mine.map(|(number, task)| {
-                        seat.work(|| {
+                        turn.work(|| {
                             let input = from_data::<Flex>(values(task, number), &FlexDevice);
                             let started = bridge::start::<Flex>(
                                 task,
                                 input,
                                 comm,
                                 &mut routes,
-                                seat,
+                                turn,
                                 None,
                                 &FlexDevice,
                             );
                             let output = started
                                 .and_then(|started| {
-                                    started.wait(task, comm, &mut routes, seat, &FlexDevice)
+                                    started.wait(task, comm, &mut routes, turn, &FlexDevice)
                                 })
                                 .map_err(|error| {
                                     error.into_fault(comm.rank(), task, None).to_string()

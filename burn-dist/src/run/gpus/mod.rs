@@ -42,7 +42,7 @@ use burn_ir::BackendIr;
 
 use super::bridge::CollectiveError;
 use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, swapped};
-use super::seat::Seat;
+use super::turn::Turn;
 use crate::comm::nccl::api::{Address, Element, Gpu, Nccl, Op};
 use crate::comm::nccl::groups::{Channels, Launched};
 use crate::comm::nccl::{collectives, native_fold};
@@ -198,11 +198,11 @@ impl<B: BackendIr> Airborne<B> {
     fn land(
         mut self,
         comm: &dyn Communicator,
-        seat: &Seat,
+        turn: &Turn,
     ) -> Result<(B::Handle, B::Handle), CommError> {
         if let Some(launched) = self.launched.take() {
             let mut ground = self.ground.get();
-            seat.give_way(|| ground.channels.finish(comm, launched))?;
+            turn.give_way(|| ground.channels.finish(comm, launched))?;
         }
         let memory = self.memory.take();
         Ok(memory.expect("taken here only, and by a drop"))
@@ -281,7 +281,7 @@ pub(super) fn finish<B: BackendIr>(
     flight: Flight<B>,
     gpus: &mut Gpus<B>,
     comm: &dyn Communicator,
-    seat: &Seat,
+    turn: &Turn,
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
     let info = flight.info().clone();
@@ -290,7 +290,7 @@ pub(super) fn finish<B: BackendIr>(
         dtype if dtype.is_float() => finish_as::<B, FloatOps>,
         _ => finish_as::<B, IntOps>,
     };
-    let result = finish(task, flight, gpus, comm, seat, device)?;
+    let result = finish(task, flight, gpus, comm, turn, device)?;
     Channels::over(&info);
     Ok(result)
 }
@@ -416,7 +416,7 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
     flight: Flight<B>,
     gpus: &mut Gpus<B>,
     comm: &dyn Communicator,
-    seat: &Seat,
+    turn: &Turn,
     device: &B::Device,
 ) -> Result<B::Handle, CollectiveError> {
     let (me, dtype) = (task.index, to_burn(task.dtype));
@@ -426,7 +426,7 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
         next,
     } = flight;
     let info = call.info.clone();
-    let (sent, received) = call.land(comm, seat)?;
+    let (sent, received) = call.land(comm, turn)?;
     let result = |tensor| Ok(K::handle(K::reshape(tensor, task.to_shape.clone().into())));
     if task.to_shape.contains(&0) {
         let empty = K::empty(task.to_shape.clone().into(), device, dtype);
@@ -485,7 +485,7 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
             let (whole, into) = gpus.memory.fresh(sent_elements, dtype, device)?;
             let ops = collectives::gather(from, into, &chunks, me, element);
             let call = launch::<B>(gpus, comm, &info, element, &ops, (mine, whole), device)?;
-            let (_, whole) = call.land(comm, seat)?;
+            let (_, whole) = call.land(comm, turn)?;
             result(flat(whole, sent_elements))
         }
     }

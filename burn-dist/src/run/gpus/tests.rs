@@ -18,11 +18,11 @@ use crate::comm::{
     Collective, Communicator, Group, Kind, Lane, LocalHub, LocalOptions, Reduction, Stats, Strided,
 };
 use crate::mesh::ReduceOp;
+use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
 use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
-use crate::run::execute::{from_data, into_data};
-use crate::run::seat::Seat;
+use crate::run::turn::Turn;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
 
@@ -99,7 +99,7 @@ enum Way<'a> {
 
 /// Runs every task of every rank; of two tasks of a group, all ranks start both before they wait for the first.
 fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Results>, Vec<Stats>) {
-    let seats = Seat::assign_part::<Flex>(
+    let turns = Turn::assign_part::<Flex>(
         &[FlexDevice; WORLD],
         true,
         0,
@@ -110,8 +110,8 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
             .iter()
-            .zip(&seats)
-            .map(|(comm, seat)| {
+            .zip(&turns)
+            .map(|(comm, turn)| {
                 let gpus = match way {
                     Way::Host => None,
                     Way::Gpus(fake, reduction) => Some(gpus(fake, reduction, timeout)),
@@ -133,7 +133,7 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                                 input,
                                 comm,
                                 &mut routes,
-                                seat,
+                                turn,
                                 None,
                                 &FlexDevice,
                             );
@@ -141,7 +141,7 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                         }
                         for (task, started) in started {
                             let output = started.and_then(|started| {
-                                started.wait(task, comm, &mut routes, seat, &FlexDevice)
+                                started.wait(task, comm, &mut routes, turn, &FlexDevice)
                             });
                             results.push(read(output, task, comm));
                         }
@@ -166,7 +166,7 @@ fn read(
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
         let fault = error.into_fault(comm.rank(), task, None);
-        comm.abort(crate::run::worker::stop(comm.rank(), &fault));
+        comm.abort(fault.told_by(comm.rank()));
         fault.to_string()
     })?;
     let shape = task.to_shape.clone().into();
@@ -249,7 +249,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
 
 #[test]
 fn a_missing_library_is_the_ranks_error() {
-    let seats = Seat::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
     let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
     let all = tasks(
         CollectiveKind::AllReduce,
@@ -274,7 +274,7 @@ fn a_missing_library_is_the_ranks_error() {
             input,
             &comms[0],
             &mut routes,
-            &seats[0],
+            &turns[0],
             None,
             &FlexDevice,
         );
@@ -303,7 +303,7 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             hangs,
             ..Faults::default()
         };
-        let seats = Seat::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+        let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
         let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
         let (op, dtype) = (ReduceOp::Sum, DType::F32);
         let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
@@ -337,11 +337,11 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
                 made[0].upgrade().is_some()
             };
             let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-            let (comm, seat) = (&comms[0], &seats[0]);
+            let (comm, turn) = (&comms[0], &turns[0]);
             let started =
-                bridge::start::<Flex>(task, input, comm, &mut routes, seat, None, &FlexDevice);
+                bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
             let output = started
-                .and_then(|started| started.wait(task, comm, &mut routes, seat, &FlexDevice));
+                .and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
             assert!(output.is_err() && comm.fault().is_none());
             assert!(is_held());
             let calls = fake.calls_of(0);

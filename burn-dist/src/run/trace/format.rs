@@ -210,10 +210,10 @@ impl RankTrace {
     fn collective(&self, event: &Event) -> Option<&CollectiveTask> {
         match self.plans[event.plan as usize]
             .tasks
-            .get(event.place.task as usize)?
+            .get(event.at.task as usize)?
         {
             Task::Collective(task) => Some(task),
-            Task::Launch { tasks, .. } => tasks.get(event.place.part as usize),
+            Task::Launch { tasks, .. } => tasks.get(event.at.part as usize),
             _ => None,
         }
     }
@@ -221,7 +221,7 @@ impl RankTrace {
 
 /// What a task does, and the module it does it for.
 fn task_name<'a>(plan: &'a RankPlan, event: &Event) -> (String, Option<&'a Arc<str>>) {
-    match &plan.tasks[event.place.task as usize] {
+    match &plan.tasks[event.at.task as usize] {
         Task::Op(op, path) => (op.name().into(), plan.paths.get(*path as usize)),
         Task::Upload(_) => ("upload".into(), None),
         Task::Random(_) => ("random".into(), None),

@@ -1,6 +1,7 @@
 //! What the record keeps, and that it is bounded.
 
 use super::*;
+use crate::mesh::DType;
 use crate::plan::task::Task;
 
 fn plan() -> Arc<RankPlan> {
@@ -14,6 +15,17 @@ fn plan() -> Arc<RankPlan> {
     })
 }
 
+/// A task that a trace shows.
+fn shown() -> Task {
+    Task::Read {
+        slot: 0,
+        read: 0,
+        shape: vec![1],
+        dtype: DType::F32,
+        take: false,
+    }
+}
+
 fn log() -> Arc<TraceLog> {
     let mesh = Arc::new("fsdp=2".parse().unwrap());
     Arc::new(TraceLog::new(mesh, Topology::single(2)))
@@ -22,14 +34,14 @@ fn log() -> Arc<TraceLog> {
 #[test]
 fn a_window_that_does_not_fit_is_left_out_whole() {
     assert_eq!(size_of::<Event>(), 32, "the bound in the documentation");
-    let (log, plan) = (log(), plan());
+    let (log, plan, shown) = (log(), plan(), shown());
     let mut tracer = Tracer::new(log.clone(), Rank(1));
     let mut window = |tasks: usize| {
-        tracer.begin_window();
+        tracer.window_begins(&plan);
         for task in 0..tasks {
-            tracer.end_task(task % 3, true);
+            tracer.task_ends(task % 3, &shown);
         }
-        tracer.end_window(&plan);
+        tracer.window_ends(&plan, true);
     };
     window(EVENTS_MAX / 2 - 1);
     assert_eq!(log.read().left_out(), 0);
@@ -48,8 +60,8 @@ fn plans_are_bounded_too() {
     let log = log();
     let mut tracer = Tracer::new(log.clone(), Rank(0));
     for _ in 0..PLANS_MAX + 3 {
-        tracer.begin_window();
-        tracer.end_window(&plan());
+        tracer.window_begins(&plan());
+        tracer.window_ends(&plan(), true);
     }
     let trace = log.read();
     assert_eq!(trace.ranks[0].plans.len(), PLANS_MAX);
@@ -60,16 +72,16 @@ fn plans_are_bounded_too() {
 fn tasks_follow_each_other() {
     let log = log();
     let mut tracer = Tracer::new(log.clone(), Rank(0));
-    tracer.begin_window();
-    tracer.end_task(0, true);
-    tracer.end_task(1, false);
-    tracer.end_task(2, true);
-    tracer.end_window(&plan());
+    tracer.window_begins(&plan());
+    tracer.task_ends(0, &shown());
+    tracer.task_ends(1, &Task::Free(0));
+    tracer.task_ends(2, &shown());
+    tracer.window_ends(&plan(), true);
     let trace = log.read();
     let [first, second, window] = &trace.ranks[0].events[..] else {
         panic!("two tasks and the window");
     };
-    assert_eq!((first.what, second.place.task), (What::Task, 2));
+    assert_eq!((first.what, second.at.task), (What::Task, 2));
     assert_eq!(window.what, What::Window);
     assert!(window.start <= first.start && first.end <= second.start && second.end <= window.end);
 }

@@ -15,7 +15,7 @@ use super::{CollectiveError, CubeMemory, CudaDevice, Memory};
 use crate::backend::Cuda;
 use crate::comm::nccl::api::{Address, Gpu};
 use crate::comm::nccl::driver;
-use crate::run::execute::into_data;
+use crate::ops::execute::into_data;
 
 fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
     result.unwrap_or_else(|error| match error {

@@ -1,0 +1,28 @@
+//! Operations on the bits of ints.
+
+use super::family::prelude::*;
+use super::pointwise;
+
+family! {
+    Bits |cx, op| {
+        BitwiseAnd(BinaryOpIr) int = B::bitwise_and(cx.int(&op.lhs), cx.int(&op.rhs)),
+        BitwiseAndScalar(ScalarOpIr) int = B::bitwise_and_scalar(cx.int(&op.lhs), cx.scalar(&op.rhs)),
+        BitwiseOr(BinaryOpIr) int = B::bitwise_or(cx.int(&op.lhs), cx.int(&op.rhs)),
+        BitwiseOrScalar(ScalarOpIr) int = B::bitwise_or_scalar(cx.int(&op.lhs), cx.scalar(&op.rhs)),
+        BitwiseXor(BinaryOpIr) int = B::bitwise_xor(cx.int(&op.lhs), cx.int(&op.rhs)),
+        BitwiseXorScalar(ScalarOpIr) int = B::bitwise_xor_scalar(cx.int(&op.lhs), cx.scalar(&op.rhs)),
+        BitwiseLeftShift(BinaryOpIr) int = B::bitwise_left_shift(cx.int(&op.lhs), cx.int(&op.rhs)),
+        BitwiseLeftShiftScalar(ScalarOpIr) int =
+            B::bitwise_left_shift_scalar(cx.int(&op.lhs), cx.scalar(&op.rhs)),
+        BitwiseRightShift(BinaryOpIr) int = B::bitwise_right_shift(cx.int(&op.lhs), cx.int(&op.rhs)),
+        BitwiseRightShiftScalar(ScalarOpIr) int =
+            B::bitwise_right_shift_scalar(cx.int(&op.lhs), cx.scalar(&op.rhs)),
+        BitwiseNot(UnaryOpIr) int = B::bitwise_not(cx.int(&op.input)),
+    }
+}
+
+impl Operation for Bits<'_> {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        pointwise::any(shapes)
+    }
+}

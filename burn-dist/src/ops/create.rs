@@ -1,0 +1,92 @@
+//! Tensors made of nothing: filled, or random; those that a program brings, and their end.
+
+use burn_backend::Distribution;
+use burn_backend::tensor::{BasicOps, Numeric};
+
+use super::family::prelude::*;
+
+/// Runs `kernel(shape, device, type)` of the kind of the tensor.
+macro_rules! create {
+    ($by:ident, $cx:ident, $op:ident, $kernel:ident $(, $option:expr)?) => {
+        $by!($cx.kind, K => {
+            let (shape, dtype) = ($op.out.shape.clone(), $op.out.dtype);
+            let made = <K as BasicOps<B>>::$kernel(shape, $($option,)? $cx.env.device(), dtype);
+            K::put($cx, &$op.out, made)
+        })
+    };
+}
+
+/// Runs the kernel of random numbers.
+macro_rules! random {
+    ($cx:ident, $op:ident) => {
+        by_number!($cx.kind, K => {
+            let (shape, dtype) = ($op.out.shape.clone(), $op.out.dtype);
+            let made = <K as Numeric<B>>::random(shape, $op.distribution, $cx.env.device(), dtype);
+            K::put($cx, &$op.out, made)
+        })
+    };
+}
+
+family! {
+    Create |cx, op| {
+        Empty(CreationOpIr) _ = create!(by_kind, cx, op, empty),
+        Ones(CreationOpIr) _ = create!(by_kind, cx, op, ones),
+        Zeros(CreationOpIr) _ = create!(by_kind, cx, op, zeros),
+        Full(FullOpIr) _ = {
+            let value = cx.scalar(&op.value);
+            create!(by_number, cx, op, full, value)
+        },
+        /// Of floats.
+        Random(RandomOpIr) _ = random!(cx, op),
+        IntRandom(RandomOpIr) _ = {
+            if cx.kind == Kind::Float {
+                return Err(ExecuteError::Unsupported {
+                    op: "random".into(),
+                    reason: "random ints are not a float op: record a float random op",
+                });
+            }
+            random!(cx, op)
+        },
+        /// Its tensor is put into the environment by whoever has the data.
+        Init(InitOperationIr) _ = {},
+        Drop(TensorIr) _ = {
+            let status = TensorStatus::ReadWrite;
+            drop(cx.env.take(&TensorIr { status, ..(*op).clone() }));
+        },
+    }
+}
+
+impl Operation for Create<'_> {
+    fn rule(&self, _: &Shapes<'_>) -> OpRule {
+        match self {
+            Self::Init(_) => replicated("init"),
+            Self::Drop(_) => replicated("drop"),
+            _ => OpRule::Create,
+        }
+    }
+
+    fn float_class(&self) -> FloatClass {
+        match self {
+            Self::Init(_) | Self::Drop(_) => FloatClass::Recorded,
+            _ => FloatClass::Create,
+        }
+    }
+
+    fn traits(&self) -> Traits {
+        Traits {
+            makes_ones: matches!(self, Self::Ones(_)),
+            is_random: matches!(self, Self::Random(_) | Self::IntRandom(_)),
+            ..Traits::default()
+        }
+    }
+}
+
+impl Create<'_> {
+    /// Returns what a random operation draws.
+    pub fn distribution(&self) -> Option<Distribution> {
+        match self {
+            Self::Random(op) | Self::IntRandom(op) => Some(op.distribution),
+            _ => None,
+        }
+    }
+}

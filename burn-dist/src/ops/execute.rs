@@ -1,0 +1,246 @@
+//! Runs one recorded operation on a backend.
+//!
+//! [`execute_recorded`] takes its tensors from an [`Env`] and puts the results back; what a tensor id means (a slot of
+//! a plan, a key of a map) is the environment's business. Families say which kernel runs. Beyond it, an operation costs
+//! the moves of its handles and the clones of their shapes: no lock, no map, no boxing.
+//!
+//! Closes gaps of burn-router's runner: updates other than add in scatter and select, quantization, casts of ints and
+//! bools, nd gathers and scatters of bools, matrix products of mixed float dtypes. Goes around faults of Burn's in
+//! reshapes and of Flex in reductions (`flex`).
+//!
+//! Left out on purpose: random numbers by global index ([`run::random`](crate::run)), and any decision: a plan has made
+//! it before.
+
+use core::marker::PhantomData;
+
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor, QuantizedTensor};
+use burn_backend::{DType, ExecutionError, Scalar, Shape, TensorData, TensorMetadata};
+use burn_ir::{BackendIr, OperationIr, ScalarIr, TensorHandle, TensorIr};
+use burn_std::future::DynFut;
+
+use super::convert::{bool_of_int, int_of_bool};
+use super::family::{Family, Run};
+use super::kinds::{Kind, Tensors};
+use super::table::family_of;
+use super::{Recorded, quantized};
+
+/// Where the tensors and scalars of ops live while they run.
+pub trait Env<B: BackendIr> {
+    /// Returns the handle of a tensor.
+    ///
+    /// A tensor with [`TensorStatus::ReadWrite`](burn_ir::TensorStatus::ReadWrite) is at its last use: its handle is
+    /// moved out, so that the kernel may write in place. Otherwise the handle is cloned.
+    fn take(&mut self, tensor: &TensorIr) -> B::Handle;
+
+    /// Stores the handle of a tensor that an op has made.
+    fn put(&mut self, tensor: &TensorIr, handle: B::Handle);
+
+    /// Returns the value of a scalar, which may be a slot whose value differs from step to step.
+    fn scalar(&self, scalar: &ScalarIr) -> Scalar;
+
+    /// Returns the device on which new tensors are made.
+    fn device(&self) -> &B::Device;
+}
+
+/// Why an op could not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecuteError {
+    /// No implementation of the op exists.
+    #[error("cannot execute {op}: {reason}")]
+    Unsupported {
+        /// The name of the op; for a custom op, its id.
+        op: String,
+        /// What is missing, and the way out.
+        reason: &'static str,
+    },
+    /// A custom op has made something else than it says.
+    #[error("operation `{op}` was to make {expected}, and has made {found}")]
+    Results {
+        /// Its id.
+        op: &'static str,
+        /// Types and shapes of what it has made.
+        found: String,
+        /// Types and shapes of what it says.
+        expected: String,
+    },
+}
+
+/// As [`execute`], of whatever was recorded.
+///
+/// # Errors
+/// As [`execute`]; [`ExecuteError::Results`] for a custom operation that makes something else than it says.
+pub fn execute_recorded<B: BackendIr, E: Env<B>>(
+    op: &Recorded,
+    env: &mut E,
+) -> Result<(), ExecuteError> {
+    match op.burn() {
+        Some(op) => execute(op, env),
+        None => run(op.family_of(), env),
+    }
+}
+
+/// Executes `op`: takes its inputs from `env`, in the order of the visitor, and puts its outputs there.
+///
+/// `Drop` takes its tensor whatever its status and drops it; `Init` does nothing, because its tensor is put into the
+/// environment by whoever has the data.
+///
+/// # Errors
+/// [`ExecuteError::Unsupported`] for a custom op that is no activation, for `ctc_loss_backward` on a backend without a
+/// kernel for it, and for an op without a meaning (an int random op among the float ops). No tensor has been taken in
+/// that case.
+///
+/// # Panics
+/// Where the kernel of `B` panics: for shapes and dtypes that the op does not allow.
+pub fn execute<B: BackendIr, E: Env<B>>(op: &OperationIr, env: &mut E) -> Result<(), ExecuteError> {
+    if quantized::applies(op) {
+        return quantized::run(&mut Context::of(Kind::Float, env), op);
+    }
+    run(family_of(op), env)
+}
+
+fn run<B: BackendIr, E: Env<B>>(
+    (kind, family): (Kind, Family<'_>),
+    env: &mut E,
+) -> Result<(), ExecuteError> {
+    family.run(&mut Context::of(kind, env))
+}
+
+/// The environment, seen through the tensor kinds of the backend.
+pub(super) struct Context<'e, B: BackendIr, E: Env<B>> {
+    /// The kind of the operation's tensors.
+    pub kind: Kind,
+    pub env: &'e mut E,
+    backend: PhantomData<B>,
+}
+
+impl<'e, B: BackendIr, E: Env<B>> Context<'e, B, E> {
+    fn of(kind: Kind, env: &'e mut E) -> Self {
+        let backend = PhantomData;
+        Self { kind, env, backend }
+    }
+}
+
+impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
+    #[inline]
+    fn handle(&mut self, tensor: &TensorIr) -> TensorHandle<B::Handle> {
+        TensorHandle {
+            handle: self.env.take(tensor),
+            shape: tensor.shape.clone(),
+        }
+    }
+
+    /// Takes a tensor of a kind.
+    #[inline]
+    pub fn take<K: Tensors<B>>(&mut self, tensor: &TensorIr) -> K::Primitive {
+        K::of_handle(self.handle(tensor))
+    }
+
+    #[inline]
+    pub fn float(&mut self, tensor: &TensorIr) -> FloatTensor<B> {
+        B::float_tensor(self.handle(tensor))
+    }
+
+    /// Takes a float tensor, cast to `dtype` if it has another one.
+    #[inline]
+    pub fn float_as(&mut self, tensor: &TensorIr, dtype: DType) -> FloatTensor<B> {
+        let value = self.float(tensor);
+        if tensor.dtype == dtype {
+            value
+        } else {
+            B::float_cast(value, dtype.into())
+        }
+    }
+
+    #[inline]
+    pub fn int(&mut self, tensor: &TensorIr) -> IntTensor<B> {
+        B::int_tensor(self.handle(tensor))
+    }
+
+    #[inline]
+    pub fn bool(&mut self, tensor: &TensorIr) -> BoolTensor<B> {
+        B::bool_tensor(self.handle(tensor))
+    }
+
+    #[inline]
+    pub fn quantized(&mut self, tensor: &TensorIr) -> QuantizedTensor<B> {
+        B::quantized_tensor(self.handle(tensor))
+    }
+
+    #[inline]
+    pub fn float_if(&mut self, tensor: &Option<TensorIr>) -> Option<FloatTensor<B>> {
+        tensor.as_ref().map(|tensor| self.float(tensor))
+    }
+
+    #[inline]
+    pub fn bool_if(&mut self, tensor: &Option<TensorIr>) -> Option<BoolTensor<B>> {
+        tensor.as_ref().map(|tensor| self.bool(tensor))
+    }
+
+    #[inline]
+    pub fn put_float(&mut self, out: &TensorIr, value: FloatTensor<B>) {
+        self.env.put(out, B::float_tensor_handle(value));
+    }
+
+    /// Stores ints with the dtype that the op promises: kernels that make indices choose a dtype of their own.
+    #[inline]
+    pub fn put_int(&mut self, out: &TensorIr, value: IntTensor<B>) {
+        let value = if value.dtype() == out.dtype {
+            value
+        } else {
+            B::int_cast(value, out.dtype.into())
+        };
+        self.env.put(out, B::int_tensor_handle(value));
+    }
+
+    /// Stores bools with the dtype that the op promises: some kernels that index leave their storage type behind.
+    #[inline]
+    pub fn put_bool(&mut self, out: &TensorIr, value: BoolTensor<B>) {
+        let value = if value.dtype() == out.dtype {
+            value
+        } else {
+            bool_of_int::<B>(int_of_bool::<B>(value), out.dtype)
+        };
+        self.env.put(out, B::bool_tensor_handle(value));
+    }
+
+    #[inline]
+    pub fn put_quantized(&mut self, out: &TensorIr, value: QuantizedTensor<B>) {
+        self.env.put(out, B::quantized_tensor_handle(value));
+    }
+
+    #[inline]
+    pub fn scalar(&self, scalar: &ScalarIr) -> Scalar {
+        self.env.scalar(scalar)
+    }
+}
+
+/// Moves host data to `device`, as the kind of tensor that its dtype says.
+pub fn from_data<B: BackendIr>(data: TensorData, device: &B::Device) -> B::Handle {
+    match data.dtype {
+        DType::QFloat(_) => B::quantized_tensor_handle(B::q_from_data(data, device)),
+        DType::Bool(_) => B::bool_tensor_handle(B::bool_from_data(data, device)),
+        dtype if dtype.is_float() => B::float_tensor_handle(B::float_from_data(data, device)),
+        _ => B::int_tensor_handle(B::int_from_data(data, device)),
+    }
+}
+
+/// Reads a tensor back to the host.
+///
+/// Backends on the host complete at once; others complete when the device has.
+///
+/// # Errors
+/// What the backend reports, for example a kernel that failed before.
+pub fn into_data<B: BackendIr>(
+    handle: B::Handle,
+    shape: Shape,
+    dtype: DType,
+) -> DynFut<Result<TensorData, ExecutionError>> {
+    let handle = TensorHandle { handle, shape };
+    match dtype {
+        DType::QFloat(_) => Box::pin(B::q_into_data(B::quantized_tensor(handle))),
+        DType::Bool(_) => Box::pin(B::bool_into_data(B::bool_tensor(handle))),
+        dtype if dtype.is_float() => Box::pin(B::float_into_data(B::float_tensor(handle))),
+        _ => Box::pin(B::int_into_data(B::int_tensor(handle))),
+    }
+}

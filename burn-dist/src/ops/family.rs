@@ -1,0 +1,260 @@
+//! The families of operations, and what each says of its own.
+//!
+//! A family is a file: an enum of burn-ir's descriptions, each with the kernel that runs it, and beside them rule,
+//! lowering and what else the planner asks. [`table`](super::table) says which family an operation belongs to.
+
+use prelude::*;
+
+use super::Recorded;
+use super::custom::Custom;
+use super::recorded::Marked;
+
+/// What the file of a family needs.
+pub(super) mod prelude {
+    pub(in crate::ops) use burn_dist_plan::op::{Adjoint, FloatClass, Layer, Traits, Work};
+    pub(in crate::ops) use burn_dist_plan::rule::{
+        FactorKind, Lowering, Name, OpRule, Rule, RuleBuilder, Shapes,
+    };
+    pub(in crate::ops) use burn_dist_plan::storage::{Operand, Place, Strided};
+    pub(in crate::ops) use burn_ir::*;
+
+    pub(in crate::ops) use super::{Operation, Run, family, put};
+    pub(in crate::ops) use crate::mesh::ReduceOp;
+    pub(in crate::ops) use crate::ops::emit::{Emit, base, base_mut, read};
+    pub(in crate::ops) use crate::ops::execute::{Context, Env, ExecuteError};
+    pub(in crate::ops) use crate::ops::kinds::{Kind, Numbers, Tensors, by_kind, by_number};
+    pub(in crate::ops) use crate::ops::lower::Local;
+    pub(in crate::ops) use crate::ops::rules::{dims, dims_but, numel, replicated};
+}
+
+/// An operation of a family, to the planner. Nothing here knows a backend.
+pub(super) trait Operation {
+    /// Returns what of it may be split over ranks.
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule;
+
+    /// Emits the local operations of one rank, if the rule asks for other ones than the operation on local shapes.
+    fn lower(&self, local: &Local<'_>, _: &Rule, _: &mut Emit<'_>) {
+        panic!(
+            "a rule asks for a lowering that does not exist: {:?}",
+            local.op
+        )
+    }
+
+    /// Sets what a copy of the operation carries, besides the shapes of its tensors, to what it is on one rank.
+    fn localize(&self, _: &mut Recorded, _: &Local<'_>) {}
+
+    /// Returns in which float type it runs, if its tensors are floats.
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Recorded
+    }
+
+    /// Returns whether its result looks at the memory of its first input.
+    fn is_view(&self) -> bool {
+        false
+    }
+
+    /// Returns what else is known of it.
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+
+    /// Returns the flops of a product of matrices or the like: floating-point operations, counted as the papers do.
+    fn flops(&self, _: &Shapes<'_>) -> Option<f64> {
+        None
+    }
+
+    /// Returns where burn-flex 0.21 puts its first result, of `shape`; further ones are in buffers of their own.
+    ///
+    /// A tensor of burn-flex is a shared buffer with strides and an offset. A kernel overwrites an operand that nobody
+    /// else holds and that lies in its buffer from the start, in order.
+    fn place(&self, _: Kind, _: &[Operand<'_>], shape: &[usize]) -> Place {
+        Place::New(Strided::contiguous(shape))
+    }
+
+    /// Returns whether its results are never in the buffers of its operands: products, reductions, whole modules.
+    fn makes(&self) -> bool {
+        false
+    }
+
+    /// Of a sum of products, or of elements: the first of the inputs that leave nothing to add up if they are empty.
+    fn sums_from(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// An operation of a family, on a backend.
+pub(super) trait Run {
+    /// Takes its inputs from the environment, in the order of [`visit`](super::visit), and puts its outputs there.
+    ///
+    /// # Errors
+    /// [`ExecuteError::Unsupported`], before it has taken a tensor.
+    fn run<B: BackendIr, E: Env<B>>(&self, cx: &mut Context<'_, B, E>) -> Result<(), ExecuteError>;
+}
+
+/// Declares a family: its operations, and the kernel of each.
+///
+/// A row is `Variant(Description) kind = value`: what the kernel makes becomes the tensor `out` of that kind (`float`,
+/// `int`, `bool`, `quantized`). Rows with `_` store their results themselves. In a family `by_kind(K: Bound)`, or
+/// `by_number`, `K` is the kind of the operation's tensors.
+macro_rules! family {
+    (
+        $family:ident |$cx:ident, $op:ident| {
+            $( $(#[$row:meta])* $variant:ident($of:ty) $to:tt = $run:expr, )*
+        }
+    ) => {
+        #[allow(clippy::enum_variant_names, reason = "they are burn-ir's")]
+        pub(super) enum $family<'a> {
+            $( $(#[$row])* $variant(&'a $of), )*
+        }
+
+        impl Run for $family<'_> {
+            #[inline]
+            fn run<B: BackendIr, E: Env<B>>(
+                &self,
+                $cx: &mut Context<'_, B, E>,
+            ) -> Result<(), ExecuteError> {
+                match self { $( Self::$variant($op) => put!($cx, $op, $to, $run), )* }
+                Ok(())
+            }
+        }
+    };
+    (
+        $family:ident |$cx:ident, $op:ident| $by:ident($K:ident: $bound:ident) {
+            $( $(#[$row:meta])* $variant:ident($of:ty) $to:tt = $run:expr, )*
+        }
+    ) => {
+        #[allow(clippy::enum_variant_names, reason = "they are burn-ir's")]
+        pub(super) enum $family<'a> {
+            $( $(#[$row])* $variant(&'a $of), )*
+        }
+
+        impl Run for $family<'_> {
+            #[inline]
+            fn run<B: BackendIr, E: Env<B>>(
+                &self,
+                cx: &mut Context<'_, B, E>,
+            ) -> Result<(), ExecuteError> {
+                $by!(cx.kind, $K => self.on::<B, E, $K>(cx))
+            }
+        }
+
+        impl $family<'_> {
+            fn on<B: BackendIr, E: Env<B>, $K: $bound<B>>(
+                &self,
+                $cx: &mut Context<'_, B, E>,
+            ) -> Result<(), ExecuteError> {
+                match self { $( Self::$variant($op) => put!($cx, $op, $to, $run), )* }
+                Ok(())
+            }
+        }
+    };
+}
+
+/// Runs a kernel, and stores the tensor that it makes.
+macro_rules! put {
+    ($cx:ident, $op:ident, _, $run:expr) => {{
+        let _ = $op;
+        $run
+    }};
+    ($cx:ident, $op:ident, float, $run:expr) => {{
+        let made = $run;
+        $cx.put_float(&$op.out, made)
+    }};
+    ($cx:ident, $op:ident, int, $run:expr) => {{
+        let made = $run;
+        $cx.put_int(&$op.out, made)
+    }};
+    ($cx:ident, $op:ident, bool, $run:expr) => {{
+        let made = $run;
+        $cx.put_bool(&$op.out, made)
+    }};
+    ($cx:ident, $op:ident, quantized, $run:expr) => {{
+        let made = $run;
+        $cx.put_quantized(&$op.out, made)
+    }};
+    ($cx:ident, $op:ident, $K:ident, $run:expr) => {{
+        let made = $run;
+        $K::put($cx, &$op.out, made)
+    }};
+}
+
+pub(super) use {family, put};
+
+/// Lists the families.
+macro_rules! families {
+    ($( $file:ident::$family:ident, )*) => {
+        $( pub(super) use super::$file::$family; )*
+
+        /// A recorded operation, by its family.
+        pub(super) enum Family<'a> {
+            $( $family($family<'a>), )*
+            Custom(&'a Custom),
+            Mark(&'a Marked),
+            /// Of a family that only a feature of burn-ir brings. Other crates of a program may turn such features on;
+            /// the recorder refuses the operations.
+            Unknown(&'a OperationIr),
+        }
+
+        impl Family<'_> {
+            /// Returns what the family says of its operation.
+            pub fn operation(&self) -> &dyn Operation {
+                match self {
+                    $( Self::$family(op) => op, )*
+                    Self::Custom(op) => op.operation(),
+                    Self::Mark(op) => *op,
+                    Self::Unknown(op) => *op,
+                }
+            }
+        }
+
+        impl Run for Family<'_> {
+            #[inline]
+            fn run<B: BackendIr, E: Env<B>>(
+                &self,
+                cx: &mut Context<'_, B, E>,
+            ) -> Result<(), ExecuteError> {
+                match self {
+                    $( Self::$family(op) => op.run(cx), )*
+                    Self::Custom(op) => op.run(cx),
+                    Self::Mark(op) => op.run(cx),
+                    Self::Unknown(op) => Err(ExecuteError::Unsupported {
+                        op: format!("{op:?}"),
+                        reason: "only a feature of burn-ir brings it, and no backend runs it one by one",
+                    }),
+                }
+            }
+        }
+    };
+}
+
+families! {
+    view::View,
+    join::Join,
+    index::Index,
+    mask::Mask,
+    compare::Compare,
+    convert::Convert,
+    create::Create,
+    arithmetic::Arithmetic,
+    function::Function,
+    bits::Bits,
+    logic::Logic,
+    reduce::Reduce,
+    scan::Scan,
+    matmul::Matmul,
+    linear::Linear,
+    embedding::Embedding,
+    conv::Conv,
+    pool::Pool,
+    spectral::Spectral,
+    attention::Attention,
+    ctc::Ctc,
+    quantized::Quantized,
+    activation::Activated,
+}
+
+impl Operation for OperationIr {
+    fn rule(&self, _: &Shapes<'_>) -> OpRule {
+        unreachable!("the recorder refuses what it does not know: {self:?}")
+    }
+}

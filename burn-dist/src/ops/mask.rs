@@ -1,0 +1,27 @@
+//! Elements chosen by a mask of bools.
+
+use super::family::prelude::*;
+use super::pointwise;
+
+family! {
+    Mask |cx, op| by_kind(K: Tensors) {
+        /// Linear in tensor and value together.
+        MaskWhere(MaskWhereOpIr) K =
+            K::mask_where(cx.take::<K>(&op.tensor), cx.bool(&op.mask), cx.take::<K>(&op.value)),
+        MaskFill(MaskFillOpIr) K =
+            K::mask_fill(cx.take::<K>(&op.tensor), cx.bool(&op.mask), cx.scalar(&op.value)),
+    }
+}
+
+impl Operation for Mask<'_> {
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        match self {
+            Self::MaskWhere(_) => pointwise::joint_linear(shapes, &[0, 2]),
+            Self::MaskFill(_) => pointwise::any(shapes),
+        }
+    }
+
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Follow
+    }
+}

@@ -1,0 +1,84 @@
+//! Names the task that failed: operation, local shapes, module, and of an index out of range, which one.
+
+use burn_dist_plan::op::Op;
+use burn_ir::{BackendIr, TensorIr};
+
+use super::Fault;
+use crate::mesh::Rank;
+use crate::ops::Recorded;
+use crate::ops::execute::into_data;
+use crate::ops::index::{Indexing, indexing};
+use crate::plan::task::{RankPlan, Slot, Task};
+
+/// Returns the fault of task `at`. `indices` are those of its operation, if it reads or writes at some.
+pub(super) fn failed<B: BackendIr>(
+    rank: Rank,
+    plan: &RankPlan,
+    at: usize,
+    indices: Option<B::Handle>,
+    message: String,
+) -> Fault {
+    let (op, path, message) = match plan.tasks.get(at) {
+        Some(Task::Op(op, path)) => {
+            let path = plan.paths.get(*path as usize).cloned();
+            let (op, message) = out_of_range::<B>(plan, op, indices).unwrap_or_else(|| {
+                let shapes: Vec<String> = op.reads().map(shape).collect();
+                (format!("{}({})", op.name(), shapes.join(", ")), message)
+            });
+            (op, path, message)
+        }
+        Some(Task::Random(_)) => ("random".to_string(), None, message),
+        Some(Task::Upload(_)) => ("upload".to_string(), None, message),
+        Some(Task::Collective(task)) => (task.kind.name().to_string(), None, message),
+        Some(Task::Launch { .. } | Task::Finish { .. }) => {
+            ("collectives".to_string(), None, message)
+        }
+        _ => ("a task".to_string(), None, message),
+    };
+    Fault::Op {
+        rank,
+        op,
+        path,
+        message,
+    }
+}
+
+/// Returns what a panic says.
+pub(super) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
+        .unwrap_or_else(|| "panicked".to_string())
+}
+
+/// Returns the operation and the first of its indices that is out of range, in global numbers.
+fn out_of_range<B: BackendIr>(
+    plan: &RankPlan,
+    op: &Recorded,
+    handle: Option<B::Handle>,
+) -> Option<(String, String)> {
+    let Indexing { indices, out, .. } = indexing(op.burn()?)?;
+    let global = plan.indexed.get(&(out.id.value() as Slot))?;
+    let data = into_data::<B>(handle?, indices.shape.clone(), indices.dtype);
+    let data = burn_std::future::block_on(data).ok()?;
+    let size = global.shape[global.dim];
+    let start = global.start as i64;
+    let index = data
+        .iter::<i64>()
+        .map(|index| index.saturating_add(start))
+        .find(|index| !(0..size as i64).contains(index))?;
+    let range = match size {
+        0 => "it has no elements".to_string(),
+        _ => format!("its indices are 0 to {}", size - 1),
+    };
+    let message = format!(
+        "index {index} is out of range for dim {} (size {size}) of the tensor of shape {:?}: {range}",
+        global.dim, global.shape
+    );
+    Some((global.op.clone(), message))
+}
+
+fn shape(tensor: &TensorIr) -> String {
+    format!("{} {:?}", tensor.dtype.name(), tensor.shape.to_vec())
+}

@@ -1,0 +1,130 @@
+//! What a worker is asked to do, and its answers.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Instant;
+
+use burn_backend::TensorData;
+use burn_ir::{BackendIr, TensorId};
+
+use super::bridge;
+use super::queue::InFlight;
+use super::runtime::{RankStats, RunArgs};
+use super::worker::Worker;
+use super::{Fault, tensors::Tensors};
+use crate::mesh::Rank;
+use crate::plan::memory::MemoryClass;
+use crate::plan::task::RankPlan;
+
+/// A read: the ranks that send their part of the tensor, and where to.
+pub(super) struct Reader {
+    pub senders: Vec<Rank>,
+    pub parts: Sender<(Rank, Result<TensorData, Fault>)>,
+}
+
+/// One plan to run.
+pub(super) struct Run {
+    pub plan: Arc<RankPlan>,
+    pub reads: Arc<[Reader]>,
+    /// Planned peak of the window.
+    pub peak_bytes: u64,
+    pub args: RunArgs,
+    /// Until all ranks have dropped it, the window is in flight.
+    pub _in_flight: Arc<InFlight>,
+}
+
+/// What a worker is asked to do.
+pub(super) enum Job<B: BackendIr> {
+    Run(Box<Run>),
+    Sync(Sender<Result<(), Fault>>),
+    Local(TensorId, Sender<Result<B::Handle, Fault>>),
+    Put(TensorId, B::Handle, u64),
+    Stats(Sender<RankStats>),
+}
+
+impl<B: BackendIr> Worker<B> {
+    /// Works until the queue is closed, in a thread pool of `threads` threads of its own (this one included), so that
+    /// the kernels of one rank never wait in line behind another rank's.
+    pub fn serve(mut self, queue: Receiver<Job<B>>, threads: usize) {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .use_current_thread()
+            .build();
+        match pool {
+            Ok(_pool) => self.work(&queue),
+            Err(error) => {
+                tracing::warn!(rank = self.rank.0, %error, "no thread pool of its own: ranks share one");
+                self.work(&queue);
+            }
+        }
+    }
+
+    fn work(&mut self, queue: &Receiver<Job<B>>) {
+        let turn = self.turn.clone();
+        while let Ok(job) = queue.recv() {
+            turn.work(|| self.job(job));
+        }
+        // Tensors are given back as they were made: in turn.
+        turn.work(|| {
+            self.tensors.clear();
+            self.routes.close(self.comm.as_ref());
+        });
+    }
+
+    fn job(&mut self, job: Job<B>) {
+        // Whoever has stopped waiting for an answer does not need it.
+        match job {
+            Job::Run(run) => {
+                let began = Instant::now();
+                self.run(&run);
+                self.tensors.observers.worked(began.elapsed());
+            }
+            Job::Sync(answer) => {
+                let _ = answer.send(self.fault.get().map_or_else(|| self.sync(), Err));
+            }
+            Job::Local(id, answer) => {
+                // The handle leaves this rank's stream.
+                let synced = match self.turn.is_queued() {
+                    true => self.sync(),
+                    false => Ok(()),
+                };
+                let local = || synced.and_then(|()| self.tensors.local(id));
+                let _ = answer.send(self.fault.get().map_or_else(local, Err));
+            }
+            Job::Put(id, handle, bytes) => {
+                self.tensors
+                    .keep(id, handle, bytes, MemoryClass::Other, None);
+            }
+            Job::Stats(answer) => {
+                let _ = answer.send(self.stats());
+            }
+        }
+    }
+
+    fn stats(&self) -> RankStats {
+        let Tensors { observers, .. } = &self.tensors;
+        let (account, clock) = (observers.account.as_ref(), &observers.clock);
+        RankStats {
+            rank: self.rank.0,
+            resident_bytes: self.tensors.kept_bytes(),
+            predicted_peak_bytes: self.peak_bytes,
+            peak_bytes: account.map_or(self.peak_bytes, |account| account.peak_bytes()),
+            host_bytes: self.tensors.host().bytes(),
+            host_peak_bytes: self.tensors.host().peak_bytes(),
+            accounted: account.map(|account| account.memory()),
+            at_rest_bytes: self.tensors.kept_bytes(),
+            received: bridge::received(self.comm.as_ref()),
+            busy: clock.busy(),
+            times: clock.times(),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        B::sync(&self.tensors.device).map_err(|error| Fault::Op {
+            rank: self.rank,
+            op: "sync".into(),
+            path: None,
+            message: error.to_string(),
+        })
+    }
+}
