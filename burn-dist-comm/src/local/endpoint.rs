@@ -1,6 +1,6 @@
 //! The endpoint of one rank.
 
-use super::completion::{Deposit, Input};
+use super::channel::{Deposit, Input};
 use super::hub::{ChannelKey, LocalHub};
 use super::pending::{LocalCall, PendingBuffer, PendingValues};
 use crate::buffer::{Pool, is_reducible};
@@ -73,13 +73,12 @@ impl LocalComm {
                 what: what.to_string(),
             });
         };
-        let is_here = |rank: &Rank| hub.remote().is_none_or(|remote| remote.is_local(*rank));
+        let is_here = |rank: &Rank| hub.is_local(*rank);
         if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
             return Err(CommError::NoSharedMemory { rank });
         }
         let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }, _));
-        let is_transfer =
-            is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }, _));
+        let is_transfer = what.is_transfer();
         let channel = hub.channel(&ChannelKey {
             group: group.clone(),
             lane,
@@ -100,7 +99,7 @@ impl LocalComm {
         if counted {
             state.recorder.push(Arc::clone(&info));
         }
-        let received = prepare(&info, member, &mut input, &hub.pool)?;
+        let received = prepare(&info, member, &mut input, &hub.memory.pool)?;
         if counted {
             state.counters.add(info.kind(), received);
         }
@@ -289,13 +288,7 @@ impl Communicator for LocalComm {
     }
 
     fn behind(&self, call: &CallInfo) -> Vec<Rank> {
-        let is_here = |rank: &Rank| {
-            *rank != self.rank
-                && self
-                    .hub
-                    .remote()
-                    .is_none_or(|remote| remote.is_local(*rank))
-        };
+        let is_here = |rank: &Rank| *rank != self.rank && self.hub.is_local(*rank);
         let has_recorded = |rank: &Rank| {
             self.hub.recent_calls(*rank).iter().any(|other| {
                 other.sequence >= call.sequence

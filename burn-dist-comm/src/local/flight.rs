@@ -2,7 +2,6 @@
 
 use super::hub::{ChannelKey, LocalHub};
 use super::options::FlightOptions;
-use crate::collective::Collective;
 use crate::flight::{
     self, CallRecord, FaultKind, FaultRecord, FlightRecord, PeerRecord, RankRecord,
 };
@@ -55,9 +54,8 @@ impl LocalHub {
 
     /// This process, as errors name it, if there are others.
     pub fn this_process(&self) -> Option<Process> {
-        self.remote
-            .as_ref()
-            .map(|remote| remote.name(remote.process()))
+        self.placement()
+            .map(|placement| placement.name(placement.process))
     }
 
     /// Writes the record of this process, if that is asked for. What goes wrong with that is a warning: there is a
@@ -89,7 +87,7 @@ impl LocalHub {
 
     fn make_record(&self, fault: &CommError, options: &FlightOptions) -> FlightRecord {
         let clock = Clock::new();
-        let remote = self.remote.as_ref();
+        let placement = self.placement();
         let peer = |peer: &Peer| PeerRecord {
             host: peer.host.clone(),
             pid: peer.pid,
@@ -105,14 +103,14 @@ impl LocalHub {
             crate_version: env!("CARGO_PKG_VERSION").into(),
             run: flight::run(),
             mesh: options.mesh.clone(),
-            mesh_number: remote.map_or(options.mesh_number, |remote| remote.mesh()),
-            process: remote.map_or(0, |remote| remote.process()),
-            processes: match remote {
-                Some(remote) => remote.peers().iter().map(|other| peer(other)).collect(),
+            mesh_number: placement.map_or(options.mesh_number, |placement| placement.mesh),
+            process: placement.map_or(0, |placement| placement.process),
+            processes: match placement {
+                Some(placement) => placement.peers.iter().map(|other| peer(other)).collect(),
                 None => vec![peer(&Peer::this())],
             },
-            process_of: match remote {
-                Some(remote) => remote.process_of().to_vec(),
+            process_of: match placement {
+                Some(placement) => placement.process_of.to_vec(),
                 None => vec![0; self.num_ranks()],
             },
             written_us: clock.now_us,
@@ -141,7 +139,7 @@ impl LocalHub {
         let key = ChannelKey {
             group: call.group.clone(),
             lane: call.lane,
-            is_transfer: is_transfer(call),
+            is_transfer: call.what.is_transfer(),
         };
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         let channel = channels.get(&key)?;
@@ -170,7 +168,7 @@ impl LocalHub {
             dtype: dtype.into(),
             group: numbers(call.group.ranks()),
             lane: call.lane.0,
-            is_transfer: is_transfer(call),
+            is_transfer: call.what.is_transfer(),
             sequence: call.sequence,
             module: call.label().into(),
             bytes: call.received_bytes() as u64,
@@ -274,7 +272,11 @@ impl LocalHub {
                 record.window = Some(*window);
                 FaultKind::ProgramsDiffer
             }
-            CommError::Connection { .. } => FaultKind::Connection,
+            CommError::TooFarAhead { process, .. } => {
+                record.process = Some(process.number);
+                FaultKind::Other
+            }
+            CommError::Connection { .. } | CommError::NotSent { .. } => FaultKind::Connection,
             CommError::Stopped { process, .. } => {
                 record.process = Some(process.number);
                 FaultKind::Told
@@ -292,7 +294,7 @@ impl LocalHub {
                 FaultKind::Operation
             }
             CommError::World { .. }
-            | CommError::Place(_)
+            | CommError::ClusterEnv(_)
             | CommError::Uneven { .. }
             | CommError::NcclMissing { .. }
             | CommError::NcclUnusable { .. }
@@ -304,11 +306,4 @@ impl LocalHub {
 
 fn numbers(ranks: &[Rank]) -> Vec<u32> {
     ranks.iter().map(|rank| rank.0).collect()
-}
-
-fn is_transfer(call: &CallInfo) -> bool {
-    matches!(
-        call.what,
-        What::Collective(_, Collective::Send { .. } | Collective::Recv { .. }, _)
-    )
 }

@@ -1,7 +1,8 @@
 //! Started calls: waiting, and helping with the work.
 
-use super::completion::{Channel, Completion, Moment, Outcome, Stop};
+use super::channel::Channel;
 use super::hub::LocalHub;
+use crate::completion::{Completion, Moment, Outcome, Stop};
 use crate::info::{CallInfo, Transfer};
 use crate::sync::Arc;
 use crate::{CommError, Payload, PendingCall, SharedBuffer};
@@ -38,7 +39,7 @@ impl LocalCall {
         }
         hub.release_held_back(self.info.rank)?;
         let began = Instant::now();
-        if let Some(remote) = hub.remote()
+        if let Some(remote) = &hub.remote
             && self.channel.has_members_elsewhere()
         {
             let is_done = || self.completion.outcome().is_some() || hub.fault.get().is_some();
@@ -75,8 +76,8 @@ impl LocalCall {
                     false => CommError::Timeout {
                         call,
                         processes: hub
-                            .remote()
-                            .map_or_else(Vec::new, |remote| remote.names_of(&missing)),
+                            .placement()
+                            .map_or_else(Vec::new, |placement| placement.names_of(&missing)),
                         missing,
                         elapsed,
                     },
@@ -149,7 +150,7 @@ impl PendingCall<SharedBuffer> for PendingBuffer {
             }
             call.hub.release_held_back(call.info.rank)?;
             call.finish();
-            return Ok(Arc::clone(&call.hub.empty));
+            return Ok(Arc::clone(&call.hub.memory.empty));
         }
         let Outcome::Work(work) = call.outcome()? else {
             unreachable!("an exchange does not match a collective")
@@ -159,7 +160,7 @@ impl PendingCall<SharedBuffer> for PendingBuffer {
         // at the same time.
         while let Some(finished) = work.run_next() {
             if finished {
-                call.completion.ring();
+                call.completion.wake();
             }
         }
         let output = match work.output(call.member) {
