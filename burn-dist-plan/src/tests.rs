@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::layout::{Layout, Partial};
+use crate::layout::{Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
 use crate::op::Mark;
 use crate::toy::{Builder, Kind, options, planned, whole};
@@ -410,4 +410,67 @@ fn the_gradient_of_an_input_goes_where_the_input_is() {
     let text = text_after(&b.window, &b.mesh, &options, "propagate").expect("a pass");
     assert!(text.contains("reduce_scatter over tp"), "{text}");
     assert!(!text.contains("all_reduce"), "{text}");
+}
+
+/// What there is of a window after `propagate`, checked to be right.
+fn propagated(b: &Builder) -> String {
+    let options = PlanOptions {
+        scatter_bytes_min: 0,
+        ..options(&b.mesh)
+    };
+    check(b, &options, "a window of few operations");
+    text_after(&b.window, &b.mesh, &options, "propagate").expect("a pass")
+}
+
+fn split(b: &Builder, shape: &[usize], dim: usize, axis: &str) -> Layout {
+    let mut layout = Layout::replicated(shape);
+    layout.dims[dim].factors[0].axes = vec![b.mesh.axis(axis).expect("an axis")];
+    layout
+}
+
+/// A module takes its input in the layout that is asked for, though another one would be cheaper.
+#[test]
+fn layouts_that_are_asked_for_come_first() {
+    let mut b = Builder::new("tp=2");
+    let mut spec = Builder::spec("up.weight", &[6, 8], Some("up"));
+    spec.input = Some(LayoutText::parse("[-, -]").expect("a layout"));
+    let up = b.param(spec);
+    let rows = split(&b, &[64, 6], 0, "tp");
+    let x = b.placed(&[64, 6], rows);
+    let y = b.linear(x, up);
+    b.survive(y);
+    let text = propagated(&b);
+    assert!(text.contains("linear(s2, s0)  f32 [-, -]"), "{text}");
+}
+
+/// Rows are summed where they are, though few of them would be cheaper to gather than a large sum to reduce.
+#[test]
+fn rows_are_summed_where_they_are() {
+    let mut b = Builder::new("dp=2");
+    let w = b.param(Builder::spec("w", &[64, 64], None));
+    let x = b.data(&[2, 64]);
+    let y = b.linear(x, w);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let new = b.pair(Kind::Sub, w, gw);
+    b.survive(new);
+    let text = propagated(&b);
+    assert!(text.contains("all_reduce over dp"), "{text}");
+    assert!(!text.contains("all_gather"), "{text}");
+}
+
+/// A parameter stays on the axes over which it is split, though it would be cheaper to gather than what it is applied to.
+#[test]
+fn parameters_stay_where_they_are_split() {
+    let mut b = Builder::new("tp=2");
+    let mut spec = Builder::spec("up.weight", &[6, 8], Some("up"));
+    spec.layout = split(&b, &[6, 8], 1, "tp");
+    let up = b.param(spec);
+    let rows = split(&b, &[640, 6], 0, "tp");
+    let x = b.placed(&[640, 6], rows);
+    let y = b.linear(x, up);
+    b.survive(y);
+    let text = propagated(&b);
+    assert!(text.contains("linear(s2, s0)  f32 [-, {tp}]"), "{text}");
 }

@@ -283,6 +283,9 @@ fn accumulation_in_one_window_and_over_two() {
     let facts = check(&b, &[(sum, "gradient of w"), (new, "parameter w")]);
     assert_eq!(facts.microbatches.first(), Some(&0));
     assert_eq!(facts.microbatches.last(), Some(&1));
+    let second = b.window.ops.iter().rposition(|op| op.kind == Kind::Linear);
+    assert_eq!(facts.phases[second.expect("two")], Phase::Forward);
+    assert_eq!(facts.microbatches[second.expect("two")], 1);
     // With a read in between: what the first window leaves is known in the second.
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
@@ -567,4 +570,149 @@ fn gradients_of_inputs_know_them() {
     assert_eq!(of(gx), Some(x));
     assert_eq!(of(sum), Some(x));
     assert_eq!(of(other), None, "a sum for two inputs");
+}
+
+/// What an optimizer keeps of a parameter and its gradient is no parameter, however near.
+#[test]
+fn a_parameter_scaled_by_its_gradient_is_none() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let x = b.data(&[3, WIDTH]);
+    let y = b.linear(x, w);
+    let (_, g) = loss(&mut b, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let scaled = b.pair(Kind::Mul, w, gw);
+    b.survive(scaled);
+    let new = sgd(&mut b, w, gw);
+    check(&b, &[(scaled, "gradient"), (new, "parameter w")]);
+}
+
+/// Noise on weights: no gradient is in it, but the old weights die.
+#[test]
+fn weights_that_data_is_added_to() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let noise = b.data(&[WIDTH, WIDTH]);
+    let new = b.pair(Kind::Add, w, noise);
+    b.survive(new);
+    check(&b, &[(new, "parameter w"), (noise, "input")]);
+}
+
+/// A gradient that is multiplied by a matrix too is needed whole: it is no part of the update alone.
+#[test]
+fn a_gradient_with_another_use() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let x = b.data(&[3, WIDTH]);
+    let y = b.linear(x, w);
+    let (_, g) = loss(&mut b, y);
+    let (_, gw) = b.linear_backward(x, w, g);
+    let squared = b.matmul(gw, gw);
+    b.read(squared);
+    let new = sgd(&mut b, w, gw);
+    let facts = check(&b, &[(gw, "gradient of w"), (new, "parameter w")]);
+    assert_eq!(facts.update_of[gw as usize], None);
+    assert!(!facts.of_layer[gw as usize], "pieces are not enough");
+}
+
+/// The sum of all elements, as for a norm, takes pieces.
+#[test]
+fn a_gradient_whose_norm_is_taken() {
+    let mut b = Builder::new("");
+    let bias = b.param(Builder::spec("bias", &[WIDTH], None));
+    let g = placed(&mut b, &[WIDTH], Role::Gradient(None));
+    let norm = b.sum_dim(g, 0);
+    b.read(norm);
+    let new = sgd(&mut b, bias, g);
+    let facts = check(&b, &[(new, "parameter bias")]);
+    let of = facts.update_of[g as usize].as_ref();
+    assert_eq!(of.map(|of| of.path.as_str()), Some("bias"));
+}
+
+/// An elementwise operation that repeats a gradient needs it whole.
+#[test]
+fn a_gradient_that_is_repeated() {
+    let mut b = Builder::new("");
+    let scale = b.param(Builder::spec("scale", &[1, WIDTH], None));
+    let g = placed(&mut b, &[1, WIDTH], Role::Gradient(None));
+    let x = b.data(&[3, WIDTH]);
+    let wide = b.op(Kind::Mul, &[x, g], &[3, WIDTH]);
+    b.read(wide);
+    let new = sgd(&mut b, scale, g);
+    let facts = check(&b, &[(new, "parameter scale")]);
+    assert_eq!(facts.update_of[g as usize], None);
+}
+
+/// A state of which the program says nothing, and what comes of it.
+#[test]
+fn an_unknown_that_updates_is_state() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let m = placed(&mut b, &[WIDTH, WIDTH], Role::Unknown);
+    let g = placed(&mut b, &[WIDTH, WIDTH], Role::Gradient(None));
+    let moved = b.pair(Kind::Add, m, g);
+    b.survive(moved);
+    let new = sgd(&mut b, w, moved);
+    check(
+        &b,
+        &[
+            (m, "state of w"),
+            (moved, "state of w"),
+            (new, "parameter w"),
+        ],
+    );
+}
+
+/// Gradients that no update uses: of a weight that is no parameter, of an input, and a sum of two of one parameter.
+#[test]
+fn gradients_without_an_update() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let other = placed(&mut b, &[WIDTH, WIDTH], Role::Unknown);
+    let x = b.data(&[3, WIDTH]);
+    let h = b.linear(x, w);
+    let y = b.linear(h, other);
+    let (_, g) = loss(&mut b, y);
+    let (gh, g_other) = b.linear_backward(h, other, g);
+    let (gx, gw) = b.linear_backward(x, w, gh);
+    let kept = b.exp(gx);
+    b.survive(kept);
+    let sum = b.pair(Kind::Add, gw, gw);
+    b.survive(sum);
+    let doubled = b.pair(Kind::Add, g_other, g_other);
+    let facts = check(
+        &b,
+        &[
+            (g_other, "gradient"),
+            (doubled, "gradient"),
+            (gx, "activation"),
+            (kept, "gradient"),
+            (gw, "gradient of w"),
+            (sum, "gradient of w"),
+        ],
+    );
+    assert!(facts.of_layer[doubled as usize]);
+}
+
+/// What lasts: what is read, what outlives the window, and what an update is made of, in whatever shape.
+#[test]
+fn what_lasts() {
+    let mut b = Builder::new("");
+    let scale = b.param(Builder::spec("scale", &[WIDTH], None));
+    let x = b.data(&[3, WIDTH]);
+    let y = b.exp(x);
+    let kept = b.exp(y);
+    b.survive(kept);
+    let (l, g) = loss(&mut b, kept);
+    let rows = b.sum_dim(g, 0);
+    let gradient = b.reshape(rows, &[WIDTH]);
+    let new = sgd(&mut b, scale, gradient);
+    let facts = Facts::new(&b.window);
+    let lasting = |value: ValueIndex| facts.lasting[value as usize];
+    let updating = |value: ValueIndex| facts.updating[value as usize];
+    assert!(lasting(kept) && !updating(kept));
+    assert!(lasting(l) && !updating(l));
+    assert!(updating(gradient) && updating(rows), "a reshape");
+    assert!(lasting(new) && lasting(rows));
+    assert!(!lasting(y) && !lasting(g) && !lasting(x));
 }
