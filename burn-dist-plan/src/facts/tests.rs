@@ -629,12 +629,12 @@ fn a_gradient_whose_norm_is_taken() {
     assert_eq!(of.map(|of| of.path.as_str()), Some("bias"));
 }
 
-/// An elementwise operation that repeats a gradient needs it whole.
+/// An elementwise operation that repeats a gradient of one element needs it whole.
 #[test]
 fn a_gradient_that_is_repeated() {
     let mut b = Builder::new("");
-    let scale = b.param(Builder::spec("scale", &[1, WIDTH], None));
-    let g = placed(&mut b, &[1, WIDTH], Role::Gradient(None));
+    let scale = b.param(Builder::spec("scale", &[1, 1], None));
+    let g = placed(&mut b, &[1, 1], Role::Gradient(None));
     let x = b.data(&[3, WIDTH]);
     let wide = b.op(Kind::Mul, &[x, g], &[3, WIDTH]);
     b.read(wide);
