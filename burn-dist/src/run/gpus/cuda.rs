@@ -15,7 +15,8 @@ use super::{Gpus, Identity, Memory};
 use crate::comm::nccl::api::{Address, DeviceError};
 use crate::comm::nccl::{driver, ffi};
 use crate::comm::{CommError, Reduction};
-use crate::run::bridge::{CollectiveError, downcast};
+use crate::ops::flex::downcast;
+use crate::run::bridge::CollectiveError;
 
 #[cfg(test)]
 mod tests;
