@@ -204,6 +204,30 @@ pub enum CommError {
         /// The bound.
         limit: usize,
     },
+    /// A process does so much before another one follows that no more is kept.
+    #[error(
+        "{process} is too far ahead of others: {ahead}; do all processes make the same calls, and is one much slower?"
+    )]
+    TooFarAhead {
+        /// Which.
+        process: Process,
+        /// What it has done.
+        ahead: String,
+    },
+    /// What was sent to other processes does not leave this one.
+    #[error(
+        "{call} gave up after {:.1} s: {bytes} bytes for other processes have not left this one; are they stopped, or \
+         cut off?",
+        elapsed.as_secs_f64()
+    )]
+    NotSent {
+        /// What had to wait for that.
+        call: String,
+        /// How many they are.
+        bytes: usize,
+        /// How long it waited.
+        elapsed: Duration,
+    },
     /// Members in different processes made different calls at the same place of their sequences.
     #[error(
         "{}: all members of a group must make the same calls in the same order{}",
@@ -349,6 +373,8 @@ impl CommError {
             | Self::ProcessLeft { .. }
             | Self::ProcessLost { .. }
             | Self::WindowTimeout { .. }
+            | Self::TooFarAhead { .. }
+            | Self::NotSent { .. }
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
             Self::World { .. }

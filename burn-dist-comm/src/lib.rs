@@ -29,7 +29,7 @@
 //! | --- | --- |
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
-//! | [`World`] | ranks in several processes, over any [`Carrier`] of messages: MPI, or threads for tests |
+//! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
 //! | [`nccl`] | ranks with a GPU each |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
@@ -39,6 +39,7 @@
 //! | --- | --- |
 //! | `mpi` | messages between processes over MPI; needs an MPI library and libclang when it is built |
 //! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
+//! | `conformance` | what every transport promises, as tests |
 //! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 //!
 //! # Order
@@ -56,9 +57,10 @@ mod block;
 mod buffer;
 mod call;
 mod collective;
-#[cfg(test)]
-mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod error;
+mod execution;
 pub mod flight;
 mod geometry;
 mod group;
@@ -69,9 +71,12 @@ mod process;
 mod processes;
 mod record;
 mod sync;
+mod transport;
+mod votes;
+mod world;
 
 pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
-pub use buffer::{Pool, PoolBuffer, PoolMemory, Share};
+pub use buffer::{Pool, PoolBuffer, PoolMemory, Share, Slot};
 pub use call::{Call, Exchange};
 pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
@@ -81,12 +86,14 @@ pub use info::{CallInfo, Transfer};
 pub use local::{Agreed, Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
 pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
-#[cfg(feature = "mpi")]
-pub use processes::Mpi;
-pub use processes::{Carrier, Destination, Parcel, Peer, Placing, Slot, Votes, World};
-pub use processes::{KindName, PartPrint, WindowPrint};
+pub use processes::{KindName, PartPrint, Peer, WindowPrint};
 pub use record::{KindStats, Stats};
 pub use sync::lock;
+#[cfg(feature = "mpi")]
+pub use transport::Mpi;
+pub use transport::{Destination, Message, Placing, Transport};
+pub use votes::Votes;
+pub use world::World;
 
 use burn_dist_mesh::Rank;
 use std::any::Any;

@@ -6,7 +6,7 @@
 //! says what to do instead.
 
 use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
-use burn_dist_comm::{Block, Carrier, Parcel, Placing, Pool};
+use burn_dist_comm::{Block, Message, Placing, Pool, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
@@ -53,8 +53,7 @@ struct Connection {
     into: Vec<u8>,
 }
 
-/// Head and body.
-type Message = (Vec<u8>, Vec<u8>);
+type HeadAndBody = (Vec<u8>, Vec<u8>);
 
 /// Why a connection is of no use any more.
 enum Broken {
@@ -91,7 +90,7 @@ impl Connection {
     }
 
     /// Returns the next message, if all of it has come.
-    fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<Message>, Broken> {
+    fn receive(&mut self, scratch: &mut [u8]) -> Result<Option<HeadAndBody>, Broken> {
         if let Some(message) = take_message(&mut self.into)? {
             return Ok(Some(message));
         }
@@ -112,7 +111,7 @@ impl Connection {
 }
 
 /// Cuts a message off the front of what has come: lengths of head and body, and both.
-fn take_message(into: &mut Vec<u8>) -> Result<Option<Message>, Broken> {
+fn take_message(into: &mut Vec<u8>) -> Result<Option<HeadAndBody>, Broken> {
     let length = |at: usize| -> Option<usize> {
         let bytes = into.get(at..at + 4)?;
         Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
@@ -321,7 +320,7 @@ fn answer(
     Ok((u32::from_le_bytes(rank), Connection::new(stream)?))
 }
 
-impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
+impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
     fn is_for_all_threads(&self) -> bool {
         true
     }
@@ -334,12 +333,12 @@ impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
         self.connections.len()
     }
 
-    fn send(&mut self, parcel: Parcel) {
-        let Parcel {
+    fn send(&mut self, message: Message) {
+        let Message {
             process,
             head,
             body,
-        } = parcel;
+        } = message;
         if body.len() > BODY_BYTES_MAX {
             self.fail(format!(
                 "{} bytes are to go to process {process}, and without MPI processes tell each other no more than \
@@ -363,7 +362,7 @@ impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
         }
     }
 
-    fn receive(&mut self, _: Placing) -> Result<Option<Parcel>, String> {
+    fn receive(&mut self, _: Placing) -> Result<Option<Message>, String> {
         if let Some(trouble) = self.client.trouble() {
             self.fail(trouble);
         }
@@ -376,7 +375,7 @@ impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
             match connection.receive(&mut self.scratch) {
                 Ok(Some((head, body))) => {
                     self.next = (from + 1) % processes;
-                    return Ok(Some(Parcel {
+                    return Ok(Some(Message {
                         process: from as u32,
                         head,
                         body: Block::from(self.pool.copy_of(&body)),
@@ -392,18 +391,18 @@ impl<C: Deref<Target = Client> + Send> Carrier for Tcp<C> {
         }
     }
 
-    fn is_sending(&mut self) -> bool {
-        let mut is_sending = false;
+    fn unsent_bytes(&mut self) -> usize {
+        let mut unsent = 0;
         for process in 0..self.connections.len() {
             let Some(connection) = &mut self.connections[process] else {
                 continue;
             };
             match connection.flush() {
-                Ok(()) => is_sending |= !connection.out.is_empty(),
+                Ok(()) => unsent += connection.out.len(),
                 Err(broken) => self.hang_up(process, broken),
             }
         }
-        is_sending
+        unsent
     }
 
     fn is_receiving(&self) -> bool {

@@ -101,9 +101,9 @@ mod connect {
     fn over_tcp(place: &Place) -> Result<World, String> {
         let membership = join(place).map_err(|error| error.to_string())?;
         let (client, token) = (membership.client(), membership.token());
-        let carrier = Tcp::connect(client, token, membership.patience());
-        let carrier = carrier.inspect_err(|reason| client.fail(reason))?;
-        World::over(move || Ok(carrier))
+        let transport = Tcp::connect(client, token, membership.patience());
+        let transport = transport.inspect_err(|reason| client.fail(reason))?;
+        World::over(move || Ok(transport))
     }
 
     #[cfg(not(feature = "mpi"))]
@@ -115,7 +115,7 @@ mod connect {
     /// keeps a rendezvous that tells.
     #[cfg(feature = "mpi")]
     fn over_mpi(place: &Place) -> Result<World, String> {
-        use burn_dist_comm::{Carrier, Mpi};
+        use burn_dist_comm::{Mpi, Transport};
         use std::sync::mpsc::{RecvTimeoutError, channel};
         use std::time::Instant;
         /// Between looks at who has vanished.

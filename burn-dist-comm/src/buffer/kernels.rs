@@ -1,7 +1,7 @@
 //! The inner loops: strided copies, and reductions in a fixed order.
 //!
-//! An element of a reduction depends on the inputs' elements, in the order of the group, and on nothing else: not on
-//! chunks, threads or timing. So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over
+//! An element of a reduction depends on the inputs' elements and on the axes of the group, along each of which they are
+//! added up as one balanced tree, and on nothing else: not on chunks, threads or timing. So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over
 //! several axes, where the call says so, the reductions over each of them, the last one first.
 
 use super::stream;
@@ -201,7 +201,7 @@ pub(super) struct Reduction {
     pub(super) past_cache: bool,
 }
 
-/// Reduces the box `step` of all `srcs`, in their order, into the buffer at `dst`.
+/// Reduces the box `step` of all `srcs`, axis by axis as balanced trees, into the buffer at `dst`.
 ///
 /// # Safety
 /// As for [`copy`]; moreover `dst` and all `srcs` are aligned to the elements of the dtype, and so are the offsets and

@@ -1,15 +1,37 @@
 //! Memory of collectives: pooled buffers, outputs that several threads fill together, and the loops that fill them.
 //!
-//! All `unsafe` code of the transports between CPUs is here, but for what receives bytes from other processes
-//! ([`processes`](super::processes)). What it rests on: every unit of work is claimed once (an atomic counter in
-//! [`work`]), and the units of one output write disjoint bytes that cover it (the law of
+//! All `unsafe` code of collectives between CPUs is here, but for calls of MPI ([`transport`](super::transport)). What
+//! it rests on: every unit of work is claimed once (an atomic counter in [`work`]), every part of a [`Gathered`] output
+//! is given out once, and the units of one output write disjoint bytes that cover it (the law of
 //! [`geometry`](super::geometry)).
 
+mod gathered;
 mod kernels;
 mod pool;
 mod stream;
 mod work;
 
+pub(crate) use gathered::Gathered;
+pub use gathered::Slot;
 pub(crate) use kernels::is_reducible;
 pub use pool::{Pool, PoolBuffer, PoolMemory, Share};
 pub(crate) use work::Work;
+
+use crate::SharedBuffer;
+use std::sync::Arc;
+
+/// Where outputs are made.
+#[derive(Clone)]
+pub(crate) struct Memory {
+    pub pool: Arc<Pool>,
+    /// The output that has no bytes.
+    pub empty: SharedBuffer,
+}
+
+impl Memory {
+    pub fn new(pool: Arc<Pool>) -> Self {
+        // Aligned for every element type: backends look at an empty result as a slice of its elements.
+        let empty = pool.copy_of(&[]);
+        Self { pool, empty }
+    }
+}

@@ -1,7 +1,8 @@
 //! The work of one collective, done by whichever members have time.
 
+use super::Memory;
 use super::kernels::{self, Reduction};
-use super::pool::{Pool, PoolMemory};
+use super::pool::PoolMemory;
 use crate::block::{Block, SharedBuffer};
 use crate::geometry::{Geometry, Move, Output, Source};
 use crate::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering, lock};
@@ -30,7 +31,7 @@ pub(crate) struct Work {
     left: AtomicUsize,
     /// What members deposited; dropped with the last unit, so that no rank's memory outlives its use.
     inputs: Mutex<Option<Arc<[Option<Block>]>>>,
-    slots: Vec<Slot>,
+    slots: Vec<Filling>,
     readers: Vec<Option<usize>>,
     reduction: Option<Reduction>,
     past_cache: bool,
@@ -39,7 +40,7 @@ pub(crate) struct Work {
 
 /// An output: first a buffer that units write, then the finished bytes.
 #[derive(Debug)]
-struct Slot {
+struct Filling {
     /// Units of this output that are not finished.
     left: AtomicUsize,
     /// `Some` until the last unit has finished.
@@ -63,8 +64,7 @@ impl Work {
         mut geometry: Geometry,
         reduction: Option<(DType, ReduceOp, Arc<[usize]>)>,
         mut inputs: Vec<Option<Block>>,
-        pool: &Arc<Pool>,
-        empty: &SharedBuffer,
+        Memory { pool, empty }: &Memory,
     ) -> Self {
         let written = geometry.bytes();
         let read: usize = inputs.iter().flatten().map(Block::len).sum();
@@ -88,13 +88,13 @@ impl Work {
                     };
                     let input = input.expect("the member whose input is handed on has one");
                     let whole = pool.adopt(input);
-                    Slot {
+                    Filling {
                         left: AtomicUsize::new(0),
                         filling: Mutex::default(),
                         finished: OnceLock::from(whole),
                     }
                 }
-                Output::Filled { bytes: 0 } => Slot {
+                Output::Filled { bytes: 0 } => Filling {
                     left: AtomicUsize::new(0),
                     filling: Mutex::default(),
                     finished: OnceLock::from(Arc::clone(empty)),
@@ -110,7 +110,7 @@ impl Work {
                         bytes > CHECKED_BYTES_MAX || geometry.is_exact(),
                         "the moves of a collective do not overlap"
                     );
-                    Slot {
+                    Filling {
                         left: AtomicUsize::new(units_left[index]),
                         filling: Mutex::new(Some(pool.take(bytes))),
                         finished: OnceLock::new(),

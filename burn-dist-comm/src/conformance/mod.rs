@@ -1,10 +1,15 @@
-//! What every transport promises, as tests over a function that connects ranks.
+//! What every transport promises, as tests.
 //!
-//! A transport instantiates them with [`suite`]; the local one does at the end of this file.
+//! [`messages`] are the promises of a [`Transport`](crate::Transport) by itself. [`BETWEEN_PROCESSES`] are those of
+//! ranks that communicate over it: a function connects them, and each promise is kept with some number of ranks.
 
+#[cfg(test)]
 mod chaos;
 mod faults;
+pub mod messages;
 mod reference;
+#[cfg(test)]
+mod suites;
 mod values;
 
 use super::{Block, Call, Collective, Communicator, Group, Lane, elements};
@@ -14,7 +19,7 @@ use reference::{Random, expected, fill, input_bytes, reduce};
 use std::time::Duration;
 
 /// Returns the endpoints of this many ranks, whose calls give up after this long.
-type Connect = fn(usize, Duration) -> Vec<Box<dyn Communicator>>;
+pub type Connect = fn(usize, Duration) -> Vec<Box<dyn Communicator>>;
 
 /// Longer than any call of these tests needs on a busy machine: whoever waits this long hangs.
 const PATIENT: Duration = Duration::from_secs(20);
@@ -147,61 +152,6 @@ fn run_cases(connect: Connect, num_ranks: usize, cases: &[Case]) {
     });
 }
 
-/// Makes one test per promise.
-macro_rules! suite {
-    ($name:ident, $connect:expr, [$($module:ident :: $promise:ident),* $(,)?]) => {
-        mod $name {
-            $(
-                #[test]
-                fn $promise() {
-                    super::$module::$promise($connect);
-                }
-            )*
-        }
-    };
-}
-
-suite!(
-    local,
-    |num_ranks, timeout| {
-        let options = crate::LocalOptions {
-            timeout,
-            ..Default::default()
-        };
-        let ranks = crate::LocalHub::connect(num_ranks, options).unwrap();
-        ranks
-            .into_iter()
-            .map(|comm| Box::new(comm) as Box<dyn crate::Communicator>)
-            .collect()
-    },
-    [
-        values::every_collective_moves_every_dtype,
-        values::every_reduction_is_that_of_a_plain_loop_bitwise,
-        values::several_axes_are_reduced_one_after_the_other_bitwise,
-        values::reduce_scatter_and_all_gather_are_all_reduce_bitwise,
-        values::a_middle_dim_is_gathered_and_scattered_in_place,
-        values::an_all_to_all_swaps_any_two_dims,
-        values::rows_go_where_the_counts_say,
-        values::large_blocks_are_moved_and_reduced_alike,
-        values::unaligned_inputs_are_reduced_alike,
-        values::nan_wins_every_minimum_and_maximum,
-        values::groups_and_lanes_are_independent_sequences,
-        values::opposite_orders_on_different_groups_do_not_block,
-        values::a_send_does_not_wait_for_its_receiver,
-        values::a_dropped_call_still_takes_place,
-        values::counters_follow_their_formulae,
-        values::values_are_exchanged_in_the_order_of_the_group,
-        faults::a_mismatch_names_both_calls_to_every_member,
-        faults::a_late_rank_is_named,
-        faults::an_abort_reaches_who_waits_and_who_comes_later,
-        faults::a_rank_that_leaves_is_named_at_once,
-        faults::the_first_error_wins,
-        faults::a_call_that_contradicts_itself_says_why,
-        faults::an_unsupported_reduction_is_an_error,
-        faults::the_flight_record_shows_what_was_not_finished,
-    ]
-);
-
 /// Hands the promises that do not need ranks to share memory to a macro, between other arguments.
 macro_rules! promises_between_processes {
     ($macro:ident, [$($before:tt)*], [$($after:tt)*]) => {
@@ -232,109 +182,47 @@ macro_rules! promises_between_processes {
     };
 }
 
-/// Makes one test per such promise, for a transport between processes.
-macro_rules! between_processes {
-    ($name:ident, $connect:expr) => {
-        promises_between_processes!(
-            suite,
-            [$name, {
-                use super::*;
-                $connect
-            },],
-            []
+/// Hands the promises that need ranks to share memory, or to see each other at once, to a macro, as above.
+macro_rules! promises_in_one_process {
+    ($macro:ident, [$($before:tt)*], [$($after:tt)*]) => {
+        $macro!(
+            $($before)*
+            [
+                values::values_are_exchanged_in_the_order_of_the_group,
+                faults::a_mismatch_names_both_calls_to_every_member,
+                faults::a_late_rank_is_named,
+                faults::a_rank_that_leaves_is_named_at_once,
+                faults::the_first_error_wins,
+                faults::an_unsupported_reduction_is_an_error,
+            ]
+            $($after)*
         );
     };
 }
+#[cfg(test)]
+use {promises_between_processes, promises_in_one_process};
 
-between_processes!(two_processes, |num_ranks, timeout| in_processes(
-    2, num_ranks, timeout
-));
-between_processes!(many_processes, |num_ranks, timeout| in_processes(
-    64, num_ranks, timeout
-));
-
-/// Ranks in up to `num_processes` processes, as many as can have equally many of them.
-fn in_processes(
-    num_processes: usize,
-    num_ranks: usize,
-    timeout: Duration,
-) -> Vec<Box<dyn Communicator>> {
-    let divides = |n: &usize| num_ranks.is_multiple_of(*n);
-    let num_processes = (1..=num_processes).rev().find(divides).unwrap_or(1);
-    super::World::simulated(num_processes)
-        .into_iter()
-        .flat_map(|world| {
-            let options = super::LocalOptions {
-                timeout,
-                ..Default::default()
-            };
-            world.connect(num_ranks, options).unwrap()
-        })
-        .map(|comm| Box::new(comm) as Box<dyn Communicator>)
-        .collect()
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident, [$($module:ident :: $promise:ident),* $(,)?]) => {
+        $(#[$doc])*
+        pub const $name: &[(&str, fn(Connect))] = &[
+            $((stringify!($promise), $module::$promise)),*
+        ];
+    };
 }
-
-/// The same promises between processes that `mpirun` starts; each runs all of them, with its own ranks.
-#[cfg(feature = "mpi")]
-mod over_mpi {
-    use super::*;
-    use crate::{Mpi, World};
-    use std::process::Command;
-    use std::sync::OnceLock;
-
-    macro_rules! table {
-        ([$($module:ident :: $promise:ident),* $(,)?]) => {
-            const PROMISES: &[(&str, fn(Connect))] = &[
-                $((stringify!($promise), $module::$promise)),*
-            ];
-        };
-    }
-    promises_between_processes!(table, [], []);
-
-    fn connect(num_ranks: usize, timeout: Duration) -> Vec<Box<dyn Communicator>> {
-        let world = WORLD.get_or_init(|| World::over(|| Mpi::init(|| None)).unwrap());
-        let options = crate::LocalOptions {
-            timeout,
-            ..Default::default()
-        };
-        let ranks = world.connect_spread(num_ranks, options).unwrap();
-        let boxed = |comm| Box::new(comm) as Box<dyn Communicator>;
-        ranks.into_iter().map(boxed).collect()
-    }
-
-    static WORLD: OnceLock<World> = OnceLock::new();
-
-    #[test]
-    #[ignore = "a program that the test below starts"]
-    fn program() {
-        for (name, promise) in PROMISES {
-            promise(connect);
-            println!("KEPT {name}");
-        }
-        let world = WORLD.get().expect("every promise connects");
-        world.finish(PATIENT);
-    }
-
-    #[test]
-    fn every_promise_is_kept() {
-        for num_processes in ["2", "4"] {
-            let output = Command::new("mpirun")
-                .args([
-                    "--allow-run-as-root",
-                    "--oversubscribe",
-                    "-n",
-                    num_processes,
-                ])
-                .arg(std::env::current_exe().unwrap())
-                .args(["conformance::over_mpi::program", "--exact"])
-                .args(["--ignored", "--nocapture"])
-                .output()
-                .expect("mpirun is installed");
-            let said = String::from_utf8_lossy(&output.stdout);
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{said}{errors}");
-            let expected = PROMISES.len() * num_processes.parse::<usize>().unwrap();
-            assert_eq!(said.matches("KEPT ").count(), expected, "{said}");
-        }
-    }
-}
+promises_between_processes!(
+    table,
+    [
+        /// What ranks in several processes promise, by name.
+        BETWEEN_PROCESSES,
+    ],
+    []
+);
+promises_in_one_process!(
+    table,
+    [
+        /// What ranks in one process promise besides, by name.
+        IN_ONE_PROCESS,
+    ],
+    []
+);

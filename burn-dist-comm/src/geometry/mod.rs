@@ -5,11 +5,13 @@
 //! move; `is_exact` checks it, and the code that lets several threads fill one output rests on it.
 
 mod check;
+mod share;
 mod step;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use check::{check, received_bytes};
+pub(crate) use share::{boxes, is_reduction, localized, packed, wanted};
 pub(crate) use step::{Loop, Move, Source};
 
 use super::collective::{AllToAll, Collective, Strided};

@@ -5,7 +5,7 @@
 pub(crate) enum Source {
     /// The input of one member.
     Member(usize),
-    /// The inputs of all members, reduced in the order of the group.
+    /// The inputs of all members, reduced as a balanced tree over each axis of the group.
     All,
 }
 

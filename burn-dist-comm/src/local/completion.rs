@@ -5,6 +5,7 @@ use crate::block::Block;
 use crate::buffer::Work;
 use crate::group::Group;
 use crate::info::CallInfo;
+use crate::processes::Waiters;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, OnceLock, Ordering, lock};
 use crate::{CommError, Payload};
 use burn_dist_mesh::Rank;
@@ -48,7 +49,7 @@ pub(super) struct Moment {
 
 /// One call of a group: empty until all members have arrived, then their common outcome.
 #[derive(Default)]
-pub(crate) struct Completion {
+pub(super) struct Completion {
     outcome: OnceLock<(Outcome, Moment)>,
     /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so
     /// none sleeps through it.
@@ -91,18 +92,13 @@ impl Completion {
         self.ring();
     }
 
-    /// Notes whose inputs are still to come from other processes.
-    pub(crate) fn await_ranks(&self, ranks: Vec<Rank>) {
-        *lock(&self.awaited) = ranks;
-    }
-
     /// Returns the ranks of other processes that have not made this call.
     pub(super) fn awaited(&self) -> Vec<Rank> {
         lock(&self.awaited).clone()
     }
 
     /// Lets sleepers look again.
-    pub(crate) fn ring(&self) {
+    pub(super) fn ring(&self) {
         if *lock(&self.sleepers) > 0 {
             self.bell.notify_all();
         }
@@ -156,9 +152,27 @@ impl Completion {
     }
 }
 
+impl Waiters for Completion {
+    fn await_ranks(&self, ranks: Vec<Rank>) {
+        *lock(&self.awaited) = ranks;
+    }
+
+    fn conclude(&self, work: Work) {
+        let moment = Moment {
+            launched: Instant::now(),
+            wire: None,
+        };
+        self.conclude(Outcome::Work(work), moment);
+    }
+
+    fn wake(&self) {
+        self.ring();
+    }
+}
+
 /// The calls of one group and lane, in order.
-pub(crate) struct Channel {
-    pub(crate) group: Group,
+pub(super) struct Channel {
+    pub(super) group: Group,
     /// Members that live in this process: a call has arrived when theirs have.
     num_here: usize,
     /// What its transfers go over, if they take modelled time.

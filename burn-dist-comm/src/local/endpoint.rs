@@ -73,7 +73,7 @@ impl LocalComm {
                 what: what.to_string(),
             });
         };
-        let is_here = |rank: &Rank| hub.remote().is_none_or(|remote| remote.is_local(*rank));
+        let is_here = |rank: &Rank| hub.is_local(*rank);
         if matches!(what, What::Exchange(..)) && !group.ranks().iter().all(is_here) {
             return Err(CommError::NoSharedMemory { rank });
         }
@@ -100,7 +100,7 @@ impl LocalComm {
         if counted {
             state.recorder.push(Arc::clone(&info));
         }
-        let received = prepare(&info, member, &mut input, &hub.pool)?;
+        let received = prepare(&info, member, &mut input, &hub.memory.pool)?;
         if counted {
             state.counters.add(info.kind(), received);
         }
@@ -289,13 +289,7 @@ impl Communicator for LocalComm {
     }
 
     fn behind(&self, call: &CallInfo) -> Vec<Rank> {
-        let is_here = |rank: &Rank| {
-            *rank != self.rank
-                && self
-                    .hub
-                    .remote()
-                    .is_none_or(|remote| remote.is_local(*rank))
-        };
+        let is_here = |rank: &Rank| *rank != self.rank && self.hub.is_local(*rank);
         let has_recorded = |rank: &Rank| {
             self.hub.recent_calls(*rank).iter().any(|other| {
                 other.sequence >= call.sequence

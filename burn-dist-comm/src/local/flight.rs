@@ -55,9 +55,8 @@ impl LocalHub {
 
     /// This process, as errors name it, if there are others.
     pub fn this_process(&self) -> Option<Process> {
-        self.remote
-            .as_ref()
-            .map(|remote| remote.name(remote.process()))
+        self.placement()
+            .map(|placement| placement.name(placement.process))
     }
 
     /// Writes the record of this process, if that is asked for. What goes wrong with that is a warning: there is a
@@ -89,7 +88,7 @@ impl LocalHub {
 
     fn make_record(&self, fault: &CommError, options: &FlightOptions) -> FlightRecord {
         let clock = Clock::new();
-        let remote = self.remote.as_ref();
+        let placement = self.placement();
         let peer = |peer: &Peer| PeerRecord {
             host: peer.host.clone(),
             pid: peer.pid,
@@ -105,14 +104,14 @@ impl LocalHub {
             crate_version: env!("CARGO_PKG_VERSION").into(),
             run: flight::run(),
             mesh: options.mesh.clone(),
-            mesh_number: remote.map_or(options.mesh_number, |remote| remote.mesh()),
-            process: remote.map_or(0, |remote| remote.process()),
-            processes: match remote {
-                Some(remote) => remote.peers().iter().map(|other| peer(other)).collect(),
+            mesh_number: placement.map_or(options.mesh_number, |placement| placement.mesh),
+            process: placement.map_or(0, |placement| placement.process),
+            processes: match placement {
+                Some(placement) => placement.peers.iter().map(|other| peer(other)).collect(),
                 None => vec![peer(&Peer::this())],
             },
-            process_of: match remote {
-                Some(remote) => remote.process_of().to_vec(),
+            process_of: match placement {
+                Some(placement) => placement.process_of.to_vec(),
                 None => vec![0; self.num_ranks()],
             },
             written_us: clock.now_us,
@@ -274,7 +273,11 @@ impl LocalHub {
                 record.window = Some(*window);
                 FaultKind::ProgramsDiffer
             }
-            CommError::Connection { .. } => FaultKind::Connection,
+            CommError::TooFarAhead { process, .. } => {
+                record.process = Some(process.number);
+                FaultKind::Other
+            }
+            CommError::Connection { .. } | CommError::NotSent { .. } => FaultKind::Connection,
             CommError::Stopped { process, .. } => {
                 record.process = Some(process.number);
                 FaultKind::Told

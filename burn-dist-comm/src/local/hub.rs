@@ -4,29 +4,26 @@ use super::LocalOptions;
 use super::completion::{Arrival, Channel, Completion, Deposit, Input, Moment, Outcome, Patience};
 use super::endpoint::LocalComm;
 use super::wire::Wire;
-use crate::buffer::{Pool, Work};
+use crate::buffer::{Memory, Pool};
 use crate::collective::Collective;
-use crate::geometry::{Geometry, received_bytes};
+use crate::execution::{self, Operation};
+use crate::geometry::received_bytes;
 use crate::info::{CallInfo, What};
-use crate::processes::{Agreement, Opened, Remote, WindowPrint};
+use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, Waiters, WindowPrint};
 use crate::record::{Counters, FlightRecorder};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
-use crate::{CommError, Group, Lane, SharedBuffer, Stats};
+use crate::{CommError, Group, Lane, Stats};
 use burn_dist_mesh::Rank;
 use rustc_hash::FxHashMap;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// Calls that write no more than this are done by the last member to arrive: waking the others would take longer.
-pub(crate) const SMALL_BYTES_MAX: usize = 64 << 10;
-
 /// What the ranks of one process share: channels, output buffers, the fault, and the records.
 pub struct LocalHub {
     pub(super) options: LocalOptions,
     pub(super) patience: Patience,
-    pub(super) pool: Arc<Pool>,
-    pub(super) empty: SharedBuffer,
+    pub(super) memory: Memory,
     pub(super) channels: RwLock<FxHashMap<ChannelKey, Arc<Channel>>>,
     pub(super) fault: OnceLock<CommError>,
     pub(super) ranks: Vec<RankState>,
@@ -43,7 +40,7 @@ pub struct LocalHub {
 #[derive(Clone)]
 pub struct Agreed {
     hub: Arc<LocalHub>,
-    agreement: Arc<Agreement>,
+    answer: Arc<Answer<Verdict>>,
     number: u64,
 }
 
@@ -55,21 +52,28 @@ impl Agreed {
     pub fn wait(&self) -> Result<(), CommError> {
         let hub = &self.hub;
         let start = Instant::now();
+        let settled = |verdict: &Verdict| match verdict {
+            Verdict::Agreed => Some(Ok(())),
+            Verdict::Missed(error) => Some(Err(error.clone())),
+            Verdict::Waiting(_) => hub.fault().map(Err),
+        };
         if let Some(remote) = &hub.remote {
-            remote.help(hub.options.timeout, || {
-                self.agreement.is_settled() || hub.fault.get().is_some()
-            });
+            remote.help(hub.options.timeout, || self.answer.look(settled).is_some());
         }
         let left = hub.options.timeout.saturating_sub(start.elapsed());
-        let here = match self.agreement.wait(left, || hub.fault()) {
-            Ok(None) => return Ok(()),
-            Ok(Some(here)) => here,
-            Err(error) => return Err(hub.abort(error)),
-        };
-        let missing = hub.remote().map(|remote| {
-            let missing = remote.others().to_vec().into_iter();
-            let missing = missing.filter(|process| !here.contains(process));
-            missing.map(|process| remote.name(process)).collect()
+        match self.answer.wait(left, settled) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(error)) => return Err(hub.abort(error)),
+            None => {}
+        }
+        let ran = self.answer.look(|verdict| match verdict {
+            Verdict::Waiting(ran) => ran.clone(),
+            Verdict::Agreed | Verdict::Missed(_) => Vec::new(),
+        });
+        let missing = hub.placement().map(|placement| {
+            let others = placement.others.iter();
+            let missing = others.filter(|process| !ran.contains(process));
+            missing.map(|process| placement.name(*process)).collect()
         });
         Err(hub.abort(CommError::WindowTimeout {
             window: self.number,
@@ -99,6 +103,25 @@ pub(super) struct RankState {
     pub(super) held_back: Mutex<Vec<(Arc<Channel>, usize, Deposit)>>,
 }
 
+impl Ranks for LocalHub {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn abort(&self, error: CommError) {
+        Self::abort(self, error);
+    }
+
+    fn stopped(&self, error: CommError) {
+        // Whoever looks meanwhile waits: the error is not known before its record is there.
+        self.fault.get_or_init(|| {
+            self.write_record(&error);
+            error
+        });
+        self.ring_all();
+    }
+}
+
 impl LocalHub {
     /// Returns the endpoints of `num_ranks` ranks, in order.
     ///
@@ -118,11 +141,14 @@ impl LocalHub {
             return Err(CommError::EmptyGroup);
         }
         let num_cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let is_here = |rank: &Rank| remote.as_ref().is_none_or(|remote| remote.is_local(*rank));
+        let is_here = |rank: &Rank| {
+            let mut remote = remote.iter();
+            remote.all(|remote| remote.placement.is_local(*rank))
+        };
         let here: Vec<Rank> = (0..num_ranks as u32).map(Rank).filter(is_here).collect();
         let is_alone = remote
             .as_ref()
-            .map_or(num_ranks <= num_cores, Remote::is_alone);
+            .map_or(num_ranks <= num_cores, |remote| remote.is_alone);
         let spins = if is_alone { 100 } else { 0 };
         let ranks = (0..num_ranks).map(|_| RankState {
             left: AtomicBool::new(false),
@@ -133,12 +159,9 @@ impl LocalHub {
             held_back: Mutex::default(),
         });
         let pool = Pool::sharing(options.pool_bytes_max, options.share);
-        // Aligned for every element type: backends look at an empty result as a slice of its elements.
-        let empty = pool.copy_of(&[]);
         let hub = Arc::new(Self {
             patience: Patience { spins, yields: 50 },
-            pool,
-            empty,
+            memory: Memory::new(pool),
             channels: RwLock::default(),
             fault: OnceLock::new(),
             ranks: ranks.collect(),
@@ -152,7 +175,8 @@ impl LocalHub {
             record: OnceLock::new(),
         });
         if let Some(remote) = &hub.remote {
-            remote.join(&hub, hub.options.kind_name);
+            let ranks: Arc<dyn Ranks> = Arc::<Self>::clone(&hub);
+            remote.join(Arc::downgrade(&ranks), hub.options.kind_name);
         }
         Ok(here
             .into_iter()
@@ -186,26 +210,13 @@ impl LocalHub {
     }
 
     fn rank_left(&self, rank: Rank, call: Arc<CallInfo>) -> CommError {
-        let process = self
-            .remote
-            .as_ref()
-            .and_then(|remote| remote.elsewhere(rank));
+        let placement = self.placement();
+        let process = placement.and_then(|placement| placement.elsewhere(rank));
         CommError::RankLeft {
             rank,
             call,
             process,
         }
-    }
-
-    /// As [`Self::abort`], of an error that the other processes know.
-    pub fn stopped(&self, error: CommError) -> CommError {
-        // Whoever looks meanwhile waits: the error is not known before its record is there.
-        let first = self.fault.get_or_init(|| {
-            self.write_record(&error);
-            error
-        });
-        self.ring_all();
-        first.clone()
     }
 
     /// Wakes those who wait for ranks of this process.
@@ -218,39 +229,37 @@ impl LocalHub {
     /// Tells other processes of a window; `None` if there are none.
     pub fn window(self: &Arc<Self>, print: WindowPrint) -> Option<Agreed> {
         let remote = self.remote.as_ref()?;
+        // An error is a fault, which whoever waits for the answer gets.
+        let _ = self.wait_for_room(remote, || format!("window {}", print.number));
         Some(Agreed {
             number: print.number,
-            agreement: remote.window(print),
+            answer: remote.window(print),
             hub: Arc::clone(self),
         })
     }
 
-    /// Returns what is known of other processes.
-    pub(crate) fn remote(&self) -> Option<&Remote> {
-        self.remote.as_ref()
+    /// Waits while too much of what was sent has not left this process.
+    fn wait_for_room(&self, remote: &Remote, what: impl Fn() -> String) -> Result<(), CommError> {
+        let timeout = self.options.timeout;
+        let room = remote.wait_for_room(timeout, || self.fault.get().is_some());
+        room.map_err(|bytes| {
+            self.abort(CommError::NotSent {
+                call: what(),
+                bytes,
+                elapsed: timeout,
+            })
+        })
     }
 
-    /// Returns where outputs are made, and the empty one.
-    pub(crate) fn buffers(&self) -> (&Arc<Pool>, &SharedBuffer) {
-        (&self.pool, &self.empty)
+    /// Where ranks live, if there are other processes.
+    pub(super) fn placement(&self) -> Option<&Placement> {
+        let remote = self.remote.as_ref()?;
+        Some(&*remote.placement)
     }
 
     pub(super) fn is_local(&self, rank: Rank) -> bool {
-        self.remote
-            .as_ref()
-            .is_none_or(|remote| remote.is_local(rank))
-    }
-
-    /// Publishes the work of a call whose inputs have come from other processes.
-    pub(crate) fn conclude(&self, completion: &Completion, work: Work, is_small: bool) {
-        if is_small {
-            while work.run_next().is_some() {}
-        }
-        let moment = Moment {
-            launched: Instant::now(),
-            wire: None,
-        };
-        completion.conclude(Outcome::Work(work), moment);
+        self.placement()
+            .is_none_or(|placement| placement.is_local(rank))
     }
 
     /// Returns the members that have not made a call.
@@ -358,7 +367,7 @@ impl LocalHub {
                 }
             }
             Arrival::Last(completion, deposits) if deposits.len() < channel.group.len() => {
-                self.call(channel, &completion, deposits);
+                self.call(channel, &completion, deposits)?;
                 Ok(completion)
             }
             Arrival::Last(completion, deposits) => {
@@ -369,15 +378,15 @@ impl LocalHub {
         }
     }
 
-    /// Hands a call that all ranks here have made to the engine.
+    /// Hands a call that all ranks here have made to the engine, once there is room for it.
     fn call(
         self: &Arc<Self>,
         channel: &Arc<Channel>,
         completion: &Arc<Completion>,
         deposits: Vec<Deposit>,
-    ) {
+    ) -> Result<(), CommError> {
         let (Some(remote), Some(first)) = (&self.remote, deposits.first()) else {
-            return;
+            return Ok(());
         };
         let info = Arc::clone(&first.info);
         let mut inputs = vec![None; channel.group.len()];
@@ -387,12 +396,13 @@ impl LocalHub {
                 inputs[member] = block;
             }
         }
+        let placement = &remote.placement;
         let members = channel.group.ranks().iter().copied();
-        completion.await_ranks(members.filter(|rank| !remote.is_local(*rank)).collect());
+        completion.await_ranks(members.filter(|rank| !placement.is_local(*rank)).collect());
+        self.wait_for_room(remote, || info.to_string())?;
         remote.call(Opened {
-            hub: Arc::clone(self),
-            channel: Arc::clone(channel),
-            completion: Arc::clone(completion),
+            ranks: Arc::<Self>::clone(self),
+            waiters: Arc::<Completion>::clone(completion),
             inputs,
             is_transfer: matches!(
                 info.what,
@@ -400,6 +410,7 @@ impl LocalHub {
             ),
             info,
         });
+        Ok(())
     }
 
     /// Notes that all members have launched a call, and puts it on the wire if there is one.
@@ -432,41 +443,32 @@ impl LocalHub {
     }
 
     fn outcome(&self, group: &Group, deposits: Vec<Deposit>) -> Outcome {
-        let what = match &deposits[0].info.what {
+        let operation = match &deposits[0].info.what {
             What::Exchange(..) => None,
-            What::Collective(dtype, collective, axes) => {
-                Some((*dtype, collective.clone(), axes.clone()))
+            What::Collective(dtype, collective, axes) => Some(Operation {
+                dtype: *dtype,
+                collective: collective.clone(),
+                axes: Arc::clone(axes),
+            }),
+        };
+        let inputs = deposits.into_iter().map(|deposit| deposit.input);
+        match operation {
+            Some(operation) => {
+                let blocks = inputs.map(|input| match input {
+                    Input::Block(block) => block,
+                    Input::Value(_) => None,
+                });
+                let inputs = blocks.collect();
+                Outcome::Work(execution::work(operation, group, inputs, &self.memory))
             }
-        };
-        let Some((dtype, collective, axes)) = what else {
-            return Outcome::Values(
-                deposits
-                    .into_iter()
-                    .filter_map(|deposit| match deposit.input {
-                        Input::Value(value) => Some(value),
-                        Input::Block(_) => None,
-                    })
-                    .collect(),
-            );
-        };
-        let inputs = deposits.into_iter().map(|deposit| match deposit.input {
-            Input::Block(block) => block,
-            Input::Value(_) => None,
-        });
-        let geometry = Geometry::new(&collective, group);
-        let is_small = geometry.bytes() <= SMALL_BYTES_MAX;
-        let reduction = collective.reduce_op().map(|op| (dtype, op, axes));
-        let work = Work::new(
-            geometry,
-            reduction,
-            inputs.collect(),
-            &self.pool,
-            &self.empty,
-        );
-        if is_small {
-            while work.run_next().is_some() {}
+            None => {
+                let values = inputs.filter_map(|input| match input {
+                    Input::Value(value) => Some(value),
+                    Input::Block(_) => None,
+                });
+                Outcome::Values(values.collect())
+            }
         }
-        Outcome::Work(work)
     }
 
     /// Makes the deposits of `rank` that chaos has held back, in an order of its own.

@@ -38,7 +38,7 @@ impl LocalCall {
         }
         hub.release_held_back(self.info.rank)?;
         let began = Instant::now();
-        if let Some(remote) = hub.remote()
+        if let Some(remote) = &hub.remote
             && self.channel.has_members_elsewhere()
         {
             let is_done = || self.completion.outcome().is_some() || hub.fault.get().is_some();
@@ -75,8 +75,8 @@ impl LocalCall {
                     false => CommError::Timeout {
                         call,
                         processes: hub
-                            .remote()
-                            .map_or_else(Vec::new, |remote| remote.names_of(&missing)),
+                            .placement()
+                            .map_or_else(Vec::new, |placement| placement.names_of(&missing)),
                         missing,
                         elapsed,
                     },
@@ -149,7 +149,7 @@ impl PendingCall<SharedBuffer> for PendingBuffer {
             }
             call.hub.release_held_back(call.info.rank)?;
             call.finish();
-            return Ok(Arc::clone(&call.hub.empty));
+            return Ok(Arc::clone(&call.hub.memory.empty));
         }
         let Outcome::Work(work) = call.outcome()? else {
             unreachable!("an exchange does not match a collective")

@@ -13,7 +13,7 @@ pub enum GpuTransport {
     /// has looked.
     #[default]
     Nccl,
-    /// Host memory, and what carries bytes between processes.
+    /// Host memory, and the transport between processes.
     Host,
 }
 
@@ -21,12 +21,13 @@ pub enum GpuTransport {
 ///
 /// In order is the default, because it is what this crate promises everywhere: results are those of any other transport
 /// bit by bit, equal from run to run, and `fsdp=N` equals `dp=N`. It moves as many bytes as a ring does: every member
-/// gets all terms of its piece, folds them on its device in the order of the group, and an all-reduce then gathers the
+/// gets all terms of its piece, adds them up on its device as a balanced tree, and an all-reduce then gathers the
 /// pieces. What it gives up is what NCCL does in the network (NVLink SHARP, trees for small messages), and it needs
 /// memory for the terms of one piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// In the order of the group, halves in f32: the bits of every other transport.
+    /// One balanced tree along each axis, every sum rounded to the type of the elements: the bits of every other
+    /// transport.
     #[default]
     InOrder,
     /// As NCCL does it: sums and means of floats may round differently, and may depend on NCCL's version and on how the

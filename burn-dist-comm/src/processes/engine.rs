@@ -1,14 +1,18 @@
-//! Who sees to the traffic between processes: a thread of its own, and whoever waits.
+//! The progress engine: whoever waits drives it, and else a thread of its own.
 //!
 //! Handing a small call to another thread and being woken by it takes longer than the call. So a rank that starts a
-//! call passes it on itself, and one that waits looks for messages itself, if nobody else does; the thread is there for
-//! the time in which all ranks compute. Libraries that only one thread may call are left to that thread.
+//! call drives the engine itself, and so does one that waits, if nobody else does; the thread is there for the time in
+//! which all ranks compute. Libraries that only one thread may call are left to that thread.
+//!
+//! Every queue has a bound ([`Limits`]). Ranks that start calls wait while too much has not left this process; what
+//! comes from others too early ends the mesh with an error that names them.
 
-use super::carrier::Carrier;
-use super::peers::Introductions;
-use super::remote::Command;
-use super::traffic::Traffic;
+use super::answer::Answer;
+use super::membership::Introduced;
+use super::peer::Peer;
+use super::progress::Progress;
 use crate::sync::lock;
+use crate::transport::Transport;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -31,48 +35,82 @@ const HELP_MAX: Duration = Duration::from_millis(2);
 /// How long the end of a program waits at most for others after a fault.
 const AFTER_FAULT: Duration = Duration::from_secs(2);
 
-/// What is asked of the traffic, in order.
-pub(super) type Commands = Mutex<VecDeque<Command>>;
+/// What is asked of the engine, in order.
+pub(super) type Commands = Mutex<VecDeque<Box<dyn FnOnce(&mut Progress) + Send>>>;
 
-/// Sees to the traffic of a process; ends, once everything is sent, with its last handle.
-pub(super) struct Engine {
+/// The engine of a process; ends, once everything is sent, with its last handle.
+pub(crate) struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     process: u32,
-    peers: Arc<Introductions>,
+    introduced: Arc<Answer<Introduced>>,
+    limits: Limits,
     /// Whether a mesh has stopped before its end.
     has_stopped: Arc<AtomicBool>,
 }
 
+/// How much the engine of a process keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of inputs that came before their call was made here, for each mesh. More is [`CommError::TooFarAhead`].
+    pub early_bytes_max: usize,
+    /// Bytes of what came for meshes that were not made here. More is [`CommError::Connection`], which names who sent.
+    pub unknown_bytes_max: usize,
+    /// Bytes that have not left this process: while there are more, ranks that start calls wait, and then fail with
+    /// [`CommError::NotSent`].
+    pub unsent_bytes_max: usize,
+    /// Calls and windows that nobody has seen to: the same.
+    pub commands_max: usize,
+}
+
+/// A process may be ahead of another one by the collectives of a step of a large model, and a program makes its meshes
+/// before it moves much. What is asked of the engine is seen to at once, but for what comes while it copies.
+pub(crate) const LIMITS: Limits = Limits {
+    early_bytes_max: 8 << 30,
+    unknown_bytes_max: 1 << 30,
+    unsent_bytes_max: 1 << 30,
+    commands_max: 1 << 16,
+};
+
 struct Shared {
     commands: Commands,
     /// `None` once it has ended.
-    traffic: Mutex<Option<Traffic>>,
-    /// Whether other threads than the engine's may see to it.
+    progress: Mutex<Option<Progress>>,
+    /// Whether other threads than the engine's may drive it.
     is_open: bool,
     /// How often other threads have.
     num_helped: AtomicUsize,
+    /// Bytes that had not left after the last turn.
+    unsent_bytes: AtomicUsize,
 }
 
 impl Shared {
-    /// Returns the traffic, unless somebody else sees to it.
-    fn traffic(&self) -> Option<MutexGuard<'_, Option<Traffic>>> {
-        match self.traffic.try_lock() {
-            Ok(traffic) => Some(traffic),
+    /// Returns the engine's state, unless somebody else drives it.
+    fn progress(&self) -> Option<MutexGuard<'_, Option<Progress>>> {
+        match self.progress.try_lock() {
+            Ok(progress) => Some(progress),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Takes a turn; whether anything was found.
+    fn turn(&self, progress: &mut Progress) -> bool {
+        let found = progress.turn(&self.commands);
+        let unsent = progress.unsent_bytes();
+        self.unsent_bytes.store(unsent, Ordering::Relaxed);
+        found
     }
 
     /// Sees to commands that nobody sees to.
     fn pass_on(&self) {
         // Whoever has the lock looks at the commands once more after giving it back, as this does.
         while !lock(&self.commands).is_empty()
-            && let Some(mut traffic) = self.traffic()
-            && let Some(traffic) = traffic.as_mut()
+            && let Some(mut progress) = self.progress()
+            && let Some(progress) = progress.as_mut()
         {
             self.num_helped.fetch_add(1, Ordering::Relaxed);
-            traffic.turn(&self.commands);
+            self.turn(progress);
         }
     }
 
@@ -85,26 +123,26 @@ impl Shared {
             if std::mem::replace(&mut seen, helped) != helped {
                 // Whoever stops helping while there is something to do wakes this thread.
                 (nap, nap_max) = (IDLE_NAP_MAX, IDLE_NAP_MAX);
-            } else if let Some(mut place) = self.traffic()
-                && let Some(traffic) = place.as_mut()
+            } else if let Some(mut guard) = self.progress()
+                && let Some(progress) = guard.as_mut()
             {
-                found = traffic.turn(&self.commands);
-                nap_max = match (traffic.is_moving(), traffic.is_busy()) {
+                found = self.turn(progress);
+                nap_max = match (progress.is_moving(), progress.is_busy()) {
                     (true, _) => NAP,
                     (false, true) => BUSY_NAP_MAX,
                     (false, false) => IDLE_NAP_MAX,
                 };
-                if traffic.is_over() {
+                if progress.is_over() {
                     // It ends in the thread in which it began.
-                    match traffic.is_deserted() {
+                    match progress.is_deserted() {
                         // Ending MPI would wait for processes that are gone.
-                        true => std::mem::forget(place.take()),
-                        false => drop(place.take()),
+                        true => std::mem::forget(guard.take()),
+                        false => drop(guard.take()),
                     }
                     return;
                 }
             }
-            // What came while this had the traffic.
+            // What came while this drove the engine.
             if self.is_open {
                 self.pass_on();
             }
@@ -115,31 +153,34 @@ impl Shared {
 }
 
 impl Engine {
-    /// Starts the thread and, in it, the carrier.
+    /// Starts the thread and, in it, the transport.
     ///
     /// # Errors
-    /// The carrier's.
-    pub fn start<C: Carrier + 'static, E: Send + 'static>(
-        carrier: impl FnOnce() -> Result<C, E> + Send + 'static,
+    /// The transport's.
+    pub fn start<T: Transport + 'static, E: Send + 'static>(
+        transport: impl FnOnce() -> Result<T, E> + Send + 'static,
+        limits: Limits,
     ) -> Result<Self, E> {
         let (started, starts) = channel();
         let has_stopped = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&has_stopped);
         let thread = std::thread::Builder::new()
             .name("engine".into())
-            .spawn(move || match carrier() {
-                Ok(carrier) => {
-                    let process = carrier.process();
-                    let peers = Arc::new(Introductions::new(carrier.num_processes()));
-                    let is_open = carrier.is_for_all_threads();
-                    let traffic = Traffic::new(Box::new(carrier), Arc::clone(&peers), stops);
+            .spawn(move || match transport() {
+                Ok(transport) => {
+                    let process = transport.process();
+                    let introduced = Arc::<Answer<Introduced>>::default();
+                    let is_open = transport.is_for_all_threads();
+                    let answer = Arc::clone(&introduced);
+                    let progress = Progress::new(Box::new(transport), answer, stops, &limits);
                     let shared = Arc::new(Shared {
                         commands: Commands::default(),
-                        traffic: Mutex::new(Some(traffic)),
+                        progress: Mutex::new(Some(progress)),
                         is_open,
                         num_helped: AtomicUsize::new(0),
+                        unsent_bytes: AtomicUsize::new(0),
                     });
-                    let _ = started.send(Ok((process, peers, Arc::clone(&shared))));
+                    let _ = started.send(Ok((process, introduced, Arc::clone(&shared))));
                     shared.run();
                 }
                 Err(error) => {
@@ -147,14 +188,15 @@ impl Engine {
                 }
             })
             .expect("the system can start a thread");
-        let (process, peers, shared) = starts
+        let (process, introduced, shared) = starts
             .recv()
             .expect("the thread answers before it does anything else")?;
         Ok(Self {
             shared,
             thread: Some(thread),
             process,
-            peers,
+            introduced,
+            limits,
             has_stopped,
         })
     }
@@ -164,18 +206,65 @@ impl Engine {
         self.process
     }
 
-    /// Who has introduced themselves.
-    pub fn peers(&self) -> &Introductions {
-        &self.peers
+    /// Waits until all processes have introduced themselves, and returns who they are.
+    ///
+    /// # Errors
+    /// Who is of another version, or has not been heard of in time.
+    pub fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, String> {
+        let met = self.introduced.wait(timeout, |state| match state {
+            Introduced::Waiting(_) => None,
+            Introduced::All(peers) => Some(Ok(Arc::clone(peers))),
+            Introduced::Failed(reason) => Some(Err(reason.clone())),
+        });
+        met.unwrap_or_else(|| {
+            let silent = self.introduced.look(|state| match state {
+                Introduced::Waiting(silent) => silent.iter().map(u32::to_string).collect(),
+                Introduced::All(_) | Introduced::Failed(_) => Vec::new(),
+            });
+            Err(format!(
+                "no word from process {} in {:.0} s: is it running?",
+                silent.join(", "),
+                timeout.as_secs_f64()
+            ))
+        })
+    }
+
+    /// Waits while too much has not left this process, until `is_stopped`.
+    ///
+    /// # Errors
+    /// How many bytes these are, after `timeout`.
+    pub fn wait_for_room(
+        &self,
+        timeout: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<(), usize> {
+        let unsent = || self.shared.unsent_bytes.load(Ordering::Relaxed);
+        let has_room = || {
+            unsent() <= self.limits.unsent_bytes_max
+                && lock(&self.shared.commands).len() <= self.limits.commands_max
+        };
+        if has_room() {
+            return Ok(());
+        }
+        let start = Instant::now();
+        while !has_room() && !is_stopped() {
+            if start.elapsed() > timeout {
+                return Err(unsent());
+            }
+            self.help(false, NAP, has_room);
+            self.wake();
+            std::thread::sleep(NAP);
+        }
+        Ok(())
     }
 
     /// Has a command seen to with the next one.
-    pub fn queue(&self, command: Command) {
-        lock(&self.shared.commands).push_back(command);
+    pub(super) fn queue(&self, command: impl FnOnce(&mut Progress) + Send + 'static) {
+        lock(&self.shared.commands).push_back(Box::new(command));
     }
 
     /// Has a command seen to, by this thread if it can.
-    pub fn command(&self, command: Command) {
+    pub(super) fn command(&self, command: impl FnOnce(&mut Progress) + Send + 'static) {
         self.queue(command);
         match self.shared.is_open {
             true => self.shared.pass_on(),
@@ -183,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Sees to the traffic until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once
+    /// Drives the engine until `is_done`, for a while: for a thread that would have to wait anyway. Returns at once
     /// if somebody else does, and after `patience` also if bytes are still on their way.
     ///
     /// Where it `is_alone` on its core, it keeps the core meanwhile.
@@ -191,13 +280,13 @@ impl Engine {
         if !self.shared.is_open {
             return;
         }
-        let Some(mut place) = self.shared.traffic() else {
+        let Some(mut guard) = self.shared.progress() else {
             return;
         };
         let start = Instant::now();
         // When something last moved.
         let mut moved = start;
-        while let Some(traffic) = place.as_mut()
+        while let Some(progress) = guard.as_mut()
             && !is_done()
         {
             let now = Instant::now();
@@ -206,8 +295,8 @@ impl Engine {
             }
             self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
             // What is on its way would not move if nobody looked.
-            let found = traffic.turn(&self.shared.commands);
-            if found || traffic.is_moving() {
+            let found = self.shared.turn(progress);
+            if found || progress.is_moving() {
                 moved = now;
             }
             match is_alone {
@@ -217,14 +306,14 @@ impl Engine {
             }
         }
         let end = Instant::now();
-        while let Some(traffic) = place.as_mut()
-            && traffic.is_moving()
+        while let Some(progress) = guard.as_mut()
+            && progress.is_moving()
             && end.elapsed() < LINGER
         {
-            traffic.turn(&self.shared.commands);
+            self.shared.turn(progress);
         }
-        let is_busy = place.as_ref().is_some_and(Traffic::is_busy);
-        drop(place);
+        let is_busy = guard.as_ref().is_some_and(Progress::is_busy);
+        drop(guard);
         self.shared.pass_on();
         if is_busy {
             self.wake();
@@ -240,8 +329,8 @@ impl Engine {
     /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is
     /// still to be sent then is given up. After a fault patience is short, because others may hang.
     pub fn finish(&self, patience: Duration) {
-        self.command(Command::End);
-        self.command(Command::Quit);
+        self.command(Progress::end);
+        self.command(Progress::quit);
         self.wake();
         let start = Instant::now();
         let patience = match self.has_stopped.load(Ordering::Relaxed) {
@@ -261,7 +350,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        lock(&self.shared.commands).push_back(Command::Quit);
+        self.queue(Progress::quit);
         self.wake();
         // The last handle may go with a call that the engine itself gives up.
         if let Some(thread) = self.thread.take()

@@ -1,48 +1,53 @@
 //! Ranks of one mesh in several processes.
 //!
-//! Ranks of one process meet in memory, as in [`local`](super::local). Once all of them have made a call, a thread of
-//! its own, the *engine*, sends what the other processes need of their inputs, and waits for what theirs need of the
-//! others'. Each process sends a block to each other process once, whatever the number of ranks there, and every
-//! reduction runs in rank order: results are bitwise those of a single process.
+//! Once all ranks of this process have made a call, the *progress engine* sends what the other processes need of their
+//! inputs, and takes what comes of the others' ([`execution`](super::execution)). Each process sends a block to each
+//! other process once, whatever the number of ranks there. The engine knows ranks by a trait only, so that nothing here
+//! knows [`local`](super::local), which is above it.
+//!
+//! What processes know of each other is kept by state machines: plain data, to which events come and from which
+//! messages and verdicts follow. They have no thread, lock or clock, and are tested in every order of events of small
+//! worlds. The engine hands them what it receives, and sends what they say.
+//!
+//! | state machine | idea |
+//! | --- | --- |
+//! | `membership` | who is there, has said goodbye, has ended |
+//! | `agreement` | whether all processes run the same windows |
+//! | `faults` | the first fault wins, and everyone is told once |
+//! | `mesh`, `calls` | all of it for one mesh: calls on their way, and inputs that came before their call |
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `carrier` | what carries messages: MPI, or channels between threads for tests |
-//! | `mpi` | messages over MPI (feature `mpi`) |
-//! | `message` | what is said about a block on its way |
-//! | `peers` | who the other processes are |
-//! | `landing` | gathers whose parts arrive in their places |
-//! | `share` | which bytes of a collective a process needs |
-//! | `windows` | whether all processes run the same program |
-//! | `remote`, `call` | what a hub asks of the engine, and a call on its way |
-//! | `traffic` | what goes on between the processes |
-//! | `watch` | which processes have ended without a word |
-//! | `engine` | who sees to it: a thread of its own, and whoever waits |
-//! | `world` | the processes, and where ranks live |
+//! | `engine` | the progress engine: who drives it, and how much it keeps |
+//! | `progress` | one turn of it: messages in, messages out |
+//! | `head`, `window` | what a message says besides its body, and what it says of a window |
+//! | `ranks`, `remote` | what the engine knows of the ranks here, and what they ask of it |
+//! | `waiting`, `answer` | what the engine keeps of what came early, and for who waits |
+//! | `peer`, `placement` | who the processes are, and which ranks they run |
+//! | `watch` | which processes of this machine have ended, as the system tells |
 
-mod call;
-mod carrier;
+mod agreement;
+mod answer;
+mod calls;
 mod engine;
-mod landing;
-mod message;
-#[cfg(feature = "mpi")]
-mod mpi;
-mod peers;
+mod faults;
+mod head;
+mod membership;
+mod mesh;
+mod peer;
+mod placement;
+mod progress;
+mod ranks;
 mod remote;
-mod share;
-#[cfg(test)]
-mod tests;
-mod traffic;
+mod waiting;
 mod watch;
-mod windows;
-mod world;
+mod window;
 
-pub use carrier::{Carrier, Destination, Parcel, Placing};
-pub use landing::Slot;
-#[cfg(feature = "mpi")]
-pub use mpi::Mpi;
-pub use peers::Peer;
-pub(crate) use remote::{Opened, Remote};
-pub(crate) use windows::Agreement;
-pub use windows::{KindName, PartPrint, WindowPrint};
-pub use world::{Votes, World};
+pub(crate) use agreement::Verdict;
+pub(crate) use answer::Answer;
+pub(crate) use engine::{Engine, LIMITS, Limits};
+pub use peer::Peer;
+pub(crate) use placement::Placement;
+pub(crate) use ranks::{Opened, Ranks, Waiters};
+pub(crate) use remote::Remote;
+pub use window::{KindName, PartPrint, WindowPrint};

@@ -3,20 +3,16 @@
 //!
 //! What lives on other machines is not watched: their launcher, or a time-out, tells of it.
 
-use super::peers::Peer;
+use super::peer::Peer;
 use std::time::{Duration, Instant};
 
 /// How often the kernel is asked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long messages of a process that has ended may still arrive.
-const GRACE: Duration = Duration::from_millis(200);
-
 /// The processes of this machine.
 pub(super) struct Watch {
     host: String,
     watched: Vec<(u32, kernel::Handle)>,
-    ended: Vec<(u32, Instant)>,
     next_look: Instant,
 }
 
@@ -25,7 +21,6 @@ impl Watch {
         Self {
             host: Peer::this().host,
             watched: Vec::new(),
-            ended: Vec::new(),
             next_look: Instant::now(),
         }
     }
@@ -41,28 +36,26 @@ impl Watch {
         }
     }
 
-    /// Returns a process that has ended, once, and some time after its end.
-    pub fn look(&mut self) -> Option<u32> {
-        if self.watched.is_empty() && self.ended.is_empty() {
-            return None;
-        }
-        let now = Instant::now();
+    /// Whether there is anyone to watch.
+    pub fn is_watching(&self) -> bool {
+        !self.watched.is_empty()
+    }
+
+    /// Returns a process that has ended, once.
+    pub fn look(&mut self, now: Instant) -> Option<u32> {
         if now < self.next_look {
             return None;
         }
         self.next_look = now + LOOK;
-        let ended = &mut self.ended;
+        let mut ended = None;
         self.watched.retain(|(process, handle)| {
-            let has_ended = handle.has_ended();
-            if has_ended {
-                ended.push((*process, now));
+            let is_next = ended.is_none() && handle.has_ended();
+            if is_next {
+                ended = Some(*process);
             }
-            !has_ended
+            !is_next
         });
-        let at = ended
-            .iter()
-            .position(|(_, end)| now.duration_since(*end) >= GRACE)?;
-        Some(ended.swap_remove(at).0)
+        ended
     }
 }
 

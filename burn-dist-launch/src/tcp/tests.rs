@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rendezvous::{Member, Options, Server};
+use burn_dist_comm::conformance::{BETWEEN_PROCESSES, messages};
 use burn_dist_comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
@@ -9,28 +10,92 @@ use proptest::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs `body` for the rank of each of `size` processes that have connections to each other.
-fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec<T> {
+/// A connection to a rendezvous that lives as long.
+struct Joined {
+    client: Client,
+    _server: Arc<Server>,
+}
+
+impl Deref for Joined {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Returns the connections of `size` processes to each other.
+fn connect(size: u32) -> Vec<Tcp<Joined>> {
     let token = Token::random().unwrap();
     let server = Server::listen("127.0.0.1:0", token.clone(), Options::new(size)).unwrap();
-    let address = server.address().to_string();
+    let (address, server) = (server.address().to_string(), Arc::new(server));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..size)
             .map(|rank| {
-                let (token, address, body) = (&token, &address, &body);
+                let (token, address, server) = (&token, &address, &server);
                 scope.spawn(move || {
                     let me = Member::process(rank, size, 0);
-                    let client = Client::connect(address, token, me, PATIENCE).unwrap();
-                    let connections = Tcp::connect(Box::new(client), token, PATIENCE).unwrap();
-                    let world = World::over(move || Ok(connections)).unwrap();
-                    let ranks = world.connect(size as usize, LocalOptions::default());
-                    body(ranks.unwrap().remove(0))
+                    let joined = Joined {
+                        client: Client::connect(address, token, me, PATIENCE).unwrap(),
+                        _server: Arc::clone(server),
+                    };
+                    Tcp::connect(joined, token, PATIENCE).unwrap()
                 })
             })
             .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap();
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Returns the ranks of processes that have connections to each other.
+fn ranks(num_processes: u32, num_ranks: usize, options: &LocalOptions) -> Vec<LocalComm> {
+    let worlds = World::simulated_over(connect(num_processes));
+    let connect = |world: &World| world.connect(num_ranks, options.clone()).unwrap();
+    worlds.iter().flat_map(connect).collect()
+}
+
+/// Runs `body` for the rank of each of `size` processes that have connections to each other.
+fn on_processes<T: Send>(size: u32, body: impl Fn(LocalComm) -> T + Sync) -> Vec<T> {
+    let ranks = ranks(size, size as usize, &LocalOptions::default());
+    std::thread::scope(|scope| {
+        let body = &body;
+        let threads = ranks
+            .into_iter()
+            .map(|comm| scope.spawn(move || body(comm)));
+        let threads: Vec<_> = threads.collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().unwrap();
         threads.into_iter().map(join).collect()
     })
+}
+
+#[test]
+fn messages_are_as_promised() {
+    for size in [2, 3] {
+        messages::keep(connect(size));
+    }
+}
+
+#[test]
+fn ranks_are_as_promised() {
+    for (name, promise) in BETWEEN_PROCESSES {
+        // What TCP refuses.
+        if *name == "large_blocks_are_moved_and_reduced_alike" {
+            continue;
+        }
+        promise(|num_ranks, timeout| {
+            let divides = |num: &u32| num_ranks.is_multiple_of(*num as usize);
+            let num_processes = (1..=3).rev().find(divides).unwrap_or(1);
+            let options = LocalOptions {
+                timeout,
+                ..LocalOptions::default()
+            };
+            let ranks = ranks(num_processes, num_ranks, &options).into_iter();
+            ranks
+                .map(|comm| Box::new(comm) as Box<dyn Communicator>)
+                .collect()
+        });
+    }
 }
 
 fn sum(size: u32, num: usize) -> Call {

@@ -3,10 +3,8 @@
 //! The [`Geometry`] of a collective says where each byte of each output comes from. A process needs those that lead to
 //! outputs its own ranks read; of another process's inputs it gets just these, packed, in the order of the moves.
 
-use crate::buffer::{Pool, Work};
-use crate::geometry::{Geometry, Loop, Move, Output, Source};
-use crate::{Block, SharedBuffer};
-use std::sync::Arc;
+use super::{Geometry, Loop, Move, Output, Source};
+use std::ops::Range;
 
 /// Returns for each output whether one of `members` reads it.
 pub(crate) fn wanted(geometry: &Geometry, members: &[bool]) -> Vec<bool> {
@@ -67,40 +65,35 @@ fn is_run(step: &Move) -> bool {
     loops.all(|(l, stride)| l.count == 1 || l.src_stride == stride)
 }
 
-/// Copies boxes of `block` one after the other; a single run of bytes stays where it is.
-pub(crate) fn pack(boxes: &[Move], block: &Block, pool: &Arc<Pool>, empty: &SharedBuffer) -> Block {
+/// Returns the geometry that copies boxes of one input one after the other; an error is the range, if they are
+/// one run of it.
+pub(crate) fn packed(boxes: &[Move]) -> Result<Geometry, Range<usize>> {
     match boxes {
-        [] => return Block::from(Arc::clone(empty)),
-        [one] if is_run(one) => return block.part(one.src..one.src + one.bytes()),
+        [] => return Err(0..0),
+        [one] if is_run(one) => return Err(one.src..one.src + one.bytes()),
         _ => {}
     }
     let mut at = 0;
-    let moves = boxes
-        .iter()
-        .map(|step| {
-            let mut step = Move {
-                source: Source::Member(0),
-                output: 0,
-                dst: at,
-                ..*step
-            };
-            let strides = dense(&step);
-            for (l, stride) in step.loops.iter_mut().zip(strides) {
-                l.dst_stride = stride;
-            }
-            at += step.bytes();
-            step
-        })
-        .collect();
-    let geometry = Geometry {
+    let moves = boxes.iter().map(|step| {
+        let mut step = Move {
+            source: Source::Member(0),
+            output: 0,
+            dst: at,
+            ..*step
+        };
+        let strides = dense(&step);
+        for (l, stride) in step.loops.iter_mut().zip(strides) {
+            l.dst_stride = stride;
+        }
+        at += step.bytes();
+        step
+    });
+    let moves = moves.collect();
+    Ok(Geometry {
         outputs: vec![Output::Filled { bytes: at }],
         readers: vec![Some(0)],
         moves,
-    };
-    let work = Work::new(geometry, None, vec![Some(block.clone())], pool, empty);
-    while work.run_next().is_some() {}
-    let packed = work.output(0).expect("all of its units have run");
-    Block::from(Arc::clone(packed))
+    })
 }
 
 /// Returns what is left to do in a process whose ranks are `members`, with inputs as they arrive there: those of other

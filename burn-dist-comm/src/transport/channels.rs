@@ -1,70 +1,22 @@
-//! What carries messages between processes.
+//! Channels between threads of one process, which stand for processes.
 
-use super::landing::Slot;
+use super::{Destination, Message, Placing, Transport};
+use crate::buffer::Slot;
 use crate::{Block, Chaos};
 use burn_dist_mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// A message: a head, which the engine reads, and a block of a tensor, which may be empty.
-#[derive(Clone, Debug)]
-pub struct Parcel {
-    /// The other process.
-    pub process: u32,
-    /// What is said of the body; at most a few kilobytes.
-    pub head: Vec<u8>,
-    /// A block of a tensor. Empty, too, if it has been received straight into its slot.
-    pub body: Block,
-}
-
-/// Where the body of a message is to go.
-pub enum Destination {
-    /// Straight to where it is needed.
-    Slot(Slot),
-    /// Anywhere.
-    Buffer,
-    /// There may be a slot soon.
-    Later,
-}
-
-/// Says where the body of a message, of so many bytes, is to go.
-pub type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
-
-/// Carries messages between processes; used by one thread at a time.
-///
-/// Messages of one process to another arrive in the order in which they were sent.
-pub trait Carrier: Send {
-    /// Whether that may be any thread, or has to be the one that set it up.
-    fn is_for_all_threads(&self) -> bool;
-
-    /// Starts sending to `parcel.process`.
-    fn send(&mut self, parcel: Parcel);
-
-    /// Returns a message that has arrived, if there is one; its body may go where `placing` says.
-    ///
-    /// # Errors
-    /// Why nothing arrives any more.
-    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String>;
-
-    /// Whether anything is still being sent.
-    fn is_sending(&mut self) -> bool;
-
-    /// Whether a message has arrived in part.
-    fn is_receiving(&self) -> bool;
-
-    /// The number of this process.
-    fn process(&self) -> u32;
-
-    /// How many processes there are.
-    fn num_processes(&self) -> usize;
-}
+/// Messages that a channel holds; what its receiver has no room for waits at the sender.
+const MESSAGES_MAX: usize = 64;
 
 /// Channels between the engines of one process: several processes in one, for tests and simulation.
-pub(super) struct Channels {
+pub(crate) struct Channels {
     process: u32,
-    to: Vec<Sender<Parcel>>,
-    arrived: Receiver<Parcel>,
+    /// To each process, and what it has no room for yet.
+    to: Vec<(SyncSender<Message>, VecDeque<Message>)>,
+    arrived: Receiver<Message>,
     delays: Option<Delays>,
 }
 
@@ -79,7 +31,7 @@ struct Delays {
 }
 
 struct Held {
-    parcel: Parcel,
+    message: Message,
     /// From when on the head is there.
     due: Instant,
     /// How long the body takes.
@@ -98,7 +50,7 @@ impl Held {
             return false;
         }
         if self.moving.is_none() {
-            let slot = match placing(&self.parcel.head, self.parcel.body.len()) {
+            let slot = match placing(&self.message.head, self.message.body.len()) {
                 Destination::Slot(slot) => Some(slot),
                 Destination::Later if now < self.due + LATER_MAX => return false,
                 Destination::Buffer | Destination::Later => None,
@@ -108,21 +60,25 @@ impl Held {
         self.moving.as_ref().is_some_and(|(until, _)| *until <= now)
     }
 
-    fn into_parcel(self) -> Parcel {
-        let mut parcel = self.parcel;
+    fn into_message(self) -> Message {
+        let mut message = self.message;
         if let Some((_, Some(mut slot))) = self.moving {
-            slot.fill(parcel.body.as_slice());
-            parcel.body = Block::empty();
+            slot.fill(message.body.as_slice());
+            message.body = Block::empty();
         }
-        parcel
+        message
     }
 }
 
 impl Delays {
-    fn hold(&mut self, receiver: u32, parcel: Parcel) {
+    fn has_room(&self) -> bool {
+        self.held.iter().map(VecDeque::len).sum::<usize>() < MESSAGES_MAX
+    }
+
+    fn hold(&mut self, receiver: u32, message: Message) {
         let max_ns = self.chaos.delay_max.as_nanos() as u64;
         let delay = |of: u64| {
-            let event = u64::from(parcel.process) + of;
+            let event = u64::from(message.process) + of;
             let drawn = self.chaos.draw(Rank(receiver), self.num, event);
             match drawn % 3 {
                 0 if max_ns > 0 => Duration::from_nanos((drawn >> 8) % max_ns),
@@ -131,15 +87,15 @@ impl Delays {
         };
         let (due, moves_for) = (Instant::now() + delay(16), delay(1 << 32));
         self.num += 1;
-        self.held[parcel.process as usize].push_back(Held {
-            parcel,
+        self.held[message.process as usize].push_back(Held {
+            message,
             due,
             moves_for,
             moving: None,
         });
     }
 
-    fn take(&mut self, receiver: u32, placing: Placing) -> Option<Parcel> {
+    fn take(&mut self, receiver: u32, placing: Placing) -> Option<Message> {
         let (now, num) = (Instant::now(), self.held.len() as u64);
         let first = self.chaos.draw(Rank(receiver), self.num, 15) % num;
         for offset in 0..num {
@@ -147,7 +103,7 @@ impl Delays {
             if let Some(held) = of_sender.front_mut()
                 && held.has_arrived(now, placing)
             {
-                return of_sender.pop_front().map(Held::into_parcel);
+                return of_sender.pop_front().map(Held::into_message);
             }
         }
         None
@@ -161,17 +117,19 @@ impl Delays {
 }
 
 impl Channels {
-    /// Returns the carriers of `num_processes` processes, in order.
+    /// Returns the transports of `num_processes` processes, in order.
     ///
     /// With `chaos`, messages are held back as it says.
-    pub(super) fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
-        let (to, arrived): (Vec<_>, Vec<_>) = (0..num_processes).map(|_| channel()).unzip();
+    pub(crate) fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
+        let (to, arrived): (Vec<_>, Vec<_>) = (0..num_processes)
+            .map(|_| sync_channel(MESSAGES_MAX))
+            .unzip();
         arrived
             .into_iter()
             .enumerate()
             .map(|(process, arrived)| Self {
                 process: process as u32,
-                to: to.clone(),
+                to: to.iter().map(|to| (to.clone(), VecDeque::new())).collect(),
                 arrived,
                 delays: chaos.map(|chaos| Delays {
                     chaos: chaos.clone(),
@@ -183,34 +141,52 @@ impl Channels {
     }
 }
 
-impl Carrier for Channels {
-    fn send(&mut self, parcel: Parcel) {
-        let parcel_to = parcel.process as usize;
-        // A process that has ended needs nothing any more.
-        let _ = self.to[parcel_to].send(Parcel {
+/// Hands over what there is room for, in order.
+fn flush((to, waiting): &mut (SyncSender<Message>, VecDeque<Message>)) {
+    while let Some(message) = waiting.pop_front() {
+        match to.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(message)) => return waiting.push_front(message),
+            // A process that has ended needs nothing any more.
+            Err(TrySendError::Disconnected(_)) => waiting.clear(),
+        }
+    }
+}
+
+impl Transport for Channels {
+    fn send(&mut self, message: Message) {
+        let to = &mut self.to[message.process as usize];
+        to.1.push_back(Message {
             process: self.process,
-            ..parcel
+            ..message
         });
+        flush(to);
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
         if let Some(delays) = &mut self.delays {
-            while let Ok(parcel) = self.arrived.try_recv() {
-                delays.hold(self.process, parcel);
+            while delays.has_room()
+                && let Ok(message) = self.arrived.try_recv()
+            {
+                delays.hold(self.process, message);
             }
             return Ok(delays.take(self.process, placing));
         }
-        Ok(self.arrived.try_recv().ok().map(|mut parcel| {
-            if let Destination::Slot(mut slot) = placing(&parcel.head, parcel.body.len()) {
-                slot.fill(parcel.body.as_slice());
-                parcel.body = Block::empty();
+        Ok(self.arrived.try_recv().ok().map(|mut message| {
+            if let Destination::Slot(mut slot) = placing(&message.head, message.body.len()) {
+                slot.fill(message.body.as_slice());
+                message.body = Block::empty();
             }
-            parcel
+            message
         }))
     }
 
-    fn is_sending(&mut self) -> bool {
-        false
+    fn unsent_bytes(&mut self) -> usize {
+        self.to.iter_mut().for_each(flush);
+        let waiting = self.to.iter().flat_map(|(_, waiting)| waiting);
+        waiting
+            .map(|message| message.head.len() + message.body.len())
+            .sum()
     }
 
     fn is_receiving(&self) -> bool {

@@ -1,17 +1,13 @@
 //! Faults between processes: every process learns of one; each may tell of its own call.
 
-use super::World;
-use super::carrier::{Carrier, Channels, Parcel, Placing};
-use super::engine::Engine;
-use crate::{Block, Communicator};
-use crate::{Call, CommError, Exchange, Group, LocalComm, LocalOptions};
-use burn_dist_mesh::DType;
-use burn_dist_mesh::Rank;
-use burn_dist_mesh::ReduceOp;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use super::*;
+use crate::WindowPrint;
+use crate::transport::{Message, Placing};
+use crate::{Block, Call, Communicator, Exchange, Lane};
+use burn_dist_mesh::{DType, Rank, ReduceOp};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn connect(num_processes: usize, num_ranks: usize, timeout: Duration) -> Vec<LocalComm> {
     World::simulated(num_processes)
@@ -131,11 +127,11 @@ fn a_rank_that_leaves_is_named_to_all_processes() {
 fn a_block_travels_to_another_process_once() {
     // Ranks 0, 1 | 2, 3: what is sent is what the algorithm needs, and every rank of a process reads the same output.
     let sent = Arc::<AtomicUsize>::default();
-    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+    let transports = Channels::connect(2, None).into_iter().map(|channels| Odd {
         sent: Arc::clone(&sent),
         ..Odd::new(channels)
     });
-    let worlds = World::simulated_over(carriers.collect());
+    let worlds = World::simulated_over(transports.collect());
     let connect = |world: &World| world.connect(4, LocalOptions::default()).unwrap();
     let world = Group::world(4).unwrap();
     let outputs = on_ranks(worlds.iter().flat_map(connect).collect(), |comm| {
@@ -167,11 +163,12 @@ fn values_stay_in_their_process() {
             ranks,
             pair.ranks().iter().map(|rank| rank.0).collect::<Vec<_>>()
         );
-        comm.run(Call::barrier(&all)).unwrap();
-        let error = comm
-            .exchange(Exchange::new(&all, "ranks"), mine)
-            .err()
-            .unwrap();
+        // The other rank here may be on already, and stop this one in the barrier.
+        let exchange = || comm.exchange(Exchange::new(&all, "ranks"), mine);
+        let error = match comm.run(Call::barrier(&all)) {
+            Ok(_) => exchange().err().unwrap(),
+            Err(error) => error,
+        };
         let expected = matches!(
             error,
             CommError::NoSharedMemory { .. } | CommError::Stopped { .. }
@@ -235,12 +232,14 @@ struct Odd {
     channels: Channels,
     /// The only thread that may use them.
     thread: Option<ThreadId>,
-    /// How many messages arrive before the line breaks.
+    /// How many messages arrive before the connection breaks.
     messages_left: usize,
     /// Whether what is being sent stays on its way.
     is_stuck: Arc<AtomicBool>,
     /// Bytes of bodies.
     sent: Arc<AtomicUsize>,
+    /// The longest of them.
+    longest: Arc<AtomicUsize>,
 }
 
 impl Odd {
@@ -251,6 +250,7 @@ impl Odd {
             messages_left: usize::MAX,
             is_stuck: Arc::default(),
             sent: Arc::default(),
+            longest: Arc::default(),
         }
     }
 
@@ -261,7 +261,7 @@ impl Odd {
     }
 }
 
-impl Carrier for Odd {
+impl Transport for Odd {
     fn is_for_all_threads(&self) -> bool {
         self.thread.is_none()
     }
@@ -274,25 +274,30 @@ impl Carrier for Odd {
         self.channels.num_processes()
     }
 
-    fn send(&mut self, parcel: Parcel) {
+    fn send(&mut self, message: Message) {
         self.check_thread();
-        self.sent.fetch_add(parcel.body.len(), Ordering::Relaxed);
-        self.channels.send(parcel);
+        let bytes = message.body.len();
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+        self.longest.fetch_max(bytes, Ordering::Relaxed);
+        self.channels.send(message);
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
         self.check_thread();
         if self.messages_left == 0 {
             return Err("the cable was pulled".into());
         }
-        let parcel = self.channels.receive(placing)?;
-        self.messages_left -= usize::from(parcel.is_some());
-        Ok(parcel)
+        let message = self.channels.receive(placing)?;
+        self.messages_left -= usize::from(message.is_some());
+        Ok(message)
     }
 
-    fn is_sending(&mut self) -> bool {
+    fn unsent_bytes(&mut self) -> usize {
         self.check_thread();
-        self.is_stuck.load(Ordering::Relaxed)
+        match self.is_stuck.load(Ordering::Relaxed) {
+            true => 1 + self.sent.load(Ordering::Relaxed),
+            false => self.channels.unsent_bytes(),
+        }
     }
 
     fn is_receiving(&self) -> bool {
@@ -301,16 +306,16 @@ impl Carrier for Odd {
 }
 
 #[test]
-fn a_carrier_for_one_thread_is_left_to_it() {
+fn a_transport_for_one_thread_is_left_to_it() {
     let engines: Vec<_> = Channels::connect(2, None)
         .into_iter()
         .map(|channels| {
-            let carrier = || {
+            let transport = || {
                 let mut odd = Odd::new(channels);
                 odd.thread = Some(std::thread::current().id());
                 Ok::<_, String>(odd)
             };
-            Engine::start(carrier).unwrap()
+            Engine::start(transport, LIMITS).unwrap()
         })
         .collect();
     let worlds = engines
@@ -328,7 +333,6 @@ fn a_carrier_for_one_thread_is_left_to_it() {
 
 #[test]
 fn a_process_that_leaves_is_named_to_who_waits_for_its_windows() {
-    use super::WindowPrint;
     let mut ranks = connect(2, 2, PATIENT).into_iter();
     let (stays, leaves) = (ranks.next().unwrap(), ranks.next().unwrap());
     let print = |number| WindowPrint {
@@ -360,7 +364,6 @@ fn a_process_that_leaves_is_named_to_who_waits_for_its_windows() {
 
 #[test]
 fn a_window_that_a_process_does_not_run_names_it() {
-    use super::WindowPrint;
     let ranks = connect(3, 3, Duration::from_millis(50));
     let print = WindowPrint {
         number: 5,
@@ -386,15 +389,15 @@ fn a_window_that_a_process_does_not_run_names_it() {
 
 #[test]
 fn a_mesh_of_processes_that_cannot_talk_ends_at_once() {
-    // The line of one process breaks; the others hear of it.
-    let carriers = Channels::connect(3, None).into_iter().map(|channels| {
+    // What one process receives breaks off; the others hear of it.
+    let transports = Channels::connect(3, None).into_iter().map(|channels| {
         let mut odd = Odd::new(channels);
         if odd.process() == 0 {
             odd.messages_left = 20;
         }
         odd
     });
-    let worlds = World::simulated_over(carriers.collect());
+    let worlds = World::simulated_over(transports.collect());
     let connect = |world: &World| world.connect(3, LocalOptions::default()).unwrap().remove(0);
     let group = Group::world(3).unwrap();
     let start = Instant::now();
@@ -418,7 +421,7 @@ fn a_mesh_of_processes_that_cannot_talk_ends_at_once() {
 #[test]
 fn bytes_that_never_arrive_end_with_the_time_out() {
     let is_stuck = Arc::new(AtomicBool::new(true));
-    let carriers = Channels::connect(2, None).into_iter().map(|channels| Odd {
+    let transports = Channels::connect(2, None).into_iter().map(|channels| Odd {
         is_stuck: Arc::clone(&is_stuck),
         ..Odd::new(channels)
     });
@@ -426,7 +429,7 @@ fn bytes_that_never_arrive_end_with_the_time_out() {
         timeout: Duration::from_millis(100),
         ..LocalOptions::default()
     };
-    let worlds = World::simulated_over(carriers.collect());
+    let worlds = World::simulated_over(transports.collect());
     let ranks: Vec<LocalComm> = worlds
         .iter()
         .map(|world| world.connect(2, options.clone()).unwrap().remove(0))
@@ -489,7 +492,7 @@ fn programs_end_together() {
     // Whoever ended alone would leave the others with messages that nobody takes.
     let engines = Channels::connect(3, None)
         .into_iter()
-        .map(|channels| Engine::start(move || Ok::<_, String>(channels)).unwrap());
+        .map(|channels| Engine::start(move || Ok::<_, String>(channels), LIMITS).unwrap());
     let start = Instant::now();
     std::thread::scope(|scope| {
         for (engine, process) in engines.zip(0..) {
@@ -503,6 +506,194 @@ fn programs_end_together() {
                 );
                 assert!(took < PATIENT / 2, "waited in vain");
             });
+        }
+    });
+}
+
+#[test]
+fn texts_are_gathered_in_bodies_that_any_transport_carries() {
+    const BODY_BYTES_MAX: usize = 512 << 10;
+    let longest = Arc::<AtomicUsize>::default();
+    let transports = Channels::connect(3, None).into_iter().map(|channels| Odd {
+        longest: Arc::clone(&longest),
+        ..Odd::new(channels)
+    });
+    let worlds = World::simulated_over(transports.collect());
+    let lens = [3 * BODY_BYTES_MAX + 5, 0, BODY_BYTES_MAX];
+    let text = |process: usize| -> Vec<u8> {
+        let byte = |at: usize| (at * 7 + (at >> 16) + process) as u8;
+        (0..lens[process]).map(byte).collect()
+    };
+    let expected: Vec<Vec<u8>> = (0..3).map(text).collect();
+    std::thread::scope(|scope| {
+        for world in &worlds {
+            let expected = &expected;
+            scope.spawn(move || {
+                let votes = world.votes().unwrap();
+                let all = votes.gather(&expected[world.process()]).unwrap();
+                assert!(all == *expected, "process {}", world.process());
+                let nothing = votes.gather(&[]).unwrap();
+                assert!(nothing.len() == 3 && nothing.iter().all(Vec::is_empty));
+            });
+        }
+    });
+    let longest = longest.load(Ordering::Relaxed);
+    assert!((1..=BODY_BYTES_MAX).contains(&longest), "{longest} bytes");
+}
+
+/// Two processes with a rank each, that keep no more than `limits`.
+fn two_within(limits: Limits, timeout: Duration) -> Vec<LocalComm> {
+    let options = LocalOptions {
+        timeout,
+        ..LocalOptions::default()
+    };
+    let worlds = World::simulated_within(Channels::connect(2, None), limits);
+    let connect = |world: &World| world.connect(2, options.clone()).unwrap().remove(0);
+    worlds.iter().map(connect).collect()
+}
+
+#[test]
+fn inputs_that_come_too_early_are_bounded_in_bytes() {
+    let limits = Limits {
+        early_bytes_max: 100_000,
+        ..LIMITS
+    };
+    let ranks = two_within(limits, PATIENT);
+    let group = Group::world(2).unwrap();
+    // Rank 1 makes none of these calls until it is told.
+    let calls: Vec<_> = (0..3)
+        .map(|_| ranks[0].start(sum(&group, 10_000)))
+        .collect();
+    let start = Instant::now();
+    let error = loop {
+        if let Some(error) = ranks[1].fault() {
+            break error;
+        }
+        assert!(start.elapsed() < PATIENT / 2, "no bound");
+        std::thread::yield_now();
+    };
+    assert!(matches!(error, CommError::TooFarAhead { .. }), "{error}");
+    assert_eq!(error.exit_code(), 75);
+    for part in [
+        "process 0 (ranks [0]",
+        "100000 bytes",
+        "rank 0 called all_reduce",
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    // Whoever was ahead learns of it, too.
+    let waited = calls
+        .into_iter()
+        .find_map(|call| call.and_then(|call| call.wait()).err());
+    let told = waited.expect("a fault").to_string();
+    assert!(told.contains("too far ahead"), "{told}");
+}
+
+#[test]
+fn what_comes_for_meshes_that_are_never_made_is_bounded_in_bytes() {
+    let limits = Limits {
+        unknown_bytes_max: 100_000,
+        ..LIMITS
+    };
+    let worlds = World::simulated_within(Channels::connect(2, None), limits);
+    let connect = |world: &World| world.connect(2, LocalOptions::default()).unwrap().remove(0);
+    let (first, behind) = (connect(&worlds[0]), connect(&worlds[1]));
+    let second = connect(&worlds[0]);
+    let group = Group::world(2).unwrap();
+    let calls: Vec<_> = (0..3).map(|_| second.start(sum(&group, 10_000))).collect();
+    let error = behind.run(Call::barrier(&group)).unwrap_err();
+    assert!(matches!(error, CommError::Connection { .. }), "{error}");
+    for part in [
+        "process 0 has sent",
+        "100000 bytes",
+        "number 1",
+        "same meshes",
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let told = first.run(Call::barrier(&group)).unwrap_err().to_string();
+    assert!(told.contains("same meshes"), "{told}");
+    drop(calls);
+}
+
+#[test]
+fn who_starts_calls_waits_while_too_much_is_unsent() {
+    let limits = Limits {
+        unsent_bytes_max: 100_000,
+        ..LIMITS
+    };
+    for is_released in [true, false] {
+        let is_stuck = Arc::new(AtomicBool::new(true));
+        let transports = Channels::connect(2, None).into_iter().map(|channels| Odd {
+            is_stuck: Arc::clone(&is_stuck),
+            ..Odd::new(channels)
+        });
+        let worlds = World::simulated_within(transports.collect(), limits);
+        let timeout = match is_released {
+            true => PATIENT,
+            false => Duration::from_millis(200),
+        };
+        let options = LocalOptions {
+            timeout,
+            ..LocalOptions::default()
+        };
+        let connect = |world: &World| world.connect(2, options.clone()).unwrap().remove(0);
+        let ranks: Vec<LocalComm> = worlds.iter().map(connect).collect();
+        let group = Group::world(2).unwrap();
+        let start = Instant::now();
+        let delay = Duration::from_millis(100);
+        let results = on_ranks(ranks, |comm| {
+            if comm.rank() == Rank(1) {
+                std::thread::sleep(delay);
+                is_stuck.store(!is_released, Ordering::Relaxed);
+            }
+            let calls: Vec<_> = (0..4).map(|_| comm.start(sum(&group, 10_000))).collect();
+            let started = start.elapsed();
+            let results = calls
+                .into_iter()
+                .map(|call| call.and_then(|call| call.wait()));
+            (started, results.collect::<Result<Vec<_>, _>>())
+        });
+        is_stuck.store(false, Ordering::Relaxed);
+        let (started, result) = &results[0];
+        match result {
+            Ok(sums) => {
+                assert!(
+                    is_released && *started >= delay,
+                    "did not wait: {started:?}"
+                );
+                assert!(sums.iter().all(|sum| sum[..4] == 2.0_f32.to_ne_bytes()));
+            }
+            Err(error) => {
+                assert!(!is_released, "{error}");
+                let text = error.to_string();
+                let named = text.contains("bytes for other processes have not left this one");
+                assert!(named && text.contains("called all_reduce"), "{text}");
+            }
+        }
+        assert_eq!(results[1].1.is_ok(), is_released);
+    }
+}
+
+#[test]
+fn a_process_whose_calls_nobody_sees_to_waits() {
+    let limits = Limits {
+        commands_max: 8,
+        ..LIMITS
+    };
+    let ranks = two_within(limits, PATIENT);
+    let group = Group::world(2).unwrap();
+    on_ranks(ranks, |comm| {
+        let lanes = (0..20).map(|lane| {
+            let calls = (0..20).map(move |num| (lane, num));
+            calls.collect::<Vec<_>>()
+        });
+        let calls = lanes.flatten().map(|(lane, num)| {
+            let call = sum(&group, 100 * num).on_lane(Lane(lane));
+            comm.start(call).unwrap()
+        });
+        for call in calls.collect::<Vec<_>>() {
+            call.wait().unwrap();
         }
     });
 }

@@ -1,16 +1,16 @@
 //! Messages over MPI, through [rsmpi](https://docs.rs/mpi).
 //!
-//! Reductions run in rank order in the engine, which no reduction of MPI promises; so what MPI carries are the pieces,
-//! from the process that has them to those that need them. Calls are made by one thread at a time; with
-//! `MPI_THREAD_SERIALIZED` it may be any, with `MPI_THREAD_FUNNELED` it is always the one that set MPI up.
+//! Sums have one order, a balanced tree along each axis, which no reduction of MPI promises; so what MPI moves are the
+//! pieces, from the process that has them to those that need them, and these add them up. Calls are made by one thread
+//! at a time; with `MPI_THREAD_SERIALIZED` it may be any, with `MPI_THREAD_FUNNELED` it is always the one that set MPI
+//! up.
 //!
 //! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight
 //! into the buffer that the reduction reads.
 
-use super::carrier::{Carrier, Destination, Parcel, Placing};
-use super::landing::Slot;
+use super::{Destination, Message, Placing, Transport};
 use crate::Block;
-use crate::buffer::{Pool, PoolMemory};
+use crate::buffer::{Pool, PoolMemory, Slot};
 use mpi::environment::Universe;
 use mpi::ffi;
 use mpi::topology::Communicator;
@@ -45,10 +45,14 @@ fn has_threads(threading: mpi::Threading) -> Result<(), String> {
     }
 }
 
+/// Bytes that have arrived and wait for a body before them: while there are more, MPI keeps further messages.
+const ARRIVING_BYTES_MAX: usize = 1 << 30;
+
 /// Something MPI is sending; it stays where it is until MPI is done.
 struct Sending {
     _head: Option<Vec<u8>>,
     _body: Option<Block>,
+    bytes: usize,
     request: ffi::MPI_Request,
 }
 
@@ -56,6 +60,8 @@ struct Sending {
 struct Arriving {
     head: Vec<u8>,
     body: Body,
+    /// Of both.
+    bytes: usize,
 }
 
 enum Body {
@@ -64,6 +70,16 @@ enum Body {
     Moving(Target, Vec<ffi::MPI_Request>),
     /// So many bytes that MPI has not been asked for: since then, its call may come and have a place for them.
     Held(usize, Instant),
+}
+
+impl Body {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(block) => block.len(),
+            Self::Held(bytes, _) => *bytes,
+            Self::Moving(..) => 0,
+        }
+    }
 }
 
 /// How long a body of so many bytes waits for its call: at least as long as waiting for a slow neighbour takes, and for
@@ -94,6 +110,8 @@ pub struct Mpi {
     sending: Vec<Sending>,
     /// By sender, in order.
     arriving: Vec<VecDeque<Arriving>>,
+    /// Bytes in these.
+    arriving_bytes: usize,
     /// The sender that is looked at first.
     next: usize,
     pool: Arc<Pool>,
@@ -126,7 +144,7 @@ impl Drop for Mpi {
 unsafe impl Send for Mpi {}
 
 impl Mpi {
-    /// Sets MPI up, in the thread that calls. What `trouble` returns, such as who has vanished, ends the carrier.
+    /// Sets MPI up, in the thread that calls. What `trouble` returns, such as who has vanished, ends the transport.
     ///
     /// # Errors
     /// Why there is no MPI.
@@ -140,6 +158,7 @@ impl Mpi {
         Ok(Self {
             sending: Vec::new(),
             arriving: (0..world.size()).map(|_| VecDeque::new()).collect(),
+            arriving_bytes: 0,
             next: 0,
             pool: Pool::new(POOL_BYTES_MAX),
             failed: None,
@@ -236,7 +255,9 @@ impl Mpi {
                     // Bodies are received in the order in which they were sent.
                     self.release(from, true, placing);
                 }
-                self.arriving[from].push_back(Arriving { head, body });
+                let bytes = head.len() + body.bytes();
+                self.arriving_bytes += bytes;
+                self.arriving[from].push_back(Arriving { head, body, bytes });
             }
             None => {
                 self.failed = Some(format!(
@@ -269,7 +290,7 @@ impl Mpi {
     /// it `must`.
     fn release(&mut self, from: usize, must: bool, placing: Placing) {
         let mut arriving = self.arriving[from].iter().enumerate().rev();
-        let held = arriving.find_map(|(at, Arriving { head, body })| match body {
+        let held = arriving.find_map(|(at, Arriving { head, body, .. })| match body {
             Body::Held(len, since) => Some((at, head, *len, since)),
             _ => None,
         });
@@ -314,49 +335,43 @@ impl Mpi {
     }
 
     /// Returns the oldest message of a sender, if it is whole.
-    fn take_whole(&mut self, from: usize) -> Option<Parcel> {
+    fn take_whole(&mut self, from: usize) -> Option<Message> {
         let mut first = self.arriving[from].pop_front()?;
         if let Body::Moving(_, requests) = &mut first.body {
             let mut left = std::mem::take(requests);
             left.retain_mut(|request| !self.is_done(request));
             *requests = left;
         }
-        match first.body {
+        let body = match first.body {
             Body::Moving(target, requests) if requests.is_empty() && self.failed.is_none() => {
-                let body = match target {
+                match target {
                     Target::Slot(_) => Block::empty(),
                     // SAFETY: MPI has written all of it, and does not look at it again.
                     Target::Buffer(buffer) => Block::from(unsafe { buffer.finish() }),
-                };
-                Some(Parcel {
-                    process: from as u32,
-                    head: first.head,
-                    body,
-                })
+                }
             }
-            Body::Whole(body) => Some(Parcel {
-                process: from as u32,
-                head: first.head,
-                body,
-            }),
+            Body::Whole(body) => body,
             body => {
-                self.arriving[from].push_front(Arriving {
-                    head: first.head,
-                    body,
-                });
-                None
+                self.arriving[from].push_front(Arriving { body, ..first });
+                return None;
             }
-        }
+        };
+        self.arriving_bytes -= first.bytes;
+        Some(Message {
+            process: from as u32,
+            head: first.head,
+            body,
+        })
     }
 }
 
-impl Carrier for Mpi {
-    fn send(&mut self, parcel: Parcel) {
-        let Parcel {
+impl Transport for Mpi {
+    fn send(&mut self, message: Message) {
+        let Message {
             process,
             mut head,
             body,
-        } = parcel;
+        } = message;
         let is_inline = body.len() <= INLINE_BYTES_MAX;
         if is_inline {
             head.extend_from_slice(body.as_slice());
@@ -365,6 +380,7 @@ impl Carrier for Mpi {
         head.push(is_inline.into());
         let request = self.isend(&head, process, HEAD);
         self.sending.push(Sending {
+            bytes: head.len(),
             _head: Some(head),
             _body: None,
             request,
@@ -375,6 +391,7 @@ impl Carrier for Mpi {
         for piece in body.as_slice().chunks(PIECE_BYTES_MAX) {
             let request = self.isend(piece, process, BODY);
             self.sending.push(Sending {
+                bytes: piece.len(),
                 _head: None,
                 _body: Some(body.clone()),
                 request,
@@ -382,18 +399,18 @@ impl Carrier for Mpi {
         }
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Parcel>, String> {
+    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
         if let Some(trouble) = (self.trouble)() {
             self.failed.get_or_insert(trouble);
         }
-        while self.take_head(placing) {}
+        while self.arriving_bytes < ARRIVING_BYTES_MAX && self.take_head(placing) {}
         let processes = self.arriving.len();
         for offset in 0..processes {
             let from = (self.next + offset) % processes;
             self.release(from, false, placing);
-            if let Some(parcel) = self.take_whole(from) {
+            if let Some(message) = self.take_whole(from) {
                 self.next = (from + 1) % processes;
-                return Ok(Some(parcel));
+                return Ok(Some(message));
             }
         }
         match &self.failed {
@@ -402,14 +419,14 @@ impl Carrier for Mpi {
         }
     }
 
-    fn is_sending(&mut self) -> bool {
+    fn unsent_bytes(&mut self) -> usize {
         if self.failed.is_some() {
-            return false; // Nothing is known of what was given to MPI: it stays where it is.
+            return 0; // Nothing is known of what was given to MPI: it stays where it is.
         }
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain_mut(|sending| !self.is_done(&mut sending.request));
         self.sending = sending;
-        !self.sending.is_empty()
+        self.sending.iter().map(|sending| sending.bytes).sum()
     }
 
     fn is_receiving(&self) -> bool {

@@ -1,0 +1,222 @@
+//! The calls of a mesh that several processes make together: those on their way, and inputs that came before theirs.
+
+use super::faults::Faults;
+use super::head::{Head, InputId};
+use super::mesh::Mesh;
+use super::ranks::Opened;
+use crate::collective::Collective;
+use crate::execution::{Execution, Operation};
+use crate::info::{CallInfo, What};
+use crate::transport::{Destination, Message};
+use crate::{Block, CommError};
+use burn_dist_mesh::Rank;
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A round of a call: the channel, the number of the call there, and which round.
+pub(super) type CallKey = (u64, u64, u8);
+
+/// A call on its way.
+pub(super) struct Call {
+    opened: Opened,
+    /// Group, lane and direction, hashed alike by all processes.
+    channel: u64,
+    fingerprint: u64,
+    pub(super) execution: Execution,
+}
+
+impl InputId {
+    fn key(&self) -> CallKey {
+        (self.channel, self.sequence, self.round)
+    }
+}
+
+impl Call {
+    /// The ranks whose inputs are still to come.
+    fn awaited(&self) -> impl Iterator<Item = Rank> {
+        let ranks = self.execution.group().ranks();
+        self.execution.awaited().map(|member| ranks[member])
+    }
+}
+
+/// What must be equal for all members of a call.
+fn fingerprint(info: &CallInfo) -> u64 {
+    let what = match &info.what {
+        // Both halves of a transfer.
+        What::Collective(dtype, Collective::Send { bytes } | Collective::Recv { bytes }, _) => {
+            format!("transfer of {bytes} bytes of {}", dtype.name())
+        }
+        what => what.to_string(),
+    };
+    let folds = match &info.what {
+        What::Collective(_, _, folds) => &folds[..],
+        What::Exchange(..) => &[],
+    };
+    hash((what, folds, info.label()))
+}
+
+fn hash(value: impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Mesh {
+    /// Returns where the input that a message brings is to go.
+    pub fn destination(&mut self, id: &InputId, bytes: usize) -> Destination {
+        let Some(call) = self.calls.get_mut(&id.key()) else {
+            return Destination::Later;
+        };
+        let is_expected = call.fingerprint == id.fingerprint;
+        let slot = is_expected.then(|| call.execution.slot(id.member as usize, bytes));
+        slot.flatten()
+            .map_or(Destination::Buffer, Destination::Slot)
+    }
+
+    /// Starts a call that all ranks here have made.
+    pub fn open(&mut self, mut opened: Opened, out: &mut Vec<Message>) {
+        let info = &opened.info;
+        let What::Collective(dtype, collective, axes) = &info.what else {
+            return;
+        };
+        if self.faults == Faults::Stopped {
+            return;
+        }
+        let operation = Operation {
+            dtype: *dtype,
+            collective: collective.clone(),
+            axes: Arc::clone(axes),
+        };
+        let process_of = |rank: &Rank| self.placement.process_of[rank.0 as usize];
+        let execution = Execution::new(
+            operation,
+            info.group.clone(),
+            info.group.ranks().iter().map(process_of).collect(),
+            self.placement.process,
+            std::mem::take(&mut opened.inputs),
+        );
+        let call = Call {
+            channel: hash((info.group.ranks(), info.lane, opened.is_transfer)),
+            fingerprint: fingerprint(info),
+            execution,
+            opened,
+        };
+        self.start(call, out);
+    }
+
+    /// Sends what others need of the inputs of a round, and sees what is there of theirs.
+    fn start(&mut self, mut call: Call, out: &mut Vec<Message>) {
+        let id = InputId {
+            mesh: self.placement.mesh,
+            channel: call.channel,
+            sequence: call.opened.info.sequence,
+            round: call.execution.round(),
+            member: 0,
+            fingerprint: call.fingerprint,
+            call: call.opened.info.to_string(),
+        };
+        let key = id.key();
+        let memory = call.opened.ranks.memory();
+        let send = |process, member: usize, body| {
+            let (member, id) = (member as u32, id.clone());
+            out.push(Message {
+                process,
+                head: Head::Input(InputId { member, ..id }).to_bytes(),
+                body,
+            });
+        };
+        call.execution.start(&self.placement.others, memory, send);
+        let members = 0..call.execution.group().len() as u32;
+        // Before anything can go wrong with it: who waits is woken when it is given up, after the fault can be seen.
+        self.calls.insert(key, call);
+        let early: Vec<_> = members
+            .flat_map(|member| self.early.take(&(key, member)))
+            .collect();
+        for (id, from, body) in early {
+            self.input(id, from, body, out);
+        }
+        self.advance(key, out);
+        self.check_calls();
+    }
+
+    /// Takes what process `from` sends of an input.
+    pub(super) fn input(&mut self, id: InputId, from: u32, body: Block, out: &mut Vec<Message>) {
+        let key = id.key();
+        let Some(call) = self.calls.get_mut(&key) else {
+            let (at, bytes) = ((key, id.member), body.len() + id.call.len());
+            let text = id.call.clone();
+            if let Err(bytes_max) = self.early.put(at, (id, from, body), bytes) {
+                self.abort(CommError::TooFarAhead {
+                    process: self.placement.name(from),
+                    ahead: format!(
+                        "of inputs of calls that were not made here there are more than {bytes_max} bytes, the last \
+                         one: {text}"
+                    ),
+                });
+            }
+            return;
+        };
+        let member = id.member as usize;
+        if call.fingerprint != id.fingerprint || !call.execution.awaits(member) {
+            let mut processes = [from, self.placement.process];
+            processes.sort_unstable();
+            return call.opened.ranks.abort(CommError::Diverged {
+                call: Arc::clone(&call.opened.info),
+                other: id.call,
+                processes: processes.map(|number| self.placement.name(number)).into(),
+            });
+        }
+        call.execution.arrive(member, body);
+        self.advance(key, out);
+    }
+
+    /// Ends a round whose inputs are all there.
+    fn advance(&mut self, key: CallKey, out: &mut Vec<Message>) {
+        let Some(call) = self.calls.get(&key) else {
+            return;
+        };
+        if !call.execution.is_complete() {
+            return call.opened.waiters.await_ranks(call.awaited().collect());
+        }
+        let Some(mut call) = self.calls.remove(&key) else {
+            return;
+        };
+        let memory = call.opened.ranks.memory();
+        match call.execution.finish(memory) {
+            Ok(Some(work)) => call.opened.waiters.conclude(work),
+            Ok(None) => self.start(call, out),
+            Err(reason) => {
+                let reason = format!("{}: {reason}", call.opened.info);
+                call.opened.ranks.abort(CommError::Connection { reason });
+            }
+        }
+    }
+
+    /// Stops the ranks here if a call waits for a rank that makes no more, or whose process is lost.
+    pub(super) fn check_calls(&self) {
+        if self.left.is_empty() && self.lost.is_empty() {
+            return;
+        }
+        let process_of = |rank: Rank| self.placement.process_of[rank.0 as usize];
+        let is_gone =
+            |rank: &Rank| self.left.contains(rank) || self.lost.contains(&process_of(*rank));
+        let mut calls = self.calls.values();
+        let found = calls.find_map(|call| Some((call, call.awaited().find(is_gone)?)));
+        let Some((call, rank)) = found else { return };
+        let process = self.placement.name(process_of(rank));
+        let info = Arc::clone(&call.opened.info);
+        call.opened.ranks.abort(match self.left.contains(&rank) {
+            true => CommError::RankLeft {
+                rank,
+                call: info,
+                process: Some(process),
+            },
+            false => CommError::ProcessLost {
+                process,
+                call: Some(info),
+                window: None,
+            },
+        });
+    }
+}

@@ -1,0 +1,275 @@
+//! A mesh, as the engine knows it: what the ranks here and the other processes do, and what follows.
+//!
+//! Plain data: messages come in and go out. What stops the ranks here is told to them.
+
+use super::agreement::{Agreement, Run, Verdict};
+use super::answer::Answer;
+use super::calls::{Call, CallKey};
+use super::faults::{Cause, Faults};
+use super::head::{Head, InputId};
+use super::placement::Placement;
+use super::ranks::Ranks;
+use super::waiting::Waiting;
+use super::window::{KindName, WindowPrint, from_block, to_block};
+use crate::transport::Message;
+use crate::{Block, CommError};
+use burn_dist_mesh::Rank;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::{Arc, Weak};
+
+/// The ranks of a mesh here, and what is known of the others.
+pub(super) struct Mesh {
+    pub(super) ranks: Weak<dyn Ranks>,
+    pub(super) placement: Arc<Placement>,
+    pub(super) faults: Faults,
+    /// Calls on their way.
+    pub(super) calls: FxHashMap<CallKey, Call>,
+    /// Inputs that came before their call, by call and member: the id, the sender and the body.
+    pub(super) early: Waiting<(CallKey, u32), (InputId, u32, Block)>,
+    /// Ranks of other processes that make no more calls.
+    pub(super) left: FxHashSet<Rank>,
+    /// Processes that have ended without waiting for the others.
+    pub(super) lost: FxHashSet<u32>,
+    /// Ranks of this process that make no more calls, but have some on their way.
+    leaving: Vec<Rank>,
+    /// Ranks of this process of which the others know that they have left.
+    told: FxHashSet<Rank>,
+    agreement: Agreement,
+    /// By window, what threads here wait for.
+    answers: FxHashMap<u64, Arc<Answer<Verdict>>>,
+}
+
+impl Mesh {
+    /// Keeps at most so many bytes of inputs that come before their call.
+    pub fn new(
+        ranks: Weak<dyn Ranks>,
+        placement: Arc<Placement>,
+        kind_name: KindName,
+        early_bytes_max: usize,
+    ) -> Self {
+        Self {
+            ranks,
+            faults: Faults::default(),
+            calls: FxHashMap::default(),
+            early: Waiting::new(early_bytes_max),
+            left: FxHashSet::default(),
+            lost: FxHashSet::default(),
+            leaving: Vec::new(),
+            told: FxHashSet::default(),
+            agreement: Agreement::new(Arc::clone(&placement), kind_name),
+            answers: FxHashMap::default(),
+            placement,
+        }
+    }
+
+    /// Whether its ranks here are gone, with all that they have started.
+    pub fn is_over(&self) -> bool {
+        self.ranks.strong_count() == 0
+    }
+
+    /// Whether a fault has stopped it before its end.
+    pub fn has_fault(&self) -> bool {
+        self.faults != Faults::Running
+    }
+
+    /// Takes what another process says.
+    pub fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Vec<Message>) {
+        match head {
+            Head::Input(id) => {
+                if self.faults != Faults::Stopped && !self.is_over() {
+                    self.input(id, from, body, out);
+                }
+            }
+            Head::Window {
+                number,
+                hash,
+                values,
+                ..
+            } => self.compare(number, from, [hash, values], &body),
+            Head::Stop { cause, .. } => {
+                let error = CommError::Stopped {
+                    process: self.placement.name(cause.process),
+                    reason: cause.reason.clone(),
+                    exit_code: cause.exit_code,
+                };
+                self.stop(error, cause, out);
+            }
+            Head::Left { rank, .. } => {
+                self.left.insert(Rank(rank));
+                self.depart(from);
+            }
+            Head::Hello { .. } | Head::Bye => {}
+        }
+    }
+
+    /// Has the others told of something.
+    fn tell(&self, head: &Head, body: &Block, out: &mut Vec<Message>) {
+        let head = head.to_bytes();
+        let others = self.placement.others.iter();
+        out.extend(others.map(|&process| Message {
+            process,
+            head: head.clone(),
+            body: body.clone(),
+        }));
+    }
+
+    /// Stops the ranks here, if there still are any, because of what is found here.
+    pub(super) fn abort(&self, error: CommError) {
+        if let Some(ranks) = self.ranks.upgrade() {
+            ranks.abort(error);
+        }
+    }
+
+    fn tell_fault(&self, cause: Cause, out: &mut Vec<Message>) {
+        let mesh = self.placement.mesh;
+        self.tell(&Head::Stop { mesh, cause }, &Block::empty(), out);
+    }
+
+    /// The ranks here have found a fault, which they do not see yet.
+    pub fn found(&mut self, error: &CommError, out: &mut Vec<Message>) {
+        if self.faults.find() {
+            self.tell_fault(self.cause(error), out);
+        }
+    }
+
+    fn cause(&self, error: &CommError) -> Cause {
+        Cause {
+            process: self.placement.process,
+            exit_code: error.exit_code(),
+            reason: error.to_string(),
+        }
+    }
+
+    /// The ranks here see their fault: calls on their way are given up, and who waits for them is woken.
+    pub fn published(&mut self) {
+        self.faults.stop();
+        self.calls.clear();
+        self.early.clear();
+    }
+
+    /// Nothing arrives any more. Perhaps something can still be sent: then the others know why.
+    pub fn cut_off(&mut self, reason: &str, out: &mut Vec<Message>) {
+        let error = CommError::Connection {
+            reason: reason.to_string(),
+        };
+        let cause = self.cause(&error);
+        self.stop(error, cause, out);
+    }
+
+    /// Stops the ranks here because of what they have not found themselves.
+    fn stop(&mut self, error: CommError, cause: Cause, out: &mut Vec<Message>) {
+        let tells = self.faults.stop();
+        if let Some(ranks) = self.ranks.upgrade() {
+            ranks.stopped(error);
+        }
+        self.published();
+        if tells {
+            self.tell_fault(cause, out);
+        }
+    }
+
+    /// Stops what waits for a process that has ended without waiting for the others.
+    pub fn lose(&mut self, process: u32) {
+        self.lost.insert(process);
+        self.depart(process);
+    }
+
+    /// Stops what waits for ranks that have left, and for a process that is lost or of which all ranks have left.
+    fn depart(&mut self, process: u32) {
+        self.check_calls();
+        let left = &self.left;
+        let has_left = self
+            .placement
+            .ranks_of(process)
+            .all(|rank| left.contains(&rank));
+        if has_left || self.lost.contains(&process) {
+            for (window, verdict) in self.agreement.depart(process, !has_left) {
+                self.answer(window, verdict);
+            }
+        }
+    }
+
+    /// Tells the others of a window that runs here, and compares it with theirs.
+    pub fn run_window(
+        &mut self,
+        print: WindowPrint,
+        answer: Arc<Answer<Verdict>>,
+        out: &mut Vec<Message>,
+    ) {
+        let WindowPrint {
+            number,
+            hash,
+            values,
+            parts,
+            digest,
+        } = print;
+        self.answers.insert(number, answer);
+        let body = to_block(digest.as_deref(), &parts);
+        let head = Head::Window {
+            mesh: self.placement.mesh,
+            number,
+            hash,
+            values,
+        };
+        self.tell(&head, &body, out);
+        self.compare(number, self.placement.process, [hash, values], &body);
+    }
+
+    /// Compares a window of a process with those of the others.
+    fn compare(&mut self, window: u64, process: u32, [hash, values]: [u64; 2], body: &Block) {
+        let (parts, digest) = from_block(body);
+        let run = Run {
+            process,
+            hash,
+            values,
+        };
+        match self.agreement.run(window, run, &parts, digest) {
+            Ok(verdict) => self.answer(window, verdict),
+            Err(error) => self.abort(error),
+        }
+    }
+
+    fn answer(&mut self, window: u64, verdict: Verdict) {
+        let answer = match verdict {
+            Verdict::Agreed => self.answers.remove(&window),
+            _ => self.answers.get(&window).cloned(),
+        };
+        if let Some(answer) = answer {
+            answer.set(verdict);
+        }
+    }
+
+    /// A rank here makes no more calls.
+    pub fn leave(&mut self, rank: Rank, out: &mut Vec<Message>) {
+        self.leaving.push(rank);
+        self.tell_who_left(out);
+    }
+
+    /// Tells the others of ranks that have left, once the calls they made are over.
+    pub fn tell_who_left(&mut self, out: &mut Vec<Message>) {
+        let calls = &self.calls;
+        let is_over = |rank: &mut Rank| {
+            let mut calls = calls.values();
+            !calls.any(|call| call.execution.group().member(*rank).is_some())
+        };
+        let over: Vec<Rank> = self.leaving.extract_if(.., is_over).collect();
+        for rank in over {
+            self.tell_left(rank, out);
+        }
+    }
+
+    fn tell_left(&mut self, rank: Rank, out: &mut Vec<Message>) {
+        if self.told.insert(rank) {
+            let (mesh, rank) = (self.placement.mesh, rank.0);
+            self.tell(&Head::Left { mesh, rank }, &Block::empty(), out);
+        }
+    }
+
+    /// The program ends: the ranks that are still here make no more calls.
+    pub fn end(&mut self, out: &mut Vec<Message>) {
+        let placement = Arc::clone(&self.placement);
+        for rank in placement.ranks_of(placement.process) {
+            self.tell_left(rank, out);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What goes on between processes: messages come in, meshes and membership say what follows, and messages go out.
+//!
+//! One thread at a time takes a [turn](Progress::turn), which never waits.
+
+use super::answer::Answer;
+use super::engine::{Commands, Limits};
+use super::head::{Head, InputId};
+use super::membership::{Introduced, Membership, VERSION};
+use super::mesh::Mesh;
+use super::peer::Peer;
+use super::placement::Placement;
+use super::ranks::Ranks;
+use super::waiting::Waiting;
+use super::watch::Watch;
+use super::window::KindName;
+use crate::Block;
+use crate::sync::{AtomicBool, Ordering, lock};
+use crate::transport::{Destination, Message, Transport};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// The state of the engine.
+pub(super) struct Progress {
+    transport: Box<dyn Transport>,
+    membership: Membership,
+    watch: Watch,
+    introduced: Arc<Answer<Introduced>>,
+    /// Whether nobody needs it any more.
+    quits: bool,
+    /// Whether the program ends, of which the others know.
+    is_ending: bool,
+    /// Why no messages arrive any more.
+    failed: Option<String>,
+    /// Whether a mesh has stopped before its end.
+    has_stopped: Arc<AtomicBool>,
+    unsent_bytes: usize,
+    early_bytes_max: usize,
+    meshes: FxHashMap<u64, Mesh>,
+    /// Meshes have numbers in the order in which they are made.
+    next_mesh: u64,
+    /// What came for meshes that are not there yet.
+    unknown: Waiting<u64, (Head, u32, Block)>,
+    /// What meshes have said, until it is sent: at the end of every step.
+    out: Vec<Message>,
+}
+
+impl Progress {
+    /// Introduces this process to the others.
+    pub fn new(
+        transport: Box<dyn Transport>,
+        introduced: Arc<Answer<Introduced>>,
+        has_stopped: Arc<AtomicBool>,
+        limits: &Limits,
+    ) -> Self {
+        let (process, num_processes) = (transport.process(), transport.num_processes());
+        let mut progress = Self {
+            transport,
+            membership: Membership::new(process, num_processes),
+            watch: Watch::new(),
+            introduced,
+            quits: false,
+            is_ending: false,
+            failed: None,
+            has_stopped,
+            unsent_bytes: 0,
+            early_bytes_max: limits.early_bytes_max,
+            meshes: FxHashMap::default(),
+            next_mesh: 0,
+            unknown: Waiting::new(limits.unknown_bytes_max),
+            out: Vec::new(),
+        };
+        let Peer { host, pid } = Peer::this();
+        let version = VERSION.into();
+        let hello = Head::Hello { pid, version, host };
+        progress.tell_all(&hello, |membership, process| {
+            membership.takes_messages(process)
+        });
+        progress.receive(hello, process, Block::empty());
+        progress
+    }
+
+    /// Does what there is to do; whether there was anything.
+    pub fn turn(&mut self, commands: &Commands) -> bool {
+        let mut found = false;
+        let next = || lock(commands).pop_front();
+        while let Some(command) = next() {
+            found = true;
+            command(self);
+        }
+        while self.failed.is_none() {
+            let meshes = &mut self.meshes;
+            let mut placing = |head: &[u8], bytes: usize| match InputId::peek(head) {
+                None => Destination::Buffer,
+                Some(id) => match meshes.get_mut(&id.mesh) {
+                    None => Destination::Later,
+                    Some(mesh) => mesh.destination(&id, bytes),
+                },
+            };
+            let received = self.transport.receive(&mut placing);
+            found |= !matches!(received, Ok(None));
+            match received {
+                Ok(None) => break,
+                Err(reason) => self.fail(reason),
+                Ok(Some(message)) => match Head::parse(&message.head) {
+                    Some(head) => self.receive(head, message.process, message.body),
+                    None => self.fail(format!(
+                        "process {} sent a message of {} bytes that is none of burn-dist's: do all processes run the \
+                         same version?",
+                        message.process,
+                        message.head.len()
+                    )),
+                },
+            }
+        }
+        if found {
+            self.on_meshes(Mesh::tell_who_left);
+        } else if self.watch.is_watching() || self.membership.is_waiting() {
+            found = self.look(Instant::now());
+        }
+        self.unsent_bytes = self.transport.unsent_bytes();
+        found
+    }
+
+    /// Sees which processes have ended; whether any has.
+    fn look(&mut self, now: Instant) -> bool {
+        if let Some(process) = self.watch.look(now) {
+            self.membership.ended(process, now);
+        }
+        let lost = self.membership.lose(now);
+        if let Some(process) = lost {
+            self.on_meshes(|mesh, _| mesh.lose(process));
+        }
+        lost.is_some()
+    }
+
+    /// Bytes that have not left this process.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+
+    /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
+    /// they send last would find nobody, and wait.
+    pub fn is_over(&self) -> bool {
+        let is_awaited = self.is_ending && self.membership.others().next().is_some();
+        self.quits && !((self.unsent_bytes > 0 || is_awaited) && self.failed.is_none())
+    }
+
+    /// Whether processes are gone that did not take their leave.
+    pub fn is_deserted(&self) -> bool {
+        self.failed.is_some() || self.membership.lost().next().is_some()
+    }
+
+    /// Whether bytes are on their way, and need to be seen to.
+    pub fn is_moving(&self) -> bool {
+        self.failed.is_none() && (self.unsent_bytes > 0 || self.transport.is_receiving())
+    }
+
+    /// Whether anything is on its way, or waited for.
+    pub fn is_busy(&self) -> bool {
+        self.is_moving() || self.meshes.values().any(|mesh| !mesh.calls.is_empty())
+    }
+
+    /// Sends to every other process of which `is_told` says so.
+    fn tell_all(&mut self, head: &Head, is_told: impl Fn(&Membership, u32) -> bool) {
+        let this = self.transport.process();
+        for process in 0..self.transport.num_processes() as u32 {
+            if process != this && is_told(&self.membership, process) {
+                self.transport.send(Message {
+                    process,
+                    head: head.to_bytes(),
+                    body: Block::empty(),
+                });
+            }
+        }
+    }
+
+    /// Has every mesh do something, and sends what follows.
+    fn on_meshes(&mut self, mut act: impl FnMut(&mut Mesh, &mut Vec<Message>)) {
+        let numbers: Vec<u64> = self.meshes.keys().copied().collect();
+        for number in numbers {
+            self.on_mesh(number, &mut act);
+        }
+    }
+
+    /// Has a mesh, if it is there, do something, and sends what follows to those that are there.
+    pub fn on_mesh(&mut self, number: u64, act: impl FnOnce(&mut Mesh, &mut Vec<Message>)) {
+        let Some(mesh) = self.meshes.get_mut(&number) else {
+            return;
+        };
+        act(mesh, &mut self.out);
+        if mesh.has_fault() {
+            self.has_stopped.store(true, Ordering::Relaxed);
+        }
+        for message in self.out.drain(..) {
+            if self.membership.takes_messages(message.process) {
+                self.transport.send(message);
+            }
+        }
+    }
+
+    /// Stops every mesh, also those to come: nothing arrives any more.
+    fn fail(&mut self, reason: String) {
+        self.membership.refuse(reason.clone());
+        self.introduced.set(self.membership.introduced());
+        self.failed = Some(reason.clone());
+        self.on_meshes(|mesh, out| mesh.cut_off(&reason, out));
+    }
+
+    /// Takes the ranks of a mesh in, and what has come for them.
+    pub fn join(&mut self, ranks: Weak<dyn Ranks>, placement: Arc<Placement>, kind_name: KindName) {
+        let number = placement.mesh;
+        self.next_mesh = number + 1;
+        self.meshes.retain(|_, mesh| !mesh.is_over());
+        let mut mesh = Mesh::new(ranks, placement, kind_name, self.early_bytes_max);
+        self.membership
+            .lost()
+            .for_each(|process| mesh.lose(process));
+        self.meshes.insert(number, mesh);
+        if let Some(reason) = self.failed.clone() {
+            self.on_mesh(number, |mesh, out| mesh.cut_off(&reason, out));
+        }
+        for (head, from, body) in self.unknown.take(&number) {
+            self.receive(head, from, body);
+        }
+    }
+
+    /// The program ends, whatever holds its meshes.
+    pub fn end(&mut self) {
+        self.on_meshes(|mesh, out| {
+            if !mesh.is_over() {
+                mesh.end(out);
+            }
+        });
+        self.is_ending = true;
+        // Those that have said goodbye wait for this.
+        self.tell_all(&Head::Bye, |membership, process| {
+            membership.lost().all(|lost| lost != process)
+        });
+    }
+
+    /// Nobody needs this any more.
+    pub fn quit(&mut self) {
+        self.quits = true;
+    }
+
+    /// Takes a message of a process.
+    fn receive(&mut self, head: Head, from: u32, body: Block) {
+        let number = match &head {
+            Head::Input(InputId { mesh, .. })
+            | Head::Left { mesh, .. }
+            | Head::Stop { mesh, .. }
+            | Head::Window { mesh, .. } => *mesh,
+            Head::Bye => return self.membership.bye(from),
+            Head::Hello { pid, version, host } => {
+                let (host, pid) = (host.clone(), *pid);
+                let peer = Peer { host, pid };
+                self.watch.add(from, &peer);
+                self.membership.hello(from, peer, version);
+                return self.introduced.set(self.membership.introduced());
+            }
+        };
+        if self.meshes.contains_key(&number) {
+            return self.on_mesh(number, |mesh, out| mesh.receive(head, from, body, out));
+        }
+        // If the mesh is older, it has ended here.
+        if number >= self.next_mesh {
+            let bytes = body.len();
+            if let Err(bytes_max) = self.unknown.put(number, (head, from, body), bytes) {
+                self.fail(format!(
+                    "process {from} has sent more than {bytes_max} bytes for meshes that this process has not made, \
+                     the last one number {number}: do all processes make the same meshes in the same order?"
+                ));
+            }
+        }
+    }
+}

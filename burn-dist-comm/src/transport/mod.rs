@@ -1,0 +1,81 @@
+//! Bytes between processes.
+//!
+//! A [`Transport`] sends and receives messages: it knows processes and bytes, and nothing of ranks, calls or faults.
+//! Collectives are written once above it ([`execution`](super::execution)), and so is what processes tell each other
+//! ([`processes`](super::processes)).
+//!
+//! | transport | between |
+//! | --- | --- |
+//! | `channels` | threads of this process, which stand for processes: tests and simulation, with delays from a seed |
+//! | `mpi` | processes that a launcher of MPI has started (feature `mpi`) |
+//! | `burn_dist_launch`'s TCP | processes whose ranks communicate with NCCL: small messages only |
+//!
+//! What each of them promises are tests, which others can run over theirs (feature `conformance`).
+//!
+//! # What waits, and how much of it
+//! `send` never waits. What has not left yet is counted ([`Transport::unsent_bytes`]), and above the transport ranks
+//! that start calls wait while it is too much. A transport bounds by itself what it has received and not handed on.
+
+mod channels;
+#[cfg(feature = "mpi")]
+mod mpi;
+
+pub(crate) use channels::Channels;
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
+
+use crate::Block;
+use crate::buffer::Slot;
+
+/// A message: a head, which the engine reads, and a block of a tensor, which may be empty.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The other process.
+    pub process: u32,
+    /// What the body is; at most a few kilobytes.
+    pub head: Vec<u8>,
+    /// A block of a tensor. Empty, too, if it has been received straight into its slot.
+    pub body: Block,
+}
+
+/// Where the body of a message is to go.
+pub enum Destination {
+    /// Straight to where it is needed.
+    Slot(Slot),
+    /// Anywhere.
+    Buffer,
+    /// There may be a slot soon.
+    Later,
+}
+
+/// Says where the body of a message, of so many bytes, is to go.
+pub type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
+
+/// Moves messages between processes; used by one thread at a time.
+///
+/// Messages of one process to another arrive in the order in which they were sent.
+pub trait Transport: Send {
+    /// Whether that may be any thread, or has to be the one that set it up.
+    fn is_for_all_threads(&self) -> bool;
+
+    /// Starts sending to `message.process`, without waiting.
+    fn send(&mut self, message: Message);
+
+    /// Returns a message that has arrived, if there is one; its body may go where `placing` says.
+    ///
+    /// # Errors
+    /// Why nothing arrives any more.
+    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String>;
+
+    /// Goes on sending; returns how many bytes have not left yet: 0 once everything has.
+    fn unsent_bytes(&mut self) -> usize;
+
+    /// Whether a message has arrived in part.
+    fn is_receiving(&self) -> bool;
+
+    /// The number of this process.
+    fn process(&self) -> u32;
+
+    /// How many processes there are.
+    fn num_processes(&self) -> usize;
+}
