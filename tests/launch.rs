@@ -791,14 +791,14 @@ fn what_the_launcher_ignores_all_ignore() {
 }
 
 #[test]
-fn signals_of_others_do_not_end_seats() {
+fn signals_of_others_do_not_end_supervisors() {
     for transport in ["mpi", "direct"] {
         let options = format!("--nproc 1 --transport {transport}");
         let script = "echo $PPID; sleep 1; echo done";
         let (child, lines, stdout) = start(&options, &shell(script), 1);
-        let seat = lines[0].strip_prefix("[0] ").expect("its rank");
+        let supervisor = lines[0].strip_prefix("[0] ").expect("its rank");
         for signal in ["-USR1", "-USR2", "-QUIT", "-HUP", "-WINCH"] {
-            kill(signal, seat);
+            kill(signal, supervisor);
         }
         let (code, rest, stderr) = finish(child, stdout);
         assert_eq!(code, Some(0), "{rest}{stderr}");

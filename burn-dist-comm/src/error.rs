@@ -254,7 +254,7 @@ pub enum CommError {
     },
     /// Launchers that contradict each other or themselves.
     #[error(transparent)]
-    Place(Arc<dyn std::error::Error + Send + Sync>),
+    ClusterEnv(Arc<dyn std::error::Error + Send + Sync>),
     /// Other processes that cannot be reached.
     #[error(
         "this is one of {processes} processes ({variable}={processes}), and cannot reach the others: {reason}"
@@ -378,7 +378,7 @@ impl CommError {
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
             Self::World { .. }
-            | Self::Place(_)
+            | Self::ClusterEnv(_)
             | Self::Uneven { .. }
             | Self::NcclMissing { .. }
             | Self::NcclUnusable { .. }

@@ -161,6 +161,16 @@ impl fmt::Display for CallInfo {
     }
 }
 
+impl What {
+    /// Whether it is half of a transfer between a pair, which is not a collective.
+    pub(crate) fn is_transfer(&self) -> bool {
+        matches!(
+            self,
+            Self::Collective(_, Collective::Send { .. } | Collective::Recv { .. }, _)
+        )
+    }
+}
+
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dtype, collective) = match self {

@@ -57,6 +57,7 @@ mod block;
 mod buffer;
 mod call;
 mod collective;
+mod completion;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
@@ -76,7 +77,7 @@ mod votes;
 mod world;
 
 pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
-pub use buffer::{Pool, PoolBuffer, PoolMemory, Share, Slot};
+pub use buffer::{Pool, PoolBuffer, PoolMemory, Region, Share};
 pub use call::{Call, Exchange};
 pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
@@ -91,7 +92,7 @@ pub use record::{KindStats, Stats};
 pub use sync::lock;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
-pub use transport::{Destination, Message, Placing, Transport};
+pub use transport::{Destination, Matcher, Message, Transport};
 pub use votes::Votes;
 pub use world::World;
 

@@ -56,8 +56,7 @@ impl World {
         let engines: Vec<_> = transports
             .into_iter()
             .map(|transport| {
-                Engine::start(move || Ok::<_, String>(transport), limits)
-                    .expect("a channel needs no setting up")
+                Engine::start(move || Ok(transport), limits).expect("a channel needs no setting up")
             })
             .collect();
         let worlds = engines.into_iter().map(|engine| Self::new(engine, true));

@@ -4,7 +4,7 @@ use super::rendezvous::{
     Client, Member, Options, RendezvousError, Server, Token, TokenError, silence,
 };
 use super::seconds::seconds;
-use super::{Place, PlaceError, restarts};
+use super::{ClusterEnv, ClusterEnvError, restarts};
 use burn_dist_comm::lock;
 use std::net::ToSocketAddrs;
 use std::sync::{Mutex, OnceLock};
@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum JoinError {
     /// Variables that contradict themselves.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    ClusterEnv(#[from] ClusterEnvError),
     /// A token that is none.
     #[error("{0}")]
     Token(String),
-    /// A place without an address to meet at.
+    /// No address to meet at.
     #[error(
         "{launcher} does not say where the processes meet: set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to \
          a free port there, or start the program with `burn-dist run` or `mpirun` (with Slurm: `srun --mpi=pmix`)"
@@ -90,7 +90,7 @@ impl Membership {
 ///
 /// # Errors
 /// If the launcher does not say where, or the others cannot be reached there; every later call returns the same.
-pub fn join(place: &Place) -> Result<&'static Membership, JoinError> {
+pub fn join(env: &ClusterEnv) -> Result<&'static Membership, JoinError> {
     static MEMBERSHIP: OnceLock<Result<Membership, JoinError>> = OnceLock::new();
     extern "C" fn end() {
         if let Some(Ok(membership)) = MEMBERSHIP.get() {
@@ -101,7 +101,7 @@ pub fn join(place: &Place) -> Result<&'static Membership, JoinError> {
     let mut is_first = false;
     let joined = MEMBERSHIP.get_or_init(|| {
         is_first = true;
-        connect(place)
+        connect(env)
     });
     if is_first && joined.is_ok() {
         // SAFETY: the function touches a static that is never dropped, and sockets.
@@ -110,12 +110,12 @@ pub fn join(place: &Place) -> Result<&'static Membership, JoinError> {
     joined.as_ref().map_err(JoinError::clone)
 }
 
-fn connect(place: &Place) -> Result<Membership, JoinError> {
+fn connect(env: &ClusterEnv) -> Result<Membership, JoinError> {
     let restarts = restarts()?;
     let nowhere = || JoinError::Nowhere {
-        launcher: place.launcher.to_string(),
+        launcher: env.launcher.to_string(),
     };
-    let master = place.master.as_ref().ok_or_else(nowhere)?;
+    let master = env.master.as_ref().ok_or_else(nowhere)?;
     let address = master.to_string();
     let token = match Token::of_process()? {
         Some(token) => token,
@@ -130,13 +130,13 @@ fn connect(place: &Place) -> Result<Membership, JoinError> {
             seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))?
         }
     };
-    // A place has at most 65,536 of them.
-    let me = Member::process(place.rank as u32, place.world_size as u32, restarts);
-    let server = match master.is_rank_zero && place.rank == 0 {
+    // There are at most 65,536 of them.
+    let me = Member::process(env.rank as u32, env.world_size as u32, restarts);
+    let server = match master.is_rank_zero && env.rank == 0 {
         true => {
             let mut options = Options::new(me.world_size)
                 .restarts(restarts)
-                .several_machines(place.local_size.is_some_and(|here| here < place.world_size))
+                .several_machines(env.local_size.is_some_and(|here| here < env.world_size))
                 .keeper(me.clone());
             options.silence = silence()?.unwrap_or(options.silence);
             Some(Server::listen(&address, token.clone(), options)?)

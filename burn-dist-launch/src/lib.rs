@@ -2,7 +2,7 @@
 //!
 //! | module | idea |
 //! | --- | --- |
-//! | [`place`] | which of several processes this one is, from what its launcher says |
+//! | [`cluster_env`] | which of several processes this one is, from what its launcher says |
 //! | [`rendezvous`] | where processes meet before they have a transport: keys, barriers, and who has vanished (features `mpi`, `cuda`, `cli`) |
 //! | [`run`] | the program `burn-dist run` (feature `cli`) |
 //!
@@ -13,11 +13,11 @@
 
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
+pub mod cluster_env;
 #[cfg(all(feature = "cli", unix))]
 mod folder;
 #[cfg(feature = "rendezvous")]
 pub mod join;
-pub mod place;
 #[cfg(feature = "rendezvous")]
 pub mod rendezvous;
 #[cfg(all(feature = "cli", unix))]
@@ -28,9 +28,9 @@ mod seconds;
 mod tcp;
 mod world;
 
+pub use cluster_env::{ClusterEnv, ClusterEnvError, Launcher, Master};
 #[cfg(feature = "rendezvous")]
 pub use join::join;
-pub use place::{Launcher, Master, Place, PlaceError};
 pub use world::world;
 
 /// The variable in which `burn-dist run --max-restarts` counts its restarts.
@@ -44,23 +44,23 @@ pub const RESTART: &str = "BURN_DIST_RESTART";
 /// ```
 /// let resume = burn_dist_launch::restarts()? > 0;
 /// assert!(!resume, "nothing has failed yet");
-/// # Ok::<(), burn_dist_launch::PlaceError>(())
+/// # Ok::<(), burn_dist_launch::ClusterEnvError>(())
 /// ```
 ///
 /// # Errors
-/// [`PlaceError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has
+/// [`ClusterEnvError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has
 /// saved.
-pub fn restarts() -> Result<u32, PlaceError> {
+pub fn restarts() -> Result<u32, ClusterEnvError> {
     let counted = std::env::var_os(RESTART);
     counted.map_or(Ok(0), |counted| {
         number_of_restarts(&counted.to_string_lossy())
     })
 }
 
-fn number_of_restarts(counted: &str) -> Result<u32, PlaceError> {
+fn number_of_restarts(counted: &str) -> Result<u32, ClusterEnvError> {
     match counted.trim() {
         "" => Ok(0),
-        counted => counted.parse().map_err(|_| PlaceError::NotANumber {
+        counted => counted.parse().map_err(|_| ClusterEnvError::NotANumber {
             variable: RESTART,
             value: counted.to_string(),
             what: "a number of restarts",

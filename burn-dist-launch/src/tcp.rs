@@ -6,7 +6,7 @@
 //! says what to do instead.
 
 use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
-use burn_dist_comm::{Block, Message, Placing, Pool, Transport};
+use burn_dist_comm::{Block, Matcher, Message, Pool, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
@@ -362,7 +362,7 @@ impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
         }
     }
 
-    fn receive(&mut self, _: Placing) -> Result<Option<Message>, String> {
+    fn receive(&mut self, _: Matcher) -> Result<Option<Message>, String> {
         if let Some(trouble) = self.client.trouble() {
             self.fail(trouble);
         }

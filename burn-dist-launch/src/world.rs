@@ -1,6 +1,6 @@
 //! The processes that this one was started with.
 
-use super::Place;
+use super::ClusterEnv;
 use burn_dist_comm::{CommError, World};
 use std::sync::{Arc, OnceLock};
 
@@ -24,28 +24,27 @@ const WITHOUT_MPI: &str =
 /// own and communicate with NCCL.
 ///
 /// # Errors
-/// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::Place`] if the
+/// [`CommError::World`] if there are other processes and this one cannot reach them; [`CommError::ClusterEnv`] if the
 /// variables of launchers contradict each other.
 pub fn world() -> Result<Option<World>, CommError> {
     static WORLD: OnceLock<Result<Option<World>, CommError>> = OnceLock::new();
     let find = || {
-        let place = Place::of_process().map_err(|error| CommError::Place(Arc::new(error)))?;
-        let Some(place) = place.filter(|place| place.world_size > 1) else {
+        let env =
+            ClusterEnv::of_process().map_err(|error| CommError::ClusterEnv(Arc::new(error)))?;
+        let Some(env) = env.filter(|env| env.world_size > 1) else {
             return Ok(None);
         };
-        launched(&place)
-            .map(Some)
-            .map_err(|reason| CommError::World {
-                variable: place.launcher.variable(),
-                processes: place.world_size,
-                reason,
-            })
+        launched(&env).map(Some).map_err(|reason| CommError::World {
+            variable: env.launcher.variable(),
+            processes: env.world_size,
+            reason,
+        })
     };
     WORLD.get_or_init(find).clone()
 }
 
 #[cfg(not(feature = "rendezvous"))]
-fn launched(_place: &Place) -> Result<World, String> {
+fn launched(_env: &ClusterEnv) -> Result<World, String> {
     Err(WITHOUT_MPI.into())
 }
 
@@ -54,14 +53,14 @@ use connect::launched;
 
 #[cfg(feature = "rendezvous")]
 mod connect {
-    use super::{Place, TRANSPORT};
+    use super::{ClusterEnv, TRANSPORT};
     use crate::join;
     use crate::tcp::Tcp;
     use burn_dist_comm::World;
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    pub(super) fn launched(place: &Place) -> Result<World, String> {
+    pub(super) fn launched(env: &ClusterEnv) -> Result<World, String> {
         /// How long the end of the program waits for the others to take what was sent to them.
         const PATIENCE: Duration = Duration::from_secs(10);
         static ENDING: OnceLock<World> = OnceLock::new();
@@ -70,7 +69,7 @@ mod connect {
                 world.finish(PATIENCE);
             }
         }
-        let world = connected(place)?;
+        let world = connected(env)?;
         let world = ENDING.get_or_init(|| world);
         // SAFETY: the function touches nothing that ends before it: a static, and a thread that waits for it.
         unsafe { libc::atexit(end) };
@@ -78,28 +77,26 @@ mod connect {
     }
 
     /// Connects the processes over what carries messages here.
-    fn connected(place: &Place) -> Result<World, String> {
-        let has_mpi = place.launcher.has_mpi();
+    fn connected(env: &ClusterEnv) -> Result<World, String> {
+        let has_mpi = env.launcher.has_mpi();
         match std::env::var(TRANSPORT).as_deref() {
             // Launchers that say no address are those of MPI.
-            Err(_) if has_mpi && (cfg!(feature = "mpi") || place.master.is_none()) => {
-                over_mpi(place)
-            }
-            Ok("mpi") if has_mpi => over_mpi(place),
+            Err(_) if has_mpi && (cfg!(feature = "mpi") || env.master.is_none()) => over_mpi(env),
+            Ok("mpi") if has_mpi => over_mpi(env),
             Ok("mpi") => Err(format!(
                 "{TRANSPORT}=mpi, but {} started no MPI: start the program with `mpirun`, `burn-dist run --transport \
                  mpi` or `srun --mpi=pmix`, or unset {TRANSPORT}",
-                place.launcher
+                env.launcher
             )),
-            Err(_) | Ok("tcp") => over_tcp(place),
+            Err(_) | Ok("tcp") => over_tcp(env),
             Ok(other) => Err(format!(
                 "{TRANSPORT}={other} is no way between processes: write mpi or tcp"
             )),
         }
     }
 
-    fn over_tcp(place: &Place) -> Result<World, String> {
-        let membership = join(place).map_err(|error| error.to_string())?;
+    fn over_tcp(env: &ClusterEnv) -> Result<World, String> {
+        let membership = join(env).map_err(|error| error.to_string())?;
         let (client, token) = (membership.client(), membership.token());
         let transport = Tcp::connect(client, token, membership.patience());
         let transport = transport.inspect_err(|reason| client.fail(reason))?;
@@ -107,26 +104,26 @@ mod connect {
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn over_mpi(_place: &Place) -> Result<World, String> {
+    fn over_mpi(_env: &ClusterEnv) -> Result<World, String> {
         Err(super::WITHOUT_MPI.into())
     }
 
     /// Sets MPI up; ends with the name of a process that vanishes meanwhile, for which MPI would wait, if a launcher
     /// keeps a rendezvous that tells.
     #[cfg(feature = "mpi")]
-    fn over_mpi(place: &Place) -> Result<World, String> {
+    fn over_mpi(env: &ClusterEnv) -> Result<World, String> {
         use burn_dist_comm::{Mpi, Transport};
         use std::sync::mpsc::{RecvTimeoutError, channel};
         use std::time::Instant;
         /// Between looks at who has vanished.
         const LOOK: Duration = Duration::from_millis(20);
         let is_kept = |master: &crate::Master| !master.is_rank_zero;
-        let membership = match place.master.as_ref().is_some_and(is_kept) {
-            true => Some(join(place).map_err(|error| error.to_string())?),
+        let membership = match env.master.as_ref().is_some_and(is_kept) {
+            true => Some(join(env).map_err(|error| error.to_string())?),
             false => None,
         };
         let trouble = move || membership.and_then(|membership| membership.client().trouble());
-        let (rank, size, launcher) = (place.rank, place.world_size, place.launcher);
+        let (rank, size, launcher) = (env.rank, env.world_size, env.launcher);
         let (sender, started) = channel();
         let set_up = move || {
             let mpi = Mpi::init(trouble)?;

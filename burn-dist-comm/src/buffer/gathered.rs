@@ -17,13 +17,13 @@ pub(crate) struct Gathered {
 }
 
 /// A part of an output that one message fills.
-pub struct Slot {
+pub struct Region {
     buffer: Arc<PoolMemory>,
     range: Range<usize>,
 }
 
-impl Slot {
-    /// Where the bytes go: as many as it was asked for, which nobody else reads or writes while the slot lives.
+impl Region {
+    /// Where the bytes go: as many as it was asked for, which nobody else reads or writes while the region lives.
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: the range lies within the buffer.
         unsafe { self.buffer.as_ptr().add(self.range.start) }
@@ -32,14 +32,14 @@ impl Slot {
     /// Copies bytes there.
     ///
     /// # Panics
-    /// If they are not as many as the slot has.
+    /// If they are not as many as the region has.
     pub fn fill(&mut self, bytes: &[u8]) {
         assert_eq!(
             bytes.len(),
             self.range.len(),
-            "a part has the size of its slot"
+            "a part has the size of its region"
         );
-        // SAFETY: a slot has its bytes to itself.
+        // SAFETY: a region has its bytes to itself.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.as_ptr(), bytes.len()) }
     }
 }
@@ -77,10 +77,10 @@ impl Gathered {
     }
 
     /// Returns where a member's `bytes` bytes go, once.
-    pub fn slot(&mut self, member: usize, bytes: usize) -> Option<Slot> {
+    pub fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
         let part = self.parts.get_mut(member)?;
         part.as_ref().filter(|part| part.len() == bytes)?;
-        Some(Slot {
+        Some(Region {
             buffer: Arc::clone(&self.buffer),
             range: part.take()?,
         })
@@ -88,8 +88,8 @@ impl Gathered {
 
     /// Copies a member's input to its part.
     pub fn put(&mut self, member: usize, block: &Block) {
-        if let Some(mut slot) = self.slot(member, block.len()) {
-            slot.fill(block.as_slice());
+        if let Some(mut region) = self.region(member, block.len()) {
+            region.fill(block.as_slice());
         }
     }
 

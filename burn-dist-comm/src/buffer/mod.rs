@@ -12,7 +12,7 @@ mod stream;
 mod work;
 
 pub(crate) use gathered::Gathered;
-pub use gathered::Slot;
+pub use gathered::Region;
 pub(crate) use kernels::is_reducible;
 pub use pool::{Pool, PoolBuffer, PoolMemory, Share};
 pub(crate) use work::Work;

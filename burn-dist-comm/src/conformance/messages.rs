@@ -94,14 +94,14 @@ impl<'a> End<'a> {
         });
     }
 
-    /// Waits for the next message of a process; `placing` says where bodies go.
-    fn next(&mut self, from: u32, mut placing: impl FnMut(&[u8], usize) -> Destination) -> Message {
+    /// Waits for the next message of a process; `matcher` says where bodies go.
+    fn next(&mut self, from: u32, mut matcher: impl FnMut(&[u8], usize) -> Destination) -> Message {
         let start = Instant::now();
         loop {
             if let Some(message) = self.arrived[from as usize].pop_front() {
                 return message;
             }
-            let received = self.transport.receive(&mut placing);
+            let received = self.transport.receive(&mut matcher);
             match received.expect("nothing ends the transport") {
                 Some(message) => self.arrived[message.process as usize].push_back(message),
                 None => {
@@ -232,12 +232,12 @@ fn a_body_goes_to_its_slot_or_comes_with_its_message(end: &mut End) {
             };
             gathered.put(0, &Block::empty());
             let message = end.next(other, |head, bytes| {
-                let slot = match head == other.to_le_bytes() && bytes == len {
-                    true => gathered.slot(1, len),
+                let region = match head == other.to_le_bytes() && bytes == len {
+                    true => gathered.region(1, len),
                     // Another process is ahead.
                     false => None,
                 };
-                slot.map_or(Destination::Buffer, Destination::Slot)
+                region.map_or(Destination::Buffer, Destination::Region)
             });
             gathered.put(1, &message.body);
             let whole = gathered.finish().expect("the part is there");

@@ -6,9 +6,9 @@ use crate::{
     AllToAll, Block, Call, Collective, Exchange, Group, Kind, KindStats, Lane, Payload, Strided,
     chunk_sizes, elements,
 };
+use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
-use burn_dist_mesh::{BoolStore, DType};
 use std::sync::Arc;
 
 fn is_supported(dtype: DType, op: ReduceOp) -> bool {
@@ -625,7 +625,11 @@ fn the_reference_knows_simple_answers() {
     assert_eq!(reduce(ReduceOp::Prod), values(&[3.0, 12.0]));
     let bools = [vec![0_u8, 1, 1], vec![0, 0, 1]];
     assert_eq!(
-        super::reference::reduce(DType::Bool(BoolStore::Native), ReduceOp::Max, &bools),
+        super::reference::reduce(
+            DType::Bool(burn_dist_mesh::BoolStore::Native),
+            ReduceOp::Max,
+            &bools
+        ),
         [0, 1, 1]
     );
     assert_eq!(

@@ -17,9 +17,10 @@
 #[cfg(test)]
 mod tests;
 
-use crate::buffer::{Gathered, Memory, Slot, Work};
+use crate::buffer::{Gathered, Memory, Region, Work};
 use crate::collective::{Collective, Strided, chunk_sizes, elem_bytes};
 use crate::geometry::{Geometry, Move, Output, boxes, is_reduction, localized, packed, wanted};
+use crate::info::What;
 use crate::{Block, Group};
 use burn_dist_mesh::DType;
 use std::sync::Arc;
@@ -43,6 +44,20 @@ pub(crate) struct Operation {
     pub collective: Collective,
     /// Sizes of the axes along which terms are added up.
     pub axes: Arc<[usize]>,
+}
+
+impl Operation {
+    /// Returns that of a call; `None` if it is not a collective.
+    pub fn of(what: &What) -> Option<Self> {
+        match what {
+            What::Exchange(..) => None,
+            What::Collective(dtype, collective, axes) => Some(Self {
+                dtype: *dtype,
+                collective: collective.clone(),
+                axes: Arc::clone(axes),
+            }),
+        }
+    }
 }
 
 /// Returns the work of a collective whose inputs are all here, done already if it is small.
@@ -163,12 +178,6 @@ impl Execution {
         &self.group
     }
 
-    /// Returns those of `processes` in which members live.
-    pub fn among<'a>(&'a self, processes: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
-        let has_members = |process: &u32| self.process_of.contains(process);
-        processes.iter().copied().filter(has_members)
-    }
-
     /// Starts the round: has `send` send what each of the processes `others` needs (process, member, block).
     pub fn start(
         &mut self,
@@ -177,7 +186,10 @@ impl Execution {
         mut send: impl FnMut(u32, usize, Block),
     ) {
         let here = || (0..self.here.len()).filter(|member| self.here[*member]);
-        for process in self.among(others) {
+        for &process in others {
+            if !self.process_of.contains(&process) {
+                continue;
+            }
             let there: Vec<bool> = self.process_of.iter().map(|of| *of == process).collect();
             let wanted = wanted(&self.geometry, &there);
             for member in here() {
@@ -225,14 +237,14 @@ impl Execution {
     }
 
     /// Returns where the input of `member`, of so many bytes, goes, if it has a part of an output to itself.
-    pub fn slot(&mut self, member: usize, bytes: usize) -> Option<Slot> {
+    pub fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
         match self.awaits(member) {
-            true => self.gathered.as_mut()?.slot(member, bytes),
+            true => self.gathered.as_mut()?.region(member, bytes),
             false => None,
         }
     }
 
-    /// Takes the input of a member that was awaited; an empty one, if its slot has been filled.
+    /// Takes the input of a member that was awaited; an empty one, if its region has been filled.
     pub fn arrive(&mut self, member: usize, body: Block) {
         assert!(self.awaits(member), "an input comes once");
         self.absent[member] = false;

@@ -85,7 +85,7 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
     ]
 }
 
-/// What is on its way: receiver, round, member, block, and whether it goes straight to its slot.
+/// What is on its way: receiver, round, member, block, and whether it goes straight to its region.
 type Sent = (u32, u8, usize, Block);
 
 /// Runs a collective in as many processes as `process_of` names; `pick` chooses the message that arrives next.
@@ -127,10 +127,8 @@ fn run(
         running.push(Some(execution));
     }
     loop {
-        for process in 0..num_processes as usize {
-            while let Some(mut execution) =
-                running[process].take_if(|execution| execution.is_complete())
-            {
+        for (process, running) in running.iter_mut().enumerate() {
+            while let Some(mut execution) = running.take_if(|execution| execution.is_complete()) {
                 match execution
                     .finish(&memory)
                     .expect("all parts have their sizes")
@@ -146,7 +144,7 @@ fn run(
                     }
                     None => {
                         start(&mut execution, process as u32, &mut on_the_way);
-                        running[process] = Some(execution);
+                        *running = Some(execution);
                     }
                 }
             }
@@ -165,9 +163,9 @@ fn run(
         let (to, _, member, block) = on_the_way.remove(ready[pick(ready.len())]);
         let execution = running[to as usize].as_mut().expect("it is ready");
         assert!(execution.awaits(member));
-        let block = match execution.slot(member, block.len()) {
-            Some(mut slot) => {
-                slot.fill(block.as_slice());
+        let block = match execution.region(member, block.len()) {
+            Some(mut region) => {
+                region.fill(block.as_slice());
                 Block::empty()
             }
             None => block,
@@ -245,7 +243,7 @@ fn a_part_of_another_size_is_seen() {
     execution.start(&[1], &memory, |process, member, block| {
         assert_eq!((process, member, block.len()), (1, 0, 4));
     });
-    assert!(execution.slot(1, 3).is_none() && execution.slot(0, 4).is_none());
+    assert!(execution.region(1, 3).is_none() && execution.region(0, 4).is_none());
     execution.arrive(1, block(1, 8));
     assert!(execution.finish(&memory).is_err());
 }

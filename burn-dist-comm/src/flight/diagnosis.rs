@@ -281,8 +281,8 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
                 // Of ranks in other processes only their processes are known to be late: records tell who had made the
                 // call.
                 Some(call) => {
-                    let place = call.place();
-                    ranks.retain(|rank| evidence.made(*rank, &place).is_none());
+                    let id = call.id();
+                    ranks.retain(|rank| evidence.made(*rank, &id).is_none());
                     if ranks.is_empty() && !fault.missing_ranks.is_empty() {
                         undelivered = Some(Cause::Undelivered {
                             call: Box::new(call.clone()),

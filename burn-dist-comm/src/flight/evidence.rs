@@ -2,7 +2,7 @@
 
 use super::clocks::{clocks, median};
 use super::diagnosis::{LateHost, Straggler};
-use super::format::{CallPlace, CallRecord, FaultKind, FlightRecord, RankRecord};
+use super::format::{CallId, CallRecord, FaultKind, FlightRecord, RankRecord};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -69,14 +69,10 @@ impl<'a> Evidence<'a> {
         self.ranks.values().flat_map(|(_, rank)| &rank.calls)
     }
 
-    /// Returns the call that a rank made at a place, if its record still has it.
-    pub fn made(&self, rank: u32, place: &CallPlace<'_>) -> Option<&'a CallRecord> {
+    /// Returns the call that a rank made as an id says, if its record still has it.
+    pub fn made(&self, rank: u32, id: &CallId<'_>) -> Option<&'a CallRecord> {
         let (_, record) = self.ranks.get(&rank)?;
-        record
-            .calls
-            .iter()
-            .rev()
-            .find(|call| call.place() == *place)
+        record.calls.iter().rev().find(|call| call.id() == *id)
     }
 
     /// Returns the last call that others finished with a rank.
@@ -92,8 +88,8 @@ impl<'a> Evidence<'a> {
     /// Returns where every rank was.
     pub fn whereabouts(&self) -> Vec<Whereabouts> {
         let process_of = &self.records[0].process_of;
-        let places = process_of.iter().zip(0..);
-        places
+        let ranks = process_of.iter().zip(0..);
+        ranks
             .map(|(&process, rank)| self.whereabouts_of(rank, process))
             .collect()
     }
@@ -138,13 +134,13 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns two calls at one place that do not match, if there are such.
+    /// Returns two calls of one id that do not match, if there are such.
     pub fn mismatch(&self) -> Option<(&'a CallRecord, &'a CallRecord)> {
-        let mut first: FxHashMap<CallPlace<'_>, &CallRecord> = FxHashMap::default();
+        let mut first: FxHashMap<CallId<'_>, &CallRecord> = FxHashMap::default();
         // Halves of a transfer differ.
         let collectives = self.calls().filter(|call| !call.is_transfer);
         for call in collectives {
-            let other = *first.entry(call.place()).or_insert(call);
+            let other = *first.entry(call.id()).or_insert(call);
             if (&other.what, &other.module) != (&call.what, &call.module) {
                 return Some((other, call));
             }
@@ -166,9 +162,9 @@ impl<'a> Evidence<'a> {
         for &start in waits.keys() {
             let mut path: Vec<u32> = vec![start];
             while let Some(call) = path.last().and_then(|rank| waits.get(rank)) {
-                let place = call.place();
+                let id = call.id();
                 let keeps_waiting =
-                    |rank: &&u32| waits.contains_key(rank) && self.made(**rank, &place).is_none();
+                    |rank: &&u32| waits.contains_key(rank) && self.made(**rank, &id).is_none();
                 let Some(&next) = call.awaited.iter().find(keeps_waiting) else {
                     break;
                 };
@@ -190,17 +186,17 @@ impl<'a> Evidence<'a> {
     /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not
     /// the ranks'.
     pub fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
-        let mut calls: FxHashMap<CallPlace<'_>, Vec<(u32, u64)>> = FxHashMap::default();
+        let mut calls: FxHashMap<CallId<'_>, Vec<(u32, u64)>> = FxHashMap::default();
         for call in self
             .calls()
             .filter(|call| !call.is_transfer && call.group.len() > 1)
         {
             calls
-                .entry(call.place())
+                .entry(call.id())
                 .or_default()
                 .push((call.rank, call.started_us));
         }
-        calls.retain(|place, starts| starts.len() == place.group.len());
+        calls.retain(|id, starts| starts.len() == id.group.len());
         let of_hosts = calls.values().map(|starts| {
             let starts = starts.iter();
             starts.map(move |(rank, start)| (self.host(*rank), *start))

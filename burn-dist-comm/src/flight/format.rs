@@ -158,9 +158,9 @@ impl FlightRecord {
     pub const VERSION: u32 = 1;
 }
 
-/// The place of a call: calls of several ranks with equal places belong together.
+/// Which call it is: those of several ranks with equal ids belong together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct CallPlace<'a> {
+pub(super) struct CallId<'a> {
     pub group: &'a [u32],
     pub lane: u16,
     pub is_transfer: bool,
@@ -168,8 +168,8 @@ pub(super) struct CallPlace<'a> {
 }
 
 impl CallRecord {
-    pub(super) fn place(&self) -> CallPlace<'_> {
-        CallPlace {
+    pub(super) fn id(&self) -> CallId<'_> {
+        CallId {
             group: &self.group,
             lane: self.lane,
             is_transfer: self.is_transfer,

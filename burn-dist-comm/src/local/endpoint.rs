@@ -1,6 +1,6 @@
 //! The endpoint of one rank.
 
-use super::completion::{Deposit, Input};
+use super::channel::{Deposit, Input};
 use super::hub::{ChannelKey, LocalHub};
 use super::pending::{LocalCall, PendingBuffer, PendingValues};
 use crate::buffer::{Pool, is_reducible};
@@ -78,8 +78,7 @@ impl LocalComm {
             return Err(CommError::NoSharedMemory { rank });
         }
         let is_send = matches!(&what, What::Collective(_, Collective::Send { .. }, _));
-        let is_transfer =
-            is_send || matches!(&what, What::Collective(_, Collective::Recv { .. }, _));
+        let is_transfer = what.is_transfer();
         let channel = hub.channel(&ChannelKey {
             group: group.clone(),
             lane,

@@ -2,7 +2,6 @@
 
 use super::hub::{ChannelKey, LocalHub};
 use super::options::FlightOptions;
-use crate::collective::Collective;
 use crate::flight::{
     self, CallRecord, FaultKind, FaultRecord, FlightRecord, PeerRecord, RankRecord,
 };
@@ -140,7 +139,7 @@ impl LocalHub {
         let key = ChannelKey {
             group: call.group.clone(),
             lane: call.lane,
-            is_transfer: is_transfer(call),
+            is_transfer: call.what.is_transfer(),
         };
         let channels = self.channels.read().unwrap_or_else(PoisonError::into_inner);
         let channel = channels.get(&key)?;
@@ -169,7 +168,7 @@ impl LocalHub {
             dtype: dtype.into(),
             group: numbers(call.group.ranks()),
             lane: call.lane.0,
-            is_transfer: is_transfer(call),
+            is_transfer: call.what.is_transfer(),
             sequence: call.sequence,
             module: call.label().into(),
             bytes: call.received_bytes() as u64,
@@ -295,7 +294,7 @@ impl LocalHub {
                 FaultKind::Operation
             }
             CommError::World { .. }
-            | CommError::Place(_)
+            | CommError::ClusterEnv(_)
             | CommError::Uneven { .. }
             | CommError::NcclMissing { .. }
             | CommError::NcclUnusable { .. }
@@ -307,11 +306,4 @@ impl LocalHub {
 
 fn numbers(ranks: &[Rank]) -> Vec<u32> {
     ranks.iter().map(|rank| rank.0).collect()
-}
-
-fn is_transfer(call: &CallInfo) -> bool {
-    matches!(
-        call.what,
-        What::Collective(_, Collective::Send { .. } | Collective::Recv { .. }, _)
-    )
 }

@@ -1,15 +1,15 @@
 //! What the ranks of one process share.
 
 use super::LocalOptions;
-use super::completion::{Arrival, Channel, Completion, Deposit, Input, Moment, Outcome, Patience};
+use super::channel::{Arrival, Channel, Deposit, Input};
 use super::endpoint::LocalComm;
 use super::wire::Wire;
 use crate::buffer::{Memory, Pool};
-use crate::collective::Collective;
+use crate::completion::{Completion, Moment, Outcome, Patience};
 use crate::execution::{self, Operation};
 use crate::geometry::received_bytes;
 use crate::info::{CallInfo, What};
-use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, Waiters, WindowPrint};
+use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, WindowPrint};
 use crate::record::{Counters, FlightRecorder};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
 use crate::{CommError, Group, Lane, Stats};
@@ -61,25 +61,23 @@ impl Agreed {
             remote.help(hub.options.timeout, || self.answer.look(settled).is_some());
         }
         let left = hub.options.timeout.saturating_sub(start.elapsed());
-        match self.answer.wait(left, settled) {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(error)) => return Err(hub.abort(error)),
-            None => {}
-        }
-        let ran = self.answer.look(|verdict| match verdict {
-            Verdict::Waiting(ran) => ran.clone(),
-            Verdict::Agreed | Verdict::Missed(_) => Vec::new(),
+        let result = self.answer.wait(left, settled).unwrap_or_else(|| {
+            let ran = self.answer.look(|verdict| match verdict {
+                Verdict::Waiting(ran) => ran.clone(),
+                Verdict::Agreed | Verdict::Missed(_) => Vec::new(),
+            });
+            let missing = hub.placement().map(|placement| {
+                let others = placement.others.iter();
+                let missing = others.filter(|process| !ran.contains(process));
+                missing.map(|process| placement.name(*process)).collect()
+            });
+            Err(CommError::WindowTimeout {
+                window: self.number,
+                missing: missing.unwrap_or_default(),
+                elapsed: start.elapsed(),
+            })
         });
-        let missing = hub.placement().map(|placement| {
-            let others = placement.others.iter();
-            let missing = others.filter(|process| !ran.contains(process));
-            missing.map(|process| placement.name(*process)).collect()
-        });
-        Err(hub.abort(CommError::WindowTimeout {
-            window: self.number,
-            missing: missing.unwrap_or_default(),
-            elapsed: start.elapsed(),
-        }))
+        result.map_err(|error| hub.abort(error))
     }
 }
 
@@ -118,7 +116,7 @@ impl Ranks for LocalHub {
             self.write_record(&error);
             error
         });
-        self.ring_all();
+        self.wake_all();
     }
 }
 
@@ -205,24 +203,23 @@ impl LocalHub {
         if let (true, Some(remote)) = (is_first, &self.remote) {
             remote.wake();
         }
-        self.ring_all();
+        self.wake_all();
         first.clone()
     }
 
     fn rank_left(&self, rank: Rank, call: Arc<CallInfo>) -> CommError {
         let placement = self.placement();
-        let process = placement.and_then(|placement| placement.elsewhere(rank));
         CommError::RankLeft {
             rank,
             call,
-            process,
+            process: placement.and_then(|placement| placement.names_of(&[rank]).pop()),
         }
     }
 
     /// Wakes those who wait for ranks of this process.
-    fn ring_all(&self) {
+    fn wake_all(&self) {
         for channel in self.all_channels() {
-            channel.ring_all();
+            channel.wake_all();
         }
     }
 
@@ -241,7 +238,8 @@ impl LocalHub {
     /// Waits while too much of what was sent has not left this process.
     fn wait_for_room(&self, remote: &Remote, what: impl Fn() -> String) -> Result<(), CommError> {
         let timeout = self.options.timeout;
-        let room = remote.wait_for_room(timeout, || self.fault.get().is_some());
+        let engine = &remote.engine;
+        let room = engine.wait_for_room(timeout, || self.fault.get().is_some());
         room.map_err(|bytes| {
             self.abort(CommError::NotSent {
                 call: what(),
@@ -402,12 +400,8 @@ impl LocalHub {
         self.wait_for_room(remote, || info.to_string())?;
         remote.call(Opened {
             ranks: Arc::<Self>::clone(self),
-            waiters: Arc::<Completion>::clone(completion),
+            completion: Arc::clone(completion),
             inputs,
-            is_transfer: matches!(
-                info.what,
-                What::Collective(_, Collective::Send { .. } | Collective::Recv { .. }, _)
-            ),
             info,
         });
         Ok(())
@@ -443,31 +437,19 @@ impl LocalHub {
     }
 
     fn outcome(&self, group: &Group, deposits: Vec<Deposit>) -> Outcome {
-        let operation = match &deposits[0].info.what {
-            What::Exchange(..) => None,
-            What::Collective(dtype, collective, axes) => Some(Operation {
-                dtype: *dtype,
-                collective: collective.clone(),
-                axes: Arc::clone(axes),
-            }),
-        };
-        let inputs = deposits.into_iter().map(|deposit| deposit.input);
+        let operation = Operation::of(&deposits[0].info.what);
+        let (mut blocks, mut values) = (Vec::new(), Vec::new());
+        for deposit in deposits {
+            match deposit.input {
+                Input::Block(block) => blocks.push(block),
+                Input::Value(value) => values.push(value),
+            }
+        }
         match operation {
             Some(operation) => {
-                let blocks = inputs.map(|input| match input {
-                    Input::Block(block) => block,
-                    Input::Value(_) => None,
-                });
-                let inputs = blocks.collect();
-                Outcome::Work(execution::work(operation, group, inputs, &self.memory))
+                Outcome::Work(execution::work(operation, group, blocks, &self.memory))
             }
-            None => {
-                let values = inputs.filter_map(|input| match input {
-                    Input::Value(value) => Some(value),
-                    Input::Block(_) => None,
-                });
-                Outcome::Values(values.collect())
-            }
+            None => Outcome::Values(values.into()),
         }
     }
 

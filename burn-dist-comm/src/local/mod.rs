@@ -12,7 +12,7 @@
 //! The first error of any rank becomes the fault of the hub: every waiting and every later call of every rank returns
 //! it at once.
 
-mod completion;
+mod channel;
 mod endpoint;
 mod flight;
 mod hub;

@@ -1,7 +1,8 @@
 //! Started calls: waiting, and helping with the work.
 
-use super::completion::{Channel, Completion, Moment, Outcome, Stop};
+use super::channel::Channel;
 use super::hub::LocalHub;
+use crate::completion::{Completion, Moment, Outcome, Stop};
 use crate::info::{CallInfo, Transfer};
 use crate::sync::Arc;
 use crate::{CommError, Payload, PendingCall, SharedBuffer};
@@ -159,7 +160,7 @@ impl PendingCall<SharedBuffer> for PendingBuffer {
         // at the same time.
         while let Some(finished) = work.run_next() {
             if finished {
-                call.completion.ring();
+                call.completion.wake();
             }
         }
         let output = match work.output(call.member) {

@@ -69,24 +69,18 @@ impl Mesh {
             return Destination::Later;
         };
         let is_expected = call.fingerprint == id.fingerprint;
-        let slot = is_expected.then(|| call.execution.slot(id.member as usize, bytes));
-        slot.flatten()
-            .map_or(Destination::Buffer, Destination::Slot)
+        let region = is_expected.then(|| call.execution.region(id.member as usize, bytes));
+        region
+            .flatten()
+            .map_or(Destination::Buffer, Destination::Region)
     }
 
     /// Starts a call that all ranks here have made.
     pub fn open(&mut self, mut opened: Opened, out: &mut Vec<Message>) {
         let info = &opened.info;
-        let What::Collective(dtype, collective, axes) = &info.what else {
+        let (Some(operation), false) = (Operation::of(&info.what), self.faults == Faults::Stopped)
+        else {
             return;
-        };
-        if self.faults == Faults::Stopped {
-            return;
-        }
-        let operation = Operation {
-            dtype: *dtype,
-            collective: collective.clone(),
-            axes: Arc::clone(axes),
         };
         let process_of = |rank: &Rank| self.placement.process_of[rank.0 as usize];
         let execution = Execution::new(
@@ -97,7 +91,7 @@ impl Mesh {
             std::mem::take(&mut opened.inputs),
         );
         let call = Call {
-            channel: hash((info.group.ranks(), info.lane, opened.is_transfer)),
+            channel: hash((info.group.ranks(), info.lane, info.what.is_transfer())),
             fingerprint: fingerprint(info),
             execution,
             opened,
@@ -177,14 +171,14 @@ impl Mesh {
             return;
         };
         if !call.execution.is_complete() {
-            return call.opened.waiters.await_ranks(call.awaited().collect());
+            return call.opened.completion.await_ranks(call.awaited().collect());
         }
         let Some(mut call) = self.calls.remove(&key) else {
             return;
         };
         let memory = call.opened.ranks.memory();
         match call.execution.finish(memory) {
-            Ok(Some(work)) => call.opened.waiters.conclude(work),
+            Ok(Some(work)) => call.opened.completion.conclude_work(work),
             Ok(None) => self.start(call, out),
             Err(reason) => {
                 let reason = format!("{}: {reason}", call.opened.info);

@@ -7,14 +7,13 @@
 //! Every queue has a bound ([`Limits`]). Ranks that start calls wait while too much has not left this process; what
 //! comes from others too early ends the mesh with an error that names them.
 
-use super::answer::Answer;
 use super::membership::Introduced;
 use super::peer::Peer;
-use super::progress::Progress;
+use super::progress::{Progress, Status};
 use crate::sync::lock;
 use crate::transport::Transport;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
@@ -43,10 +42,8 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     process: u32,
-    introduced: Arc<Answer<Introduced>>,
+    status: Arc<Status>,
     limits: Limits,
-    /// Whether a mesh has stopped before its end.
-    has_stopped: Arc<AtomicBool>,
 }
 
 /// How much the engine of a process keeps.
@@ -80,8 +77,6 @@ struct Shared {
     is_open: bool,
     /// How often other threads have.
     num_helped: AtomicUsize,
-    /// Bytes that had not left after the last turn.
-    unsent_bytes: AtomicUsize,
 }
 
 impl Shared {
@@ -94,14 +89,6 @@ impl Shared {
         }
     }
 
-    /// Takes a turn; whether anything was found.
-    fn turn(&self, progress: &mut Progress) -> bool {
-        let found = progress.turn(&self.commands);
-        let unsent = progress.unsent_bytes();
-        self.unsent_bytes.store(unsent, Ordering::Relaxed);
-        found
-    }
-
     /// Sees to commands that nobody sees to.
     fn pass_on(&self) {
         // Whoever has the lock looks at the commands once more after giving it back, as this does.
@@ -110,7 +97,7 @@ impl Shared {
             && let Some(progress) = progress.as_mut()
         {
             self.num_helped.fetch_add(1, Ordering::Relaxed);
-            self.turn(progress);
+            progress.turn(&self.commands);
         }
     }
 
@@ -126,7 +113,7 @@ impl Shared {
             } else if let Some(mut guard) = self.progress()
                 && let Some(progress) = guard.as_mut()
             {
-                found = self.turn(progress);
+                found = progress.turn(&self.commands);
                 nap_max = match (progress.is_moving(), progress.is_busy()) {
                     (true, _) => NAP,
                     (false, true) => BUSY_NAP_MAX,
@@ -157,47 +144,41 @@ impl Engine {
     ///
     /// # Errors
     /// The transport's.
-    pub fn start<T: Transport + 'static, E: Send + 'static>(
-        transport: impl FnOnce() -> Result<T, E> + Send + 'static,
+    pub fn start<T: Transport + 'static>(
+        transport: impl FnOnce() -> Result<T, String> + Send + 'static,
         limits: Limits,
-    ) -> Result<Self, E> {
+    ) -> Result<Self, String> {
         let (started, starts) = channel();
-        let has_stopped = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&has_stopped);
-        let thread = std::thread::Builder::new()
-            .name("engine".into())
-            .spawn(move || match transport() {
-                Ok(transport) => {
-                    let process = transport.process();
-                    let introduced = Arc::<Answer<Introduced>>::default();
-                    let is_open = transport.is_for_all_threads();
-                    let answer = Arc::clone(&introduced);
-                    let progress = Progress::new(Box::new(transport), answer, stops, &limits);
-                    let shared = Arc::new(Shared {
-                        commands: Commands::default(),
-                        progress: Mutex::new(Some(progress)),
-                        is_open,
-                        num_helped: AtomicUsize::new(0),
-                        unsent_bytes: AtomicUsize::new(0),
-                    });
-                    let _ = started.send(Ok((process, introduced, Arc::clone(&shared))));
-                    shared.run();
-                }
-                Err(error) => {
-                    let _ = started.send(Err(error));
-                }
-            })
-            .expect("the system can start a thread");
-        let (process, introduced, shared) = starts
+        let status = Arc::<Status>::default();
+        let seen = Arc::clone(&status);
+        let run = move || {
+            let shared = transport().map(|transport| {
+                let (process, is_open) = (transport.process(), transport.is_for_all_threads());
+                let progress = Progress::new(Box::new(transport), seen, &limits);
+                let shared = Shared {
+                    commands: Commands::default(),
+                    progress: Mutex::new(Some(progress)),
+                    is_open,
+                    num_helped: AtomicUsize::new(0),
+                };
+                (process, Arc::new(shared))
+            });
+            let _ = started.send(shared.clone());
+            if let Ok((_, shared)) = shared {
+                shared.run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("engine".into());
+        let thread = thread.spawn(run).expect("the system can start a thread");
+        let (process, shared) = starts
             .recv()
             .expect("the thread answers before it does anything else")?;
         Ok(Self {
             shared,
             thread: Some(thread),
             process,
-            introduced,
+            status,
             limits,
-            has_stopped,
         })
     }
 
@@ -211,13 +192,13 @@ impl Engine {
     /// # Errors
     /// Who is of another version, or has not been heard of in time.
     pub fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, String> {
-        let met = self.introduced.wait(timeout, |state| match state {
+        let met = self.status.introduced.wait(timeout, |state| match state {
             Introduced::Waiting(_) => None,
             Introduced::All(peers) => Some(Ok(Arc::clone(peers))),
             Introduced::Failed(reason) => Some(Err(reason.clone())),
         });
         met.unwrap_or_else(|| {
-            let silent = self.introduced.look(|state| match state {
+            let silent = self.status.introduced.look(|state| match state {
                 Introduced::Waiting(silent) => silent.iter().map(u32::to_string).collect(),
                 Introduced::All(_) | Introduced::Failed(_) => Vec::new(),
             });
@@ -238,7 +219,7 @@ impl Engine {
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
     ) -> Result<(), usize> {
-        let unsent = || self.shared.unsent_bytes.load(Ordering::Relaxed);
+        let unsent = || self.status.unsent_bytes.load(Ordering::Relaxed);
         let has_room = || {
             unsent() <= self.limits.unsent_bytes_max
                 && lock(&self.shared.commands).len() <= self.limits.commands_max
@@ -295,7 +276,7 @@ impl Engine {
             }
             self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
             // What is on its way would not move if nobody looked.
-            let found = self.shared.turn(progress);
+            let found = progress.turn(&self.shared.commands);
             if found || progress.is_moving() {
                 moved = now;
             }
@@ -310,7 +291,7 @@ impl Engine {
             && progress.is_moving()
             && end.elapsed() < LINGER
         {
-            self.shared.turn(progress);
+            progress.turn(&self.shared.commands);
         }
         let is_busy = guard.as_ref().is_some_and(Progress::is_busy);
         drop(guard);
@@ -333,7 +314,7 @@ impl Engine {
         self.command(Progress::quit);
         self.wake();
         let start = Instant::now();
-        let patience = match self.has_stopped.load(Ordering::Relaxed) {
+        let patience = match self.status.has_stopped.load(Ordering::Relaxed) {
             true => patience.min(AFTER_FAULT),
             false => patience,
         };

@@ -196,23 +196,17 @@ impl Mesh {
         answer: Arc<Answer<Verdict>>,
         out: &mut Vec<Message>,
     ) {
-        let WindowPrint {
-            number,
-            hash,
-            values,
-            parts,
-            digest,
-        } = print;
+        let WindowPrint { number, hash, .. } = print;
         self.answers.insert(number, answer);
-        let body = to_block(digest.as_deref(), &parts);
+        let body = to_block(print.digest.as_deref(), &print.parts);
         let head = Head::Window {
             mesh: self.placement.mesh,
             number,
             hash,
-            values,
+            values: print.values,
         };
         self.tell(&head, &body, out);
-        self.compare(number, self.placement.process, [hash, values], &body);
+        self.compare(number, self.placement.process, [hash, print.values], &body);
     }
 
     /// Compares a window of a process with those of the others.

@@ -48,6 +48,6 @@ pub(crate) use answer::Answer;
 pub(crate) use engine::{Engine, LIMITS, Limits};
 pub use peer::Peer;
 pub(crate) use placement::Placement;
-pub(crate) use ranks::{Opened, Ranks, Waiters};
+pub(crate) use ranks::{Opened, Ranks};
 pub(crate) use remote::Remote;
 pub use window::{KindName, PartPrint, WindowPrint};

@@ -72,20 +72,11 @@ impl Placement {
 
     /// Returns the other processes in which some of `ranks` live, each with those.
     pub fn names_of(&self, ranks: &[Rank]) -> Vec<Process> {
-        let lives_in = |rank: &Rank| self.process_of.get(rank.0 as usize).copied();
-        let mut others: Vec<u32> = ranks.iter().filter_map(lives_in).collect();
-        others.sort_unstable();
-        others.dedup();
-        others.retain(|process| *process != self.process);
-        let name = |process: u32| {
-            let of_it = ranks.iter().filter(|rank| lives_in(rank) == Some(process));
-            self.name_with(process, of_it.copied().collect())
+        let name = |&process: &u32| {
+            let there = self.ranks_of(process).filter(|rank| ranks.contains(rank));
+            let there: Vec<Rank> = there.collect();
+            (!there.is_empty()).then(|| self.name_with(process, there))
         };
-        others.into_iter().map(name).collect()
-    }
-
-    /// Returns the process of a rank, if it is another one.
-    pub fn elsewhere(&self, rank: Rank) -> Option<Process> {
-        self.names_of(&[rank]).pop()
+        self.others.iter().filter_map(name).collect()
     }
 }

@@ -14,27 +14,34 @@ use super::waiting::Waiting;
 use super::watch::Watch;
 use super::window::KindName;
 use crate::Block;
-use crate::sync::{AtomicBool, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicUsize, Ordering, lock};
 use crate::transport::{Destination, Message, Transport};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+/// What other threads see of the engine without driving it.
+#[derive(Default)]
+pub(super) struct Status {
+    pub introduced: Answer<Introduced>,
+    /// Whether a mesh has stopped before its end.
+    pub has_stopped: AtomicBool,
+    /// Bytes that had not left this process after the last turn.
+    pub unsent_bytes: AtomicUsize,
+}
 
 /// The state of the engine.
 pub(super) struct Progress {
     transport: Box<dyn Transport>,
     membership: Membership,
     watch: Watch,
-    introduced: Arc<Answer<Introduced>>,
+    status: Arc<Status>,
     /// Whether nobody needs it any more.
     quits: bool,
     /// Whether the program ends, of which the others know.
     is_ending: bool,
     /// Why no messages arrive any more.
     failed: Option<String>,
-    /// Whether a mesh has stopped before its end.
-    has_stopped: Arc<AtomicBool>,
-    unsent_bytes: usize,
     early_bytes_max: usize,
     meshes: FxHashMap<u64, Mesh>,
     /// Meshes have numbers in the order in which they are made.
@@ -47,23 +54,16 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Introduces this process to the others.
-    pub fn new(
-        transport: Box<dyn Transport>,
-        introduced: Arc<Answer<Introduced>>,
-        has_stopped: Arc<AtomicBool>,
-        limits: &Limits,
-    ) -> Self {
+    pub fn new(transport: Box<dyn Transport>, status: Arc<Status>, limits: &Limits) -> Self {
         let (process, num_processes) = (transport.process(), transport.num_processes());
         let mut progress = Self {
             transport,
             membership: Membership::new(process, num_processes),
             watch: Watch::new(),
-            introduced,
+            status,
             quits: false,
             is_ending: false,
             failed: None,
-            has_stopped,
-            unsent_bytes: 0,
             early_bytes_max: limits.early_bytes_max,
             meshes: FxHashMap::default(),
             next_mesh: 0,
@@ -90,14 +90,14 @@ impl Progress {
         }
         while self.failed.is_none() {
             let meshes = &mut self.meshes;
-            let mut placing = |head: &[u8], bytes: usize| match InputId::peek(head) {
+            let mut matcher = |head: &[u8], bytes: usize| match InputId::peek(head) {
                 None => Destination::Buffer,
                 Some(id) => match meshes.get_mut(&id.mesh) {
                     None => Destination::Later,
                     Some(mesh) => mesh.destination(&id, bytes),
                 },
             };
-            let received = self.transport.receive(&mut placing);
+            let received = self.transport.receive(&mut matcher);
             found |= !matches!(received, Ok(None));
             match received {
                 Ok(None) => break,
@@ -118,7 +118,10 @@ impl Progress {
         } else if self.watch.is_watching() || self.membership.is_waiting() {
             found = self.look(Instant::now());
         }
-        self.unsent_bytes = self.transport.unsent_bytes();
+        let unsent_bytes = self.transport.unsent_bytes();
+        self.status
+            .unsent_bytes
+            .store(unsent_bytes, Ordering::Relaxed);
         found
     }
 
@@ -134,16 +137,15 @@ impl Progress {
         lost.is_some()
     }
 
-    /// Bytes that have not left this process.
-    pub fn unsent_bytes(&self) -> usize {
-        self.unsent_bytes
+    fn is_sending(&self) -> bool {
+        self.status.unsent_bytes.load(Ordering::Relaxed) > 0
     }
 
     /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
     /// they send last would find nobody, and wait.
     pub fn is_over(&self) -> bool {
         let is_awaited = self.is_ending && self.membership.others().next().is_some();
-        self.quits && !((self.unsent_bytes > 0 || is_awaited) && self.failed.is_none())
+        self.quits && !((self.is_sending() || is_awaited) && self.failed.is_none())
     }
 
     /// Whether processes are gone that did not take their leave.
@@ -153,7 +155,7 @@ impl Progress {
 
     /// Whether bytes are on their way, and need to be seen to.
     pub fn is_moving(&self) -> bool {
-        self.failed.is_none() && (self.unsent_bytes > 0 || self.transport.is_receiving())
+        self.failed.is_none() && (self.is_sending() || self.transport.is_receiving())
     }
 
     /// Whether anything is on its way, or waited for.
@@ -190,7 +192,7 @@ impl Progress {
         };
         act(mesh, &mut self.out);
         if mesh.has_fault() {
-            self.has_stopped.store(true, Ordering::Relaxed);
+            self.status.has_stopped.store(true, Ordering::Relaxed);
         }
         for message in self.out.drain(..) {
             if self.membership.takes_messages(message.process) {
@@ -202,7 +204,7 @@ impl Progress {
     /// Stops every mesh, also those to come: nothing arrives any more.
     fn fail(&mut self, reason: String) {
         self.membership.refuse(reason.clone());
-        self.introduced.set(self.membership.introduced());
+        self.status.introduced.set(self.membership.introduced());
         self.failed = Some(reason.clone());
         self.on_meshes(|mesh, out| mesh.cut_off(&reason, out));
     }
@@ -257,7 +259,7 @@ impl Progress {
                 let peer = Peer { host, pid };
                 self.watch.add(from, &peer);
                 self.membership.hello(from, peer, version);
-                return self.introduced.set(self.membership.introduced());
+                return self.status.introduced.set(self.membership.introduced());
             }
         };
         if self.meshes.contains_key(&number) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The other processes of a mesh, for its ranks here.
 pub(crate) struct Remote {
     /// Ends with the last mesh that needs it.
-    engine: Arc<Engine>,
+    pub engine: Arc<Engine>,
     pub placement: Arc<Placement>,
     /// Whether every rank of this machine has a core.
     pub is_alone: bool,
@@ -34,18 +34,6 @@ impl Remote {
         let placement = Arc::clone(&self.placement);
         self.engine
             .command(move |progress| progress.join(ranks, placement, kind_name));
-    }
-
-    /// Waits while too much has not left this process, until `is_stopped`.
-    ///
-    /// # Errors
-    /// How many bytes these are, after `timeout`.
-    pub fn wait_for_room(
-        &self,
-        timeout: Duration,
-        is_stopped: impl Fn() -> bool,
-    ) -> Result<(), usize> {
-        self.engine.wait_for_room(timeout, is_stopped)
     }
 
     pub fn call(&self, opened: Opened) {

@@ -1,7 +1,7 @@
 //! Channels between threads of one process, which stand for processes.
 
-use super::{Destination, Message, Placing, Transport};
-use crate::buffer::Slot;
+use super::{Destination, Matcher, Message, Transport};
+use crate::buffer::Region;
 use crate::{Block, Chaos};
 use burn_dist_mesh::Rank;
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ struct Held {
     /// How long the body takes.
     moves_for: Duration,
     /// Once the body moves: until when, and where to.
-    moving: Option<(Instant, Option<Slot>)>,
+    moving: Option<(Instant, Option<Region>)>,
 }
 
 /// How long a body waits for its call.
@@ -45,25 +45,25 @@ const LATER_MAX: Duration = Duration::from_micros(300);
 
 impl Held {
     /// Whether all of it is there.
-    fn has_arrived(&mut self, now: Instant, placing: Placing) -> bool {
+    fn has_arrived(&mut self, now: Instant, matcher: Matcher) -> bool {
         if now < self.due {
             return false;
         }
         if self.moving.is_none() {
-            let slot = match placing(&self.message.head, self.message.body.len()) {
-                Destination::Slot(slot) => Some(slot),
+            let region = match matcher(&self.message.head, self.message.body.len()) {
+                Destination::Region(region) => Some(region),
                 Destination::Later if now < self.due + LATER_MAX => return false,
                 Destination::Buffer | Destination::Later => None,
             };
-            self.moving = Some((now + self.moves_for, slot));
+            self.moving = Some((now + self.moves_for, region));
         }
         self.moving.as_ref().is_some_and(|(until, _)| *until <= now)
     }
 
     fn into_message(self) -> Message {
         let mut message = self.message;
-        if let Some((_, Some(mut slot))) = self.moving {
-            slot.fill(message.body.as_slice());
+        if let Some((_, Some(mut region))) = self.moving {
+            region.fill(message.body.as_slice());
             message.body = Block::empty();
         }
         message
@@ -95,13 +95,13 @@ impl Delays {
         });
     }
 
-    fn take(&mut self, receiver: u32, placing: Placing) -> Option<Message> {
+    fn take(&mut self, receiver: u32, matcher: Matcher) -> Option<Message> {
         let (now, num) = (Instant::now(), self.held.len() as u64);
         let first = self.chaos.draw(Rank(receiver), self.num, 15) % num;
         for offset in 0..num {
             let of_sender = &mut self.held[((first + offset) % num) as usize];
             if let Some(held) = of_sender.front_mut()
-                && held.has_arrived(now, placing)
+                && held.has_arrived(now, matcher)
             {
                 return of_sender.pop_front().map(Held::into_message);
             }
@@ -163,18 +163,18 @@ impl Transport for Channels {
         flush(to);
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
+    fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String> {
         if let Some(delays) = &mut self.delays {
             while delays.has_room()
                 && let Ok(message) = self.arrived.try_recv()
             {
                 delays.hold(self.process, message);
             }
-            return Ok(delays.take(self.process, placing));
+            return Ok(delays.take(self.process, matcher));
         }
         Ok(self.arrived.try_recv().ok().map(|mut message| {
-            if let Destination::Slot(mut slot) = placing(&message.head, message.body.len()) {
-                slot.fill(message.body.as_slice());
+            if let Destination::Region(mut region) = matcher(&message.head, message.body.len()) {
+                region.fill(message.body.as_slice());
                 message.body = Block::empty();
             }
             message

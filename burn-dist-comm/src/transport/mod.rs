@@ -25,7 +25,7 @@ pub(crate) use channels::Channels;
 pub use mpi::Mpi;
 
 use crate::Block;
-use crate::buffer::Slot;
+use crate::buffer::Region;
 
 /// A message: a head, which the engine reads, and a block of a tensor, which may be empty.
 #[derive(Clone, Debug)]
@@ -34,22 +34,22 @@ pub struct Message {
     pub process: u32,
     /// What the body is; at most a few kilobytes.
     pub head: Vec<u8>,
-    /// A block of a tensor. Empty, too, if it has been received straight into its slot.
+    /// A block of a tensor. Empty, too, if it has been received straight into its region.
     pub body: Block,
 }
 
 /// Where the body of a message is to go.
 pub enum Destination {
     /// Straight to where it is needed.
-    Slot(Slot),
+    Region(Region),
     /// Anywhere.
     Buffer,
-    /// There may be a slot soon.
+    /// There may be a region soon.
     Later,
 }
 
 /// Says where the body of a message, of so many bytes, is to go.
-pub type Placing<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
+pub type Matcher<'a> = &'a mut dyn FnMut(&[u8], usize) -> Destination;
 
 /// Moves messages between processes; used by one thread at a time.
 ///
@@ -61,11 +61,11 @@ pub trait Transport: Send {
     /// Starts sending to `message.process`, without waiting.
     fn send(&mut self, message: Message);
 
-    /// Returns a message that has arrived, if there is one; its body may go where `placing` says.
+    /// Returns a message that has arrived, if there is one; its body may go where `matcher` says.
     ///
     /// # Errors
     /// Why nothing arrives any more.
-    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String>;
+    fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String>;
 
     /// Goes on sending; returns how many bytes have not left yet: 0 once everything has.
     fn unsent_bytes(&mut self) -> usize;

@@ -8,9 +8,9 @@
 //! A message is a *head* and, if it has more than a few kilobytes, a *body* that follows under another tag, straight
 //! into the buffer that the reduction reads.
 
-use super::{Destination, Message, Placing, Transport};
+use super::{Destination, Matcher, Message, Transport};
 use crate::Block;
-use crate::buffer::{Pool, PoolMemory, Slot};
+use crate::buffer::{Pool, PoolMemory, Region};
 use mpi::environment::Universe;
 use mpi::ffi;
 use mpi::topology::Communicator;
@@ -93,14 +93,14 @@ fn held_max(bytes: usize) -> Duration {
 enum Target {
     Buffer(PoolMemory),
     /// Its place in an output.
-    Slot(Slot),
+    Region(Region),
 }
 
 impl Target {
     fn as_ptr(&self) -> *mut u8 {
         match self {
             Self::Buffer(buffer) => buffer.as_ptr(),
-            Self::Slot(slot) => slot.as_ptr(),
+            Self::Region(region) => region.as_ptr(),
         }
     }
 }
@@ -212,7 +212,7 @@ impl Mpi {
     }
 
     /// Takes the next head, if one has arrived, and starts receiving its body.
-    fn take_head(&mut self, placing: Placing) -> bool {
+    fn take_head(&mut self, matcher: Matcher) -> bool {
         let (mut flag, mut message) = (0, MaybeUninit::uninit());
         let mut status = MaybeUninit::<ffi::MPI_Status>::uninit();
         // SAFETY: all pointers are to places of the right type.
@@ -253,7 +253,7 @@ impl Mpi {
             Some(body) => {
                 if let Body::Held(..) = body {
                     // Bodies are received in the order in which they were sent.
-                    self.release(from, true, placing);
+                    self.release(from, true, matcher);
                 }
                 let bytes = head.len() + body.bytes();
                 self.arriving_bytes += bytes;
@@ -288,7 +288,7 @@ impl Mpi {
 
     /// Starts to receive the body that is held, if there is one and its call has come, or it has been held too long, or
     /// it `must`.
-    fn release(&mut self, from: usize, must: bool, placing: Placing) {
+    fn release(&mut self, from: usize, must: bool, matcher: Matcher) {
         let mut arriving = self.arriving[from].iter().enumerate().rev();
         let held = arriving.find_map(|(at, Arriving { head, body, .. })| match body {
             Body::Held(len, since) => Some((at, head, *len, since)),
@@ -297,8 +297,8 @@ impl Mpi {
         let Some((at, head, len, since)) = held else {
             return;
         };
-        let target = match placing(head, len) {
-            Destination::Slot(slot) => Target::Slot(slot),
+        let target = match matcher(head, len) {
+            Destination::Region(region) => Target::Region(region),
             Destination::Later if !must && since.elapsed() < held_max(len) => return,
             Destination::Buffer | Destination::Later => Target::Buffer(self.pool.take(len)),
         };
@@ -345,7 +345,7 @@ impl Mpi {
         let body = match first.body {
             Body::Moving(target, requests) if requests.is_empty() && self.failed.is_none() => {
                 match target {
-                    Target::Slot(_) => Block::empty(),
+                    Target::Region(_) => Block::empty(),
                     // SAFETY: MPI has written all of it, and does not look at it again.
                     Target::Buffer(buffer) => Block::from(unsafe { buffer.finish() }),
                 }
@@ -399,15 +399,15 @@ impl Transport for Mpi {
         }
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
+    fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String> {
         if let Some(trouble) = (self.trouble)() {
             self.failed.get_or_insert(trouble);
         }
-        while self.arriving_bytes < ARRIVING_BYTES_MAX && self.take_head(placing) {}
+        while self.arriving_bytes < ARRIVING_BYTES_MAX && self.take_head(matcher) {}
         let processes = self.arriving.len();
         for offset in 0..processes {
             let from = (self.next + offset) % processes;
-            self.release(from, false, placing);
+            self.release(from, false, matcher);
             if let Some(message) = self.take_whole(from) {
                 self.next = (from + 1) % processes;
                 return Ok(Some(message));

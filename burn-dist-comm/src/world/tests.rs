@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::WindowPrint;
-use crate::transport::{Message, Placing};
+use crate::transport::{Matcher, Message};
 use crate::{Block, Call, Communicator, Exchange, Lane};
 use burn_dist_mesh::{DType, Rank, ReduceOp};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -282,12 +282,12 @@ impl Transport for Odd {
         self.channels.send(message);
     }
 
-    fn receive(&mut self, placing: Placing) -> Result<Option<Message>, String> {
+    fn receive(&mut self, matcher: Matcher) -> Result<Option<Message>, String> {
         self.check_thread();
         if self.messages_left == 0 {
             return Err("the cable was pulled".into());
         }
-        let message = self.channels.receive(placing)?;
+        let message = self.channels.receive(matcher)?;
         self.messages_left -= usize::from(message.is_some());
         Ok(message)
     }
@@ -313,7 +313,7 @@ fn a_transport_for_one_thread_is_left_to_it() {
             let transport = || {
                 let mut odd = Odd::new(channels);
                 odd.thread = Some(std::thread::current().id());
-                Ok::<_, String>(odd)
+                Ok(odd)
             };
             Engine::start(transport, LIMITS).unwrap()
         })
@@ -492,7 +492,7 @@ fn programs_end_together() {
     // Whoever ended alone would leave the others with messages that nobody takes.
     let engines = Channels::connect(3, None)
         .into_iter()
-        .map(|channels| Engine::start(move || Ok::<_, String>(channels), LIMITS).unwrap());
+        .map(|channels| Engine::start(move || Ok(channels), LIMITS).unwrap());
     let start = Instant::now();
     std::thread::scope(|scope| {
         for (engine, process) in engines.zip(0..) {
@@ -620,6 +620,8 @@ fn what_comes_for_meshes_that_are_never_made_is_bounded_in_bytes() {
 fn who_starts_calls_waits_while_too_much_is_unsent() {
     let limits = Limits {
         unsent_bytes_max: 100_000,
+        // So that every call has been seen to before the next one starts.
+        commands_max: 0,
         ..LIMITS
     };
     for is_released in [true, false] {

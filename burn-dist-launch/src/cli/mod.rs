@@ -20,7 +20,7 @@ enum Command {
     /// Says in words what went wrong, from the flight records of a run.
     Doctor(doctor::Doctor),
     #[command(hide = true)]
-    Seat(run::Seat),
+    Supervise(run::Supervise),
 }
 
 /// Does what the command line asks.
@@ -28,6 +28,6 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(run) => run.run(),
         Command::Doctor(doctor) => doctor.run(),
-        Command::Seat(seat) => seat.sit(),
+        Command::Supervise(supervise) => supervise.run(),
     }
 }

@@ -1,6 +1,6 @@
-//! `burn-dist run`, and the seats that it starts.
+//! `burn-dist run`, and the supervisors that it starts.
 
-use crate::run::{Options, Transport, run, sit};
+use crate::run::{Options, Transport, run, supervise};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -87,18 +87,18 @@ impl Run {
 
 /// One process of `run`
 #[derive(Args)]
-pub struct Seat {
+pub struct Supervise {
     socket: PathBuf,
     #[arg(last = true, required = true)]
     program: Vec<OsString>,
 }
 
-impl Seat {
-    pub fn sit(self) -> ExitCode {
-        match sit(&self.socket, &self.program) {
+impl Supervise {
+    pub fn run(self) -> ExitCode {
+        match supervise(&self.socket, &self.program) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("burn-dist seat: {error}");
+                eprintln!("burn-dist supervise: {error}");
                 ExitCode::from(125)
             }
         }

@@ -1,7 +1,7 @@
-//! What happens, one after the other: signals, words of seats, ends.
+//! What happens, one after the other: signals, words of supervisors, ends.
 
-use super::seat::{self, Word};
 use super::signals::not_ignored;
+use super::supervisor::{self, Word};
 use crate::rendezvous::RendezvousError;
 use nix::libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -14,10 +14,10 @@ use std::time::Instant;
 /// Something that happened.
 pub(super) enum What {
     Signal(i32),
-    /// The seat of a process of this machine has come.
-    Seated(usize, UnixStream),
+    /// The supervisor of a process of this machine has come.
+    Connected(usize, UnixStream),
     Word(usize, Word),
-    /// A seat has closed its connection.
+    /// A supervisor has closed its connection.
     Gone(usize),
     /// What started the processes (one of them, or all) has ended.
     StarterEnded(usize, ExitStatus),
@@ -99,13 +99,13 @@ impl Events {
                 What::Signal(_) => return Some(what),
                 _ if of == start => return Some(what),
                 // It came too late, and would wait for ever.
-                What::Seated(_, late) => seat::dismiss(&late),
+                What::Connected(_, late) => supervisor::dismiss(&late),
                 _ => {}
             }
         }
     }
 
-    /// Waits for what `is_awaited` names, or until then; returns the signal that asks for the end before that. Seats
+    /// Waits for what `is_awaited` names, or until then; returns the signal that asks for the end before that. Supervisors
     /// that still come are sent away.
     pub fn wait(
         &self,
@@ -116,7 +116,7 @@ impl Events {
         loop {
             match self.next(start, until)? {
                 What::Signal(signal) if is_interrupt(signal) => return Some(signal),
-                What::Seated(_, late) => seat::dismiss(&late),
+                What::Connected(_, late) => supervisor::dismiss(&late),
                 what if is_awaited(&what) => return None,
                 _ => {}
             }

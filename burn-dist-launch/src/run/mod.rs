@@ -1,9 +1,9 @@
 //! `burn-dist run`: starts the processes of a program, and stays with them to their end.
 //!
-//! Each process has a *seat*: a small process of this same program that starts it, hands its output to the launcher,
-//! passes signals on, and says how it ended. Seats are started by `mpirun`, or directly with torchrun's variables;
-//! everything else is the same in both cases. Nothing outlives the launcher: a seat whose launcher is gone kills what
-//! it has started, process group and all, and a program whose seat is gone is killed by the system.
+//! Each process has a *supervisor*: a small process of this same program that starts it, hands its output to the launcher,
+//! passes signals on, and says how it ended. Supervisors are started by `mpirun`, or directly with torchrun's variables;
+//! everything else is the same in both cases. Nothing outlives the launcher: a supervisor whose launcher is gone kills what
+//! it has started, process group and all, and a program whose supervisor is gone is killed by the system.
 //!
 //! When a process fails, the others have [`Options::linger`] to end by themselves, which lets them say what they know
 //! and write their records; then they get SIGTERM, and after [`Options::grace`] SIGKILL. The first failure is what is
@@ -30,17 +30,17 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `options` | what is asked, checked; the environment of each process |
-//! | `seat` | one process, and the launcher's word to it |
+//! | `supervisor` | one process, and the launcher's word to it |
 //! | `output` | lines with the number of their process |
 //! | `terminal` | a terminal of its own for process 0, so that its progress bar works |
 //! | `signals`, `limits` | what the launcher was started with: ignored signals, open files |
-//! | `starters` | `mpirun`, or what has started the seats |
+//! | `starters` | `mpirun`, or what has started the supervisors |
 //! | `events` | what happens, one after the other |
 //! | `policy` | what the launcher does about it |
 //! | `others` | the launchers of other machines |
 //! | `outcome` | how it went, in words |
 //! | `start` | one start of all processes, to its end |
-//! | `supervise` | starts until one goes well |
+//! | `restart` | starts until one goes well |
 
 mod events;
 mod limits;
@@ -49,13 +49,13 @@ mod others;
 mod outcome;
 mod output;
 mod policy;
-mod seat;
+mod restart;
 mod signals;
 mod start;
 mod starters;
-mod supervise;
+mod supervisor;
 mod terminal;
 
 pub use options::{Options, RunError, Transport};
-pub use seat::sit;
-pub use supervise::run;
+pub use restart::run;
+pub use supervisor::supervise;

@@ -2,7 +2,7 @@
 
 use crate::rendezvous::{RendezvousError, Token, TokenError};
 use crate::seconds::DAY;
-use crate::{RESTART, place, rendezvous};
+use crate::{RESTART, cluster_env, rendezvous};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -130,11 +130,11 @@ pub enum RunError {
     NoMpirun(std::io::Error),
     /// `mpirun` ended before it had started everything.
     #[error(
-        "mpirun started {seated} of {nproc} processes and ended with {status}; it said:\n{said}"
+        "mpirun started {connected} of {nproc} processes and ended with {status}; it said:\n{said}"
     )]
     Mpirun {
         /// Processes that were started.
-        seated: usize,
+        connected: usize,
         /// Processes asked for.
         nproc: usize,
         /// Its exit status.
@@ -143,18 +143,18 @@ pub enum RunError {
         said: String,
     },
     /// A process that did not come up.
-    #[error("process {rank} was not started: its seat ended with {status}")]
-    Seat {
+    #[error("process {rank} was not started: its supervisor ended with {status}")]
+    Supervisor {
         /// Which.
         rank: usize,
-        /// How its seat ended.
+        /// How its supervisor ended.
         status: String,
     },
     /// The processes were not up in time.
-    #[error("after {} s, {seated} of {nproc} processes are up: is this machine very busy?", waited.as_secs())]
+    #[error("after {} s, {connected} of {nproc} processes are up: is this machine very busy?", waited.as_secs())]
     Late {
         /// Processes that are up.
-        seated: usize,
+        connected: usize,
         /// Processes asked for.
         nproc: usize,
         /// How long was waited.
@@ -304,7 +304,7 @@ impl Options {
         restart: u32,
     ) -> Vec<(&'static str, String)> {
         vec![
-            (place::RENDEZVOUS, rendezvous.to_string()),
+            (cluster_env::RENDEZVOUS, rendezvous.to_string()),
             (rendezvous::TOKEN, token.secret().to_string()),
             (RESTART, restart.to_string()),
         ]
@@ -473,20 +473,20 @@ mod tests {
                 .find(|(key, _)| *key == name)
                 .map(|(_, value)| value.clone())
         };
-        let place = crate::Place::find(read)
+        let env = crate::ClusterEnv::find(read)
             .expect("no contradiction")
             .expect("several processes");
         assert_eq!(
             (
-                place.rank,
-                place.world_size,
-                place.local_rank,
-                place.local_size,
-                place.node
+                env.rank,
+                env.world_size,
+                env.local_rank,
+                env.local_size,
+                env.node
             ),
             (6, 8, Some(2), Some(4), Some(1))
         );
-        let master = place.master.expect("a rendezvous");
+        let master = env.master.expect("a rendezvous");
         assert_eq!(
             (master.to_string().as_str(), master.is_rank_zero),
             ("[::1]:29500", false)

@@ -1,8 +1,8 @@
 //! How a start of all processes went, in words.
 
 use super::output::Tail;
-use super::seat::End;
 use super::signals;
+use super::supervisor::End;
 use std::sync::Arc;
 
 /// Lines that are shown of what the failed process has written.

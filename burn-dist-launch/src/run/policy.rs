@@ -8,11 +8,11 @@
 //! | the same at least [`INTERRUPT_GAP`] later | SIGKILL |
 //! | a third time | the launcher leaves |
 //! | something fails on another machine | as if it were here |
-//! | `mpirun` ends under running programs | their seats end them |
-//! | a seat comes after any of these | its program is not started |
+//! | `mpirun` ends under running programs | their supervisors end them |
+//! | a supervisor comes after any of these | its program is not started |
 
 use super::outcome::Outcome;
-use super::seat::End;
+use super::supervisor::End;
 use nix::libc::{SIGKILL, SIGTERM};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const INTERRUPT_GAP: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Its seat has not come.
+    /// Its supervisor has not come.
     Awaited,
     Running,
     /// It has ended, or will not be started.
@@ -80,8 +80,8 @@ impl Policy {
         }
     }
 
-    /// Notes that the seat of a process has come; returns whether to start its program.
-    pub fn seated(&mut self, local: usize) -> bool {
+    /// Notes that the supervisor of a process has come; returns whether to start its program.
+    pub fn connected(&mut self, local: usize) -> bool {
         if self.states[local] != State::Awaited {
             return false;
         }
@@ -128,7 +128,7 @@ impl Policy {
     }
 
     /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over
-    /// their seats any more.
+    /// their supervisors any more.
     pub fn starter_ended(&mut self, locals: Range<usize>, end: &End, now: Instant) -> Vec<usize> {
         let mut to_end = Vec::new();
         for local in locals {
@@ -260,8 +260,8 @@ mod tests {
     use std::process::ExitStatus;
 
     enum Step {
-        /// The seat of a process comes.
-        Seat(usize),
+        /// The supervisor of a process comes.
+        Supervisor(usize),
         Ends(usize, End),
         Signal(i32),
         /// `mpirun` is killed.
@@ -271,7 +271,7 @@ mod tests {
         /// Nothing but time passes.
         Nothing,
     }
-    use Step::{Elsewhere, Ends, MpirunKilled, Nothing, Seat, Signal};
+    use Step::{Elsewhere, Ends, MpirunKilled, Nothing, Signal, Supervisor};
 
     fn mpirun_gone() -> End {
         End::MpirunGone(ExitStatus::from_raw(SIGKILL))
@@ -288,8 +288,8 @@ mod tests {
             let now = start + Duration::from_millis(millis);
             done.extend(policy.take_due(now).map(|signal| format!("send {signal}")));
             match step {
-                Seat(local) => {
-                    let verb = match policy.seated(local) {
+                Supervisor(local) => {
+                    let verb = match policy.connected(local) {
                         true => "start",
                         false => "turn away",
                     };
@@ -314,7 +314,7 @@ mod tests {
 
     /// Two processes that run, and what happens then.
     fn two(steps: Vec<(u64, Step)>) -> (String, Policy) {
-        let mut all = vec![(0, Seat(0)), (0, Seat(1))];
+        let mut all = vec![(0, Supervisor(0)), (0, Supervisor(1))];
         all.extend(steps);
         let (done, policy) = play(2, all);
         let done = done.strip_prefix("start 0, start 1").expect("both start");
@@ -489,9 +489,9 @@ mod tests {
         let (done, policy) = play(
             2,
             vec![
-                (0, Seat(0)),
+                (0, Supervisor(0)),
                 (1, Signal(SIGINT)),
-                (2, Seat(1)),
+                (2, Supervisor(1)),
                 (3, Ends(0, End::Exited(0))),
             ],
         );
@@ -506,10 +506,10 @@ mod tests {
         let (done, policy) = play(
             3,
             vec![
-                (0, Seat(0)),
+                (0, Supervisor(0)),
                 (1, Ends(0, End::Exited(7))),
-                (2, Seat(1)),
-                (3001, Seat(2)),
+                (2, Supervisor(1)),
+                (3001, Supervisor(2)),
                 (3002, Ends(1, End::Signalled(SIGTERM))),
             ],
         );

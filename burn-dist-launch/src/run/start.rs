@@ -7,8 +7,8 @@ use super::others::Others;
 use super::outcome::{Failed, Outcome};
 use super::output::{Screen, Source, Stream, Tail, forward};
 use super::policy::{Interrupt, Policy};
-use super::seat::{self, End, Word};
 use super::starters::{Starters, status_text};
+use super::supervisor::{self, End, Word};
 use super::terminal::Terminal;
 use crate::rendezvous::{self, Server, Token};
 use burn_dist_comm::Peer;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long what started them may take to end after them.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// How long seats may take to end their programs when the launcher leaves early.
+/// How long supervisors may take to end their programs when the launcher leaves early.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long what a failed process has written last may be on its way.
 const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
@@ -37,11 +37,11 @@ const LAST_WORDS_PATIENCE: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_millis(500);
 
 /// A process as the launcher sees it.
-struct Seat {
+struct Supervisor {
     control: Option<UnixStream>,
-    /// Whether the seat itself still holds the connection.
+    /// Whether the supervisor itself still holds the connection.
     is_connected: bool,
-    /// What its program writes to, until the seat has it.
+    /// What its program writes to, until the supervisor has it.
     files: Option<(OwnedFd, OwnedFd)>,
     pid: Option<u32>,
     tail: Arc<Tail>,
@@ -124,11 +124,12 @@ impl Start<'_> {
         let pipes = system("make pipes for the output of processes");
         // Open as long as processes may write.
         let (running, writers) = std::io::pipe().map_err(pipes)?;
-        let (mut seats, readers, terminals) = self.seats(&Arc::new(running)).map_err(pipes)?;
+        let (mut supervisors, readers, terminals) =
+            self.supervisors(&Arc::new(running)).map_err(pipes)?;
         let listener =
-            UnixListener::bind(&self.socket).map_err(system("make a socket for seats"))?;
+            UnixListener::bind(&self.socket).map_err(system("make a socket for supervisors"))?;
         let is_closed = Arc::new(AtomicBool::new(false));
-        self.seat_them(listener, Arc::clone(&is_closed));
+        self.accept_supervisors(listener, Arc::clone(&is_closed));
         let said = Arc::new(Tail::default());
         // Those who are killed here if anything fails on the way.
         let mut starters = Starters::default();
@@ -145,24 +146,25 @@ impl Start<'_> {
             due: None,
             is_told: false,
         };
-        let running = (&mut seats[..], &mut starters);
+        let running = (&mut supervisors[..], &mut starters);
         let end = self.supervise(&mut policy, running, &mut machines, &said, &terminals);
-        // No more seats.
+        // No more supervisors.
         is_closed.store(true, Ordering::Release);
         let _ = UnixStream::connect(&self.socket);
-        let mut interrupt = self.end_seats(&mut policy, &mut seats);
+        let mut interrupt = self.end_supervisors(&mut policy, &mut supervisors);
         drop(starters);
-        let is_left = |local: &usize| seats[*local].is_connected && policy.is_running(*local);
+        let is_left = |local: &usize| supervisors[*local].is_connected && policy.is_running(*local);
         let left: Vec<u32> = (0..nproc)
             .filter(is_left)
-            .filter_map(|local| seats[local].pid)
+            .filter_map(|local| supervisors[local].pid)
             .collect();
         let outcome = policy
             .outcome()
-            .map(|(local, end)| self.failed(&seats[local], local, end));
+            .map(|(local, end)| self.failed(&supervisors[local], local, end));
         let first = policy.first_failure();
-        let first = first.map(|(local, end)| self.failed(&seats[*local], *local, end.clone()));
-        drop((seats, terminals, writers));
+        let first =
+            first.map(|(local, end)| self.failed(&supervisors[*local], *local, end.clone()));
+        drop((supervisors, terminals, writers));
         if interrupt.is_none() && left.is_empty() {
             interrupt = self.drain(readers);
         }
@@ -193,11 +195,15 @@ impl Start<'_> {
 
     /// Makes what each process writes to, and starts passing it on.
     #[allow(clippy::type_complexity, reason = "three lists of one go")]
-    fn seats(
+    fn supervisors(
         &self,
         running: &Arc<PipeReader>,
-    ) -> std::io::Result<(Vec<Seat>, Vec<JoinHandle<()>>, Vec<(Stream, Terminal)>)> {
-        let (mut seats, mut readers, mut terminals) = (Vec::new(), Vec::new(), Vec::new());
+    ) -> std::io::Result<(
+        Vec<Supervisor>,
+        Vec<JoinHandle<()>>,
+        Vec<(Stream, Terminal)>,
+    )> {
+        let (mut supervisors, mut readers, mut terminals) = (Vec::new(), Vec::new(), Vec::new());
         for local in 0..self.options.nproc {
             let rank = self.options.first_rank() + local;
             let tail = Arc::new(Tail::default());
@@ -225,7 +231,7 @@ impl Start<'_> {
                 Ok(end)
             };
             let files = (open(Stream::Stdout)?, open(Stream::Stderr)?);
-            seats.push(Seat {
+            supervisors.push(Supervisor {
                 control: None,
                 is_connected: false,
                 files: Some(files),
@@ -233,11 +239,11 @@ impl Start<'_> {
                 tail,
             });
         }
-        Ok((seats, readers, terminals))
+        Ok((supervisors, readers, terminals))
     }
 
-    /// Takes the seats' connections in a thread of its own, until one comes after it was closed.
-    fn seat_them(&self, listener: UnixListener, is_closed: Arc<AtomicBool>) {
+    /// Takes the supervisors' connections in a thread of its own, until one comes after it was closed.
+    fn accept_supervisors(&self, listener: UnixListener, is_closed: Arc<AtomicBool>) {
         let teller = self.events.teller(self.restart);
         let (first_rank, nproc) = (self.options.first_rank(), self.options.nproc);
         std::thread::spawn(move || {
@@ -259,17 +265,17 @@ impl Start<'_> {
                 let Ok(listening) = stream.try_clone() else {
                     continue;
                 };
-                teller.tell(What::Seated(local, stream));
+                teller.tell(What::Connected(local, stream));
                 let teller = teller.clone();
                 std::thread::spawn(move || {
-                    seat::listen(listening, |word| teller.tell(What::Word(local, word)));
+                    supervisor::listen(listening, |word| teller.tell(What::Word(local, word)));
                     teller.tell(What::Gone(local));
                 });
             }
         });
     }
 
-    /// Starts `mpirun`, or one seat per process.
+    /// Starts `mpirun`, or one supervisor per process.
     fn start(
         &self,
         address: &str,
@@ -287,7 +293,7 @@ impl Start<'_> {
                     command.arg(&here);
                 }
                 command
-                    .arg("seat")
+                    .arg("supervise")
                     .arg(&self.socket)
                     .arg("--")
                     .args(&self.options.program);
@@ -310,13 +316,13 @@ impl Start<'_> {
                     .stdout(Stdio::piped())
                     .stderr(Stdio::piped());
                 let (parent, open_files) = (nix::unistd::getpid(), self.open_files);
-                // SAFETY: only functions that may be called between fork and exec. A seat learns of our end by its
+                // SAFETY: only functions that may be called between fork and exec. A supervisor learns of our end by its
                 // connection, and tidies up; `mpirun` would go on.
                 unsafe {
                     command.pre_exec(move || {
                         open_files.set()?;
                         match transport {
-                            Transport::Mpi => seat::end_with_parent(parent, SIGTERM),
+                            Transport::Mpi => supervisor::end_with_parent(parent, SIGTERM),
                             Transport::Direct => Ok(()),
                         }
                     })
@@ -353,7 +359,7 @@ impl Start<'_> {
                     } else {
                         Stdio::null()
                     });
-                    let child = command.spawn().map_err(system("start a seat"))?;
+                    let child = command.spawn().map_err(system("start a supervisor"))?;
                     watch(local, child);
                 }
             }
@@ -365,7 +371,7 @@ impl Start<'_> {
     fn supervise(
         &self,
         policy: &mut Policy,
-        (seats, starters): (&mut [Seat], &mut Starters),
+        (supervisors, starters): (&mut [Supervisor], &mut Starters),
         machines: &mut Machines,
         said: &Tail,
         terminals: &[(Stream, Terminal)],
@@ -376,32 +382,35 @@ impl Start<'_> {
         loop {
             let now = Instant::now();
             if policy.is_over() {
-                for control in seats.iter_mut().filter_map(|seat| seat.control.take()) {
-                    seat::dismiss(&control);
+                for control in supervisors
+                    .iter_mut()
+                    .filter_map(|supervisor| supervisor.control.take())
+                {
+                    supervisor::dismiss(&control);
                 }
                 let patience = match policy.num_awaited() {
                     0 => END_PATIENCE,
                     _ => LEAVE_PATIENCE,
                 };
-                let are_gone = !seats.iter().any(|seat| seat.is_connected);
+                let are_gone = !supervisors.iter().any(|supervisor| supervisor.is_connected);
                 let over_at = *over_at.get_or_insert(now);
                 if are_gone && starters.are_over() || now > over_at + patience {
                     return Ok(());
                 }
             } else if policy.awaits(0..nproc) && now > began + START_PATIENCE {
                 return Err(RunError::Late {
-                    seated: nproc - policy.num_awaited(),
+                    connected: nproc - policy.num_awaited(),
                     nproc,
                     waited: START_PATIENCE,
                 });
             }
             if let Some(signal) = policy.take_due(now) {
-                send(seats, policy, signal);
+                send(supervisors, policy, signal);
             }
             if let Some((local, end)) = policy.first_failure()
                 && machines.is_due(now)
             {
-                machines.tell(&self.failed(&seats[*local], *local, end.clone()));
+                machines.tell(&self.failed(&supervisors[*local], *local, end.clone()));
             }
             let until = policy.due_at().map_or(now + TICK, |at| at.min(now + TICK));
             match self.events.next(self.restart, Some(until)) {
@@ -413,18 +422,22 @@ impl Start<'_> {
                         }
                     }
                 }
-                Some(What::Signal(signal)) if !is_interrupt(signal) => send(seats, policy, signal),
+                Some(What::Signal(signal)) if !is_interrupt(signal) => {
+                    send(supervisors, policy, signal)
+                }
                 Some(What::Signal(signal)) => match policy.interrupt(signal, Instant::now()) {
                     Interrupt::Ignore => {}
-                    Interrupt::Send(signal) => send(seats, policy, signal),
+                    Interrupt::Send(signal) => send(supervisors, policy, signal),
                     Interrupt::Leave => return Ok(()),
                 },
-                Some(What::Seated(local, control)) => seat_one(seats, policy, local, control),
-                Some(What::Word(local, Word::Started { pid })) => seats[local].pid = Some(pid),
+                Some(What::Connected(local, control)) => admit(supervisors, policy, local, control),
+                Some(What::Word(local, Word::Started { pid })) => {
+                    supervisors[local].pid = Some(pid)
+                }
                 Some(What::Word(local, Word::Ended(end))) => {
                     policy.ended(local, end, Instant::now());
                 }
-                Some(What::Gone(local)) => gone(seats, policy, local),
+                Some(What::Gone(local)) => gone(supervisors, policy, local),
                 Some(What::StarterEnded(index, status)) => {
                     starters.end(index);
                     let (locals, end) = match self.options.transport() {
@@ -435,8 +448,8 @@ impl Start<'_> {
                         return Err(self.not_started(policy, index, status, said));
                     }
                     for local in policy.starter_ended(locals, &end, Instant::now()) {
-                        if let Some(control) = seats[local].control.take() {
-                            seat::end(&control);
+                        if let Some(control) = supervisors[local].control.take() {
+                            supervisor::end(&control);
                         }
                     }
                 }
@@ -470,33 +483,36 @@ impl Start<'_> {
         let status = status_text(status);
         match self.options.transport() {
             Transport::Mpi => RunError::Mpirun {
-                seated: nproc - policy.num_awaited(),
+                connected: nproc - policy.num_awaited(),
                 nproc,
                 status,
                 said: said.lines().join("\n"),
             },
-            Transport::Direct => RunError::Seat {
+            Transport::Direct => RunError::Supervisor {
                 rank: self.options.first_rank() + index,
                 status: format!("{status}: {}", said.lines().join("; ")),
             },
         }
     }
 
-    /// Ends what still runs, and waits a little for its seats; returns the signal that came meanwhile.
-    fn end_seats(&self, policy: &mut Policy, seats: &mut [Seat]) -> Option<i32> {
-        for control in seats.iter_mut().filter_map(|seat| seat.control.take()) {
-            seat::end(&control);
+    /// Ends what still runs, and waits a little for its supervisors; returns the signal that came meanwhile.
+    fn end_supervisors(&self, policy: &mut Policy, supervisors: &mut [Supervisor]) -> Option<i32> {
+        for control in supervisors
+            .iter_mut()
+            .filter_map(|supervisor| supervisor.control.take())
+        {
+            supervisor::end(&control);
         }
         let mut interrupt = None;
         let until = Instant::now() + LEAVE_PATIENCE;
-        while seats.iter().any(|seat| seat.is_connected) {
+        while supervisors.iter().any(|supervisor| supervisor.is_connected) {
             match self.events.next(self.restart, Some(until)) {
                 Some(What::Signal(signal)) if is_interrupt(signal) => interrupt = Some(signal),
-                Some(What::Seated(_, late)) => seat::dismiss(&late),
+                Some(What::Connected(_, late)) => supervisor::dismiss(&late),
                 Some(What::Word(local, Word::Ended(end))) => {
                     policy.ended(local, end, Instant::now());
                 }
-                Some(What::Gone(local)) => gone(seats, policy, local),
+                Some(What::Gone(local)) => gone(supervisors, policy, local),
                 Some(_) => {}
                 None => break,
             }
@@ -550,51 +566,51 @@ impl Start<'_> {
                         after: None,
                     });
                 }
-                Some(What::Seated(_, late)) => seat::dismiss(&late),
+                Some(What::Connected(_, late)) => supervisor::dismiss(&late),
                 _ => {}
             }
         }
     }
 
-    fn failed(&self, seat: &Seat, local: usize, end: End) -> Failed {
+    fn failed(&self, supervisor: &Supervisor, local: usize, end: End) -> Failed {
         Failed {
             rank: self.options.first_rank() + local,
             world_size: self.options.world_size(),
             host: Peer::this().host,
-            pid: seat.pid,
+            pid: supervisor.pid,
             end,
-            tail: Arc::clone(&seat.tail),
+            tail: Arc::clone(&supervisor.tail),
         }
     }
 }
 
-/// Gives a seat that has come its files, if its program may start; otherwise it waits to be dismissed with the others.
-fn seat_one(seats: &mut [Seat], policy: &mut Policy, local: usize, control: UnixStream) {
-    let seat = &mut seats[local];
-    if policy.seated(local)
-        && let Some((stdout, stderr)) = seat.files.take()
+/// Gives a supervisor that has come its files, if its program may start; otherwise it waits to be dismissed with the others.
+fn admit(supervisors: &mut [Supervisor], policy: &mut Policy, local: usize, control: UnixStream) {
+    let supervisor = &mut supervisors[local];
+    if policy.connected(local)
+        && let Some((stdout, stderr)) = supervisor.files.take()
     {
         // If it is gone already, that will be heard.
-        let _ = seat::give(&control, &stdout, &stderr);
+        let _ = supervisor::give(&control, &stdout, &stderr);
     }
-    seat.is_connected = true;
-    seat.control = Some(control);
+    supervisor.is_connected = true;
+    supervisor.control = Some(control);
 }
 
-/// Notes that a seat has closed its connection.
-fn gone(seats: &mut [Seat], policy: &mut Policy, local: usize) {
-    seats[local].is_connected = false;
-    seats[local].control = None;
+/// Notes that a supervisor has closed its connection.
+fn gone(supervisors: &mut [Supervisor], policy: &mut Policy, local: usize) {
+    supervisors[local].is_connected = false;
+    supervisors[local].control = None;
     policy.ended(local, End::Vanished, Instant::now());
 }
 
 /// Sends a signal to every program that runs.
-fn send(seats: &[Seat], policy: &Policy, signal: i32) {
-    for (local, seat) in seats.iter().enumerate() {
-        if let Some(control) = &seat.control
+fn send(supervisors: &[Supervisor], policy: &Policy, signal: i32) {
+    for (local, supervisor) in supervisors.iter().enumerate() {
+        if let Some(control) = &supervisor.control
             && policy.is_running(local)
         {
-            seat::signal(control, signal);
+            supervisor::signal(control, signal);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What starts the processes: one `mpirun`, or a seat for each. Watched, and killed at the end.
+//! What starts the processes: one `mpirun`, or a supervisor for each. Watched, and killed at the end.
 
 use super::output::Tail;
 use burn_dist_comm::lock;

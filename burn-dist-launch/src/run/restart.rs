@@ -41,7 +41,7 @@ pub fn run(options: &Options) -> Result<u8, RunError> {
             events: &events,
             open_files,
             restart,
-            socket: folder.path().join(format!("seats-{restart}")),
+            socket: folder.path().join(format!("supervisors-{restart}")),
         };
         let (server, address) = start.rendezvous()?;
         let teller = events.teller(restart);

@@ -19,7 +19,7 @@ use std::fmt;
 
 /// Which of several processes this one is, and where they meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ClusterEnv {
     /// Who says so.
     pub launcher: Launcher,
     /// The number of this process.
@@ -108,7 +108,7 @@ impl fmt::Display for Master {
 /// Variables that contradict themselves or each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum ClusterEnvError {
     /// A variable that is no number.
     #[error("{variable}={value} is not {what}: {way_out}")]
     NotANumber {
@@ -162,17 +162,17 @@ pub enum PlaceError {
     #[error(
         "{first} says that this is process {} of {}, and {second} that it is process {} of {} ({}={}): unset the \
          variables of the one that did not start this program",
-        first_place.0, first_place.1, second_place.0, second_place.1, second.variable(), second_place.1
+        first_env.0, first_env.1, second_env.0, second_env.1, second.variable(), second_env.1
     )]
     TwoLaunchers {
         /// The one that is nearer.
         first: Launcher,
         /// Rank and size that it says.
-        first_place: (usize, usize),
+        first_env: (usize, usize),
         /// The other.
         second: Launcher,
         /// Rank and size that it says.
-        second_place: (usize, usize),
+        second_env: (usize, usize),
     },
 }
 
@@ -192,13 +192,13 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         (!text.is_empty()).then(|| text.to_string())
     }
 
-    fn number(&self, variable: &'static str) -> Result<Option<usize>, PlaceError> {
+    fn number(&self, variable: &'static str) -> Result<Option<usize>, ClusterEnvError> {
         let Some(value) = self.text(variable) else {
             return Ok(None);
         };
         match value.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(PlaceError::NotANumber {
+            Err(_) => Err(ClusterEnvError::NotANumber {
                 variable,
                 value,
                 what: "a number of processes or of one of them",
@@ -212,8 +212,8 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         &self,
         variable: &'static str,
         size_variable: &'static str,
-    ) -> Result<Option<(usize, usize)>, PlaceError> {
-        let missing = |variable, value: usize, missing| PlaceError::Missing {
+    ) -> Result<Option<(usize, usize)>, ClusterEnvError> {
+        let missing = |variable, value: usize, missing| ClusterEnvError::Missing {
             variable,
             value: value.to_string(),
             missing,
@@ -223,11 +223,11 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             (None, None) => Ok(None),
             (Some(rank), None) => Err(missing(variable, rank, size_variable)),
             (None, Some(size)) => Err(missing(size_variable, size, variable)),
-            (Some(_), Some(size)) if size > WORLD_SIZE_MAX => Err(PlaceError::TooMany {
+            (Some(_), Some(size)) if size > WORLD_SIZE_MAX => Err(ClusterEnvError::TooMany {
                 variable: size_variable,
                 size,
             }),
-            (Some(rank), Some(size)) if rank >= size => Err(PlaceError::Outside {
+            (Some(rank), Some(size)) if rank >= size => Err(ClusterEnvError::Outside {
                 variable,
                 rank,
                 size_variable,
@@ -241,10 +241,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         &self,
         variable: &'static str,
         size_variable: &'static str,
-    ) -> Result<(Option<usize>, Option<usize>), PlaceError> {
+    ) -> Result<(Option<usize>, Option<usize>), ClusterEnvError> {
         let (rank, size) = (self.number(variable)?, self.number(size_variable)?);
         match (rank, size) {
-            (Some(rank), Some(size)) if rank >= size => Err(PlaceError::Outside {
+            (Some(rank), Some(size)) if rank >= size => Err(ClusterEnvError::Outside {
                 variable,
                 rank,
                 size_variable,
@@ -254,10 +254,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
-    fn port(&self, variable: &'static str, value: &str) -> Result<u16, PlaceError> {
+    fn port(&self, variable: &'static str, value: &str) -> Result<u16, ClusterEnvError> {
         match value.parse() {
             Ok(port) if port > 0 => Ok(port),
-            _ => Err(PlaceError::NotANumber {
+            _ => Err(ClusterEnvError::NotANumber {
                 variable,
                 value: value.to_string(),
                 what: "a port",
@@ -267,10 +267,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 
     /// Where processes meet; `None` if nothing says so.
-    fn master(&self) -> Result<Option<Master>, PlaceError> {
+    fn master(&self) -> Result<Option<Master>, ClusterEnvError> {
         if let Some(address) = self.text(RENDEZVOUS) {
             let parts = address.rsplit_once(':');
-            let (host, port) = parts.ok_or_else(|| PlaceError::NotANumber {
+            let (host, port) = parts.ok_or_else(|| ClusterEnvError::NotANumber {
                 variable: RENDEZVOUS,
                 value: address.clone(),
                 what: "HOST:PORT",
@@ -285,7 +285,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             }));
         }
         let (host, port) = (self.text("MASTER_ADDR"), self.text("MASTER_PORT"));
-        let missing = |variable, value: &str, missing| PlaceError::Missing {
+        let missing = |variable, value: &str, missing| ClusterEnvError::Missing {
             variable,
             value: value.to_string(),
             missing,
@@ -318,48 +318,48 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
 /// The variable that says where a launcher keeps the rendezvous.
 pub const RENDEZVOUS: &str = "BURN_DIST_RENDEZVOUS";
 
-impl Place {
-    /// Returns the place of this process; `None` if it was started alone.
+impl ClusterEnv {
+    /// Returns what is said of this process; `None` if it was started alone.
     ///
     /// # Errors
     /// Variables that contradict themselves or each other.
-    pub fn of_process() -> Result<Option<Self>, PlaceError> {
+    pub fn of_process() -> Result<Option<Self>, ClusterEnvError> {
         Self::find(|variable| std::env::var(variable).ok())
     }
 
-    /// Returns the place that variables tell; `None` if they tell of no launcher.
+    /// Returns what variables say; `None` if they tell of no launcher.
     ///
     /// ```
-    /// use burn_dist_launch::Place;
+    /// use burn_dist_launch::ClusterEnv;
     ///
     /// let variables = [("RANK", "1"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500")];
     /// let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string());
-    /// let place = Place::find(find)?.expect("torchrun's variables");
-    /// assert_eq!((place.rank, place.world_size), (1, 4));
-    /// assert_eq!(place.master.expect("both are set").to_string(), "node7:29500");
-    /// # Ok::<(), burn_dist_launch::PlaceError>(())
+    /// let env = ClusterEnv::find(find)?.expect("torchrun's variables");
+    /// assert_eq!((env.rank, env.world_size), (1, 4));
+    /// assert_eq!(env.master.expect("both are set").to_string(), "node7:29500");
+    /// # Ok::<(), burn_dist_launch::ClusterEnvError>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Place::of_process`].
-    pub fn find(read: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, PlaceError> {
+    /// As [`ClusterEnv::of_process`].
+    pub fn find(read: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ClusterEnvError> {
         let variables = Variables(read);
         let mpi = match variables.rank("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
-            Some(place) => Some((Launcher::OpenMpi, place)),
+            Some(env) => Some((Launcher::OpenMpi, env)),
             None => variables
                 .rank("PMI_RANK", "PMI_SIZE")?
-                .map(|place| (Launcher::Hydra, place)),
+                .map(|env| (Launcher::Hydra, env)),
         };
         let torchrun = variables.rank("RANK", "WORLD_SIZE")?;
-        let torchrun = torchrun.map(|place| (Launcher::Torchrun, place));
-        if let (Some((first, first_place)), Some((second, second_place))) = (mpi, torchrun)
-            && first_place != second_place
+        let torchrun = torchrun.map(|env| (Launcher::Torchrun, env));
+        if let (Some((first, first_env)), Some((second, second_env))) = (mpi, torchrun)
+            && first_env != second_env
         {
-            return Err(PlaceError::TwoLaunchers {
+            return Err(ClusterEnvError::TwoLaunchers {
                 first,
-                first_place,
+                first_env,
                 second,
-                second_place,
+                second_env,
             });
         }
         let found = match mpi.or(torchrun) {
@@ -367,9 +367,9 @@ impl Place {
             // In a batch script, which is one process, there is a SLURM_PROCID without a step.
             None if variables.text("SLURM_STEP_NUM_TASKS").is_none() => None,
             None => {
-                let place = variables.rank("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
+                let env = variables.rank("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
                 let pmi = variables.text("PMIX_RANK").is_some();
-                place.map(|place| (Launcher::Slurm { pmi }, place))
+                env.map(|env| (Launcher::Slurm { pmi }, env))
             }
         };
         let Some((launcher, (rank, world_size))) = found else {
@@ -393,7 +393,7 @@ impl Place {
             false => None,
         };
         if launcher == Launcher::Torchrun && world_size > 1 && master.is_none() {
-            return Err(PlaceError::Missing {
+            return Err(ClusterEnvError::Missing {
                 variable: "WORLD_SIZE",
                 value: world_size.to_string(),
                 missing: "MASTER_ADDR",
@@ -417,8 +417,8 @@ mod tests {
     use super::*;
 
     /// Variables as text, `NAME=VALUE NAME=VALUE`.
-    fn find(text: &str) -> Result<Option<Place>, PlaceError> {
-        Place::find(|name| {
+    fn find(text: &str) -> Result<Option<ClusterEnv>, ClusterEnvError> {
+        ClusterEnv::find(|name| {
             let pairs = text
                 .split_whitespace()
                 .filter_map(|pair| pair.split_once('='));
@@ -429,10 +429,10 @@ mod tests {
         })
     }
 
-    /// A place as text: launcher, rank/size, local rank/size, machine, master.
-    fn text(place: &Place) -> String {
+    /// Its text: launcher, rank/size, local rank/size, machine, master.
+    fn text(env: &ClusterEnv) -> String {
         let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
-        let master = place.master.as_ref().map_or("-".into(), |master| {
+        let master = env.master.as_ref().map_or("-".into(), |master| {
             format!(
                 "{master}{}",
                 if master.is_rank_zero {
@@ -444,12 +444,12 @@ mod tests {
         });
         format!(
             "{:?} {}/{} {}/{} {} {master}",
-            place.launcher,
-            place.rank,
-            place.world_size,
-            number(place.local_rank),
-            number(place.local_size),
-            number(place.node),
+            env.launcher,
+            env.rank,
+            env.world_size,
+            number(env.local_rank),
+            number(env.local_size),
+            number(env.node),
         )
     }
 
@@ -521,8 +521,8 @@ mod tests {
                 "OpenMpi 1/4 -/- - -",
             ),
         ] {
-            let place = find(variables).expect(variables).expect(variables);
-            assert_eq!(text(&place), expected, "{variables}");
+            let env = find(variables).expect(variables).expect(variables);
+            assert_eq!(text(&env), expected, "{variables}");
         }
     }
 

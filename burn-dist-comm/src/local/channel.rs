@@ -1,20 +1,17 @@
-//! What the members of one call hand in, and what they wait for: deposits, matching, and waiting.
+//! The calls of one group: what their members hand in, and whether it matches.
 
 use super::wire::Route;
 use crate::block::Block;
-use crate::buffer::Work;
+use crate::completion::Completion;
 use crate::group::Group;
 use crate::info::CallInfo;
-use crate::processes::Waiters;
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, OnceLock, Ordering, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::{CommError, Payload};
 use burn_dist_mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::{PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::Weak;
 
 /// What one member brings to a call.
-#[derive(Debug)]
 pub(super) struct Deposit {
     pub(super) info: Arc<CallInfo>,
     pub(super) input: Input,
@@ -23,151 +20,6 @@ pub(super) struct Deposit {
 pub(super) enum Input {
     Block(Option<Block>),
     Value(Payload),
-}
-
-impl std::fmt::Debug for Input {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Input::Block(block) => f.debug_tuple("Block").field(block).finish(),
-            Input::Value(_) => f.write_str("Value"),
-        }
-    }
-}
-
-/// What follows when all members have arrived.
-pub(super) enum Outcome {
-    Work(Work),
-    Values(Arc<[Payload]>),
-}
-
-/// When all members had arrived, and from when to when the call has the wire, if there is one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
-    pub(super) launched: Instant,
-    pub(super) wire: Option<(Instant, Instant)>,
-}
-
-/// One call of a group: empty until all members have arrived, then their common outcome.
-#[derive(Default)]
-pub(super) struct Completion {
-    outcome: OnceLock<(Outcome, Moment)>,
-    /// Number of threads that sleep until the bell rings. What they wait for is stored before this lock is taken, so
-    /// none sleeps through it.
-    sleepers: Mutex<usize>,
-    bell: Condvar,
-    /// Ranks of other processes whose inputs are still to come.
-    awaited: Mutex<Vec<Rank>>,
-}
-
-/// How long a waiting thread stays awake before it sleeps.
-///
-/// Waking a thread costs microseconds, as much as a small collective. Spinning helps only if every rank has a core;
-/// giving up the core helps also if several ranks share one, because the one that is waited for runs at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    pub(super) spins: u32,
-    pub(super) yields: u32,
-}
-
-/// Why waiting ended without a result.
-pub(super) enum Stop {
-    Fault(CommError),
-    Late,
-}
-
-impl Completion {
-    pub(super) fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.get().map(|(outcome, _)| outcome)
-    }
-
-    /// When it was concluded.
-    pub(super) fn moment(&self) -> Option<Moment> {
-        self.outcome.get().map(|(_, moment)| *moment)
-    }
-
-    /// Publishes the outcome. Only the last member to arrive does.
-    pub(super) fn conclude(&self, outcome: Outcome, moment: Moment) {
-        let first = self.outcome.set((outcome, moment)).is_ok();
-        assert!(first, "a call has one last member");
-        self.ring();
-    }
-
-    /// Returns the ranks of other processes that have not made this call.
-    pub(super) fn awaited(&self) -> Vec<Rank> {
-        lock(&self.awaited).clone()
-    }
-
-    /// Lets sleepers look again.
-    pub(super) fn ring(&self) {
-        if *lock(&self.sleepers) > 0 {
-            self.bell.notify_all();
-        }
-    }
-
-    /// Waits until `ready` returns something, a fault is set, or `timeout` has passed.
-    pub(super) fn wait_until<'a, T>(
-        &'a self,
-        ready: impl Fn(&'a Self) -> Option<T>,
-        fault: &OnceLock<CommError>,
-        patience: Patience,
-        timeout: Duration,
-    ) -> Result<T, Stop> {
-        for _ in 0..patience.spins {
-            if let Some(result) = ready(self) {
-                return Ok(result);
-            }
-            std::hint::spin_loop();
-        }
-        let started = Instant::now();
-        for _ in 0..patience.yields {
-            if let Some(result) = ready(self) {
-                return Ok(result);
-            }
-            if fault.get().is_some() {
-                break;
-            }
-            std::thread::yield_now();
-        }
-        let mut sleepers = lock(&self.sleepers);
-        loop {
-            if let Some(result) = ready(self) {
-                return Ok(result);
-            }
-            if let Some(fault) = fault.get() {
-                return Err(Stop::Fault(fault.clone()));
-            }
-            let Some(left) = timeout
-                .checked_sub(started.elapsed())
-                .filter(|left| !left.is_zero())
-            else {
-                return Err(Stop::Late);
-            };
-            *sleepers += 1;
-            (sleepers, _) = self
-                .bell
-                .wait_timeout(sleepers, left)
-                .unwrap_or_else(PoisonError::into_inner);
-            *sleepers -= 1;
-        }
-    }
-}
-
-impl Waiters for Completion {
-    fn await_ranks(&self, ranks: Vec<Rank>) {
-        *lock(&self.awaited) = ranks;
-    }
-
-    fn conclude(&self, work: Work) {
-        let moment = Moment {
-            launched: Instant::now(),
-            wire: None,
-        };
-        self.conclude(Outcome::Work(work), moment);
-    }
-
-    fn wake(&self) {
-        self.ring();
-    }
 }
 
 /// The calls of one group and lane, in order.
@@ -338,7 +190,7 @@ impl Channel {
     }
 
     /// Wakes everyone who waits in this channel.
-    pub(super) fn ring_all(&self) {
+    pub(super) fn wake_all(&self) {
         let completions: Vec<_> = lock(&self.calls)
             .open
             .iter()
@@ -346,7 +198,7 @@ impl Channel {
             .map(|open| Arc::clone(&open.completion))
             .collect();
         for completion in completions {
-            completion.ring();
+            completion.wake();
         }
     }
 }

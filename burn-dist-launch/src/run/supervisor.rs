@@ -1,13 +1,13 @@
 //! One process, and the launcher's word to it.
 //!
-//! A seat connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank.
-//! The launcher sends two files, for the output of the program; the seat starts it in a process group of its own. From
-//! then on the seat sends one line for what happens, and takes one byte per signal. The end of the connection is the
-//! end of the program: the launcher has gone. A seat that gets no files starts nothing.
+//! A supervisor connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank.
+//! The launcher sends two files, for the output of the program; the supervisor starts it in a process group of its own. From
+//! then on the supervisor sends one line for what happens, and takes one byte per signal. The end of the connection is the
+//! end of the program: the launcher has gone. A supervisor that gets no files starts nothing.
 
 use super::signals::not_ignored;
 use super::starters::status_text;
-use crate::Place;
+use crate::ClusterEnv;
 use burn_dist_comm::lock;
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -37,9 +37,9 @@ pub(super) enum End {
     Signalled(i32),
     /// It was never there: an exit code, and why.
     NotStarted(i32, String),
-    /// Its seat is gone without a word.
+    /// Its supervisor is gone without a word.
     Vanished,
-    /// Nothing watches over its seat any more, so it was killed.
+    /// Nothing watches over its supervisor any more, so it was killed.
     MpirunGone(ExitStatus),
 }
 
@@ -48,7 +48,7 @@ impl End {
         *self == Self::Exited(0)
     }
 
-    /// Whether nobody else's failure leads to it, unlike an error, an abort, or a seat that `mpirun` has killed.
+    /// Whether nobody else's failure leads to it, unlike an error, an abort, or a supervisor that `mpirun` has killed.
     pub fn is_cause(&self) -> bool {
         match self {
             Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
@@ -77,7 +77,7 @@ impl fmt::Display for End {
                 Err(_) => write!(f, "killed by signal {signal}"),
             },
             Self::NotStarted(_, reason) => write!(f, "before it started: {reason}"),
-            Self::Vanished => f.write_str("without a word: its seat was killed"),
+            Self::Vanished => f.write_str("without a word: its supervisor was killed"),
             Self::MpirunGone(status) => {
                 let status = status_text(*status);
                 write!(f, "killed since mpirun ended with {status} while it ran")
@@ -86,7 +86,7 @@ impl fmt::Display for End {
     }
 }
 
-/// What a seat says.
+/// What a supervisor says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     Here { rank: usize },
@@ -104,7 +104,7 @@ impl Word {
             Self::Ended(End::NotStarted(code, reason)) => {
                 format!("not-started {code} {}\n", reason.replace('\n', " "))
             }
-            // What the launcher finds by itself, when a seat says no more.
+            // What the launcher finds by itself, when a supervisor says no more.
             Self::Ended(End::Vanished | End::MpirunGone(_)) => "vanished\n".into(),
         }
     }
@@ -129,9 +129,9 @@ impl Word {
     }
 }
 
-/// Reads what a seat says until it is gone.
-pub(super) fn listen(seat: UnixStream, mut heard: impl FnMut(Word)) {
-    for line in BufReader::new(seat).lines() {
+/// Reads what a supervisor says until it is gone.
+pub(super) fn listen(supervisor: UnixStream, mut heard: impl FnMut(Word)) {
+    for line in BufReader::new(supervisor).lines() {
         let Ok(line) = line else { return };
         match Word::read(&line) {
             Some(word) => heard(word),
@@ -140,12 +140,12 @@ pub(super) fn listen(seat: UnixStream, mut heard: impl FnMut(Word)) {
     }
 }
 
-/// Gives a seat the files that its program writes to.
-pub(super) fn give(seat: &UnixStream, stdout: &OwnedFd, stderr: &OwnedFd) -> io::Result<()> {
+/// Gives a supervisor the files that its program writes to.
+pub(super) fn give(supervisor: &UnixStream, stdout: &OwnedFd, stderr: &OwnedFd) -> io::Result<()> {
     let files: [RawFd; 2] = [stdout.as_raw_fd(), stderr.as_raw_fd()];
     let passed = [ControlMessage::ScmRights(&files)];
     sendmsg::<()>(
-        seat.as_raw_fd(),
+        supervisor.as_raw_fd(),
         &[IoSlice::new(&[0])],
         &passed,
         MsgFlags::empty(),
@@ -183,10 +183,10 @@ fn take(launcher: &UnixStream) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
     Ok(files.map(|[stdout, stderr]| (stdout, stderr)))
 }
 
-/// Tells a seat to send a signal to its program.
-pub(super) fn signal(mut seat: &UnixStream, signal: i32) {
-    // A seat that is gone has no program.
-    let _ = seat.write_all(&[signal as u8]);
+/// Tells a supervisor to send a signal to its program.
+pub(super) fn signal(mut supervisor: &UnixStream, signal: i32) {
+    // A supervisor that is gone has no program.
+    let _ = supervisor.write_all(&[signal as u8]);
 }
 
 /// What stands for no signal: the program has ended, or will not be started.
@@ -194,23 +194,23 @@ const MAY_GO: u8 = 0;
 /// The program has to end at once.
 const END_NOW: u8 = u8::MAX;
 
-/// Lets a seat go that has no program, or not any more.
-pub(super) fn dismiss(seat: &UnixStream) {
-    say_last(seat, MAY_GO);
+/// Lets a supervisor go that has no program, or not any more.
+pub(super) fn dismiss(supervisor: &UnixStream) {
+    say_last(supervisor, MAY_GO);
 }
 
-/// Ends the program of a seat, and all in its process group; the seat says how it ended, and goes.
-pub(super) fn end(seat: &UnixStream) {
-    say_last(seat, END_NOW);
+/// Ends the program of a supervisor, and all in its process group; the supervisor says how it ended, and goes.
+pub(super) fn end(supervisor: &UnixStream) {
+    say_last(supervisor, END_NOW);
 }
 
-fn say_last(mut seat: &UnixStream, word: u8) {
-    let _ = seat.write_all(&[word]);
-    // Others hold the connection too: dropping it would not close it. What the seat says is still heard.
-    let _ = seat.shutdown(Shutdown::Write);
+fn say_last(mut supervisor: &UnixStream, word: u8) {
+    let _ = supervisor.write_all(&[word]);
+    // Others hold the connection too: dropping it would not close it. What the supervisor says is still heard.
+    let _ = supervisor.shutdown(Shutdown::Write);
 }
 
-/// The program of a seat, while it runs.
+/// The program of a supervisor, while it runs.
 struct Running {
     pid: Pid,
     is_over: bool,
@@ -224,18 +224,19 @@ struct Running {
 ///
 /// # Errors
 /// If there is no launcher, or the variables of no launcher.
-pub fn sit(socket: &Path, program: &[OsString]) -> io::Result<()> {
+pub fn supervise(socket: &Path, program: &[OsString]) -> io::Result<()> {
     // `mpirun` sends these to what it has started; what becomes of the program is up to our launcher. Handlers, unlike
     // SIG_IGN, are not inherited.
     for caught in not_ignored([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH]) {
         signal_hook::flag::register(caught, Arc::new(AtomicBool::new(false)))?;
     }
-    let place = Place::of_process().map_err(io::Error::other)?;
-    let place = place
-        .ok_or_else(|| io::Error::other("`seat` is for processes that `burn-dist run` starts"))?;
+    let env = ClusterEnv::of_process().map_err(io::Error::other)?;
+    let env = env.ok_or_else(|| {
+        io::Error::other("`supervise` is for processes that `burn-dist run` starts")
+    })?;
     let launcher = UnixStream::connect(socket)?;
     let mut say = launcher.try_clone()?;
-    say.write_all(Word::Here { rank: place.rank }.to_line().as_bytes())?;
+    say.write_all(Word::Here { rank: env.rank }.to_line().as_bytes())?;
     let Some((stdout, stderr)) = take(&launcher)? else {
         return Ok(());
     };
@@ -386,14 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_takes_files_or_no_for_an_answer() {
-        let (launcher, seat) = UnixStream::pair().expect("a pair");
+    fn a_supervisor_takes_files_or_no_for_an_answer() {
+        let (launcher, supervisor) = UnixStream::pair().expect("a pair");
         let (mut stdout, its_stdout) = std::io::pipe().expect("a pipe");
         let (_stderr, its_stderr) = std::io::pipe().expect("a pipe");
         let (its_stdout, its_stderr) = (OwnedFd::from(its_stdout), OwnedFd::from(its_stderr));
         give(&launcher, &its_stdout, &its_stderr).expect("it is given");
         drop((its_stdout, its_stderr));
-        let (taken, _) = take(&seat).expect("it is there").expect("two files");
+        let (taken, _) = take(&supervisor).expect("it is there").expect("two files");
         let mut taken = std::fs::File::from(taken);
         taken.write_all(b"through").expect("an open pipe");
         drop(taken);
@@ -402,8 +403,8 @@ mod tests {
         assert_eq!(read, "through");
 
         dismiss(&launcher);
-        assert!(take(&seat).expect("a word").is_none());
-        let gone = take(&seat).expect_err("no launcher");
+        assert!(take(&supervisor).expect("a word").is_none());
+        let gone = take(&supervisor).expect_err("no launcher");
         assert_eq!(gone.to_string(), "the launcher is gone");
     }
 
