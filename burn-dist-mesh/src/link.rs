@@ -35,6 +35,7 @@ use super::{AxisIndex, MeshError, MeshShape};
 /// The names that stand for groups by nodes, not for axes.
 const BY_NODE: [&str; 2] = ["inside", "between"];
 const NS_PER_US: f64 = 1e3;
+const NS_PER_S: f64 = 1e9;
 const BITS_PER_GIGABIT: f64 = 1e9;
 /// A bound on latencies that keeps sums far from overflow: a day.
 const LATENCY_US_MAX: f64 = 86_400e6;
@@ -100,6 +101,16 @@ impl Link {
         let wire = (bits * 1_000_000_000).div_ceil(u128::from(self.bits_per_s));
         let total = u128::from(rounds) * u128::from(self.latency_ns) + wire;
         u64::try_from(total).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long a message takes at least, in nanoseconds.
+    pub fn latency_ns(self) -> u64 {
+        self.latency_ns
+    }
+
+    /// Returns how long a byte takes after the first, in nanoseconds.
+    pub fn byte_ns(self) -> f64 {
+        8.0 * NS_PER_S / self.bits_per_s as f64
     }
 
     /// The link that a path over both has: the longer latency and the lower bandwidth.

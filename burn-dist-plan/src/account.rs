@@ -60,19 +60,6 @@ pub(super) fn classes<O: Op>(
         });
     }
     classes.resize(plan.num_slots as usize, MemoryClass::Activation);
-    // What lies between the stages of a collective is what comes of them.
-    for task in plan.tasks.iter().rev() {
-        let staged: &[CollectiveTask] = match task {
-            Task::Collective(task) => std::slice::from_ref(task),
-            Task::Launch { tasks, .. } => tasks,
-            _ => &[],
-        };
-        for task in staged {
-            if task.from as usize >= program.slots.len() {
-                classes[task.from as usize] = classes[task.to as usize];
-            }
-        }
-    }
     for task in &plan.tasks {
         match task {
             Task::Upload(task) => classes[task.slot as usize] = MemoryClass::Other,

@@ -12,7 +12,7 @@
 //!   belongs to that update: **gradients**, and **state** of the optimizer, which outlives the window.
 //! - A gradient that no update uses is matched with its parameter through the operation that made it: it shares the
 //!   gradient of the layer's result with the gradient of the layer's input, which names the weight, or the indices with
-//!   the read of a table.
+//!   the read of a table. So is the gradient of a layer's input with that input: it names the weight.
 //!
 //! Where evidence does not decide, a value is an activation, or unknown if it comes from outside, and passes do what is
 //! safe. A wrong fact may cost speed or memory, never a value: layouts, order and recomputation change none.
@@ -20,11 +20,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::op::{Adjoint, Mark, Op};
+use crate::op::{Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::{OpRule, PartialRule};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 
+mod adjoint;
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +110,10 @@ pub struct Facts {
     pub backward: Vec<bool>,
     /// Whether each value is the gradient of what a layer is linear in, or a sum of such, and of use in pieces.
     pub of_layer: Vec<bool>,
+    /// The activation that each value is the gradient of, if that is the input of a layer.
+    pub gradient_of: Vec<Option<ValueIndex>>,
+    /// What each value is a reshape of.
+    pub reshape_of: Vec<Option<ValueIndex>>,
     /// Of each operation.
     pub phases: Vec<Phase>,
     /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
@@ -125,6 +130,18 @@ impl Facts {
     pub fn parameter(&self, value: ValueIndex) -> Option<&Arc<ParamSpec>> {
         self.roles[value as usize].parameter()
     }
+
+    /// Returns the value that holds the same elements in the same order, and is no reshape.
+    pub fn first_shape(&self, value: ValueIndex) -> ValueIndex {
+        first_shape(&self.reshape_of, value)
+    }
+}
+
+fn first_shape(reshape_of: &[Option<ValueIndex>], mut value: ValueIndex) -> ValueIndex {
+    while let Some(from) = reshape_of[value as usize] {
+        value = from;
+    }
+    value
 }
 
 /// An elementwise operation with one result.
@@ -152,6 +169,8 @@ struct Finder<'a, O> {
     elementwise: Vec<Option<Elementwise>>,
     /// For each operation whether it works on pieces of its operands: `Some(true)` if it is elementwise.
     on_pieces: Vec<Option<bool>>,
+    /// What each value is a reshape of.
+    reshape_of: Vec<Option<ValueIndex>>,
     /// What is a parameter.
     tags: Vec<Option<Arc<ParamSpec>>>,
     /// Number of the loss that each value comes from, from 1; 0 of what comes from none.
@@ -165,13 +184,19 @@ impl<'a, O: Op> Finder<'a, O> {
             window,
             elementwise: Vec::with_capacity(window.ops.len()),
             on_pieces: Vec::with_capacity(window.ops.len()),
+            reshape_of: vec![None; num_values],
             tags: vec![None; num_values],
             backward: vec![0; num_values],
         };
         for op in &window.ops {
             let rule = match op.rule() {
                 OpRule::Factors(rule) => rule,
-                _ => {
+                rule => {
+                    if let (OpRule::Reshape, Some(out), Some(input)) =
+                        (rule, op.outputs().next(), op.inputs().next())
+                    {
+                        this.reshape_of[out.id as usize] = Some(input.id);
+                    }
                     this.elementwise.push(None);
                     this.on_pieces.push(None);
                     continue;
@@ -432,62 +457,6 @@ impl<'a, O: Op> Finder<'a, O> {
         found
     }
 
-    /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
-    fn matched(&self) -> Vec<Option<Arc<ParamSpec>>> {
-        let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
-        // The weight of the layer whose result has a gradient; the weights that are applied to an input; the tables
-        // that are read at indices.
-        let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
-        let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
-        let mut by_indices: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
-        for op in &self.window.ops {
-            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
-            match op.traits().adjoint {
-                Some(Adjoint::Forward { x, weight }) => {
-                    by_input.entry(inputs[x]).or_default().push(inputs[weight]);
-                }
-                Some(Adjoint::Input { weight, gradient }) => {
-                    by_gradient.insert(inputs[gradient], inputs[weight]);
-                }
-                Some(Adjoint::Read { table, indices }) => {
-                    let tables = by_indices.entry(inputs[indices]).or_default();
-                    tables.push(inputs[table]);
-                }
-                _ => {}
-            }
-        }
-        let one = |values: Option<&Vec<ValueIndex>>| match values.map(Vec::as_slice) {
-            Some([value]) => Some(*value),
-            _ => None,
-        };
-        for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
-            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
-            let weight = match op.traits().adjoint {
-                Some(Adjoint::Weight { x, gradient }) => by_gradient
-                    .get(&inputs[gradient])
-                    .copied()
-                    .or_else(|| one(by_input.get(&inputs[x]))),
-                Some(Adjoint::Named { weight }) => Some(inputs[weight]),
-                Some(Adjoint::Written { indices }) => one(by_indices.get(&inputs[indices])),
-                _ => None,
-            };
-            let spec = weight.and_then(|weight| self.tags[weight as usize].clone());
-            let sum = || {
-                let op = elementwise.as_ref()?;
-                let mut specs = op.inputs.iter().map(|(input, _)| &found[*input as usize]);
-                let first = specs.next()?.clone()?;
-                specs
-                    .all(|spec| spec.as_ref() == Some(&first))
-                    .then_some(first)
-            };
-            let spec = spec.or_else(sum);
-            if let (Some(spec), Some(out)) = (spec, op.outputs().next()) {
-                found[out.id as usize] = Some(spec);
-            }
-        }
-        found
-    }
-
     fn facts(
         self,
         update_of: Vec<Option<Arc<ParamSpec>>>,
@@ -553,6 +522,8 @@ impl<'a, O: Op> Finder<'a, O> {
             update_of,
             backward: self.backward.iter().map(|from| *from > 0).collect(),
             of_layer,
+            gradient_of: self.gradient_of(),
+            reshape_of: self.reshape_of,
             phases,
             microbatches,
         }

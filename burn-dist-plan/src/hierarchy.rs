@@ -14,8 +14,8 @@
 //! nodes hold other blocks stays one call. Whatever is decided is decided from what all ranks know alike: groups that do
 //! not lie on nodes evenly, and pieces of unequal sizes, stay flat.
 //!
-//! Stages of collectives that are launched ahead ([`crate::schedule`]) are handed on ([`Common::Relay`]) where so much
-//! of the work that they hide behind is done as their time takes.
+//! Every stage is a step of the program ([`OnNodes::Stage`]). Stages of collectives that are launched ahead
+//! ([`crate::schedule`]) are started where so much of the work that they hide behind is done as those before them take.
 //!
 //! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
 //! 2005), section 4 (times of the flat algorithms for short and long messages); BlueConnect (Cho et al., MLSys 2019)
@@ -23,18 +23,23 @@
 //!
 //! Not here: all-to-all; more than two levels.
 
+mod stages;
+
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::checkpoint::{ends, work};
+use crate::layout::Layout;
 use crate::layout::redistribute::{Step, StepKind};
-use crate::layout::{Layout, chunk};
 use crate::lower::collective;
 use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
 use crate::op::Op;
 use crate::options::PlanOptions;
-use crate::propagate::{Common, Move, Program};
-use crate::task::{CollectiveKind, CollectiveTask, Slot};
+use crate::propagate::{Common, Move, OnNodes, Program};
+use crate::task::{CollectiveKind, Slot};
+use stages::levels_of;
+
+pub(crate) use stages::{Level, levels, stage};
 
 /// Bytes of the undivided block below which a collective stays flat if nothing is known of the links: two more calls,
 /// at the 20 microseconds that one takes between processes, are the time of 50 kB at 10 gigabits per second.
@@ -44,7 +49,7 @@ const SLOWER: u64 = 10;
 
 /// What becomes of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+enum Decision {
     /// It is inside nodes, or has one rank on each.
     OneLevel,
     /// It stays one call over several nodes, for this reason.
@@ -82,10 +87,6 @@ impl<'a> Hierarchy<'a> {
         }
     }
 
-    pub fn topology(&self) -> &'a Topology {
-        self.topology
-    }
-
     fn is_single(&self) -> bool {
         self.topology.num_nodes() < 2
     }
@@ -96,7 +97,7 @@ impl<'a> Hierarchy<'a> {
     }
 
     /// Decides, from what all ranks know alike.
-    pub fn decide(&self, step: &Step, elem_bytes: usize) -> Decision {
+    fn decide(&self, step: &Step, elem_bytes: usize) -> Decision {
         if self.is_single() {
             return Decision::OneLevel;
         }
@@ -198,11 +199,113 @@ impl<'a> Hierarchy<'a> {
         stages.map(move |level| stage_ns(level, split, bytes, links))
     }
 
-    /// Hands the stages of launched collectives on, between their launch and their end.
-    pub fn relay<O: Op>(&self, program: &mut Program<O>) {
+    /// Cuts the collectives of a program that pay for it into stages. Those of launched ones are started one after the
+    /// other between the launch and its end. Returns the slot of the result for each slot between two stages.
+    pub fn compose<O: Op>(&self, program: &mut Program<O>) -> Vec<Slot> {
         if self.is_single() {
-            return;
+            return Vec::new();
         }
+        let mut relays = self.relays(program).into_iter().peekable();
+        let num_launches = program.launched().map(|(group, _)| group + 1).max();
+        let num_launches = num_launches.unwrap_or(0);
+        let mut between: Vec<Slot> = Vec::new();
+        // Stages of launched collectives that are still to be started, by the launch of the first.
+        let mut waiting: HashMap<u32, Vec<VecDeque<Move>>> = HashMap::new();
+        // Of composed collectives, the launch that makes the result.
+        let mut last: HashMap<Slot, u32> = HashMap::new();
+        let old = std::mem::take(&mut program.steps);
+        for (index, step) in old.into_iter().map(Some).chain([None]).enumerate() {
+            while let Some((_, group, stage)) = relays.next_if(|(at, ..)| *at == index) {
+                let waiting = waiting.entry(group).or_default();
+                let moves = waiting.iter_mut().filter_map(VecDeque::pop_front);
+                let moves: Vec<Move> = moves.collect();
+                let group = group + stage * num_launches;
+                program.steps.push(Common::Finish {
+                    group: group - num_launches,
+                    to: moves.iter().map(|step| step.from).collect(),
+                });
+                program.steps.push(Common::Launch { group, moves });
+            }
+            match step {
+                Some(Common::Move(step)) => {
+                    let stages = self.stages(program, step, &mut between);
+                    program.steps.extend(stages.into_iter().map(Common::Move));
+                }
+                Some(Common::Launch { group, moves }) => {
+                    let mut first = Vec::with_capacity(moves.len());
+                    for step in moves {
+                        let to = step.to;
+                        let mut stages = self.stages(program, step, &mut between);
+                        first.extend(stages.pop_front());
+                        if !stages.is_empty() {
+                            last.insert(to, group + stages.len() as u32 * num_launches);
+                            waiting.entry(group).or_default().push(stages);
+                        }
+                    }
+                    let moves = first;
+                    program.steps.push(Common::Launch { group, moves });
+                }
+                Some(Common::Finish { group, to }) => {
+                    let mut ends: Vec<(u32, Vec<Slot>)> = Vec::new();
+                    for slot in to {
+                        let number = last.get(&slot).copied().unwrap_or(group);
+                        match ends.iter_mut().find(|(known, _)| *known == number) {
+                            Some((_, slots)) => slots.push(slot),
+                            None => ends.push((number, vec![slot])),
+                        }
+                    }
+                    let finish = |(group, to)| Common::Finish { group, to };
+                    program.steps.extend(ends.into_iter().map(finish));
+                }
+                step => program.steps.extend(step),
+            }
+        }
+        between
+    }
+
+    /// Returns the stages of a move, or the move with what is known of its nodes; `between` takes the slot of the result
+    /// for each slot that is added.
+    fn stages<O: Op>(
+        &self,
+        program: &mut Program<O>,
+        moved: Move,
+        between: &mut Vec<Slot>,
+    ) -> VecDeque<Move> {
+        let elem_bytes = program.slots[moved.to as usize].dtype.size();
+        let split = match self.decide(&moved.step, elem_bytes) {
+            Decision::OneLevel => return [moved].into(),
+            Decision::Flat(why) => {
+                let on_nodes = OnNodes::Flat(why);
+                return [Move { on_nodes, ..moved }].into();
+            }
+            Decision::Composed(split) => split,
+        };
+        let num_stages = collective(&moved.step.kind).map_or(0, |(kind, _)| levels(kind).len());
+        let mut from = moved.from;
+        let stage = |index: usize| {
+            let to = match index + 1 == num_stages {
+                true => moved.to,
+                false => {
+                    between.push(moved.to);
+                    let slot = program.slots[moved.to as usize].clone();
+                    program.slots.push(slot);
+                    program.slots.len() as Slot - 1
+                }
+            };
+            let index = index as u8;
+            Move {
+                from: std::mem::replace(&mut from, to),
+                to,
+                on_nodes: OnNodes::Stage { split, index },
+                ..moved.clone()
+            }
+        };
+        (0..num_stages).map(stage).collect()
+    }
+
+    /// Returns where the later stages of launched collectives are started: before which step, of which launch, which
+    /// stage.
+    fn relays<O: Op>(&self, program: &Program<O>) -> Vec<(usize, u32, u32)> {
         let mut works = vec![0.0];
         for step in &program.steps {
             let here = match step {
@@ -211,7 +314,6 @@ impl<'a> Hierarchy<'a> {
             };
             works.push(works[works.len() - 1] + here);
         }
-        // Before which step, which launch, which stage.
         let mut relays: Vec<(usize, u32, u32)> = Vec::new();
         for (start, step) in program.steps.iter().enumerate() {
             let Common::Launch { group, moves } = step else {
@@ -235,14 +337,7 @@ impl<'a> Hierarchy<'a> {
             }
         }
         relays.sort_unstable();
-        let mut relays = relays.into_iter().peekable();
-        let old = std::mem::take(&mut program.steps);
-        for (index, step) in old.into_iter().map(Some).chain([None]).enumerate() {
-            while let Some((_, group, stage)) = relays.next_if(|(at, ..)| *at == index) {
-                program.steps.push(Common::Relay { group, stage });
-            }
-            program.steps.extend(step);
-        }
+        relays
     }
 
     /// Returns how long each stage of the composed members of a launch takes; see [`stage_ns`].
@@ -263,33 +358,6 @@ impl<'a> Hierarchy<'a> {
             }
         }
         times
-    }
-}
-
-/// One stage of a composition.
-struct Level {
-    kind: CollectiveKind,
-    between: bool,
-}
-
-fn levels(kind: CollectiveKind) -> &'static [Level] {
-    use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
-    const fn level(kind: CollectiveKind, between: bool) -> Level {
-        Level { kind, between }
-    }
-    match kind {
-        AllReduce => {
-            const {
-                &[
-                    level(ReduceScatter, false),
-                    level(AllReduce, true),
-                    level(AllGather, false),
-                ]
-            }
-        }
-        ReduceScatter => const { &[level(ReduceScatter, false), level(ReduceScatter, true)] },
-        AllGather => const { &[level(AllGather, true), level(AllGather, false)] },
-        CollectiveKind::AllToAll => &[],
     }
 }
 
@@ -335,276 +403,5 @@ fn reduce_op(kind: &StepKind) -> Option<ReduceOp> {
     }
 }
 
-/// Returns the axes of a reduction between nodes and inside them, if the ranks of each node are a subtree of its sums:
-/// if the cut falls between two axes, or leaves blocks of a power of two of one.
-fn levels_of(sizes: &[usize], split: Split) -> Option<(Vec<usize>, Vec<usize>)> {
-    let mut inside: Vec<usize> = Vec::new();
-    let mut between: Vec<usize> = sizes.to_vec();
-    let mut left = split.per_node;
-    while left > 1 {
-        let size = between.pop()?;
-        if left.is_multiple_of(size) {
-            inside.insert(0, size);
-            left /= size;
-            continue;
-        }
-        if !size.is_multiple_of(left) || !left.is_power_of_two() {
-            return None;
-        }
-        inside.insert(0, left);
-        between.push(size / left);
-        left = 1;
-    }
-    Some((between, inside))
-}
-
-/// Cuts a flat collective into its stages, in order. Intermediate results take new slots, from `num_slots` on.
-pub(super) fn stages(
-    flat: CollectiveTask,
-    split: Split,
-    num_slots: &mut Slot,
-) -> Vec<CollectiveTask> {
-    let Split { nodes, per_node } = split;
-    let (node, place) = (flat.index / per_node, flat.index % per_node);
-    let inside = &flat.group[node * per_node..(node + 1) * per_node];
-    let between = (0..nodes).map(|node| flat.group[node * per_node + place]);
-    let between: Vec<Rank> = between.collect();
-    let (axes_between, axes_inside) = levels_of(&flat.axes, split).unwrap_or_default();
-    let elem = flat.dtype.size();
-    let outer: usize = flat.from_view.iter().take(flat.dim).product();
-    let rest: usize = flat.from_view.iter().skip(flat.dim + 1).product();
-    let mut slot = || {
-        *num_slots += 1;
-        (*num_slots - 1) as Slot
-    };
-    let stage = |level: &Level, from: Part, to: Part, dim: usize, sizes: Vec<usize>| {
-        let (group, index) = match level.between {
-            true => (between.as_slice(), node),
-            false => (inside, place),
-        };
-        let (k, before, after) = (group.len(), from.numel(), to.numel());
-        let received = match level.kind {
-            CollectiveKind::AllGather => after - before,
-            CollectiveKind::ReduceScatter => (k - 1) * after,
-            CollectiveKind::AllReduce | CollectiveKind::AllToAll => {
-                let own = chunk(0..before, k, index).len();
-                (k - 1) * own + (before - own)
-            }
-        };
-        let axes = match level.between {
-            true => axes_between.as_slice(),
-            false => axes_inside.as_slice(),
-        };
-        CollectiveTask {
-            kind: level.kind,
-            group: group.into(),
-            index,
-            axes: axes.into(),
-            from: from.slot,
-            to: to.slot,
-            from_shape: from.shape,
-            to_shape: to.shape,
-            from_view: from.view,
-            to_view: to.view,
-            dim,
-            to_dim: dim,
-            sizes: sizes.clone().into(),
-            to_sizes: sizes.into(),
-            bytes: (received * elem) as u64,
-            ..flat.clone()
-        }
-    };
-    let start = |view: Vec<usize>| Part {
-        slot: flat.from,
-        shape: flat.from_shape.clone(),
-        view,
-    };
-    let end = |view: Vec<usize>| Part {
-        slot: flat.to,
-        shape: flat.to_shape.clone(),
-        view,
-    };
-    let levels = levels(flat.kind);
-    match flat.kind {
-        CollectiveKind::AllReduce => {
-            let numel: usize = flat.from_shape.iter().product();
-            let chunks: Vec<usize> = (0..per_node)
-                .map(|index| chunk(0..numel, per_node, index).len())
-                .collect();
-            let mine = chunks[place];
-            let (terms, sums) = (slot(), slot());
-            let piece = |slot| Part::new(slot, vec![mine]);
-            vec![
-                stage(
-                    &levels[0],
-                    start(vec![numel]),
-                    piece(terms),
-                    0,
-                    chunks.clone(),
-                ),
-                stage(&levels[1], piece(terms), piece(sums), 0, Vec::new()),
-                stage(&levels[2], piece(sums), end(vec![numel]), 0, chunks),
-            ]
-        }
-        CollectiveKind::ReduceScatter => {
-            let piece = flat.sizes[0];
-            let column = slot();
-            let seen = |part: usize| vec![outer, nodes, part, piece, rest];
-            let flat_column = vec![outer, nodes * piece, rest];
-            let mut left = Part::new(column, flat_column.clone());
-            left.view = seen(1);
-            vec![
-                stage(
-                    &levels[0],
-                    start(seen(per_node)),
-                    left,
-                    2,
-                    vec![1; per_node],
-                ),
-                stage(
-                    &levels[1],
-                    Part::new(column, flat_column),
-                    end(vec![outer, piece, rest]),
-                    1,
-                    vec![piece; nodes],
-                ),
-            ]
-        }
-        CollectiveKind::AllGather => {
-            let piece = flat.sizes[0];
-            let column = slot();
-            let seen = |part: usize| vec![outer, nodes, part, piece, rest];
-            let flat_column = vec![outer, nodes * piece, rest];
-            let mut gathered = Part::new(column, flat_column.clone());
-            let first = stage(
-                &levels[0],
-                start(vec![outer, piece, rest]),
-                gathered.clone(),
-                1,
-                vec![piece; nodes],
-            );
-            gathered.view = seen(1);
-            vec![
-                first,
-                stage(
-                    &levels[1],
-                    gathered,
-                    end(seen(per_node)),
-                    2,
-                    vec![1; per_node],
-                ),
-            ]
-        }
-        CollectiveKind::AllToAll => vec![flat.clone()],
-    }
-}
-
-/// One end of a stage.
-#[derive(Clone)]
-struct Part {
-    slot: Slot,
-    shape: Vec<usize>,
-    view: Vec<usize>,
-}
-
-impl Part {
-    fn new(slot: Slot, shape: Vec<usize>) -> Self {
-        Self {
-            slot,
-            view: shape.clone(),
-            shape,
-        }
-    }
-
-    fn numel(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mesh::Nodes;
-
-    const COMPOSED: [CollectiveKind; 3] = [
-        CollectiveKind::AllReduce,
-        CollectiveKind::ReduceScatter,
-        CollectiveKind::AllGather,
-    ];
-    const TWO_OF_FOUR: Split = Split {
-        nodes: 2,
-        per_node: 4,
-    };
-    /// Ten microseconds everywhere; a nanosecond a byte inside, ten between.
-    const LINKS: &str = "inside:latency_us=10,gbps=8;between:latency_us=10,gbps=0.8";
-
-    /// Asks about a mesh of one axis over two nodes of four ranks.
-    fn on_two_nodes<T>(links: &Links, ask: impl FnOnce(&Hierarchy, &[AxisIndex]) -> T) -> T {
-        let mesh: MeshShape = "a=8".parse().expect("a mesh");
-        let topology = Nodes::Each(4).topology(8, &[]).expect("nodes");
-        let hierarchy = Hierarchy {
-            mesh: &mesh,
-            topology: &topology,
-            links,
-            bytes_min: None,
-            axes: vec![Some(TWO_OF_FOUR)],
-            groups: RefCell::default(),
-        };
-        ask(&hierarchy, &[AxisIndex(0)])
-    }
-
-    fn stage_times(links: &Links, bytes: u64) -> [Vec<u64>; 3] {
-        on_two_nodes(links, |hierarchy, axes| {
-            let times = |kind| hierarchy.stage_times(kind, TWO_OF_FOUR, bytes, axes);
-            COMPOSED.map(|kind| times(kind).collect())
-        })
-    }
-
-    #[test]
-    fn a_stage_takes_its_rounds_and_its_bytes() {
-        let links: Links = LINKS.parse().expect("links");
-        // Inside: 3 rounds, and 3/4 of 8,000 bytes; between: of 2,000 bytes, half in a round, or for an all-reduce all
-        // in two.
-        let (inside, between) = (30_000 + 6_000, 10_000 + 10_000);
-        assert_eq!(
-            stage_times(&links, 8_000),
-            [
-                vec![inside, 2 * between, inside],
-                vec![inside, between],
-                vec![between, inside],
-            ]
-        );
-        // Links that nothing is known of: bytes, of which those between nodes count for ten.
-        assert_eq!(
-            stage_times(&Links::default(), 8_000),
-            [
-                vec![6_000, 20_000, 6_000],
-                vec![6_000, 10_000],
-                vec![10_000, 6_000],
-            ]
-        );
-    }
-
-    #[test]
-    fn composing_pays_where_its_stages_together_take_less_than_a_flat_call() {
-        let links: Links = LINKS.parse().expect("links");
-        for (index, kind) in COMPOSED.into_iter().enumerate() {
-            let mut answers = [0, 0];
-            for bytes in (0..500).map(|i| 8 * i) {
-                // Between eight members: three rounds that double what is known, or a ring.
-                let ring = bytes / 8 * 7;
-                let flat = match kind {
-                    CollectiveKind::AllReduce => (30_000 + 30 * bytes).min(60_000 + 20 * ring),
-                    _ => 30_000 + 10 * ring,
-                };
-                let composed: u64 = stage_times(&links, bytes)[index].iter().sum();
-                let pays = on_two_nodes(&links, |hierarchy, axes| {
-                    hierarchy.pays(kind, TWO_OF_FOUR, bytes, axes)
-                });
-                assert_eq!(pays, composed < flat, "{kind:?} of {bytes} bytes");
-                answers[usize::from(pays)] += 1;
-            }
-            assert!(answers.iter().all(|count| *count > 0), "{kind:?}");
-        }
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@
 //! | [`op`] | the operations of a recorded program, as the planner knows them |
 //! | [`param`] | what is known of a parameter |
 //! | [`facts`] | what the values and operations of a window are to training |
+//! | [`cost`] | how long moves and operations take, in nanoseconds |
 //!
 //! # The planner
 //!
@@ -35,6 +36,7 @@
 pub mod account;
 pub mod cache;
 pub mod checkpoint;
+pub mod cost;
 mod error;
 pub mod explain;
 pub mod facts;

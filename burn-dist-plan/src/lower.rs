@@ -1,6 +1,5 @@
 //! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,12 +7,12 @@ use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
 use crate::PlanOptions;
-use crate::hierarchy::{Decision, Hierarchy, reduce_order, stages};
+use crate::hierarchy::{reduce_order, stage};
 use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
-use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
+use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
 use crate::op::{Indexed, LocalView, NewTensor, Op};
-use crate::propagate::{Common, LocalStep, Move, Program};
+use crate::propagate::{Common, LocalStep, Move, OnNodes, Program};
 use crate::storage::Storage;
 use crate::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, TermOf,
@@ -35,82 +34,7 @@ pub(super) struct Lowering<'a, O> {
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
-    hierarchy: &'a Hierarchy<'a>,
-    /// Launches of the program; those of later stages are numbered from here on.
-    num_launches: u32,
-}
-
-/// Stages of launched collectives that are still to be started, by the launch of the first.
-#[derive(Default)]
-struct Staged {
-    waiting: HashMap<u32, Vec<VecDeque<CollectiveTask>>>,
-    /// Of composed collectives, the launch that makes the result.
-    last: HashMap<Slot, u32>,
-}
-
-impl Staged {
-    /// Starts the first stage of collectives; `launched` are the stages of each.
-    fn launch<O: Op>(
-        &mut self,
-        group: u32,
-        num_launches: u32,
-        mut launched: Vec<VecDeque<CollectiveTask>>,
-        record: &mut u32,
-    ) -> Task<O> {
-        // Records are in the order of launches: first stages, then second ones.
-        for stage in 0.. {
-            let stages = launched.iter_mut().filter_map(|tasks| tasks.get_mut(stage));
-            let first = *record;
-            for task in stages {
-                task.record = *record;
-                *record += 1;
-            }
-            if *record == first {
-                break;
-            }
-        }
-        for tasks in launched.iter().filter(|tasks| tasks.len() > 1) {
-            let number = group + (tasks.len() as u32 - 1) * num_launches;
-            self.last.extend(tasks.back().map(|task| (task.to, number)));
-        }
-        let tasks = launched.iter_mut().filter_map(VecDeque::pop_front);
-        let tasks = tasks.collect();
-        launched.retain(|tasks| !tasks.is_empty());
-        self.waiting.insert(group, launched);
-        Task::Launch { group, tasks }
-    }
-
-    /// Waits for a stage, and starts the one with this number.
-    fn relay<O: Op>(&mut self, group: u32, stage: u32, num_launches: u32) -> [Task<O>; 2] {
-        let waiting = self.waiting.entry(group).or_default();
-        let tasks: Vec<CollectiveTask> =
-            waiting.iter_mut().filter_map(VecDeque::pop_front).collect();
-        let number = group + stage * num_launches;
-        [
-            Task::Finish {
-                group: number - num_launches,
-                to: tasks.iter().map(|task| task.from).collect(),
-            },
-            Task::Launch {
-                group: number,
-                tasks,
-            },
-        ]
-    }
-
-    /// Waits for results.
-    fn finish<O: Op>(&self, group: u32, to: &[Slot]) -> Vec<Task<O>> {
-        let mut tasks: Vec<(u32, Vec<Slot>)> = Vec::new();
-        for slot in to {
-            let number = self.last.get(slot).copied().unwrap_or(group);
-            match tasks.iter_mut().find(|(known, _)| *known == number) {
-                Some((_, slots)) => slots.push(*slot),
-                None => tasks.push((number, vec![*slot])),
-            }
-        }
-        let finish = |(group, to)| Task::Finish { group, to };
-        tasks.into_iter().map(finish).collect()
-    }
+    topology: &'a Topology,
 }
 
 /// Index of "no known module".
@@ -121,8 +45,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         window: &'a Window<O>,
         program: &'a Program<O>,
         mesh: &'a MeshShape,
-        options: &PlanOptions,
-        hierarchy: &'a Hierarchy<'a>,
+        options: &'a PlanOptions,
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
@@ -155,12 +78,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             fuzz: options.fuzz,
             bool_store: options.bool_store,
             storage: options.storage,
-            hierarchy,
-            num_launches: program
-                .launched()
-                .map(|(group, _)| group + 1)
-                .max()
-                .unwrap_or(0),
+            topology: &options.topology,
         }
     }
 
@@ -173,73 +91,58 @@ impl<'a, O: Op> Lowering<'a, O> {
     /// Describes the collectives of the program, in order.
     pub fn records(&self) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
-        steps
-            .flat_map(|common| match common {
-                Common::Move(step) => self.records_of(step, None),
-                Common::Launch { group, moves } => {
-                    let mut records: Vec<(usize, CollectiveRecord)> = moves
-                        .iter()
-                        .flat_map(|step| {
-                            self.records_of(step, Some(*group)).into_iter().enumerate()
-                        })
-                        .collect();
-                    // In the order in which they are launched.
-                    records.sort_by_key(|(stage, _)| *stage);
-                    records.into_iter().map(|(_, record)| record).collect()
-                }
-                _ => Vec::new(),
-            })
+        let moves = steps.flat_map(|common| match common {
+            Common::Move(step) => vec![(step, None)],
+            Common::Launch { group, moves } => {
+                moves.iter().map(|step| (step, Some(*group))).collect()
+            }
+            _ => Vec::new(),
+        });
+        moves
+            .filter_map(|(step, launch)| self.record(step, launch))
             .collect()
     }
 
-    /// Describes a collective: its stages, if it is composed.
-    fn records_of(&self, moved: &Move, launch: Option<u32>) -> Vec<CollectiveRecord> {
-        let Some(flat) = self.record(moved, launch) else {
-            return Vec::new();
-        };
-        let split = match self.hierarchy.decide(&moved.step, flat.dtype.size()) {
-            Decision::OneLevel => return vec![flat],
-            Decision::Flat(why) => {
-                return vec![CollectiveRecord {
-                    reason: format!("{}; flat over nodes: {why}", flat.reason),
+    /// Describes a collective, or a stage of one.
+    fn record(&self, moved: &Move, launch: Option<u32>) -> Option<CollectiveRecord> {
+        let whole = self.whole_record(moved, launch)?;
+        let split = match moved.on_nodes {
+            OnNodes::OneLevel => return Some(whole),
+            OnNodes::Flat(why) => {
+                return Some(CollectiveRecord {
+                    reason: format!("{}; flat over nodes: {why}", whole.reason),
                     spans_nodes: true,
-                    ..flat
-                }];
+                    ..whole
+                });
             }
-            Decision::Composed(split) => split,
+            OnNodes::Stage { split, .. } => split,
         };
         // The ranks of a group differ by a chunk that is not whole.
         let first = self.collective(Rank(0), moved, 0);
-        let mut records: Vec<CollectiveRecord> = Vec::new();
-        for &rank in first.group.iter().take(64) {
-            let tasks = stages(self.collective(rank, moved, 0), split, &mut 0);
-            for (stage, task) in tasks.into_iter().enumerate() {
-                if let Some(record) = records.get_mut(stage) {
-                    record.bytes = record.bytes.max(task.bytes);
-                    continue;
-                }
-                let spans_nodes = self.hierarchy.topology().spans(&task.group);
-                let place = if spans_nodes { "between" } else { "inside" };
-                records.push(CollectiveRecord {
-                    kind: task.kind,
-                    axes: self.hierarchy.topology().axes_text(self.mesh, &task.group),
-                    reason: format!(
-                        "{}; {} over {split}: {place} nodes",
-                        flat.reason,
-                        flat.kind.name()
-                    ),
-                    bytes: task.bytes,
-                    members: task.group.len(),
-                    spans_nodes,
-                    launch: launch.map(|group| group + stage as u32 * self.num_launches),
-                    ..flat.clone()
-                });
-            }
-        }
-        records
+        let group = self.group(Rank(0), moved);
+        let bytes = group
+            .iter()
+            .take(64)
+            .map(|&rank| self.collective(rank, moved, 0).bytes);
+        let spans_nodes = self.topology.spans(&first.group);
+        let place = if spans_nodes { "between" } else { "inside" };
+        Some(CollectiveRecord {
+            kind: first.kind,
+            axes: self.topology.axes_text(self.mesh, &first.group),
+            reason: format!(
+                "{}; {} over {split}: {place} nodes",
+                whole.reason,
+                whole.kind.name()
+            ),
+            bytes: bytes.max().unwrap_or(0),
+            members: first.group.len(),
+            spans_nodes,
+            ..whole
+        })
     }
 
-    fn record(&self, moved: &Move, launch: Option<u32>) -> Option<CollectiveRecord> {
+    /// Describes the collective that a move is, or is a stage of.
+    fn whole_record(&self, moved: &Move, launch: Option<u32>) -> Option<CollectiveRecord> {
         let step = &moved.step;
         let (kind, axes) = collective(&step.kind)?;
         let dtype = self.program.slots[moved.to as usize].dtype;
@@ -261,10 +164,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             ),
             bytes,
             members: self.mesh.group_size(&axes),
-            spans_nodes: self
-                .hierarchy
-                .topology()
-                .spans(&self.mesh.group_of(Rank(0), &axes)),
+            spans_nodes: self.topology.spans(&self.mesh.group_of(Rank(0), &axes)),
             launch,
         })
     }
@@ -277,7 +177,6 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut ops = Vec::new();
         let mut indexed = FxHashMap::default();
         let mut record = 0;
-        let mut staged = Staged::default();
         let mut visit = 0;
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
@@ -319,13 +218,9 @@ impl<'a, O: Op> Lowering<'a, O> {
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
                 Common::Move(step) if collective(&step.step.kind).is_some() => {
-                    for task in self.staged(rank, step, &mut num_slots) {
-                        tasks.push(Task::Collective(Box::new(CollectiveTask {
-                            record,
-                            ..task
-                        })));
-                        record += 1;
-                    }
+                    let task = self.collective(rank, step, record);
+                    tasks.push(Task::Collective(Box::new(task)));
+                    record += 1;
                 }
                 Common::Move(step) => {
                     ops.clear();
@@ -334,18 +229,18 @@ impl<'a, O: Op> Lowering<'a, O> {
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
                 Common::Launch { group, moves } => {
-                    let launched = moves
-                        .iter()
-                        .map(|step| self.staged(rank, step, &mut num_slots));
-                    let launched: Vec<VecDeque<CollectiveTask>> =
-                        launched.map(Into::into).collect();
-                    let task = staged.launch(*group, self.num_launches, launched, &mut record);
-                    tasks.push(task);
+                    let started = moves.iter().zip(record..);
+                    let started = started.map(|(step, record)| self.collective(rank, step, record));
+                    tasks.push(Task::Launch {
+                        group: *group,
+                        tasks: started.collect(),
+                    });
+                    record += moves.len() as u32;
                 }
-                Common::Relay { group, stage } => {
-                    tasks.extend(staged.relay(*group, *stage, self.num_launches));
-                }
-                Common::Finish { group, to } => tasks.extend(staged.finish(*group, to)),
+                Common::Finish { group, to } => tasks.push(Task::Finish {
+                    group: *group,
+                    to: to.clone(),
+                }),
                 Common::Store { slot, value } => tasks.push(Task::Store {
                     slot: self.alias[*slot as usize],
                     value: *value,
@@ -384,15 +279,6 @@ impl<'a, O: Op> Lowering<'a, O> {
         (plan, visit_of)
     }
 
-    /// Returns the tasks of a collective: its stages, if it is composed.
-    fn staged(&self, rank: Rank, moved: &Move, num_slots: &mut Slot) -> Vec<CollectiveTask> {
-        let flat = self.collective(rank, moved, 0);
-        match self.hierarchy.decide(&moved.step, flat.dtype.size()) {
-            Decision::Composed(split) => stages(flat, split, num_slots),
-            Decision::OneLevel | Decision::Flat(_) => vec![flat],
-        }
-    }
-
     fn bytes(&self, rank: Rank, slot: Slot) -> u64 {
         let info = &self.program.slots[slot as usize];
         let local = info.layout.local_shape(self.mesh, rank);
@@ -411,7 +297,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         crate::rename::redirect(&mut op, &self.alias);
         let view = LocalView {
             rule: &step.rule,
-            assignment: step.assignment.as_ref(),
+            assignment: step.assignment.as_deref(),
             inputs: &step.inputs,
             outputs: &step.outputs,
             mesh: self.mesh,
@@ -454,7 +340,24 @@ impl<'a, O: Op> Lowering<'a, O> {
         }
     }
 
+    /// Returns the ranks of a collective that one rank takes part in, in order: of all stages, if it is composed.
+    fn group(&self, rank: Rank, moved: &Move) -> Vec<Rank> {
+        let mut axes = collective(&moved.step.kind).map_or_else(Vec::new, |(_, axes)| axes);
+        if let StepKind::AllReduce { .. } = moved.step.kind {
+            axes = reduce_order(&axes, self.mesh);
+        }
+        self.mesh.group_of(rank, &axes)
+    }
+
     fn collective(&self, rank: Rank, moved: &Move, record: u32) -> CollectiveTask {
+        let task = self.whole_collective(rank, moved, record);
+        match moved.on_nodes {
+            OnNodes::Stage { split, index } => stage(task, split, usize::from(index)),
+            OnNodes::OneLevel | OnNodes::Flat(_) => task,
+        }
+    }
+
+    fn whole_collective(&self, rank: Rank, moved: &Move, record: u32) -> CollectiveTask {
         let mesh = self.mesh;
         let (from, to) = (self.alias[moved.from as usize], moved.to);
         let dtype = self.program.slots[to as usize].dtype;

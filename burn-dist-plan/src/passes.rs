@@ -58,7 +58,7 @@ pub const PASSES: [(&str, &str); 9] = [
         "schedule",
         "gathers and reductions of a unit together, ahead of their use",
     ),
-    ("hierarchy", "stages of collectives over several nodes"),
+    ("hierarchy", "collectives over several nodes, in stages"),
     ("lower", "tasks of each rank, with local shapes"),
     ("offload", "moves to the host and back"),
     (
@@ -183,15 +183,18 @@ impl<'a, O: Op> State<'a, O> {
 
     fn hierarchy(&mut self) -> Result<(), PlanError> {
         if let Some(program) = &mut self.program {
-            Hierarchy::new(self.mesh, self.options).relay(program);
+            let between = Hierarchy::new(self.mesh, self.options).compose(program);
+            // What lies between the stages of a collective is what comes of them.
+            for slot in between {
+                self.lasting.push(self.lasting[slot as usize]);
+            }
         }
         Ok(())
     }
 
     fn lower(&mut self) -> Result<(), PlanError> {
-        let hierarchy = Hierarchy::new(self.mesh, self.options);
         let (window, program) = (self.window(), self.program());
-        let lowering = Lowering::new(window, program, self.mesh, self.options, &hierarchy);
+        let lowering = Lowering::new(window, program, self.mesh, self.options);
         let ranks = self.options.ranks.iter().map(|&rank| {
             let (mut plan, visits) = lowering.rank(rank, &self.visits);
             let classes = account::classes(window, program, &self.facts, &self.lasting, &plan);

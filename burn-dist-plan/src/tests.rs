@@ -252,10 +252,11 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
         b.param(spec);
     }
     let rows = [4, 6, 5][pick(3)];
-    b.data(&[rows, 6]);
+    let indices = b.data(&[rows]);
     let mut last = b.data(&[rows, 6]);
     for _ in 0..4 + pick(20) {
         let a = pick(last as usize + 1) as u32;
+        let a = if a == indices { last } else { a };
         let shape = b.shape(a);
         let fits = |b: &Builder, fits: &dyn Fn(&[usize]) -> bool, from: usize| {
             let values = (0..=last).map(|offset| (offset + from as u32) % (last + 1));
@@ -267,7 +268,10 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             &|other| other.len() == 2 && other[0] == shape[1],
             pick(8),
         );
-        last = match (pick(11), alike, right) {
+        let terms = fits(&b, &|other| other == [rows, shape[1]], pick(8));
+        last = match (pick(13), alike, right) {
+            (11, ..) => b.lookup(a, indices),
+            (12, ..) if terms.is_some() => b.sum_at(a, indices, terms.unwrap_or(a)),
             (10, ..) => {
                 let layout = random_layout(&b.mesh, &shape, &mut pick);
                 b.mark(Mark::Redistribute(Arc::new(layout)), a)
@@ -324,6 +328,27 @@ proptest! {
     }
 }
 
+/// A step that waits for a reduction stays in the program where a gather waits for the same one; a program that the
+/// test above found.
+#[test]
+fn what_waits_for_a_reduction_is_run() {
+    let picks = [
+        0, 0, 0, 129, 65, 0, 0, 0, 132, 0, 0, 0, 0, 11, 0, 44, 0, 0, 55, 0, 250, 0, 0, 54, 83, 213,
+        0, 2, 0, 2, 0, 0, 138, 181, 0, 121, 30, 14, 0, 111, 37, 0, 0, 0, 0, 0, 0, 138, 0, 0, 193,
+    ];
+    let b = random_program("dp=2,fsdp=2", &picks);
+    let nodes = Nodes::Each(1).topology(4, &[]);
+    let options = PlanOptions {
+        scatter_bytes_min: 0,
+        defer: false,
+        precision: Some(Precision::new(Float::BF16)),
+        topology: nodes.expect("four nodes"),
+        hierarchy_bytes_min: Some(0),
+        ..options(&b.mesh)
+    };
+    check(&b, &options, "a gather of what a reduction makes");
+}
+
 /// A value that becomes terms of a sum is the sum of these.
 #[test]
 fn terms_add_up_to_the_value() {
@@ -345,4 +370,37 @@ fn terms_add_up_to_the_value() {
         b.read(square);
         check(&b, &options(&b.mesh), mesh);
     }
+}
+
+/// The gradient of what a layer takes goes where that is: rows of a sequence stay split over the ranks of the layer.
+#[test]
+fn the_gradient_of_an_input_goes_where_the_input_is() {
+    let mut b = Builder::new("tp=2");
+    let tp = b.mesh.axis("tp").expect("an axis");
+    let mut spec = Builder::spec("up.weight", &[6, 8], Some("up"));
+    spec.layout.dims[1].factors[0].axes = vec![tp];
+    let up = b.param(spec);
+    let scale = b.param(Builder::spec("scale", &[1, 6], None));
+    let x = b.data(&[4, 6]);
+    let mut rows = Layout::replicated(&[4, 6]);
+    rows.dims[0].factors[0].axes = vec![tp];
+    let x = b.mark(Mark::Redistribute(Arc::new(rows)), x);
+    let wide = b.op(Kind::Expand, &[scale], &[4, 6]);
+    let x = b.pair(Kind::Mul, x, wide);
+    let y = b.linear(x, up);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, y);
+    let (gx, gw) = b.linear_backward(x, up, g);
+    let squared = b.pair(Kind::Mul, gx, gx);
+    b.survive(squared);
+    let new = b.pair(Kind::Sub, up, gw);
+    b.survive(new);
+    let options = PlanOptions {
+        scatter_bytes_min: 0,
+        ..options(&b.mesh)
+    };
+    check(&b, &options, "an input whose rows are split");
+    let text = text_after(&b.window, &b.mesh, &options, "propagate").expect("a pass");
+    assert!(text.contains("reduce_scatter over tp"), "{text}");
+    assert!(!text.contains("all_reduce"), "{text}");
 }

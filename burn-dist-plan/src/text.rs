@@ -5,11 +5,12 @@
 use std::fmt::{self, Write};
 
 use crate::facts::Role;
+use crate::hierarchy::{Level, levels};
 use crate::layout::redistribute::StepKind;
 use crate::lower::collective;
 use crate::op::{Mark, Op, Tensor};
 use crate::passes::State;
-use crate::propagate::{Common, Move};
+use crate::propagate::{Common, Move, OnNodes};
 use crate::task::{CollectiveTask, Slot, Task};
 use crate::window::{InputState, ValueIndex};
 
@@ -80,6 +81,11 @@ fn list(numbers: impl IntoIterator<Item = u32>, sign: char) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
+fn is_last_stage(step: &Move, index: u8) -> bool {
+    let stages = collective(&step.step.kind).map_or(0, |(kind, _)| levels(kind).len());
+    usize::from(index) + 1 == stages
+}
+
 fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
     let (program, mesh) = (state.program(), state.mesh);
     let layout = |slot: Slot| {
@@ -90,7 +96,18 @@ fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
         let name = match collective(&step.step.kind) {
             Some((kind, axes)) => {
                 let axes: Vec<&str> = axes.iter().map(|axis| mesh.name(*axis)).collect();
-                format!("{} over {}", kind.name(), axes.join(","))
+                let (name, axes) = (kind.name(), axes.join(","));
+                match step.on_nodes {
+                    OnNodes::Stage { index, .. } => {
+                        let stages = levels(kind);
+                        let (number, of) = (index + 1, stages.len());
+                        let Level { kind, between } = &stages[usize::from(index)];
+                        let place = if *between { "between" } else { "inside" };
+                        let stage = kind.name();
+                        format!("{stage} {place} nodes, {number} of {of} for {name} over {axes}")
+                    }
+                    OnNodes::OneLevel | OnNodes::Flat(_) => format!("{name} over {axes}"),
+                }
             }
             None => match step.step.kind {
                 StepKind::Slice { .. } => "slice".to_string(),
@@ -101,7 +118,14 @@ fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
         let path = step.path.as_deref().filter(|path| !path.is_empty());
         let path = path.map_or(String::new(), |path| format!(", {path}"));
         let (to, from) = (step.to, step.from);
-        let (made, reason) = (layout(to), &step.reason);
+        let reason = &step.reason;
+        let made = match step.on_nodes {
+            // What lies between two stages has no layout: a rank holds pieces for its place on all nodes.
+            OnNodes::Stage { index, .. } if !is_last_stage(step, index) => {
+                program.slots[to as usize].dtype.to_string()
+            }
+            _ => layout(to),
+        };
         format!("s{to} = {name}(s{from})  {made}  # {reason}{path}")
     };
     for step in &program.steps {
@@ -135,7 +159,6 @@ fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
                     writeln!(out, "  {}", moved(step))?;
                 }
             }
-            Common::Relay { group, stage } => writeln!(out, "relay {group}, stage {stage}")?,
             Common::Finish { group, to } => {
                 writeln!(out, "finish {group}: {}", list(to.iter().copied(), 's'))?;
             }

@@ -12,10 +12,10 @@ pub(crate) use interpret::{planned, whole};
 
 use crate::mesh::{DType, ReduceOp};
 use crate::op::{
-    Adjoint, FloatClass, Indexed, Layer, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex,
-    Traits, Wire, Work,
+    Adjoint, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side, Tensor,
+    TensorIndex, Traits, Wire, Work,
 };
-use crate::rule::{Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
+use crate::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
 use crate::storage::{Operand, Place, Storage, Strided};
 
 /// What an operation does.
@@ -40,6 +40,18 @@ pub(crate) enum Kind {
     Linear,
     LinearX,
     LinearW,
+    /// The rows of a table at indices, which count modulo `size`; zeros for those outside of `rows`, the ones that the
+    /// operand holds.
+    Lookup {
+        size: usize,
+        rows: Range<usize>,
+    },
+    /// A table with rows added to it at indices, as above; without `base`, they are added to zeros.
+    SumAt {
+        size: usize,
+        rows: Range<usize>,
+        base: bool,
+    },
     Cast,
     Random,
     /// The same number everywhere.
@@ -112,6 +124,8 @@ impl Op for Toy {
             Kind::Reshape => "reshape",
             Kind::Expand => "expand",
             Kind::Slice(..) => "slice",
+            Kind::Lookup { .. } => "lookup",
+            Kind::SumAt { .. } => "sum_at",
             Kind::Cast => "cast",
             Kind::Random => "random",
             Kind::Full(_) => "full",
@@ -197,6 +211,17 @@ impl Op for Toy {
                     .moves()
                     .build()
             }
+            Kind::Lookup { .. } => RuleBuilder::notation(&shapes, "v d, n -> n d")
+                .kind('v', FactorKind::Index)
+                .linear()
+                .lowering(Lowering::Special)
+                .build(),
+            Kind::SumAt { .. } => RuleBuilder::notation(&shapes, "v d, n, n d -> v d")
+                .kind('v', FactorKind::Index)
+                .kind('n', FactorKind::Reduce(ReduceOp::Sum))
+                .joint_linear(&[0, 2])
+                .lowering(Lowering::Special)
+                .build(),
             Kind::Random | Kind::Full(_) => OpRule::Create,
             Kind::Mark(_) => OpRule::Replicated("a mark"),
         }
@@ -210,7 +235,16 @@ impl Op for Toy {
             is_difference: self.kind == Kind::Sub,
             makes_ones: self.kind == Kind::Full(1),
             makes_weight_gradient: self.kind == Kind::LinearW,
-            layer: (self.kind == Kind::Linear).then_some(Layer::Linear),
+            indexing: match self.kind {
+                Kind::Lookup { .. } => Some((Indexing::Read, 0)),
+                Kind::SumAt { .. } => Some((Indexing::Write, 0)),
+                _ => None,
+            },
+            layer: match self.kind {
+                Kind::Linear => Some(Layer::Linear),
+                Kind::Lookup { .. } => Some(Layer::Lookup),
+                _ => None,
+            },
             adjoint: match self.kind {
                 Kind::Linear => Some(Adjoint::Forward { x: 0, weight: 1 }),
                 Kind::LinearX => Some(Adjoint::Input {
@@ -218,6 +252,11 @@ impl Op for Toy {
                     gradient: 1,
                 }),
                 Kind::LinearW => Some(Adjoint::Weight { x: 0, gradient: 1 }),
+                Kind::Lookup { .. } => Some(Adjoint::Read {
+                    table: 0,
+                    indices: 1,
+                }),
+                Kind::SumAt { .. } => Some(Adjoint::Written { indices: 1 }),
                 _ => None,
             },
             float_class: match self.kind {
@@ -228,7 +267,9 @@ impl Op for Toy {
                 Kind::Add | Kind::Sub | Kind::Mul => FloatClass::Follow,
                 Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
-                Kind::Cast | Kind::Mark(_) => FloatClass::Recorded,
+                Kind::Cast | Kind::Mark(_) | Kind::Lookup { .. } | Kind::SumAt { .. } => {
+                    FloatClass::Recorded
+                }
             },
             work: match self.kind {
                 Kind::Matmul => Work::Product,
@@ -252,6 +293,15 @@ impl Op for Toy {
             input.shape = view.input_shape(index);
         }
         local.out.shape = view.output_shape(0);
+        if let (Kind::Lookup { rows, .. } | Kind::SumAt { rows, .. }, OpRule::Factors(rule)) =
+            (&mut local.kind, view.rule)
+            && let Some(split) = view.split(&rule.inputs[0].dims, 0)
+        {
+            *rows = view.range(split);
+        }
+        if let Kind::SumAt { base, .. } = &mut local.kind {
+            *base = view.holds_first_terms();
+        }
         match view.has_no_terms() || local.out.shape.contains(&0) {
             true => out.push(Self::zeros(NewTensor::from(local.out.tensor()))),
             false => out.push(local),
@@ -401,6 +451,23 @@ mod tests {
             toy(Kind::Expand, &[&[4, 1]], &[4, 6]),
             toy(Kind::Slice(1, 2..5), &[&[4, 6]], &[4, 3]),
             toy(Kind::Cast, &[square], square),
+            toy(
+                Kind::Lookup {
+                    size: 6,
+                    rows: 0..6,
+                },
+                &[&[6, 4], &[5]],
+                &[5, 4],
+            ),
+            toy(
+                Kind::SumAt {
+                    size: 6,
+                    rows: 0..6,
+                    base: true,
+                },
+                &[&[6, 4], &[5], &[5, 4]],
+                &[6, 4],
+            ),
         ] {
             let checked = check(&op).unwrap_or_else(|error| panic!("{error}"));
             assert!(checked > 10, "{op:?}: {checked}");

@@ -34,7 +34,7 @@ pub(crate) fn ends<O: Op>(step: &Common<O>) -> Ends {
             ends.writes.push(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => ends.reads.push(*slot),
-        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {
+        Common::Launch { .. } | Common::Finish { .. } => {
             unreachable!("what is made again is known before collectives are scheduled")
         }
     }

@@ -239,7 +239,7 @@ fn clone<O: Op>(
             step.to = current(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => *slot = current(*slot),
-        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Finish { .. } => {}
     }
     step
 }
@@ -270,6 +270,6 @@ fn readdress<O: Op>(step: &mut Common<O>, alias: &[Slot]) {
         | Common::Store { slot, .. }
         | Common::Read { slot, .. } => *slot = alias[*slot as usize],
         Common::Load { .. } | Common::Upload { .. } | Common::Random { .. } => {}
-        Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Finish { .. } => {}
     }
 }

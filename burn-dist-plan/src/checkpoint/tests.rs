@@ -119,7 +119,7 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
             Common::Move(step) => format!("{:?}", step.step),
-            Common::Launch { .. } | Common::Relay { .. } | Common::Finish { .. } => {
+            Common::Launch { .. } | Common::Finish { .. } => {
                 unreachable!("scheduled later")
             }
             Common::Store { value, .. } => {

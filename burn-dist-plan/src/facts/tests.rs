@@ -498,3 +498,73 @@ fn a_marked_value_is_a_parameter() {
     b.survive(w);
     check(&b, &[(w, "parameter w")]);
 }
+
+/// Two tables of one shape, each read at indices that the backward shapes again for itself.
+#[test]
+fn tables_are_told_apart_by_their_indices() {
+    let mut b = Builder::new("");
+    let words = b.param(Builder::spec("words", &[5, WIDTH], None));
+    let places = b.param(Builder::spec("places", &[5, WIDTH], None));
+    let at_words = b.data(&[3, 1]);
+    let at_places = b.data(&[3, 1]);
+    let mut read = |table, indices| {
+        let flat = b.reshape(indices, &[3]);
+        b.lookup(table, flat)
+    };
+    let (w, p) = (read(words, at_words), read(places, at_places));
+    let y = b.pair(Kind::Add, w, p);
+    let (_, g) = loss(&mut b, y);
+    let mut sum = |indices| {
+        let flat = b.reshape(indices, &[3]);
+        let zeros = b.op(Kind::Full(0), &[], &[5, WIDTH]);
+        let gradient = b.sum_at(zeros, flat, g);
+        b.survive(gradient);
+        gradient
+    };
+    let (g_places, g_words) = (sum(at_places), sum(at_words));
+    check(
+        &b,
+        &[
+            (words, "parameter words"),
+            (places, "parameter places"),
+            (w, "activation"),
+            (p, "activation"),
+            (g_words, "gradient of words"),
+            (g_places, "gradient of places"),
+        ],
+    );
+}
+
+/// One weight applied twice and another to a reshape: each gradient is that of the input it was applied to.
+#[test]
+fn gradients_of_inputs_know_them() {
+    let mut b = Builder::new("");
+    let (twice, once) = (weight(&mut b, "twice"), weight(&mut b, "once"));
+    let x = b.data(&[3, WIDTH]);
+    let h = b.linear(x, twice);
+    let a = b.exp(h);
+    let i = b.linear(a, twice);
+    let wide = b.exp(i);
+    let wide = b.reshape(wide, &[1, 3, WIDTH]);
+    let flat = b.reshape(wide, &[3, WIDTH]);
+    let y = b.linear(flat, once);
+    let (_, g) = loss(&mut b, y);
+    let (g_flat, _) = b.linear_backward(flat, once, g);
+    let g_wide = b.reshape(g_flat, &[1, 3, WIDTH]);
+    let gi = b.reshape(g_wide, &[3, WIDTH]);
+    let gi = b.pair(Kind::Mul, gi, i);
+    let (ga, _) = b.linear_backward(a, twice, gi);
+    let gh = b.pair(Kind::Mul, ga, h);
+    let (gx, _) = b.linear_backward(x, twice, gh);
+    let sum = b.pair(Kind::Add, gx, gx);
+    let other = b.pair(Kind::Add, gx, ga);
+    let facts = Facts::new(&b.window);
+    let of = |value: ValueIndex| facts.gradient_of[value as usize];
+    assert_eq!(of(g_flat), Some(flat));
+    assert_eq!(of(g_wide), Some(wide));
+    assert_eq!(of(gi), None, "elementwise with another value");
+    assert_eq!(of(ga), Some(a));
+    assert_eq!(of(gx), Some(x));
+    assert_eq!(of(sum), Some(x));
+    assert_eq!(of(other), None, "a sum for two inputs");
+}

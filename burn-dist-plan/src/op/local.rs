@@ -1,6 +1,7 @@
 //! One operation as one rank sees it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::layout::{DimLayout, Layout};
 use crate::mesh::{AxisIndex, BoolStore, MeshShape, Rank, ReduceOp};
@@ -14,9 +15,9 @@ pub struct LocalView<'a> {
     /// How the factors of the rule are split; `None` if nothing is.
     pub assignment: Option<&'a Assignment>,
     /// The layout of every input, in order. Those of inputs of which only the shape is read are ignored.
-    pub inputs: &'a [Layout],
+    pub inputs: &'a [Arc<Layout>],
     /// The layout of every output, in order.
-    pub outputs: &'a [Layout],
+    pub outputs: &'a [Arc<Layout>],
     /// The mesh.
     pub mesh: &'a MeshShape,
     /// The rank.

@@ -6,27 +6,15 @@ use crate::mesh::DType;
 
 use super::Propagator;
 use super::operands::{Hints, Tensors};
-use super::options::{Choice, Options, keep_cheaper, passing};
+use super::options::{Choice, Cost, Options, keep_cheaper, passing};
 use crate::Accumulation;
+use crate::cost::work_ns;
 use crate::layout::redistribute;
-use crate::layout::{Layout, Partial};
-use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
+use crate::layout::{DimLayout, Layout, Partial};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 use crate::op::Op;
 use crate::rule::{Assignment, FactorKind, PartialRule, Rule};
 use crate::window::ValueIndex;
-
-/// Moving a parameter off the axes it is pinned to costs as much as this many times the bytes.
-const PIN_FACTOR: f64 = 1e4;
-
-/// Added to the cost of a candidate that ignores the input layout a module asks for, or where the result rests.
-const FORCED: f64 = 1e15;
-
-/// Added to the cost of a candidate that gathers rows over a data axis to sum them: each rank sums its own. So what is
-/// summed, and in which order, depends neither on the number of rows nor on the strategy of the axis.
-const GATHERED_ROWS: f64 = 1e12;
-
-/// Cost per local byte of the result: breaks ties in favour of less local work.
-pub(super) const LOCAL_WORK: f64 = 1e-3;
 
 /// Returns whether a factor that is dim 0 of an operand may be its batch: if it is dim 0 of the result too, or a view
 /// moves it, or dim 0 of all operands is summed. Dim 0 of a weight is none of these.
@@ -40,6 +28,14 @@ fn are_rows(rule: &Rule, factor: u8) -> bool {
         || (!output.contains(&Some(factor))
             && matches!(rule.factors[factor as usize].kind, FactorKind::Reduce(_))
             && inputs.all(|input| !input.dims.contains(&Some(factor)) || is_first(&input.dims)))
+}
+
+/// Returns how much of a dim the rank holds that holds the most.
+fn local_size_max(dim: &DimLayout, mesh: &MeshShape) -> usize {
+    dim.factors
+        .iter()
+        .map(|factor| factor.local_size_max(mesh))
+        .product()
 }
 
 impl<O: Op> Propagator<'_, O> {
@@ -204,32 +200,43 @@ impl<O: Op> Propagator<'_, O> {
             });
         });
         for assignment in candidates {
-            let bound = best.as_ref().map_or(f64::INFINITY, |best| best.cost);
-            let mut cost = self.assignment_cost(rule, tensors, &assignment, bound);
+            let mut cost = self.broken(rule, &assignment, hints, &terms);
             if let Some(mirror) = &hints.mirror {
-                cost += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
+                cost.ns += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
             }
-            if let Some((position, layout)) = &hints.forced
-                && &self.needed(rule, *position, &assignment) != layout
-            {
-                cost += FORCED;
+            let bound = best.as_ref().map_or(Cost::MAX, |best| best.cost);
+            if self.add_cost(rule, tensors, &assignment, hints.flops, &mut cost, bound) {
+                keep_cheaper(&mut best, Choice { assignment, cost });
             }
-            if let (Some(home), true) = (&hints.home, kept.is_empty())
-                && rule.output_layout(&rule.outputs[0], &assignment).dims != home.dims
-            {
-                cost += FORCED;
-            }
-            let splits = |(axis, factor): &(AxisIndex, u8)| {
-                let mut axes = assignment.factors[*factor as usize].axes();
-                axes.any(|other| other == *axis)
-            };
-            cost += GATHERED_ROWS * terms.iter().filter(|term| !splits(term)).count() as f64;
-            keep_cheaper(&mut best, Choice { assignment, cost });
         }
         best.unwrap_or_else(|| Choice {
             assignment: rule.unsplit(),
-            cost: 0.0,
+            cost: Cost::default(),
         })
+    }
+
+    /// Returns the constraints that an assignment breaks by itself.
+    fn broken(
+        &self,
+        rule: &Rule,
+        assignment: &Assignment,
+        hints: &Hints,
+        terms: &[(AxisIndex, u8)],
+    ) -> Cost {
+        let forced = hints.forced.as_ref();
+        let input = forced.filter(|(at, layout)| &self.needed(rule, *at, assignment) != layout);
+        let home = hints.home.as_ref().filter(|_| assignment.kept.is_empty());
+        let made = || rule.output_layout(&rule.outputs[0], assignment).dims;
+        let output = home.filter(|home| made() != home.dims);
+        let splits = |(axis, factor): &(AxisIndex, u8)| {
+            let mut axes = assignment.factors[*factor as usize].axes();
+            axes.any(|other| other == *axis)
+        };
+        Cost {
+            asked: u32::from(input.is_some()) + u32::from(output.is_some()),
+            gathered: terms.iter().filter(|term| !splits(term)).count() as u32,
+            ..Cost::default()
+        }
     }
 
     /// Returns the data axes over which each rank has rows of its own to sum, with the factor they split: those that
@@ -272,44 +279,60 @@ impl<O: Op> Propagator<'_, O> {
         terms
     }
 
-    pub(super) fn assignment_cost(
+    /// Adds what an assignment costs: the work of a rank, the operands brought where they are needed, and the reduction
+    /// of a new partial result. Returns `false` as soon as it is not below `bound`.
+    fn add_cost(
         &mut self,
         rule: &Rule,
         tensors: &Tensors,
         assignment: &Assignment,
-        bound: f64,
-    ) -> f64 {
-        let mut cost = 0.0;
+        flops: f64,
+        cost: &mut Cost,
+        bound: Cost,
+    ) -> bool {
+        let split: f64 = rule
+            .factors
+            .iter()
+            .zip(&assignment.factors)
+            .map(|(factor, dim)| match factor.size {
+                0 => 1.0,
+                size => local_size_max(dim, self.mesh) as f64 / size as f64,
+            })
+            .product();
+        cost.ns += work_ns(flops * split, 0.0);
         for (operand, (_, _, dtype)) in rule.outputs.iter().zip(&tensors.outputs) {
             let layout = rule.output_layout(operand, assignment);
             let local = (layout.local_numel_max(self.mesh) * dtype.size()) as f64;
-            cost += local * LOCAL_WORK;
-            // A new partial has to be reduced some day: what a reduce-scatter of it costs.
+            cost.ns += work_ns(0.0, local);
+            // A new partial has to be reduced some day: the bytes of a reduce-scatter, which others may share.
             for partial in &layout.partial {
                 if !assignment.kept.contains(partial) {
                     let members = self.mesh.size(partial.axis) as f64;
-                    cost += local * (members - 1.0) / members;
+                    let received = local * (members - 1.0) / members;
+                    cost.ns += self.network.bytes_ns(partial.axis, received);
                 }
             }
         }
         for (position, (operand, (value, _, dtype))) in
             rule.inputs.iter().zip(&tensors.inputs).enumerate()
         {
-            if cost >= bound {
-                return f64::INFINITY;
+            if *cost >= bound {
+                return false;
             }
             if operand.shape_only {
                 // The gradient of these weights: best made where they are.
                 let weights = self.value(*value).versions_at(self.now).next();
                 if let Some(weights) = weights.map(|version| version.layout.gathered()) {
-                    cost += self.gap(rule, assignment, &weights, *dtype);
+                    cost.ns += self.gap(rule, assignment, &weights, *dtype);
                 }
                 continue;
             }
             let layout = self.needed(rule, position, assignment);
-            cost += self.require_cost(*value, &layout, rule.on_pieces());
+            let needed = self.require_cost(*value, &layout, rule.on_pieces());
+            cost.moved += needed.moved;
+            cost.ns += needed.ns;
         }
-        cost
+        true
     }
 
     /// Returns what it costs to bring the result of `assignment` to `target` once its partial axes are resolved.
@@ -336,11 +359,11 @@ impl<O: Op> Propagator<'_, O> {
         value: ValueIndex,
         layout: &Layout,
         elementwise: bool,
-    ) -> f64 {
+    ) -> Cost {
         let info = &self.values[value as usize];
         let elem_bytes = info.dtype.size();
         if info.is_free() && info.versions.is_empty() {
-            return 0.0;
+            return Cost::default();
         }
         let pinned = info.tag.as_ref().map(|tag| tag.layout.axes_used());
         let versions: Vec<Arc<Layout>> = info
@@ -348,22 +371,29 @@ impl<O: Op> Propagator<'_, O> {
             .map(|version| version.layout.clone())
             .collect();
         let free = info.is_free();
-        let mut best = f64::INFINITY;
+        let mut best = Cost::MAX;
         for from in versions {
             let mut to = layout.clone();
             if elementwise && from.dims == to.dims {
                 to.at_rest = from.at_rest.clone();
             }
-            let mut cost = self.cost(&from, &to, elem_bytes);
-            if let Some(pinned) = &pinned {
-                let used = to.axes_used();
-                if pinned.iter().any(|axis| !used.contains(axis)) {
-                    cost *= PIN_FACTOR;
-                }
+            let (before, after) = (from.axes_used(), to.axes_used());
+            let leaves = |axis: &AxisIndex| before.contains(axis) && !after.contains(axis);
+            let cost = Cost {
+                moved: u32::from(pinned.iter().flatten().any(leaves)),
+                ns: self.cost(&from, &to, elem_bytes),
+                ..Cost::default()
+            };
+            if cost < best {
+                best = cost;
             }
-            best = best.min(cost);
         }
-        if free { best.min(1.0) } else { best }
+        if free {
+            // It can be made again, where it is needed.
+            let bytes = layout.local_numel_max(self.mesh) * elem_bytes;
+            best.ns = best.ns.min(work_ns(0.0, bytes as f64));
+        }
+        best
     }
 
     pub(super) fn cost(&mut self, from: &Arc<Layout>, to: &Layout, elem_bytes: usize) -> f64 {
@@ -374,7 +404,7 @@ impl<O: Op> Propagator<'_, O> {
         if let Some(cost) = self.costs.get(&key) {
             return *cost;
         }
-        let cost = redistribute::cost(self.mesh, from, to, elem_bytes);
+        let cost = redistribute::cost(&self.network, from, to, elem_bytes);
         self.costs.insert(key, cost);
         cost
     }

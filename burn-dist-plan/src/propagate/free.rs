@@ -229,7 +229,7 @@ impl<O: Op> Propagator<'_, O> {
                 self.steps.push(Common::Upload { value, slot });
                 // Terms are made as those of every other value.
                 let elem_bytes = self.value(value).dtype.size();
-                let steps = redistribute::plan(self.mesh, &made, layout, elem_bytes)?;
+                let steps = redistribute::plan(&self.network, &made, layout, elem_bytes)?;
                 return Ok(self.redistribute(value, slot, steps, Reason::Constraint("terms")));
             }
             Source::Deferred { op, .. } => (op, self.value(value).shape.clone()),
@@ -316,7 +316,8 @@ impl<O: Op> Propagator<'_, O> {
             return Ok(slot);
         }
         // What the operation could not split, a local slice does.
-        let steps = redistribute::plan(self.mesh, &made, layout, self.value(value).dtype.size())?;
+        let steps =
+            redistribute::plan(&self.network, &made, layout, self.value(value).dtype.size())?;
         Ok(self.redistribute(value, slot, steps, Reason::Operand(kind)))
     }
 }

@@ -7,7 +7,7 @@
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter a gradient belongs to |
-//! | `program`, `values`, `operands` | the data all of that works on |
+//! | `program`, `values`, `operands`, `pool` | the data all of that works on |
 
 mod choice;
 mod free;
@@ -15,6 +15,7 @@ mod module;
 mod operands;
 mod options;
 mod owners;
+mod pool;
 mod program;
 mod values;
 mod versions;
@@ -23,10 +24,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::mesh::DType;
-use crate::op::{Indexing, Layer, Op};
+use crate::op::{Adjoint, Indexing, Layer, Op};
 
+use crate::cost::{Network, work_ns};
 use crate::explain::Accumulated;
 use crate::facts::Facts;
+use crate::flops::flops;
+use crate::layout::redistribute::Step;
 use crate::layout::{Layout, by_rows};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::param::ParamSpec;
@@ -35,16 +39,13 @@ use crate::task::Slot;
 use crate::units::Visits;
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
-use choice::LOCAL_WORK;
 use operands::{Hints, Tensors, module_path, tensors};
-use options::simplify;
+use options::{Cost, simplify};
+use pool::Pool;
 use values::{SlotInfo, Source, Value};
 
-pub(super) use program::{Common, LocalStep, Move, Outlives, Program, Reason};
+pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason};
 pub(super) use values::OpIndex;
-
-/// Number of values that are split over an axis along a dim.
-type Votes = HashMap<(AxisIndex, Option<usize>), u32>;
 
 /// An output layout that waits for its module's result to be reshaped.
 struct Unflattened {
@@ -65,16 +66,17 @@ pub(super) struct Propagator<'a, O> {
     streams: HashMap<OpIndex, u64>,
     /// The slot into which a value from outside is loaded, else [`Slot::MAX`].
     loaded: Vec<Slot>,
-    /// How often values of a shape were split over an axis along a dim (`None`: not at all): where to scatter a partial
-    /// of that shape.
-    votes: HashMap<Vec<usize>, Votes>,
-    /// Layouts in which tensors of a shape were read by index along a dim: the gradient of that read is best made in
+    /// Layouts in which tensors were read at indices along a dim, by these: the gradient of that read is best made in
     /// the same.
-    mirrors: HashMap<(Vec<usize>, usize), Layout>,
-    /// Where those of them that are at rest are kept.
-    resting: HashMap<(Vec<usize>, usize), Layout>,
+    mirrors: HashMap<(ValueIndex, usize), Layout>,
     /// Results of modules whose output layout has more dims: it applies once they are reshaped.
     unflattened: HashMap<ValueIndex, Unflattened>,
+    network: Network<'a>,
+    layouts: Pool<Layout>,
+    rules_known: Pool<OpRule>,
+    assignments: Pool<Assignment>,
+    redistributions: Pool<Step>,
+    /// Nanoseconds of redistributions.
     costs: HashMap<(Arc<Layout>, Layout, usize), f64>,
     visits: &'a Visits,
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
@@ -168,10 +170,13 @@ impl<'a, O: Op> Propagator<'a, O> {
             rules: vec![None; window.ops.len()],
             streams,
             loaded: vec![Slot::MAX; window.dies.len()],
-            votes: HashMap::new(),
             mirrors: HashMap::new(),
-            resting: HashMap::new(),
             unflattened: HashMap::new(),
+            network: Network::new(mesh, &options.links, &options.topology),
+            layouts: Pool::default(),
+            rules_known: Pool::default(),
+            assignments: Pool::default(),
+            redistributions: Pool::default(),
             costs: HashMap::new(),
             visits,
             reduces_first: &[],
@@ -291,7 +296,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         {
             factors.partial = PartialRule::Resolve;
         }
-        let rule = Arc::new(rule);
+        let rule = self.rules_known.share(rule);
         self.rules[index as usize] = Some(rule.clone());
         let origin = self.origin(&rule, &tensors);
         let few_rows = self.few_rows(op, &tensors, origin);
@@ -354,11 +359,21 @@ impl<'a, O: Op> Propagator<'a, O> {
             Some(Layer::Linear) => self.constrain_input(tensors)?,
             _ => None,
         };
-        let mirror = match traits.indexing {
-            Some((Indexing::Write, dim)) if self.value(tensors.inputs[0].0).is_free() => self
-                .mirrors
-                .get(&(tensors.inputs[0].1.clone(), dim))
-                .cloned(),
+        let indices = match traits.adjoint {
+            Some(Adjoint::Read { indices, .. } | Adjoint::Written { indices }) => {
+                Some(self.facts.first_shape(tensors.inputs[indices].0))
+            }
+            _ => None,
+        };
+        let mirror = match (traits.indexing, indices) {
+            (Some((Indexing::Write, dim)), Some(indices))
+                if self.value(tensors.inputs[0].0).is_free() =>
+            {
+                let mirror = self.mirrors.get(&(indices, dim));
+                mirror
+                    .filter(|layout| layout.shape() == tensors.inputs[0].1)
+                    .cloned()
+            }
             _ => None,
         };
         let is_data = origin == Some(Origin::Data);
@@ -369,6 +384,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
+            flops: flops(op, shared),
         };
         let choice = self.choose(rule, tensors, &hints);
         if rule.partial == PartialRule::JointLinear
@@ -377,16 +393,9 @@ impl<'a, O: Op> Propagator<'a, O> {
         {
             self.accumulated.added += 1;
         }
-        if let Some((Indexing::Read, dim)) = traits.indexing {
+        if let (Some((Indexing::Read, dim)), Some(indices)) = (traits.indexing, indices) {
             let layout = self.needed(rule, 0, &choice.assignment);
-            let key = (tensors.inputs[0].1.clone(), dim);
-            if let Some(version) = self.value(tensors.inputs[0].0).versions.first()
-                && !version.layout.at_rest.is_empty()
-            {
-                let rest = version.layout.as_ref().clone();
-                self.resting.insert(key.clone(), rest);
-            }
-            self.mirrors.insert(key, layout);
+            self.mirrors.insert((indices, dim), layout);
         }
         let made = |home: &Arc<Layout>| {
             rule.output_layout(&rule.outputs[0], &choice.assignment)
@@ -441,27 +450,6 @@ impl<'a, O: Op> Propagator<'a, O> {
         if let Some(layer) = traits.layer {
             self.constrain_output(layer, tensors)?;
         }
-        if let Some((Indexing::Write, dim)) = traits.indexing {
-            self.rest_gradient(dim, tensors)?;
-        }
-        Ok(())
-    }
-
-    /// The gradient of a read by index that every rank made whole (gathering the few rows was cheaper than reducing a
-    /// large table) rests where the table does: a local slice.
-    fn rest_gradient(&mut self, dim: usize, tensors: &Tensors) -> Result<(), PlanError> {
-        let (out, shape, _) = &tensors.outputs[0];
-        let Some(rest) = self.resting.get(&(shape.clone(), dim)).cloned() else {
-            return Ok(());
-        };
-        let made = &self.value(*out).versions[0].layout;
-        if made.as_ref() != &rest.gathered() {
-            return Ok(());
-        }
-        self.require(*out, &rest, Reason::Constraint("gradient at rest"))?;
-        self.values[*out as usize]
-            .versions
-            .retain(|version| version.layout.as_ref() == &rest);
         Ok(())
     }
 
@@ -502,7 +490,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             }
         }
         // Keep as many axes as the reshape allows: the cheapest subset to give up, the fewest first.
-        let mut best: Option<(f64, Layout, Layout)> = None;
+        let mut best: Option<(Cost, Layout, Layout)> = None;
         for source in sources {
             let axes: Vec<AxisIndex> = source.dims.iter().flat_map(|dim| dim.axes()).collect();
             for dropped in 0u32..(1 << axes.len()) {
@@ -522,8 +510,9 @@ impl<'a, O: Op> Propagator<'a, O> {
                     continue;
                 };
                 let to = simplify(to, self.mesh);
-                let work = (to.local_numel_max(self.mesh) * dtype.size()) as f64 * LOCAL_WORK;
-                let cost = self.require_cost(*value, &from, false) + work;
+                let made = to.local_numel_max(self.mesh) * dtype.size();
+                let mut cost = self.require_cost(*value, &from, false);
+                cost.ns += work_ns(0.0, made as f64);
                 if best.as_ref().is_none_or(|(c, ..)| cost < *c) {
                     best = Some((cost, from, to));
                 }
@@ -557,11 +546,6 @@ impl<'a, O: Op> Propagator<'a, O> {
         outputs: Vec<Layout>,
         tensors: &Tensors,
     ) -> Result<(), PlanError> {
-        for ((value, shape, _), layout) in tensors.outputs.iter().zip(&outputs) {
-            if !layout.has_partial() && !self.values[*value as usize].is_free() {
-                self.vote(shape, layout);
-            }
-        }
         let mut slots = inputs.to_vec();
         for ((value, ..), layout) in tensors.outputs.iter().zip(&outputs) {
             slots.push(self.add_version(*value, Arc::new(layout.clone())));
@@ -571,9 +555,15 @@ impl<'a, O: Op> Propagator<'a, O> {
         self.steps.push(Common::Local(Box::new(LocalStep {
             op,
             rule: rule.clone(),
-            assignment,
-            inputs: input_layouts,
-            outputs,
+            assignment: assignment.map(|assignment| self.assignments.share(assignment)),
+            inputs: input_layouts
+                .into_iter()
+                .map(|layout| self.layouts.share(layout))
+                .collect(),
+            outputs: outputs
+                .into_iter()
+                .map(|layout| self.layouts.share(layout))
+                .collect(),
             path: self.path.clone(),
             at: self.now,
         })));

@@ -7,9 +7,10 @@ use super::program::Reason;
 use super::values::Version;
 use super::{Propagator, Unflattened};
 use crate::PlanError;
+use crate::facts::Role;
 use crate::layout::{Layout, Partial};
 use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
-use crate::op::{Layer, Mark, Op};
+use crate::op::{Adjoint, Layer, Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::Rule;
 use crate::window::{Origin, ValueIndex};
@@ -72,13 +73,20 @@ impl<O: Op> Propagator<'_, O> {
         home.filter(|_| rule.elementwise && tensors.outputs.len() == 1)
     }
 
-    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, and the
-    /// gradient of a layer's weights that nothing but elementwise operations use.
+    /// Returns where the result of an operation rests that is there in layout `made`: what updates a parameter, the
+    /// gradient of a table that is read at indices, and that of a layer's weights that nothing but elementwise
+    /// operations use.
     pub(super) fn resting(&self, op: &O, out: ValueIndex, made: &Layout) -> Option<Layout> {
         if let Some(home) = &self.value(out).home {
             return Some(home.as_ref().clone());
         }
-        let gradient = op.traits().makes_weight_gradient && self.facts.of_layer[out as usize];
+        let traits = op.traits();
+        if let (Some(Adjoint::Written { .. }), Role::Gradient(Some(table))) =
+            (traits.adjoint, &self.facts.roles[out as usize])
+        {
+            return Some(self.home(table)).filter(|home| !home.at_rest.is_empty());
+        }
+        let gradient = traits.makes_weight_gradient && self.facts.of_layer[out as usize];
         let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
         (gradient && made.at_rest.is_empty()).then_some(rest)
     }

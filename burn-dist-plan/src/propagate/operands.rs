@@ -19,6 +19,8 @@ pub(super) struct Hints {
     pub batch: Option<Layout>,
     /// Whether the rows of the result are its inputs, whose own layouts then say nothing.
     pub joins_rows: bool,
+    /// Floating-point operations of the whole.
+    pub flops: f64,
 }
 
 /// The tensors of an operation: number, shape and element type of each.

@@ -7,7 +7,7 @@ use crate::explain::Accumulated;
 use crate::facts::Role;
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
-use crate::mesh::AxisIndex;
+use crate::mesh::{AxisIndex, Split};
 use crate::op::Op;
 use crate::rule::{Assignment, OpRule};
 use crate::task::Slot;
@@ -36,12 +36,6 @@ pub(crate) enum Common<O> {
         group: u32,
         moves: Vec<Move>,
     },
-    /// Waits for a stage of the members of a launch that are composed, and starts the next (made by `hierarchy`).
-    Relay {
-        group: u32,
-        /// The stage that is started, from 1.
-        stage: u32,
-    },
     /// Waits for collectives of a launch.
     Finish {
         group: u32,
@@ -57,10 +51,23 @@ pub(crate) enum Common<O> {
     },
 }
 
-/// One step of a redistribution.
+/// How a collective lies on nodes; found by `hierarchy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnNodes {
+    /// Inside nodes, or with one rank on each.
+    #[default]
+    OneLevel,
+    /// One call over several nodes, for this reason.
+    Flat(&'static str),
+    /// One of the stages that do together what the step says.
+    Stage { split: Split, index: u8 },
+}
+
+/// One step of a redistribution, or one stage of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
-    pub step: Box<Step>,
+    pub step: Arc<Step>,
+    pub on_nodes: OnNodes,
     pub from: Slot,
     pub to: Slot,
     pub reason: Reason,
@@ -75,9 +82,9 @@ pub(crate) struct LocalStep<O> {
     /// Tensor ids are slots, shapes global.
     pub op: O,
     pub rule: Arc<OpRule>,
-    pub assignment: Option<Assignment>,
-    pub inputs: Vec<Layout>,
-    pub outputs: Vec<Layout>,
+    pub assignment: Option<Arc<Assignment>>,
+    pub inputs: Box<[Arc<Layout>]>,
+    pub outputs: Box<[Arc<Layout>]>,
     pub path: Option<Arc<str>>,
     /// The operation during whose planning it was placed: where it stands in the program.
     pub at: OpIndex,

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Propagator;
-use super::program::{Common, Move, Reason};
+use super::program::{Common, Move, OnNodes, Reason};
 use super::values::{SlotInfo, Version};
 use crate::PlanError;
 use crate::layout::redistribute::{self, Step};
-use crate::layout::{Layout, Partial};
+use crate::layout::{DimLayout, Layout, Partial};
 use crate::mesh::AxisRole;
 use crate::op::Op;
 use crate::task::Slot;
@@ -16,6 +16,7 @@ use crate::{Accumulation, Reshard, ShardStrategy};
 
 impl<O: Op> Propagator<'_, O> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
+        let layout = self.layouts.share(layout);
         let slot = self.slots.len() as Slot;
         let info = &mut self.values[value as usize];
         self.slots.push(SlotInfo {
@@ -31,22 +32,10 @@ impl<O: Op> Propagator<'_, O> {
         slot
     }
 
-    pub(super) fn vote(&mut self, shape: &[usize], layout: &Layout) {
-        let votes = self.votes.entry(shape.to_vec()).or_default();
-        for axis in self.mesh.axis_indices() {
-            let dim = layout
-                .dims
-                .iter()
-                .position(|dim| dim.axes().any(|a| a == axis));
-            *votes.entry((axis, dim)).or_insert(0) += 1;
-        }
-    }
-
     /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
     /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
-    /// dim along which most values of its shape are split, else everywhere; if it is small and no gradient, everywhere.
-    /// What is partial over other data axes is a gradient or a loss, needed everywhere, even if an activation happens
-    /// to have its shape. So is what its unit replicates over shard axes.
+    /// dim along which the activation is split that it is the gradient of, over other axes everywhere; if it is small
+    /// and no gradient, everywhere. So is what its unit replicates over shard axes.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
         if let Some(home) = &self.value(value).home {
             return home.as_ref().clone();
@@ -59,28 +48,23 @@ impl<O: Op> Propagator<'_, O> {
         if bytes < self.options.scatter_bytes_min && !self.facts.of_layer[value as usize] {
             return target;
         }
-        let shape = layout.shape();
+        let activation = self.facts.gradient_of[value as usize];
+        let split = activation.and_then(|x| Some(&self.value(x).versions.first()?.layout));
+        let split = split.filter(|split| split.shape() == layout.shape());
         let mut rest = false;
         for partial in &layout.partial {
             match self.mesh.role(partial.axis) {
-                AxisRole::Shard => {
-                    rest |= rest_axes.contains(&partial.axis);
-                    continue;
+                AxisRole::Shard => rest |= rest_axes.contains(&partial.axis),
+                AxisRole::Replicate => {}
+                AxisRole::Model => {
+                    let dims = split.map_or(&[][..], |split| &split.dims);
+                    let along = |dim: &DimLayout| dim.axes().any(|axis| axis == partial.axis);
+                    if let Some(dim) = dims.iter().position(along)
+                        && let [factor] = target.dims[dim].factors.as_mut_slice()
+                    {
+                        factor.axes.push(partial.axis);
+                    }
                 }
-                AxisRole::Replicate => continue,
-                AxisRole::Model => {}
-            }
-            let Some(votes) = self.votes.get(&shape) else {
-                continue;
-            };
-            let winner = votes
-                .iter()
-                .filter(|((axis, _), _)| *axis == partial.axis)
-                .max_by_key(|((_, dim), count)| (**count, std::cmp::Reverse(*dim)));
-            if let Some(((_, Some(dim)), _)) = winner
-                && let [factor] = target.dims[*dim].factors.as_mut_slice()
-            {
-                factor.axes.push(partial.axis);
             }
         }
         target.normalize(self.mesh);
@@ -131,7 +115,7 @@ impl<O: Op> Propagator<'_, O> {
             }
         }
         let (_, from, slot) = best.ok_or(PlanError::NoVersion { value })?;
-        let steps = redistribute::plan(self.mesh, &from, layout, elem_bytes)?;
+        let steps = redistribute::plan(&self.network, &from, layout, elem_bytes)?;
         let current = self.redistribute(value, slot, steps, reason);
         self.refresh(value, current);
         Ok(current)
@@ -231,7 +215,8 @@ impl<O: Op> Propagator<'_, O> {
         for step in steps {
             let to = self.add_version(value, Arc::new(step.to.clone()));
             self.steps.push(Common::Move(Move {
-                step: Box::new(step),
+                step: self.redistributions.share(step),
+                on_nodes: OnNodes::default(),
                 from: current,
                 to,
                 reason: reason.clone(),

@@ -5,6 +5,8 @@
 
 use super::splits;
 use super::{Assignment, OpRule, PartialRule, Rule};
+use std::sync::Arc;
+
 use crate::layout::{DimLayout, Layout, Partial};
 use crate::mesh::{BoolStore, DType, MeshShape, Rank, ReduceOp};
 use crate::op::LocalView;
@@ -249,14 +251,18 @@ impl Case {
                 rank: rank.0,
             })
         };
+        let shared = |layouts: &[Layout]| -> Vec<Arc<Layout>> {
+            layouts.iter().cloned().map(Arc::new).collect()
+        };
+        let (before, after) = (shared(inputs), shared(outputs));
         let ranks: Vec<Vec<Vec<f64>>> = mesh
             .ranks()
             .map(|rank| {
                 let view = LocalView {
                     rule: &self.rule,
                     assignment,
-                    inputs,
-                    outputs,
+                    inputs: &before,
+                    outputs: &after,
                     mesh,
                     rank,
                     bool_store: BoolStore::Native,

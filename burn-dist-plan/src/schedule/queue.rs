@@ -94,14 +94,8 @@ impl<O: Op> Queue<O> {
             self.steps.push(step);
             return;
         }
-        let waits = |slot: &Slot| {
-            self.blocked.contains(slot) || self.open.iter().any(|open| open.to.contains(slot))
-        };
-        match used.iter().any(waits) {
-            true => {
-                self.blocked.extend(writes(&step));
-                self.deferred.push(step);
-            }
+        match self.waits(&used) {
+            true => self.defer(step),
             false => self.steps.push(step),
         }
     }
@@ -125,29 +119,36 @@ impl<O: Op> Queue<O> {
         }
     }
 
+    /// Waits for reductions, and adds the deferred steps that waited for nothing else.
     fn finish(&mut self, open: Open) {
         let Open { group, to, .. } = open;
         self.steps.push(Common::Finish { group, to });
+        self.blocked.clear();
+        for step in std::mem::take(&mut self.deferred) {
+            match self.waits(&reads(&step)) {
+                true => self.defer(step),
+                false => self.steps.push(step),
+            }
+        }
     }
 
-    /// Waits for all reductions, oldest first, each time followed by the deferred steps that were waiting for it.
+    /// Whether one of `slots` is still to be made: by a reduction under way, or by a step that waits for one.
+    fn waits(&self, slots: &[Slot]) -> bool {
+        let under_way = |slot| self.open.iter().any(|open| open.to.contains(slot));
+        slots
+            .iter()
+            .any(|slot| self.blocked.contains(slot) || under_way(slot))
+    }
+
+    fn defer(&mut self, step: Common<O>) {
+        self.blocked.extend(writes(&step));
+        self.deferred.push(step);
+    }
+
+    /// Waits for all reductions, oldest first.
     fn catch_up(&mut self) {
         while let Some(oldest) = self.open.pop_front() {
             self.finish(oldest);
-            let mut blocked = HashSet::new();
-            for step in std::mem::take(&mut self.deferred) {
-                let waits = |slot: &Slot| {
-                    blocked.contains(slot) || self.open.iter().any(|open| open.to.contains(slot))
-                };
-                match reads(&step).iter().any(waits) {
-                    true => {
-                        blocked.extend(writes(&step));
-                        self.deferred.push(step);
-                    }
-                    false => self.steps.push(step),
-                }
-            }
-            self.blocked = blocked;
         }
     }
 }

@@ -204,6 +204,30 @@ impl Builder {
         (gx, gw)
     }
 
+    /// The rows of a table at indices.
+    pub fn lookup(&mut self, table: TensorIndex, indices: TensorIndex) -> TensorIndex {
+        let (size, width) = (self.shape(table)[0], self.shape(table)[1]);
+        let shape = [self.shape(indices)[0], width];
+        let rows = 0..size;
+        self.op(Kind::Lookup { size, rows }, &[table, indices], &shape)
+    }
+
+    /// A table with rows added to it at indices.
+    pub fn sum_at(
+        &mut self,
+        table: TensorIndex,
+        indices: TensorIndex,
+        terms: TensorIndex,
+    ) -> TensorIndex {
+        let shape = self.shape(table);
+        let kind = Kind::SumAt {
+            size: shape[0],
+            rows: 0..shape[0],
+            base: true,
+        };
+        self.op(kind, &[table, indices, terms], &shape)
+    }
+
     /// The one that is made for a loss, as wide as `like`.
     pub fn ones_for(&mut self, like: TensorIndex) -> TensorIndex {
         let shape = self.shapes[like as usize].clone();

@@ -251,6 +251,33 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
         (Kind::Expand, [a]) => a.expanded(shape),
         (Kind::Reshape, [a]) => a.clone().reshaped(shape),
         (Kind::Slice(dim, range), [a]) => a.slice(*dim, range.clone()),
+        (Kind::Lookup { size, rows }, [table, indices]) => {
+            let width = table.shape[1];
+            let row = |index: &u64| match row_of(*index, *size, rows) {
+                Some(row) => table.data[row * width..(row + 1) * width].to_vec(),
+                None => vec![0; width],
+            };
+            Array {
+                shape: shape.clone(),
+                data: indices.data.iter().flat_map(row).collect(),
+            }
+        }
+        (Kind::SumAt { size, rows, base }, [table, indices, terms]) => {
+            let width = table.shape[1];
+            let mut out = match base {
+                true => table.clone(),
+                false => Array::full(0, shape),
+            };
+            for (index, term) in indices.data.iter().zip(terms.data.chunks(width.max(1))) {
+                let Some(row) = row_of(*index, *size, rows) else {
+                    continue;
+                };
+                for (out, term) in out.data[row * width..].iter_mut().zip(term) {
+                    *out = (*out + term) % PRIME;
+                }
+            }
+            out
+        }
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
         (Kind::Full(number), []) => Array::full(*number as u64, shape),
         (Kind::Random, []) => {
@@ -261,6 +288,12 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     };
     assert_eq!(&out.shape, shape, "result of {op:?}");
     out
+}
+
+/// Returns the row that an index means, counted from the first of `rows`.
+fn row_of(index: u64, size: usize, rows: &Range<usize>) -> Option<usize> {
+    let row = index as usize % size.max(1);
+    rows.contains(&row).then(|| row - rows.start)
 }
 
 /// Returns what a value from outside holds in all tests.

@@ -173,7 +173,7 @@ impl Local<'_> {
             true => self.inputs.len().saturating_sub(1),
             false => 0,
         };
-        let empty = |layout: &Layout| layout.local_numel(self.mesh, self.rank) == 0;
+        let empty = |layout: &std::sync::Arc<Layout>| layout.local_numel(self.mesh, self.rank) == 0;
         sums && self.inputs[first..].iter().any(empty)
     }
 }

@@ -65,11 +65,11 @@ fn base(op: &BaseOperationIr) -> Traits {
         // burn-router records an embedding as a select on its weights.
         layer: matches!(op, Select(_)).then_some(Layer::Lookup),
         adjoint: match op {
-            Select(_) => Some(Adjoint::Read {
+            Select(_) | Gather(_) => Some(Adjoint::Read {
                 table: 0,
                 indices: 1,
             }),
-            SelectAssign(_) => Some(Adjoint::Written { indices: 1 }),
+            SelectAssign(_) | Scatter(_) => Some(Adjoint::Written { indices: 1 }),
             _ => None,
         },
         makes_ones: matches!(op, Ones(_)),

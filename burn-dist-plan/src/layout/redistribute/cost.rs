@@ -1,22 +1,25 @@
 //! What steps cost, and the bytes that they move.
 
 use super::{Step, StepKind};
+use crate::cost::{Network, work_ns};
 use crate::layout::{Layout, chunk};
 use burn_dist_mesh::{MeshShape, Rank};
 
-/// What starting a collective costs, in bytes that could have been moved instead.
-const LATENCY_BYTES: f64 = 512.0;
-/// What a local step costs: next to nothing, but fewer are better.
-const LOCAL_BYTES: f64 = 1e-3;
-
 impl Step {
-    /// Returns an estimate of the cost in bytes received per rank, plus 512 for starting a collective; local steps cost
-    /// next to nothing.
+    /// Returns an estimate of how long the step takes, in nanoseconds.
     ///
-    /// With n the bytes of the largest block involved and k the size of the group: all_gather and reduce_scatter
-    /// (k-1)/k·n of the larger side, all_reduce 2(k-1)/k·n, all_to_all (k-1)/k·n.
-    pub fn cost(&self, mesh: &MeshShape, elem_bytes: usize) -> f64 {
-        step_cost(mesh, &self.kind, &self.from, &self.to, elem_bytes)
+    /// With n the bytes of the largest block involved and k the size of the group, a rank receives: all_gather and
+    /// reduce_scatter (k-1)/k·n of the larger side, all_reduce 2(k-1)/k·n, all_to_all (k-1)/k·n. A local step writes
+    /// what it makes.
+    pub fn cost(&self, network: &Network<'_>, elem_bytes: usize) -> f64 {
+        let transfer = transfer_ns(network, &self.kind, &self.from, &self.to, elem_bytes);
+        let written = match self.kind {
+            StepKind::Slice { .. } | StepKind::ToPartial { .. } => {
+                self.to.local_numel_max(network.mesh()) * elem_bytes
+            }
+            _ => 0,
+        };
+        transfer + work_ns(0.0, written as f64)
     }
 
     /// Returns the exact number of bytes that a rank receives from others in this step.
@@ -50,21 +53,28 @@ impl Step {
     }
 }
 
-pub(super) fn step_cost(
-    mesh: &MeshShape,
+/// Returns how long the transfers of a step take, in nanoseconds: what the search weighs. Of ways that move as much, it
+/// takes the one with the fewest steps.
+pub(super) fn transfer_ns(
+    network: &Network<'_>,
     kind: &StepKind,
     from: &Layout,
     to: &Layout,
     elem_bytes: usize,
 ) -> f64 {
-    let k = mesh.group_size(kind.axes()) as f64;
+    let mesh = network.mesh();
+    let others = mesh.group_size(kind.axes()) - 1;
     let bytes = |layout: &Layout| (layout.local_numel_max(mesh) * elem_bytes) as f64;
-    let share = (k - 1.0) / k;
+    let share = others as f64 / (others + 1) as f64;
+    let transfer = |passes: u64, bytes: f64| {
+        let received = passes as f64 * share * bytes;
+        network.transfer_ns(kind.axes(), passes * others as u64, received)
+    };
     match kind {
-        StepKind::AllGather { .. } => LATENCY_BYTES + share * bytes(to),
-        StepKind::ReduceScatter { .. } => LATENCY_BYTES + share * bytes(from),
-        StepKind::AllReduce { .. } => LATENCY_BYTES + 2.0 * share * bytes(from),
-        StepKind::AllToAll { .. } => LATENCY_BYTES + share * bytes(from).max(bytes(to)),
-        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => LOCAL_BYTES,
+        StepKind::AllGather { .. } => transfer(1, bytes(to)),
+        StepKind::ReduceScatter { .. } => transfer(1, bytes(from)),
+        StepKind::AllReduce { .. } => transfer(2, bytes(from)),
+        StepKind::AllToAll { .. } => transfer(1, bytes(from).max(bytes(to))),
+        StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => 0.0,
     }
 }

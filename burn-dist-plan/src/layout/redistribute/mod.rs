@@ -21,13 +21,11 @@ mod geometry;
 #[cfg(test)]
 mod laws;
 mod plan;
-mod planner;
 mod search;
 mod simulate;
 mod step;
 
 pub use geometry::{Geometry, Pieces};
 pub use plan::{cost, plan};
-pub use planner::Planner;
 pub use simulate::simulate;
 pub use step::{Step, StepKind};

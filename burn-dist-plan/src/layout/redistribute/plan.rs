@@ -3,6 +3,7 @@
 use super::direct::direct;
 use super::search::{common_factors, in_factors, search};
 use super::{Step, StepKind};
+use crate::cost::Network;
 use crate::layout::{DimLayout, Layout, LayoutError};
 use burn_dist_mesh::{AxisIndex, MeshShape};
 
@@ -11,12 +12,13 @@ use burn_dist_mesh::{AxisIndex, MeshShape};
 /// Deterministic, and the same on every rank. Each step starts from the layout in which the one before it ends.
 ///
 /// ```
-/// use burn_dist_plan::layout::{Layout, redistribute::plan};
 /// use burn_dist_mesh::MeshShape;
+/// use burn_dist_plan::cost::Network;
+/// use burn_dist_plan::layout::{Layout, redistribute::plan};
 /// let mesh = MeshShape::parse("fsdp=2,tp=2")?;
 /// let grad = Layout::parse("[{tp}, -] + sum{fsdp}", &mesh, Some(&[1024, 512]))?;
 /// let rest = Layout::parse("[{tp, fsdp*}, -]", &mesh, Some(&[1024, 512]))?;
-/// let steps = plan(&mesh, &grad, &rest, 4)?;
+/// let steps = plan(&Network::unknown(&mesh), &grad, &rest, 4)?;
 /// let text: Vec<_> = steps.iter().map(|step| step.display(&mesh).to_string()).collect();
 /// assert_eq!(text, ["reduce_scatter fsdp: [{tp}, -] + sum{fsdp} -> [{tp, fsdp*}, -]"]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -27,11 +29,12 @@ use burn_dist_mesh::{AxisIndex, MeshShape};
 /// Redistribution as a search over placements: PyTorch DTensor, `_redistribute.py`; GSPMD (arXiv:2105.04663), on
 /// resharding. Differs: layouts are axis lists per factor, and the search weighs the bytes of whole sequences.
 pub fn plan(
-    mesh: &MeshShape,
+    network: &Network<'_>,
     from: &Layout,
     to: &Layout,
     elem_bytes: usize,
 ) -> Result<Vec<Step>, LayoutError> {
+    let mesh = network.mesh();
     if from == to {
         return Ok(Vec::new());
     }
@@ -48,21 +51,20 @@ pub fn plan(
     let path = if shapes.0.contains(&0) {
         vec![(StepKind::Refactor, to.clone())]
     } else {
-        aligned(mesh, from, to).unwrap_or_else(|| search(mesh, from, to, elem_bytes))
+        aligned(mesh, from, to).unwrap_or_else(|| search(network, from, to, elem_bytes))
     };
     Ok(with_rest(join(path), from, to))
 }
 
-/// Returns the sum of [`Step::cost`] over the steps of [`plan`]; infinite if there is no plan.
-pub fn cost(mesh: &MeshShape, from: &Layout, to: &Layout, elem_bytes: usize) -> f64 {
-    match plan(mesh, from, to, elem_bytes) {
-        Ok(steps) => total(mesh, &steps, elem_bytes),
+/// Returns the sum of [`Step::cost`] over the steps of [`plan`], in nanoseconds; infinite if there is no plan.
+pub fn cost(network: &Network<'_>, from: &Layout, to: &Layout, elem_bytes: usize) -> f64 {
+    match plan(network, from, to, elem_bytes) {
+        Ok(steps) => steps
+            .iter()
+            .map(|step| step.cost(network, elem_bytes))
+            .sum(),
         Err(_) => f64::INFINITY,
     }
-}
-
-pub(super) fn total(mesh: &MeshShape, steps: &[Step], elem_bytes: usize) -> f64 {
-    steps.iter().map(|step| step.cost(mesh, elem_bytes)).sum()
 }
 
 /// Writes both layouts in common factors and takes the direct way between them, if there is one.

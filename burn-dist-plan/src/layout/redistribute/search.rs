@@ -1,7 +1,8 @@
 //! The general case: a shortest path over layouts.
 
 use super::StepKind;
-use super::cost::step_cost;
+use super::cost::transfer_ns;
+use crate::cost::Network;
 use crate::layout::reshape::regroup_single;
 use crate::layout::{Factor, Layout};
 use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
@@ -40,12 +41,12 @@ struct Node {
 /// Ties go to fewer steps, then to the order in which steps are listed below, so all ranks find the same plan. The
 /// shapes are equal and hold at least one element.
 pub(super) fn search(
-    mesh: &MeshShape,
+    network: &Network<'_>,
     from: &Layout,
     to: &Layout,
     elem_bytes: usize,
 ) -> Vec<(StepKind, Layout)> {
-    let search = Search::new(mesh, from, to);
+    let search = Search::new(network.mesh(), from, to);
     let start = Layout {
         at_rest: Vec::new(),
         ..from.clone()
@@ -70,7 +71,7 @@ pub(super) fn search(
             return path(nodes, at);
         }
         for (kind, next) in search.steps(&layout) {
-            let cost = nodes[at].cost + step_cost(mesh, &kind, &layout, &next, elem_bytes);
+            let cost = nodes[at].cost + transfer_ns(network, &kind, &layout, &next, elem_bytes);
             let num_steps = nodes[at].num_steps + 1;
             let id = *known.entry(next).or_insert_with_key(|next| {
                 nodes.push(Node {

@@ -17,6 +17,7 @@ use burn_dist_plan::rule::oracle::{self, Case};
 use burn_flex::Flex;
 use burn_std::future::block_on;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 type Handle = <Flex as BackendIr>::Handle;
 
@@ -176,7 +177,7 @@ fn no_temps() -> TensorIndex {
 /// A replicated op is the same on every rank.
 fn assert_unchanged(op: &OperationIr) {
     let mesh = MeshShape::parse("a=2").unwrap();
-    let layout = |tensor: &TensorIr| Layout::replicated(&tensor.shape.to_vec());
+    let layout = |tensor: &TensorIr| Arc::new(Layout::replicated(&tensor.shape.to_vec()));
     let (inputs, outputs): (Vec<_>, Vec<_>) = (
         op.inputs().map(layout).collect(),
         op.outputs().map(layout).collect(),
@@ -212,7 +213,7 @@ fn a_scalar_slot_is_copied() {
         }),
     );
     let mesh = MeshShape::parse("a=4").unwrap();
-    let layout = Layout::sharded(&[6], 0, &[AxisIndex(0)]);
+    let layout = Arc::new(Layout::sharded(&[6], 0, &[AxisIndex(0)]));
     let rule = rule(&op);
     let mut ops = Vec::new();
     let view = LocalView {

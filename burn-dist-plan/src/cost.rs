@@ -1,0 +1,96 @@
+//! Time, in nanoseconds: how long it takes to move bytes over a mesh, and to compute on one rank.
+//!
+//! | what | formula | where nothing is known |
+//! | --- | --- | --- |
+//! | a collective | `rounds x latency + bytes x 8 / bandwidth` of the slowest link of its axes ([`Links`]) | 512 + bytes |
+//! | an operation | its flops, and the bytes that it writes | 100 teraflops and 1 terabyte a second |
+//!
+//! Without links, a collective costs what it moves: a byte takes a nanosecond, and to start one takes as long as 512
+//! bytes. These figures choose between layouts; they predict no time.
+
+use crate::mesh::{AxisIndex, Link, Links, MeshShape, Topology};
+
+/// Starting a collective over a link of which nothing is known.
+const START_NS: f64 = 512.0;
+/// A byte over such a link: one gigabyte a second.
+const BYTE_NS: f64 = 1.0;
+/// A floating-point operation of a rank: 100 teraflops a second.
+const FLOP_NS: f64 = 1.0 / 100_000.0;
+/// A byte that a rank writes to its memory: one terabyte a second.
+const WRITE_NS: f64 = 1.0 / 1_000.0;
+
+/// Returns how long a rank computes that does so many floating-point operations and writes so many bytes.
+pub fn work_ns(flops: f64, bytes: f64) -> f64 {
+    flops * FLOP_NS + bytes * WRITE_NS
+}
+
+/// The axes of a mesh with what is known of their links.
+///
+/// ```
+/// use burn_dist_mesh::{Links, MeshShape, Topology};
+/// use burn_dist_plan::cost::Network;
+///
+/// let mesh = MeshShape::parse("fsdp=2,tp=4")?;
+/// let [fsdp, tp] = [mesh.axis("fsdp")?, mesh.axis("tp")?];
+/// let links: Links = "tp:latency_us=1,gbps=80".parse()?;
+/// let network = Network::new(&mesh, &links, &Topology::single(8));
+/// assert_eq!(network.transfer_ns(&[tp], 3, 1000.0), 3.0 * 1000.0 + 100.0);
+/// assert_eq!(network.transfer_ns(&[fsdp], 3, 1000.0), 512.0 + 1000.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Network<'a> {
+    mesh: &'a MeshShape,
+    /// Per axis.
+    links: Vec<Option<Link>>,
+}
+
+impl<'a> Network<'a> {
+    /// Returns the network of a mesh whose nodes and links are given; an axis that is on several nodes has the link
+    /// between them.
+    pub fn new(mesh: &'a MeshShape, links: &Links, topology: &Topology) -> Self {
+        let link = |axis| {
+            let spans = mesh
+                .ranks()
+                .any(|rank| topology.spans(&mesh.group_of(rank, &[axis])));
+            links.on([mesh.name(axis)], spans)
+        };
+        Self {
+            mesh,
+            links: match links.is_empty() {
+                true => vec![None; mesh.axes().len()],
+                false => mesh.axis_indices().map(link).collect(),
+            },
+        }
+    }
+
+    /// Returns the network of a mesh of whose links nothing is known.
+    pub fn unknown(mesh: &'a MeshShape) -> Self {
+        Self {
+            mesh,
+            links: vec![None; mesh.axes().len()],
+        }
+    }
+
+    /// Returns the mesh.
+    pub fn mesh(&self) -> &'a MeshShape {
+        self.mesh
+    }
+
+    /// Returns how long a collective over `axes` takes by which a rank receives `bytes` in so many rounds.
+    pub fn transfer_ns(&self, axes: &[AxisIndex], rounds: u64, bytes: f64) -> f64 {
+        let known = axes
+            .iter()
+            .filter_map(|axis| self.links[usize::from(axis.0)]);
+        match known.reduce(Link::slowest) {
+            Some(link) => rounds as f64 * link.latency_ns() as f64 + bytes * link.byte_ns(),
+            None => START_NS + bytes * BYTE_NS,
+        }
+    }
+
+    /// Returns how long bytes take along an axis, in a collective that starts anyway.
+    pub fn bytes_ns(&self, axis: AxisIndex, bytes: f64) -> f64 {
+        let known = self.links[usize::from(axis.0)];
+        bytes * known.map_or(BYTE_NS, Link::byte_ns)
+    }
+}
