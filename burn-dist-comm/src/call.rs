@@ -41,12 +41,8 @@ impl Call {
 
     /// Returns the all-gather of `part`, divided as `parts` says.
     pub fn all_gather(group: &Group, dtype: DType, parts: Strided, part: impl Into<Block>) -> Self {
-        Self::new(
-            group,
-            dtype,
-            Collective::AllGather(parts),
-            Some(part.into()),
-        )
+        let collective = Collective::AllGather(parts);
+        Self::new(group, dtype, collective, Some(part.into()))
     }
 
     /// Returns the reduce-scatter of `whole`, divided as `parts` says.
@@ -57,24 +53,18 @@ impl Call {
         parts: Strided,
         whole: impl Into<Block>,
     ) -> Self {
-        Self::new(
-            group,
-            dtype,
-            Collective::ReduceScatter { op, parts },
-            Some(whole.into()),
-        )
+        let collective = Collective::ReduceScatter { op, parts };
+        Self::new(group, dtype, collective, Some(whole.into()))
     }
 
     /// Returns the all-reduce of `block`.
     pub fn all_reduce(group: &Group, dtype: DType, op: ReduceOp, block: impl Into<Block>) -> Self {
         let block = block.into();
+        let bytes = block.len();
         Self::new(
             group,
             dtype,
-            Collective::AllReduce {
-                op,
-                bytes: block.len(),
-            },
+            Collective::AllReduce { op, bytes },
             Some(block),
         )
     }
@@ -86,12 +76,8 @@ impl Call {
         pieces: AllToAll,
         block: impl Into<Block>,
     ) -> Self {
-        Self::new(
-            group,
-            dtype,
-            Collective::AllToAll(pieces),
-            Some(block.into()),
-        )
+        let collective = Collective::AllToAll(pieces);
+        Self::new(group, dtype, collective, Some(block.into()))
     }
 
     /// Returns the broadcast of the root's `bytes` bytes; `block` is `Some` on the root only.
@@ -114,16 +100,9 @@ impl Call {
         block: impl Into<Block>,
     ) -> Self {
         let block = block.into();
-        Self::new(
-            group,
-            dtype,
-            Collective::Reduce {
-                root,
-                op,
-                bytes: block.len(),
-            },
-            Some(block),
-        )
+        let bytes = block.len();
+        let collective = Collective::Reduce { root, op, bytes };
+        Self::new(group, dtype, collective, Some(block))
     }
 
     /// Returns the scatter of the root's block into parts of `sizes` bytes; `block` is `Some` on the root only.
@@ -134,15 +113,8 @@ impl Call {
         sizes: impl Into<Arc<[usize]>>,
         block: Option<Block>,
     ) -> Self {
-        Self::new(
-            group,
-            dtype,
-            Collective::Scatter {
-                root,
-                sizes: sizes.into(),
-            },
-            block,
-        )
+        let sizes = sizes.into();
+        Self::new(group, dtype, Collective::Scatter { root, sizes }, block)
     }
 
     /// Returns the gather of parts of `sizes` bytes on `root`.
@@ -153,26 +125,16 @@ impl Call {
         sizes: impl Into<Arc<[usize]>>,
         part: impl Into<Block>,
     ) -> Self {
-        Self::new(
-            group,
-            dtype,
-            Collective::Gather {
-                root,
-                sizes: sizes.into(),
-            },
-            Some(part.into()),
-        )
+        let sizes = sizes.into();
+        let collective = Collective::Gather { root, sizes };
+        Self::new(group, dtype, collective, Some(part.into()))
     }
 
     /// Returns the sender's half of a transfer over `pair`, a group of two: the sender and the receiver.
     pub fn send(pair: &Group, dtype: DType, block: impl Into<Block>) -> Self {
         let block = block.into();
-        Self::new(
-            pair,
-            dtype,
-            Collective::Send { bytes: block.len() },
-            Some(block),
-        )
+        let bytes = block.len();
+        Self::new(pair, dtype, Collective::Send { bytes }, Some(block))
     }
 
     /// Returns the receiver's half of a transfer of `bytes` bytes over `pair`, a group of two: the sender and the

@@ -60,6 +60,27 @@ impl Transfer {
 }
 
 impl CallInfo {
+    /// Returns a call that begins now.
+    pub(crate) fn new(
+        rank: Rank,
+        (group, lane): (Group, Lane),
+        sequence: u64,
+        label: Arc<str>,
+        what: What,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            rank,
+            group,
+            lane,
+            sequence,
+            label,
+            what,
+            started: Instant::now(),
+            elapsed_ns: AtomicU64::new(0),
+            transfer: OnceLock::new(),
+        })
+    }
+
     /// Who made the call.
     pub fn rank(&self) -> Rank {
         self.rank
@@ -182,68 +203,43 @@ impl fmt::Display for What {
                 (dtype, collective)
             }
         };
-        let name = collective.kind().name();
-        let dtype_name = dtype.name();
+        f.write_str(collective.kind().name())?;
+        if let Some(op) = collective.reduce_op() {
+            write!(f, " {}", op_name(op))?;
+        }
+        if !matches!(collective, Collective::Barrier) {
+            write!(f, " {} ", dtype.name())?;
+        }
         let elements = |bytes: usize| elements_text(*dtype, bytes);
         match collective {
-            Collective::AllGather(parts) => {
-                write!(f, "{name} {dtype_name} of {}", parts_text(*dtype, parts))
+            Collective::AllGather(parts) | Collective::ReduceScatter { parts, .. } => {
+                write!(f, "of {}", parts_text(*dtype, parts))
             }
-            Collective::ReduceScatter { op, parts } => write!(
-                f,
-                "{name} {} {dtype_name} of {}",
-                op_name(*op),
-                parts_text(*dtype, parts)
-            ),
-            Collective::AllReduce { op, bytes } => write!(
-                f,
-                "{name} {} {dtype_name} x {}",
-                op_name(*op),
-                elements(*bytes)
-            ),
+            Collective::AllReduce { bytes, .. }
+            | Collective::Send { bytes }
+            | Collective::Recv { bytes } => write!(f, "x {}", elements(*bytes)),
             Collective::AllToAll(AllToAll::Dims {
                 shape,
                 split,
                 concat,
                 ..
-            }) => {
-                write!(
-                    f,
-                    "{name} {dtype_name} {shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
-                    split.0, split.1, concat.0, concat.1
-                )
-            }
-            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-                write!(
-                    f,
-                    "{name} {dtype_name} rows of {row_bytes} B, counts {counts:?}"
-                )
-            }
-            Collective::Broadcast { root, bytes } => write!(
+            }) => write!(
                 f,
-                "{name} {dtype_name} x {} from rank {}",
-                elements(*bytes),
-                root.0
+                "{shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
+                split.0, split.1, concat.0, concat.1
             ),
-            Collective::Reduce { root, op, bytes } => {
-                write!(
-                    f,
-                    "{name} {} {dtype_name} x {} to rank {}",
-                    op_name(*op),
-                    elements(*bytes),
-                    root.0
-                )
+            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
+                write!(f, "rows of {row_bytes} B, counts {counts:?}")
             }
-            Collective::Scatter { root, sizes } => {
-                write!(f, "{name} {dtype_name} of {sizes:?} B from rank {}", root.0)
+            Collective::Broadcast { root, bytes } => {
+                write!(f, "x {} from rank {}", elements(*bytes), root.0)
             }
-            Collective::Gather { root, sizes } => {
-                write!(f, "{name} {dtype_name} of {sizes:?} B to rank {}", root.0)
+            Collective::Reduce { root, bytes, .. } => {
+                write!(f, "x {} to rank {}", elements(*bytes), root.0)
             }
-            Collective::Send { bytes } | Collective::Recv { bytes } => {
-                write!(f, "{name} {dtype_name} x {}", elements(*bytes))
-            }
-            Collective::Barrier => write!(f, "{name}"),
+            Collective::Scatter { root, sizes } => write!(f, "of {sizes:?} B from rank {}", root.0),
+            Collective::Gather { root, sizes } => write!(f, "of {sizes:?} B to rank {}", root.0),
+            Collective::Barrier => Ok(()),
         }
     }
 }

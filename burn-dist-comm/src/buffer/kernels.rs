@@ -1,8 +1,9 @@
 //! The inner loops: strided copies, and reductions in a fixed order.
 //!
 //! An element of a reduction depends on the inputs' elements and on the axes of the group, along each of which they are
-//! added up as one balanced tree, and on nothing else: not on chunks, threads or timing. So reduce-scatter followed by all-gather equals all-reduce bit by bit; and one over
-//! several axes, where the call says so, the reductions over each of them, the last one first.
+//! added up as one balanced tree, and on nothing else: not on chunks, threads or timing. So reduce-scatter followed by
+//! all-gather equals all-reduce bit by bit; and one over several axes, where the call says so, the reductions over each
+//! of them, the last one first.
 
 use super::stream;
 use crate::geometry::Move;

@@ -76,6 +76,11 @@ impl Work {
             bytes_left[unit.output] += unit.bytes();
             units_left[unit.output] += 1;
         }
+        let done = |whole| Filling {
+            left: AtomicUsize::new(0),
+            filling: Mutex::default(),
+            finished: OnceLock::from(whole),
+        };
         let slots = geometry
             .outputs
             .iter()
@@ -87,18 +92,9 @@ impl Work {
                         false => inputs[member].clone(),
                     };
                     let input = input.expect("the member whose input is handed on has one");
-                    let whole = pool.adopt(input);
-                    Filling {
-                        left: AtomicUsize::new(0),
-                        filling: Mutex::default(),
-                        finished: OnceLock::from(whole),
-                    }
+                    done(pool.adopt(input))
                 }
-                Output::Filled { bytes: 0 } => Filling {
-                    left: AtomicUsize::new(0),
-                    filling: Mutex::default(),
-                    finished: OnceLock::from(Arc::clone(empty)),
-                },
+                Output::Filled { bytes: 0 } => done(Arc::clone(empty)),
                 Output::Filled { bytes } => {
                     // What makes `run_next` sound: moves of the right total size that, as `Geometry` promises, do not
                     // overlap.

@@ -19,7 +19,9 @@ mod tests;
 
 use crate::buffer::{Gathered, Memory, Region, Work};
 use crate::collective::{Collective, Strided, chunk_sizes, elem_bytes};
-use crate::geometry::{Geometry, Move, Output, boxes, is_reduction, localized, packed, wanted};
+use crate::geometry::{
+    Geometry, Move, Output, Source, boxes, is_reduction, localized, packed, wanted,
+};
 use crate::info::What;
 use crate::{Block, Group};
 use burn_dist_mesh::DType;
@@ -150,7 +152,7 @@ impl Execution {
         let (geometry, round) = match &operation.collective {
             Collective::AllReduce { bytes, .. } if *bytes > one_round_bytes_max(group.len()) => {
                 let parts = chunks(*bytes, operation.dtype, group.len());
-                (Geometry::reduce_scattered(&parts), Round::Scatter)
+                (Geometry::parted(&parts, Source::All), Round::Scatter)
             }
             collective => (Geometry::new(collective, &group), Round::Only),
         };

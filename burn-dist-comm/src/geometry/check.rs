@@ -40,36 +40,17 @@ pub(crate) fn received_bytes(
             .filter(|&from| from != member)
             .map(|from| counts[from * k + member] * row_bytes)
             .sum(),
-        Collective::Broadcast { root, bytes } => {
-            if is(*root) {
-                0
-            } else {
-                *bytes
-            }
+        Collective::Broadcast { root, .. } | Collective::Scatter { root, .. } if is(*root) => 0,
+        Collective::Broadcast { bytes, .. } | Collective::Recv { bytes } => *bytes,
+        Collective::Scatter { sizes, .. } => sizes[member],
+        Collective::Reduce { root, bytes, .. } if is(*root) => (k - 1) * bytes,
+        Collective::Gather { root, sizes } if is(*root) => {
+            sizes.iter().sum::<usize>() - sizes[member]
         }
-        Collective::Reduce { root, bytes, .. } => {
-            if is(*root) {
-                (k - 1) * bytes
-            } else {
-                0
-            }
-        }
-        Collective::Scatter { root, sizes } => {
-            if is(*root) {
-                0
-            } else {
-                sizes[member]
-            }
-        }
-        Collective::Gather { root, sizes } => {
-            if is(*root) {
-                sizes.iter().sum::<usize>() - sizes[member]
-            } else {
-                0
-            }
-        }
-        Collective::Recv { bytes } => *bytes,
-        Collective::Send { .. } | Collective::Barrier => 0,
+        Collective::Reduce { .. }
+        | Collective::Gather { .. }
+        | Collective::Send { .. }
+        | Collective::Barrier => 0,
     }
 }
 
@@ -86,36 +67,35 @@ pub(crate) fn check(
 ) -> Result<(), String> {
     let k = group.len();
     let size = elem_bytes(dtype);
+    let demand = |holds: bool, reason: &dyn Fn() -> String| match holds {
+        true => Ok(()),
+        false => Err(reason()),
+    };
     let members = |what: &str, len: usize| {
-        if len == k {
-            Ok(())
-        } else {
-            Err(format!("{what} lists {len} sizes for {k} members"))
-        }
+        demand(len == k, &|| {
+            format!("{what} lists {len} sizes for {k} members")
+        })
     };
     let whole_elements = |what: &str, bytes: usize| {
-        if bytes.is_multiple_of(size) {
-            Ok(())
-        } else {
-            Err(format!(
+        demand(bytes.is_multiple_of(size), &|| {
+            format!(
                 "{what} of {bytes} bytes is no whole number of {} elements",
                 dtype.name()
-            ))
-        }
+            )
+        })
     };
     let root_member = |root| {
         group
             .member(root)
             .ok_or_else(|| format!("its root, rank {}, is no member", root.0))
     };
-    let pair = || {
-        if k == 2 {
-            Ok(())
-        } else {
-            Err(format!(
-                "a transfer needs a group of two, the sender and the receiver, not {k}"
-            ))
-        }
+    let pair = |at: usize, does: &str| {
+        demand(k == 2, &|| {
+            format!("a transfer needs a group of two, the sender and the receiver, not {k}")
+        })?;
+        demand(member == at, &|| {
+            format!("only the {does}; the group of the other direction has the ranks swapped")
+        })
     };
     let expected = match collective {
         Collective::AllGather(parts) => {
@@ -164,13 +144,9 @@ pub(crate) fn check(
             Some(rest * concat.1[member] * elem_bytes)
         }
         Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-            if counts.len() != k * k {
-                return Err(format!(
-                    "{k} members need {} counts, not {}",
-                    k * k,
-                    counts.len()
-                ));
-            }
+            demand(counts.len() == k * k, &|| {
+                format!("{k} members need {} counts, not {}", k * k, counts.len())
+            })?;
             Some(counts[member * k..(member + 1) * k].iter().sum::<usize>() * row_bytes)
         }
         Collective::Broadcast { root, bytes } => (root_member(*root)? == member).then_some(*bytes),
@@ -189,19 +165,11 @@ pub(crate) fn check(
             Some(sizes[member])
         }
         Collective::Send { bytes } => {
-            pair()?;
-            if member != 0 {
-                return Err("only the first rank of a pair sends; the group of the other direction has the ranks \
-                    swapped".into());
-            }
+            pair(0, "first rank of a pair sends")?;
             Some(*bytes)
         }
         Collective::Recv { .. } => {
-            pair()?;
-            if member != 1 {
-                return Err("only the second rank of a pair receives; the group of the other direction has the ranks \
-                    swapped".into());
-            }
+            pair(1, "second rank of a pair receives")?;
             None
         }
         Collective::Barrier => None,

@@ -82,11 +82,6 @@ impl Geometry {
         }
     }
 
-    /// Returns the geometry in which every member reduces its part.
-    pub(crate) fn reduce_scattered(parts: &Strided) -> Self {
-        Self::parted(parts, Source::All)
-    }
-
     /// Cuts the moves into units of about `target` bytes, a multiple of 64.
     pub(crate) fn split(&mut self, target: usize) {
         assert!(
@@ -128,14 +123,7 @@ impl Geometry {
             readers,
             moves: vec![],
         };
-        geometry.push(Move {
-            source: Source::All,
-            output: 0,
-            src: 0,
-            dst: 0,
-            loops: [ONCE; 3],
-            run: bytes,
-        });
+        geometry.push(Move::run(Source::All, 0, [0, 0, bytes]));
         geometry
     }
 
@@ -171,10 +159,14 @@ impl Geometry {
     }
 
     /// One output per member, its part, from wholes in `source`.
-    fn parted(parts: &Strided, source: Source) -> Self {
+    pub(crate) fn parted(parts: &Strided, source: Source) -> Self {
+        let members = 0..parts.mid_sizes.len();
+        let part = |member| Output::Filled {
+            bytes: parts.part_bytes(member),
+        };
         let mut geometry = Self {
-            outputs: vec![],
-            readers: vec![],
+            outputs: members.clone().map(part).collect(),
+            readers: members.map(Some).collect(),
             moves: vec![],
         };
         let row = parts.mid() * parts.inner_bytes;
@@ -186,10 +178,6 @@ impl Geometry {
                 src_stride: row,
                 dst_stride: run,
             };
-            geometry.outputs.push(Output::Filled {
-                bytes: parts.part_bytes(member),
-            });
-            geometry.readers.push(Some(member));
             geometry.push(Move {
                 source,
                 output: member,
@@ -220,14 +208,7 @@ impl Geometry {
             for from in 0..k {
                 let src = (0..to).map(|earlier| bytes(from, earlier)).sum();
                 let run = bytes(from, to);
-                geometry.push(Move {
-                    source: Source::Member(from),
-                    output: to,
-                    src,
-                    dst,
-                    loops: [ONCE; 3],
-                    run,
-                });
+                geometry.push(Move::run(Source::Member(from), to, [src, dst, run]));
                 dst += run;
             }
         }

@@ -3,7 +3,7 @@
 //! The [`Geometry`] of a collective says where each byte of each output comes from. A process needs those that lead to
 //! outputs its own ranks read; of another process's inputs it gets just these, packed, in the order of the moves.
 
-use super::{Geometry, Loop, Move, Output, Source};
+use super::{Geometry, Move, Output, Source};
 use std::ops::Range;
 
 /// Returns for each output whether one of `members` reads it.
@@ -25,24 +25,9 @@ pub(crate) fn boxes(
     bytes: usize,
 ) -> Vec<Move> {
     let alias = Output::Alias { member };
-    let outputs = geometry.outputs.iter().zip(wanted);
-    if outputs
-        .into_iter()
-        .any(|(output, wanted)| *wanted && *output == alias)
-    {
-        let once = Loop {
-            count: 1,
-            src_stride: 0,
-            dst_stride: 0,
-        };
-        return vec![Move {
-            source: Source::Member(member),
-            output: 0,
-            src: 0,
-            dst: 0,
-            loops: [once; 3],
-            run: bytes,
-        }];
+    let mut outputs = geometry.outputs.iter().zip(wanted);
+    if outputs.any(|(output, wanted)| *wanted && *output == alias) {
+        return vec![Move::run(Source::Member(member), 0, [0, 0, bytes])];
     }
     let moves = geometry.moves.iter();
     moves

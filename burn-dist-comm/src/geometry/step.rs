@@ -39,37 +39,42 @@ pub(crate) struct Move {
 }
 
 impl Move {
+    /// Returns the move of one run of bytes.
+    pub(crate) fn run(source: Source, output: usize, [src, dst, run]: [usize; 3]) -> Self {
+        Self {
+            source,
+            output,
+            src,
+            dst,
+            loops: [ONCE; 3],
+            run,
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.loops.iter().map(|l| l.count).product::<usize>() * self.run
     }
 
     /// One past the last byte read, relative to the start of the source.
     pub(crate) fn src_end(&self) -> usize {
-        self.src
-            + self
-                .loops
-                .iter()
-                .map(|l| (l.count - 1) * l.src_stride)
-                .sum::<usize>()
-            + self.run
+        self.src + self.span(|l| l.src_stride)
     }
 
     /// One past the last byte written.
     pub(crate) fn dst_end(&self) -> usize {
-        self.dst
-            + self
-                .loops
-                .iter()
-                .map(|l| (l.count - 1) * l.dst_stride)
-                .sum::<usize>()
-            + self.run
+        self.dst + self.span(|l| l.dst_stride)
+    }
+
+    /// Bytes from the first to past the last.
+    fn span(&self, stride: impl Fn(&Loop) -> usize) -> usize {
+        let loops = self.loops.iter();
+        loops.map(|l| (l.count - 1) * stride(l)).sum::<usize>() + self.run
     }
 
     /// Merges loops that together are one longer run or one longer loop, and moves the empty ones to the front.
     pub(super) fn merged(mut self) -> Self {
         let mut kept: Vec<Loop> = Vec::with_capacity(3);
-        for &inner in self.loops.iter().rev().filter(|l| l.count != 1) {
-            let outer = inner;
+        for &outer in self.loops.iter().rev().filter(|l| l.count != 1) {
             match kept.last_mut() {
                 None if outer.src_stride == self.run && outer.dst_stride == self.run => {
                     self.run *= outer.count
@@ -100,8 +105,9 @@ impl Move {
         let Some(at) = self.loops.iter().position(|l| l.count > 1) else {
             let mut start = 0;
             while start < self.run {
-                let run = if self.run - start <= target + target / 2 {
-                    self.run - start
+                let left = self.run - start;
+                let run = if left <= target + target / 2 {
+                    left
                 } else {
                     target
                 };

@@ -7,14 +7,13 @@ use crate::buffer::{Pool, is_reducible};
 use crate::collective::{Collective, elem_bytes};
 use crate::geometry::{check, received_bytes};
 use crate::info::{CallInfo, What};
-use crate::sync::{Arc, AtomicU64, OnceLock, Ordering, lock};
+use crate::sync::{Arc, Ordering, lock};
 use crate::{
     Block, Call, CommError, Communicator, Exchange, Group, Lane, Payload, Pending, SharedBuffer,
     Stats,
 };
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
-use std::time::Instant;
 
 /// The endpoint of one rank of a [`LocalHub`].
 ///
@@ -85,17 +84,7 @@ impl LocalComm {
             is_transfer,
         })?;
         let sequence = channel.next_sequence(member);
-        let info = Arc::new(CallInfo {
-            rank,
-            group,
-            lane,
-            sequence,
-            label,
-            what,
-            started: Instant::now(),
-            elapsed_ns: AtomicU64::new(0),
-            transfer: OnceLock::new(),
-        });
+        let info = CallInfo::new(rank, (group, lane), sequence, label, what);
         if counted {
             state.recorder.push(Arc::clone(&info));
         }
@@ -148,22 +137,9 @@ fn prepare(
     input: &mut Input,
     pool: &Arc<Pool>,
 ) -> Result<usize, CommError> {
-    match (&info.what, input) {
-        (What::Collective(..), Input::Block(block)) => prepare_block(info, member, block, pool),
-        (What::Exchange(_, (_, bytes)), _) => Ok(*bytes),
-        _ => Ok(0),
-    }
-}
-
-/// As [`prepare`], for a collective of blocks.
-fn prepare_block(
-    info: &Arc<CallInfo>,
-    member: usize,
-    block: &mut Option<Block>,
-    pool: &Arc<Pool>,
-) -> Result<usize, CommError> {
-    let What::Collective(dtype, collective, axes) = &info.what else {
-        return Ok(0);
+    let (What::Collective(dtype, collective, axes), Input::Block(block)) = (&info.what, input)
+    else {
+        return Ok(info.received_bytes());
     };
     let members: usize = axes.iter().product();
     if !axes.is_empty() && members != info.group.len() {

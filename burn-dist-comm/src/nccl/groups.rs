@@ -7,7 +7,6 @@ use super::watch;
 use crate::collective::Collective;
 use crate::geometry::received_bytes;
 use crate::info::{CallInfo, Transfer, What};
-use crate::sync::{AtomicU64, OnceLock};
 use crate::{Block, Call, CommError, Communicator, Group, Lane};
 use burn_dist_mesh::DType;
 use rustc_hash::FxHashMap;
@@ -104,17 +103,9 @@ impl Channels {
             });
         };
         let received = received_bytes(&collective, dtype, group, member);
-        let info = Arc::new(CallInfo {
-            rank,
-            group: group.clone(),
-            lane,
-            sequence,
-            label: label.cloned().unwrap_or_else(|| "".into()),
-            what: What::Collective(dtype, collective, axes),
-            started: Instant::now(),
-            elapsed_ns: AtomicU64::new(0),
-            transfer: OnceLock::new(),
-        });
+        let what = What::Collective(dtype, collective, axes);
+        let label = label.cloned().unwrap_or_else(|| "".into());
+        let info = CallInfo::new(rank, key, sequence, label, what);
         host.record(&info, received)?;
         let Some(element) = Element::of(dtype) else {
             return Err(CommError::UnsupportedDtype { call: info, dtype });

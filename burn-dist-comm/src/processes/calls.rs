@@ -1,8 +1,8 @@
 //! The calls of a mesh that several processes make together: those on their way, and inputs that came before theirs.
 
 use super::faults::Faults;
-use super::head::{Head, InputId};
-use super::mesh::Mesh;
+use super::head::InputId;
+use super::mesh::{Mesh, Out};
 use super::ranks::Opened;
 use crate::collective::Collective;
 use crate::execution::{Execution, Operation};
@@ -76,7 +76,7 @@ impl Mesh {
     }
 
     /// Starts a call that all ranks here have made.
-    pub fn open(&mut self, mut opened: Opened, out: &mut Vec<Message>) {
+    pub fn open(&mut self, mut opened: Opened, out: &mut Out) {
         let info = &opened.info;
         let (Some(operation), false) = (Operation::of(&info.what), self.faults == Faults::Stopped)
         else {
@@ -100,8 +100,8 @@ impl Mesh {
     }
 
     /// Sends what others need of the inputs of a round, and sees what is there of theirs.
-    fn start(&mut self, mut call: Call, out: &mut Vec<Message>) {
-        let id = InputId {
+    fn start(&mut self, mut call: Call, out: &mut Out) {
+        let mut id = InputId {
             mesh: self.placement.mesh,
             channel: call.channel,
             sequence: call.opened.info.sequence,
@@ -113,10 +113,11 @@ impl Mesh {
         let key = id.key();
         let memory = call.opened.ranks.memory();
         let send = |process, member: usize, body| {
-            let (member, id) = (member as u32, id.clone());
-            out.push(Message {
+            id.member = member as u32;
+            let head = id.to_bytes();
+            out(Message {
                 process,
-                head: Head::Input(InputId { member, ..id }).to_bytes(),
+                head,
                 body,
             });
         };
@@ -135,7 +136,7 @@ impl Mesh {
     }
 
     /// Takes what process `from` sends of an input.
-    pub(super) fn input(&mut self, id: InputId, from: u32, body: Block, out: &mut Vec<Message>) {
+    pub(super) fn input(&mut self, id: InputId, from: u32, body: Block, out: &mut Out) {
         let key = id.key();
         let Some(call) = self.calls.get_mut(&key) else {
             let (at, bytes) = ((key, id.member), body.len() + id.call.len());
@@ -166,7 +167,7 @@ impl Mesh {
     }
 
     /// Ends a round whose inputs are all there.
-    fn advance(&mut self, key: CallKey, out: &mut Vec<Message>) {
+    fn advance(&mut self, key: CallKey, out: &mut Out) {
         let Some(call) = self.calls.get(&key) else {
             return;
         };

@@ -265,21 +265,23 @@ impl Engine {
             return;
         };
         let start = Instant::now();
-        // When something last moved.
+        // When something last moved: the end of a turn, which takes long where it moves much.
         let mut moved = start;
+        let mut moves = false;
         while let Some(progress) = guard.as_mut()
             && !is_done()
         {
             let now = Instant::now();
+            if moves {
+                moved = now;
+            }
             if now - moved >= HELP_MAX || now - start >= patience {
                 break;
             }
             self.shared.num_helped.fetch_add(1, Ordering::Relaxed);
-            // What is on its way would not move if nobody looked.
             let found = progress.turn(&self.shared.commands);
-            if found || progress.is_moving() {
-                moved = now;
-            }
+            // What is on its way would not move if nobody looked.
+            moves = found || progress.is_moving();
             match is_alone {
                 _ if found => {}
                 true => std::hint::spin_loop(),

@@ -61,9 +61,12 @@ fn to_bytes(kind: u8, numbers: &[u64], text: &str) -> Vec<u8> {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let mut head = Vec::with_capacity(1 + 8 * numbers.len() + end);
+    // With room for what a transport appends to most of them.
+    let mut head = Vec::with_capacity(192);
     head.push(kind);
-    head.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    for number in numbers {
+        head.extend_from_slice(&number.to_le_bytes());
+    }
     head.extend_from_slice(&text.as_bytes()[..end]);
     head
 }
@@ -82,6 +85,20 @@ fn text(bytes: &[u8]) -> Option<String> {
 }
 
 impl InputId {
+    /// As [`Head::to_bytes`].
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (round, member) = (self.round.into(), self.member.into());
+        let numbers = [
+            self.mesh,
+            self.channel,
+            self.sequence,
+            round,
+            member,
+            self.fingerprint,
+        ];
+        to_bytes(INPUT, &numbers, &self.call)
+    }
+
     /// Returns the input that a message brings, without its text; `None` if it is another message.
     pub fn peek(head: &[u8]) -> Option<Self> {
         let rest = head.strip_prefix(&[INPUT])?;
@@ -101,18 +118,7 @@ impl InputId {
 impl Head {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Input(id) => {
-                let (round, member) = (id.round.into(), id.member.into());
-                let numbers = [
-                    id.mesh,
-                    id.channel,
-                    id.sequence,
-                    round,
-                    member,
-                    id.fingerprint,
-                ];
-                to_bytes(INPUT, &numbers, &id.call)
-            }
+            Self::Input(id) => id.to_bytes(),
             Self::Window {
                 mesh,
                 number,

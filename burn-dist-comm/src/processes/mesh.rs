@@ -17,6 +17,9 @@ use burn_dist_mesh::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::{Arc, Weak};
 
+/// Sends what a mesh has to say, at once: what it does next may take long.
+pub(super) type Out<'a> = dyn FnMut(Message) + 'a;
+
 /// The ranks of a mesh here, and what is known of the others.
 pub(super) struct Mesh {
     pub(super) ranks: Weak<dyn Ranks>,
@@ -73,7 +76,7 @@ impl Mesh {
     }
 
     /// Takes what another process says.
-    pub fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Vec<Message>) {
+    pub fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Out) {
         match head {
             Head::Input(id) => {
                 if self.faults != Faults::Stopped && !self.is_over() {
@@ -103,14 +106,15 @@ impl Mesh {
     }
 
     /// Has the others told of something.
-    fn tell(&self, head: &Head, body: &Block, out: &mut Vec<Message>) {
+    fn tell(&self, head: &Head, body: &Block, out: &mut Out) {
         let head = head.to_bytes();
-        let others = self.placement.others.iter();
-        out.extend(others.map(|&process| Message {
-            process,
-            head: head.clone(),
-            body: body.clone(),
-        }));
+        for &process in self.placement.others.iter() {
+            out(Message {
+                process,
+                head: head.clone(),
+                body: body.clone(),
+            });
+        }
     }
 
     /// Stops the ranks here, if there still are any, because of what is found here.
@@ -120,13 +124,13 @@ impl Mesh {
         }
     }
 
-    fn tell_fault(&self, cause: Cause, out: &mut Vec<Message>) {
+    fn tell_fault(&self, cause: Cause, out: &mut Out) {
         let mesh = self.placement.mesh;
         self.tell(&Head::Stop { mesh, cause }, &Block::empty(), out);
     }
 
     /// The ranks here have found a fault, which they do not see yet.
-    pub fn found(&mut self, error: &CommError, out: &mut Vec<Message>) {
+    pub fn found(&mut self, error: &CommError, out: &mut Out) {
         if self.faults.find() {
             self.tell_fault(self.cause(error), out);
         }
@@ -148,7 +152,7 @@ impl Mesh {
     }
 
     /// Nothing arrives any more. Perhaps something can still be sent: then the others know why.
-    pub fn cut_off(&mut self, reason: &str, out: &mut Vec<Message>) {
+    pub fn cut_off(&mut self, reason: &str, out: &mut Out) {
         let error = CommError::Connection {
             reason: reason.to_string(),
         };
@@ -157,7 +161,7 @@ impl Mesh {
     }
 
     /// Stops the ranks here because of what they have not found themselves.
-    fn stop(&mut self, error: CommError, cause: Cause, out: &mut Vec<Message>) {
+    fn stop(&mut self, error: CommError, cause: Cause, out: &mut Out) {
         let tells = self.faults.stop();
         if let Some(ranks) = self.ranks.upgrade() {
             ranks.stopped(error);
@@ -190,12 +194,7 @@ impl Mesh {
     }
 
     /// Tells the others of a window that runs here, and compares it with theirs.
-    pub fn run_window(
-        &mut self,
-        print: WindowPrint,
-        answer: Arc<Answer<Verdict>>,
-        out: &mut Vec<Message>,
-    ) {
+    pub fn run_window(&mut self, print: WindowPrint, answer: Arc<Answer<Verdict>>, out: &mut Out) {
         let WindowPrint { number, hash, .. } = print;
         self.answers.insert(number, answer);
         let body = to_block(print.digest.as_deref(), &print.parts);
@@ -234,13 +233,13 @@ impl Mesh {
     }
 
     /// A rank here makes no more calls.
-    pub fn leave(&mut self, rank: Rank, out: &mut Vec<Message>) {
+    pub fn leave(&mut self, rank: Rank, out: &mut Out) {
         self.leaving.push(rank);
         self.tell_who_left(out);
     }
 
     /// Tells the others of ranks that have left, once the calls they made are over.
-    pub fn tell_who_left(&mut self, out: &mut Vec<Message>) {
+    pub fn tell_who_left(&mut self, out: &mut Out) {
         let calls = &self.calls;
         let is_over = |rank: &mut Rank| {
             let mut calls = calls.values();
@@ -252,7 +251,7 @@ impl Mesh {
         }
     }
 
-    fn tell_left(&mut self, rank: Rank, out: &mut Vec<Message>) {
+    fn tell_left(&mut self, rank: Rank, out: &mut Out) {
         if self.told.insert(rank) {
             let (mesh, rank) = (self.placement.mesh, rank.0);
             self.tell(&Head::Left { mesh, rank }, &Block::empty(), out);
@@ -260,7 +259,7 @@ impl Mesh {
     }
 
     /// The program ends: the ranks that are still here make no more calls.
-    pub fn end(&mut self, out: &mut Vec<Message>) {
+    pub fn end(&mut self, out: &mut Out) {
         let placement = Arc::clone(&self.placement);
         for rank in placement.ranks_of(placement.process) {
             self.tell_left(rank, out);

@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::engine::{Commands, Limits};
 use super::head::{Head, InputId};
 use super::membership::{Introduced, Membership, VERSION};
-use super::mesh::Mesh;
+use super::mesh::{Mesh, Out};
 use super::peer::Peer;
 use super::placement::Placement;
 use super::ranks::Ranks;
@@ -30,6 +30,15 @@ pub(super) struct Status {
     pub unsent_bytes: AtomicUsize,
 }
 
+/// Returns what sends messages to those processes that are there.
+fn sender(transport: &mut dyn Transport, membership: &Membership) -> impl FnMut(Message) {
+    |message| {
+        if membership.takes_messages(message.process) {
+            transport.send(message);
+        }
+    }
+}
+
 /// The state of the engine.
 pub(super) struct Progress {
     transport: Box<dyn Transport>,
@@ -48,8 +57,6 @@ pub(super) struct Progress {
     next_mesh: u64,
     /// What came for meshes that are not there yet.
     unknown: Waiting<u64, (Head, u32, Block)>,
-    /// What meshes have said, until it is sent: at the end of every step.
-    out: Vec<Message>,
 }
 
 impl Progress {
@@ -68,7 +75,6 @@ impl Progress {
             meshes: FxHashMap::default(),
             next_mesh: 0,
             unknown: Waiting::new(limits.unknown_bytes_max),
-            out: Vec::new(),
         };
         let Peer { host, pid } = Peer::this();
         let version = VERSION.into();
@@ -177,27 +183,27 @@ impl Progress {
         }
     }
 
-    /// Has every mesh do something, and sends what follows.
-    fn on_meshes(&mut self, mut act: impl FnMut(&mut Mesh, &mut Vec<Message>)) {
-        let numbers: Vec<u64> = self.meshes.keys().copied().collect();
-        for number in numbers {
-            self.on_mesh(number, &mut act);
+    /// Has every mesh do something, and sends what it says.
+    fn on_meshes(&mut self, mut act: impl FnMut(&mut Mesh, &mut Out)) {
+        let mut out = sender(self.transport.as_mut(), &self.membership);
+        for mesh in self.meshes.values_mut() {
+            act(mesh, &mut out);
+        }
+        drop(out);
+        self.note_faults();
+    }
+
+    /// Has a mesh, if it is there, do something, and sends what it says.
+    pub fn on_mesh(&mut self, number: u64, act: impl FnOnce(&mut Mesh, &mut Out)) {
+        if let Some(mesh) = self.meshes.get_mut(&number) {
+            act(mesh, &mut sender(self.transport.as_mut(), &self.membership));
+            self.note_faults();
         }
     }
 
-    /// Has a mesh, if it is there, do something, and sends what follows to those that are there.
-    pub fn on_mesh(&mut self, number: u64, act: impl FnOnce(&mut Mesh, &mut Vec<Message>)) {
-        let Some(mesh) = self.meshes.get_mut(&number) else {
-            return;
-        };
-        act(mesh, &mut self.out);
-        if mesh.has_fault() {
+    fn note_faults(&self) {
+        if self.meshes.values().any(Mesh::has_fault) {
             self.status.has_stopped.store(true, Ordering::Relaxed);
-        }
-        for message in self.out.drain(..) {
-            if self.membership.takes_messages(message.process) {
-                self.transport.send(message);
-            }
         }
     }
 

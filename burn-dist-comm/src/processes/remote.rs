@@ -3,6 +3,7 @@
 use super::agreement::Verdict;
 use super::answer::Answer;
 use super::engine::Engine;
+use super::mesh::{Mesh, Out};
 use super::placement::Placement;
 use super::ranks::{Opened, Ranks};
 use super::window::{KindName, WindowPrint};
@@ -36,27 +37,28 @@ impl Remote {
             .command(move |progress| progress.join(ranks, placement, kind_name));
     }
 
-    pub fn call(&self, opened: Opened) {
+    /// Has the mesh do something, by this thread if it can.
+    fn on_mesh(&self, act: impl FnOnce(&mut Mesh, &mut Out) + Send + 'static) {
         let mesh = self.placement.mesh;
         self.engine
-            .command(move |progress| progress.on_mesh(mesh, |mesh, out| mesh.open(opened, out)));
+            .command(move |progress| progress.on_mesh(mesh, act));
+    }
+
+    pub fn call(&self, opened: Opened) {
+        self.on_mesh(|mesh, out| mesh.open(opened, out));
     }
 
     /// Tells the others of a window; returns how far they agree.
     pub fn window(&self, print: WindowPrint) -> Arc<Answer<Verdict>> {
-        let (mesh, answer) = (self.placement.mesh, Arc::<Answer<Verdict>>::default());
+        let answer = Arc::<Answer<Verdict>>::default();
         let answers = Arc::clone(&answer);
-        self.engine.command(move |progress| {
-            progress.on_mesh(mesh, |mesh, out| mesh.run_window(print, answers, out));
-        });
+        self.on_mesh(|mesh, out| mesh.run_window(print, answers, out));
         answer
     }
 
     /// Tells the others that a rank makes no more calls.
     pub fn leave(&self, rank: Rank) {
-        let mesh = self.placement.mesh;
-        self.engine
-            .command(move |progress| progress.on_mesh(mesh, |mesh, out| mesh.leave(rank, out)));
+        self.on_mesh(move |mesh, out| mesh.leave(rank, out));
     }
 
     /// Has the ranks of the others stopped, when the engine is next driven.
@@ -68,9 +70,7 @@ impl Remote {
 
     /// Wakes the ranks here that wait for others, to see the fault.
     pub fn wake(&self) {
-        let mesh = self.placement.mesh;
-        self.engine
-            .command(move |progress| progress.on_mesh(mesh, |mesh, _| mesh.published()));
+        self.on_mesh(|mesh, _| mesh.published());
     }
 
     /// Drives the engine until `is_done`, for a while and at most for `patience`: a rank that waits has nothing better
