@@ -1,0 +1,249 @@
+//! The end of a window: what was recorded is planned, and the plan handed to the ranks.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
+
+use burn_backend::TensorData;
+use burn_ir::{BackendIr, ScalarIr, TensorId, TensorIr};
+use rustc_hash::FxHasher;
+
+use super::{Born, Live, Recorder};
+use crate::comm::{PartPrint, WindowPrint};
+use crate::layout::{Rows, repeated};
+use crate::ops::check_known;
+use crate::plan::{Entry, Input, InputState, PlanError, Redundancy, Window, text_after};
+use crate::record::canonical::canonicalize;
+use crate::record::log::Taken;
+use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
+
+/// Windows remembered as known to other processes; forgotten ones are told again.
+const TOLD_MAX: usize = 1 << 16;
+
+/// Hashes what a window is bound to: scalars, values of earlier windows, and data that enters.
+fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
+    let mut hasher = FxHasher::default();
+    scalars.hash(&mut hasher);
+    born.hash(&mut hasher);
+    for value in host.iter().filter(|value| value.rows.is_none()) {
+        value.data.bytes.hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+impl<B: BackendIr> Recorder<B> {
+    /// Runs all that is recorded.
+    pub(super) fn flush_all(&mut self) {
+        let taken = self.log.take_all();
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, Vec::new());
+    }
+
+    /// Runs what `reads` need, and all that the calling thread has recorded.
+    pub(super) fn flush_for(&mut self, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
+        let taken = self.log.take_for(&reads);
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, reads)
+    }
+
+    /// Plans the window and starts it; returns a ticket for each read. Errors end the mesh: later reads return them.
+    pub(super) fn flush(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
+        if self.ended.is_some()
+            || (taken.ops.is_empty() && taken.dropped.is_empty() && reads.is_empty())
+        {
+            return Vec::new();
+        }
+        self.entered = 0;
+        match self.run(taken, reads) {
+            Ok(tickets) => tickets,
+            Err(fault) => {
+                let fault = match &self.runtime {
+                    Some(runtime) => runtime.poison(fault),
+                    None => fault,
+                };
+                self.end(fault);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hashes the parts of data given process by process that other processes have too.
+    fn hash_parts(&self, window: &Window, host: &[HostValue]) -> Vec<PartPrint> {
+        let mut parts = Vec::new();
+        let ranks = &self.plan_options.ranks;
+        let here = match (ranks.first(), ranks.last()) {
+            (Some(first), Some(last)) => first.0..last.0 + 1,
+            _ => return parts,
+        };
+        for value in host {
+            let input = window.inputs.iter().find(|i| i.value == value.value);
+            let (Some(rows), Some(Input { state, dtype, .. })) = (&value.rows, input) else {
+                continue;
+            };
+            let InputState::Host { preferred, .. } = state else {
+                continue;
+            };
+            let width: usize = value.data.shape.iter().skip(1).product();
+            for part in repeated(preferred, &self.mesh, here.clone()) {
+                let Some(place) = rows.place(part.start) else {
+                    continue;
+                };
+                let mut hasher = FxHasher::default();
+                let start = place * width * dtype.size();
+                let bytes = part.len() * width * dtype.size();
+                value.data.bytes[start..start + bytes].hash(&mut hasher);
+                parts.push(PartPrint {
+                    value: value.value,
+                    row: part.start as u64,
+                    hash: hasher.finish(),
+                });
+            }
+        }
+        parts
+    }
+
+    /// Says once that ranks repeat much of the work of a window. Random layouts are meant to.
+    fn warn_of_redundancy(&mut self, redundancy: &Redundancy) {
+        if self.warned || self.options.fuzz_layouts.is_some() {
+            return;
+        }
+        if let Some(warning) = redundancy.warning() {
+            self.warned = true;
+            tracing::warn!(mesh = %self.mesh, "{warning}");
+        }
+    }
+
+    fn run(&mut self, taken: Taken, reads: Vec<TensorIr>) -> Result<Vec<ReadTicket>, Fault> {
+        let start = Instant::now();
+        let Taken { ops, dropped, held } = taken;
+        check_known(&ops).map_err(|error| Fault::Plan(Arc::new(error)))?;
+        self.stats.ops += ops.len() as u64;
+        let mut host: Vec<(Arc<TensorData>, Option<Rows>)> = Vec::new();
+        let mut of_inputs = Vec::new();
+        let (window, bindings) = canonicalize(ops, &dropped, &held, &reads, |tensor| {
+            match self.live.get(&tensor.id) {
+                Some(Live::Placed {
+                    layout,
+                    role,
+                    origin,
+                    born,
+                }) => {
+                    of_inputs.push(*born);
+                    Ok(InputState::Placed {
+                        layout: layout.clone(),
+                        role: role.clone(),
+                        origin: *origin,
+                    })
+                }
+                Some(Live::Host { data, origin, part }) => {
+                    host.push((data.clone(), part.as_ref().map(|part| part.rows.clone())));
+                    Ok(match part {
+                        Some(part) => InputState::Host {
+                            preferred: part.layout.clone(),
+                            entry: Entry::Rows,
+                        },
+                        None => InputState::Host {
+                            preferred: Arc::new(self.entry_layout(data, *origin)),
+                            entry: Entry::Free(*origin),
+                        },
+                    })
+                }
+                None => Err(Fault::unknown_tensor(tensor.id)),
+            }
+        })?;
+        let ended: Vec<TensorId> = window
+            .inputs
+            .iter()
+            .filter(|input| window.dies[input.value as usize])
+            .map(|input| bindings.ids[input.value as usize])
+            .collect();
+        let host: Vec<HostValue> = window
+            .inputs
+            .iter()
+            .filter(|input| matches!(input.state, InputState::Host { .. }))
+            .zip(host)
+            .map(|(input, (data, rows))| HostValue {
+                value: input.value,
+                data,
+                rows,
+            })
+            .collect();
+        if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.explained_after) {
+            let text = text_after(&window, &self.mesh, &self.plan_options, pass);
+            explanation.after.extend(text);
+        }
+        let number = self.windows;
+        self.windows += 1;
+        let print = self.options.world.is_some().then(|| {
+            let scalars = &bindings.scalars;
+            if self.told.len() > TOLD_MAX {
+                self.told.clear();
+            }
+            WindowPrint {
+                number,
+                hash: window.hash,
+                values: hash_values(scalars, &of_inputs, &host),
+                parts: self.hash_parts(&window, &host),
+                digest: self
+                    .told
+                    .insert(window.hash)
+                    .then(|| window.digest().into()),
+            }
+        });
+        let (plan, _fresh) = self
+            .cache
+            .get(window, &self.mesh, &self.plan_options)
+            .map_err(|error: PlanError| Fault::Plan(Arc::new(error)))?;
+        for id in &ended {
+            self.live.remove(id);
+        }
+        let mut forget = Vec::new();
+        // What operations use that are still recorded dies with them.
+        for id in &bindings.held {
+            self.log.drop_tensor(*id);
+        }
+        for id in dropped {
+            if held.contains(&id) {
+                self.log.drop_tensor(id);
+            } else if let Some(Live::Placed { .. }) = self.live.remove(&id) {
+                forget.push(id);
+            }
+        }
+        for output in &plan.outputs {
+            self.live.insert(
+                bindings.ids[output.value as usize],
+                Live::Placed {
+                    layout: output.layout.clone(),
+                    role: output.role.clone(),
+                    origin: output.origin,
+                    born: Born::In(number, output.value),
+                },
+            );
+        }
+        if let Some(explanation) = &mut self.explanation {
+            explanation.add(&plan);
+        }
+        self.stats.redundancy += &plan.redundancy;
+        self.warn_of_redundancy(&plan.redundancy);
+        let streams = self.streams;
+        self.streams += plan.num_streams;
+        self.stats.plan_time += start.elapsed();
+        let Some(runtime) = &self.runtime else {
+            return Err(Fault::bug("a mesh without workers"));
+        };
+        let tickets = runtime.run(
+            &plan,
+            RunArgs {
+                ids: bindings.ids.into(),
+                scalars: bindings.scalars.into_iter().map(Into::into).collect(),
+                host: host.into(),
+                forget: forget.into(),
+                seed: self.seed,
+                streams,
+                number,
+                print,
+            },
+        );
+        Ok(tickets)
+    }
+}
