@@ -22,13 +22,10 @@ use std::time::Duration;
 pub type Connect = fn(usize, Duration) -> Vec<Box<dyn Communicator>>;
 
 /// Longer than any call of these tests needs on a busy machine: whoever waits this long hangs.
-const PATIENT: Duration = Duration::from_secs(20);
+pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 
 /// Runs one thread per rank and returns what each gives.
-fn on_ranks<T: Send>(
-    ranks: Vec<Box<dyn Communicator>>,
-    body: impl Fn(Box<dyn Communicator>) -> T + Sync,
-) -> Vec<T> {
+pub(crate) fn on_ranks<C: Send, T: Send>(ranks: Vec<C>, body: impl Fn(C) -> T + Sync) -> Vec<T> {
     let body = &body;
     std::thread::scope(|scope| {
         let threads: Vec<_> = ranks

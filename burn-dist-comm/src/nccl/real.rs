@@ -8,6 +8,7 @@ use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
 use super::{driver, ffi};
 use crate::collective::{Collective, Strided};
+use crate::conformance;
 use crate::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
@@ -193,19 +194,9 @@ fn on_ranks<T: Send>(
     num: usize,
     body: impl Fn(&LocalComm, &dyn Gpu, &mut Channels) -> T + Sync,
 ) -> Vec<T> {
-    let body = &body;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks(num)
-            .into_iter()
-            .map(|(comm, gpu, mut channels)| {
-                scope.spawn(move || {
-                    gpu.attach().expect("a device");
-                    body(&comm, &*gpu, &mut channels)
-                })
-            })
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().expect("no panic");
-        threads.into_iter().map(join).collect()
+    conformance::on_ranks(ranks(num), |(comm, gpu, mut channels)| {
+        gpu.attach().expect("a device");
+        body(&comm, &*gpu, &mut channels)
     })
 }
 

@@ -6,6 +6,7 @@ use super::fake::{Fake, FakeNccl, Faults};
 use super::groups::{Channels, Launched};
 use super::{Reduction, native_fold};
 use crate::collective::{Collective, Strided};
+use crate::conformance::{self, PATIENT};
 use crate::{CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions};
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
@@ -189,18 +190,8 @@ fn on_ranks<T: Send>(
     ranks: Vec<(LocalComm, Channels)>,
     body: impl Fn(&LocalComm, &mut Channels) -> T + Sync,
 ) -> Vec<T> {
-    let body = &body;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks
-            .into_iter()
-            .map(|(comm, mut channels)| scope.spawn(move || body(&comm, &mut channels)))
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, T>| thread.join().expect("no panic");
-        threads.into_iter().map(join).collect()
-    })
+    conformance::on_ranks(ranks, |(comm, mut channels)| body(&comm, &mut channels))
 }
-
-const PATIENT: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_group_has_a_communicator_per_lane_and_leaves_them_in_order() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::WindowPrint;
+use crate::conformance::{PATIENT, on_ranks};
 use crate::transport::{Matcher, Message};
 use crate::{Block, Call, Communicator, Exchange, Lane};
 use burn_dist_mesh::{DType, Rank, ReduceOp};
@@ -22,25 +23,9 @@ fn connect(num_processes: usize, num_ranks: usize, timeout: Duration) -> Vec<Loc
         .collect()
 }
 
-const PATIENT: Duration = Duration::from_secs(20);
-
 fn sum(group: &Group, num: usize) -> Call {
     let block = Block::from(vec![1.0_f32; num]);
     Call::all_reduce(group, DType::F32, ReduceOp::Sum, block)
-}
-
-fn on_ranks<T: Send>(ranks: Vec<LocalComm>, body: impl Fn(LocalComm) -> T + Sync) -> Vec<T> {
-    let body = &body;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks
-            .into_iter()
-            .map(|comm| scope.spawn(move || body(comm)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no rank panics"))
-            .collect()
-    })
 }
 
 #[test]
