@@ -62,6 +62,14 @@ fn loss(b: &mut Builder, y: ValueIndex) -> (ValueIndex, ValueIndex) {
     (loss, b.pair(Kind::Mul, ones, y))
 }
 
+/// The gradient of a weight: a linear layer of data, its loss, and the backward.
+fn weight_gradient(b: &mut Builder, w: ValueIndex) -> ValueIndex {
+    let x = b.data(&[3, WIDTH]);
+    let y = b.linear(x, w);
+    let (_, g) = loss(b, y);
+    b.linear_backward(x, w, g).1
+}
+
 #[test]
 fn a_layer_with_a_loss_and_an_update() {
     let mut b = Builder::new("");
@@ -227,10 +235,7 @@ fn a_moment_with_weight_decay_is_state() {
         &[WIDTH, WIDTH],
         Role::State(spec("w", &[WIDTH, WIDTH])),
     );
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     // L2 decay: the moment is made of the parameter too.
     let decayed = b.pair(Kind::Add, gw, w);
     let new_m = b.pair(Kind::Add, m, decayed);
@@ -253,10 +258,7 @@ fn a_moment_with_weight_decay_is_state() {
 fn the_first_moment_is_state() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let m = b.exp(gw);
     b.survive(m);
     let new = sgd(&mut b, w, m);
@@ -269,10 +271,7 @@ fn accumulation_in_one_window_and_over_two() {
     let w = weight(&mut b, "w");
     let mut sum = None;
     for _ in 0..2 {
-        let x = b.data(&[3, WIDTH]);
-        let y = b.linear(x, w);
-        let (_, g) = loss(&mut b, y);
-        let (_, gw) = b.linear_backward(x, w, g);
+        let gw = weight_gradient(&mut b, w);
         sum = Some(match sum {
             Some(sum) => b.pair(Kind::Add, sum, gw),
             None => gw,
@@ -290,20 +289,14 @@ fn accumulation_in_one_window_and_over_two() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
     b.survive(w);
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     b.survive(gw);
     let facts = check(&b, &[(w, "parameter w"), (gw, "gradient of w")]);
     let left = facts.roles[gw as usize].clone();
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
     let before = placed(&mut b, &[WIDTH, WIDTH], left);
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let sum = b.pair(Kind::Add, before, gw);
     let new = sgd(&mut b, w, sum);
     check(
@@ -387,10 +380,7 @@ fn averages_of_weights() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
     b.survive(w);
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let new = sgd(&mut b, w, gw);
     let average = b.pair(Kind::Add, w, new);
     b.survive(average);
@@ -399,10 +389,7 @@ fn averages_of_weights() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
     let before = b.param(Builder::spec("average", &[WIDTH, WIDTH], None));
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let new = sgd(&mut b, w, gw);
     let average = b.pair(Kind::Add, before, new);
     b.survive(average);
@@ -577,10 +564,7 @@ fn gradients_of_inputs_know_them() {
 fn a_parameter_scaled_by_its_gradient_is_none() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let scaled = b.pair(Kind::Mul, w, gw);
     b.survive(scaled);
     let new = sgd(&mut b, w, gw);
@@ -603,10 +587,7 @@ fn weights_that_data_is_added_to() {
 fn a_gradient_with_another_use() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
-    let x = b.data(&[3, WIDTH]);
-    let y = b.linear(x, w);
-    let (_, g) = loss(&mut b, y);
-    let (_, gw) = b.linear_backward(x, w, g);
+    let gw = weight_gradient(&mut b, w);
     let squared = b.matmul(gw, gw);
     b.read(squared);
     let new = sgd(&mut b, w, gw);
