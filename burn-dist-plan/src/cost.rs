@@ -49,6 +49,9 @@ impl<'a> Network<'a> {
     /// Returns the network of a mesh whose nodes and links are given; an axis that is on several nodes has the link
     /// between them.
     pub fn new(mesh: &'a MeshShape, links: &Links, topology: &Topology) -> Self {
+        if links.is_empty() {
+            return Self::unknown(mesh);
+        }
         let link = |axis| {
             let spans = mesh
                 .ranks()
@@ -57,10 +60,7 @@ impl<'a> Network<'a> {
         };
         Self {
             mesh,
-            links: match links.is_empty() {
-                true => vec![None; mesh.axes().len()],
-                false => mesh.axis_indices().map(link).collect(),
-            },
+            links: mesh.axis_indices().map(link).collect(),
         }
     }
 

@@ -185,12 +185,10 @@ impl<'a, O: Op> Propagator<'a, O> {
         };
         for (value, param) in facts.update_of.iter().enumerate() {
             this.values[value].tag = facts.roles[value].parameter().cloned();
-            this.values[value].home = param
-                .as_ref()
-                .map(|param| (this.home(param), param.at_rest))
-                .filter(|(home, may_rest)| !home.at_rest.is_empty() || !may_rest)
-                .map(|(home, _)| home)
-                .map(Arc::new);
+            this.values[value].home = param.as_ref().and_then(|param| {
+                let home = this.home(param);
+                (!param.at_rest || !home.at_rest.is_empty()).then(|| Arc::new(home))
+            });
         }
         for input in &window.inputs {
             let value = &mut this.values[input.value as usize];
