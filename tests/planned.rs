@@ -10,7 +10,8 @@ use llama::train;
 
 type B = Autodiff<Dist<Flex>>;
 
-/// Returns the plan of a steady step of `(seq, batch)`, of a model whose own plan is amended: the first one makes the parameters and the optimizer's state.
+/// Returns the plan of a steady step of `(seq, batch)`, of a model whose own plan is amended: the first one makes the
+/// parameters and the optimizer's state.
 pub fn llama_step(
     size: Size,
     mesh: DeviceMeshBuilder,

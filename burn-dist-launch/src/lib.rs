@@ -48,8 +48,8 @@ pub const RESTART: &str = "BURN_DIST_RESTART";
 /// ```
 ///
 /// # Errors
-/// [`ClusterEnvError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what it has
-/// saved.
+/// [`ClusterEnvError::NotANumber`] if [`RESTART`] says something else: a program that began anew then would lose what
+/// it has saved.
 pub fn restarts() -> Result<u32, ClusterEnvError> {
     let counted = std::env::var_os(RESTART);
     counted.map_or(Ok(0), |counted| {

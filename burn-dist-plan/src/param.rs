@@ -126,8 +126,8 @@ pub struct ParamSpec {
 impl ParamSpec {
     /// Returns it as one line for people, keys in this order, options that are absent left out:
     /// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -,
-    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`. Of the policy, it names
-    /// what differs from the default.
+    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`. Of the policy, it
+    /// names what differs from the default.
     pub fn to_text(&self, mesh: &MeshShape) -> String {
         let mut text = format!(
             "path={};style={};role={};layout={}",

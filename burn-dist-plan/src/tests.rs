@@ -460,7 +460,8 @@ fn rows_are_summed_where_they_are() {
     assert!(!text.contains("all_gather"), "{text}");
 }
 
-/// A parameter stays on the axes over which it is split, though it would be cheaper to gather than what it is applied to.
+/// A parameter stays on the axes over which it is split, though it would be cheaper to gather than what it is applied
+/// to.
 #[test]
 fn parameters_stay_where_they_are_split() {
     let mut b = Builder::new("tp=2");

@@ -105,8 +105,8 @@ impl Events {
         }
     }
 
-    /// Waits for what `is_awaited` names, or until then; returns the signal that asks for the end before that. Supervisors
-    /// that still come are sent away.
+    /// Waits for what `is_awaited` names, or until then; returns the signal that asks for the end before that.
+    /// Supervisors that still come are sent away.
     pub fn wait(
         &self,
         start: u32,

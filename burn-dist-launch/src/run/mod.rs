@@ -1,9 +1,10 @@
 //! `burn-dist run`: starts the processes of a program, and stays with them to their end.
 //!
-//! Each process has a *supervisor*: a small process of this same program that starts it, hands its output to the launcher,
-//! passes signals on, and says how it ended. Supervisors are started by `mpirun`, or directly with torchrun's variables;
-//! everything else is the same in both cases. Nothing outlives the launcher: a supervisor whose launcher is gone kills what
-//! it has started, process group and all, and a program whose supervisor is gone is killed by the system.
+//! Each process has a *supervisor*: a small process of this same program that starts it, hands its output to the
+//! launcher, passes signals on, and says how it ended. Supervisors are started by `mpirun`, or directly with torchrun's
+//! variables; everything else is the same in both cases. Nothing outlives the launcher: a supervisor whose launcher is
+//! gone kills what it has started, process group and all, and a program whose supervisor is gone is killed by the
+//! system.
 //!
 //! When a process fails, the others have [`Options::linger`] to end by themselves, which lets them say what they know
 //! and write their records; then they get SIGTERM, and after [`Options::grace`] SIGKILL. The first failure is what is

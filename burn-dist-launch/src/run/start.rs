@@ -316,8 +316,8 @@ impl Start<'_> {
                     .stdout(Stdio::piped())
                     .stderr(Stdio::piped());
                 let (parent, open_files) = (nix::unistd::getpid(), self.open_files);
-                // SAFETY: only functions that may be called between fork and exec. A supervisor learns of our end by its
-                // connection, and tidies up; `mpirun` would go on.
+                // SAFETY: only functions that may be called between fork and exec. A supervisor learns of our end by
+                // its connection, and tidies up; `mpirun` would go on.
                 unsafe {
                     command.pre_exec(move || {
                         open_files.set()?;
@@ -584,7 +584,8 @@ impl Start<'_> {
     }
 }
 
-/// Gives a supervisor that has come its files, if its program may start; otherwise it waits to be dismissed with the others.
+/// Gives a supervisor that has come its files, if its program may start; otherwise it waits to be dismissed with the
+/// others.
 fn admit(supervisors: &mut [Supervisor], policy: &mut Policy, local: usize, control: UnixStream) {
     let supervisor = &mut supervisors[local];
     if policy.connected(local)

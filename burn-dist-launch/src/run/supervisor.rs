@@ -1,9 +1,9 @@
 //! One process, and the launcher's word to it.
 //!
-//! A supervisor connects to the launcher's socket, which lies in a folder that only its user can enter, and says its rank.
-//! The launcher sends two files, for the output of the program; the supervisor starts it in a process group of its own. From
-//! then on the supervisor sends one line for what happens, and takes one byte per signal. The end of the connection is the
-//! end of the program: the launcher has gone. A supervisor that gets no files starts nothing.
+//! A supervisor connects to the launcher's socket, which lies in a folder that only its user can enter, and says its
+//! rank. The launcher sends two files, for the output of the program; the supervisor starts it in a process group of
+//! its own. From then on the supervisor sends one line for what happens, and takes one byte per signal. The end of the
+//! connection is the end of the program: the launcher has gone. A supervisor that gets no files starts nothing.
 
 use super::signals::not_ignored;
 use super::starters::status_text;

@@ -55,8 +55,8 @@ pub(super) fn levels_of(sizes: &[usize], split: Split) -> Option<(Vec<usize>, Ve
     Some((between, inside))
 }
 
-/// Returns what a rank does in one stage of a collective; `flat` is the collective as one call, between the slots of the
-/// stage.
+/// Returns what a rank does in one stage of a collective; `flat` is the collective as one call, between the slots of
+/// the stage.
 pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> CollectiveTask {
     let Split { nodes, per_node } = split;
     let (node, place) = (flat.index / per_node, flat.index % per_node);

@@ -38,8 +38,8 @@ fn a_type_that_the_backend_lacks_is_named() {
     assert!(plan(window(f16)).is_ok());
 }
 
-/// A unit's output is cast where another unit uses it; the gradient of its weight is no output, and an activation is none
-/// because a loss of its shape is read.
+/// A unit's output is cast where another unit uses it; the gradient of its weight is no output, and an activation is
+/// none because a loss of its shape is read.
 #[test]
 fn gradients_are_no_outputs() {
     let mut b = Builder::new("");

@@ -291,8 +291,8 @@ fn write_rule(
         .build()
 }
 
-/// The kinds of `v` and `n` in a write, and the inputs that it is linear in together: the terms of a sum may be added on
-/// different ranks.
+/// The kinds of `v` and `n` in a write, and the inputs that it is linear in together: the terms of a sum may be added
+/// on different ranks.
 fn write_kinds(
     tensor: &TensorIr,
     update: IndexingUpdateOp,

@@ -93,7 +93,10 @@ pub enum ParallelError {
         source: LayoutError,
     },
     /// A unit was asked for where there are modules without float parameters.
-    #[error("{place}: {} has no float parameters, so it is no unit: remove the entry, or name what holds some", path_or_root(.path))]
+    #[error(
+        "{place}: {} has no float parameters, so it is no unit: remove the entry, or name what holds some",
+        path_or_root(.path)
+    )]
     NoUnit {
         /// The entry of the plan.
         place: String,

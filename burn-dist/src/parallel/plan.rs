@@ -280,9 +280,8 @@ impl Plan {
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing, [`ParallelError::UnknownAxis`] for a named axis
     /// the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
-    /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot be,
-    /// and [`ParallelError::MalformedPattern`] and
-    /// [`ParallelError::MalformedLayout`] for text that cannot be read.
+    /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
+    /// be, and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,

@@ -1,7 +1,7 @@
 //! What watches a worker: the account of its memory, the clock, the tracer.
 //!
-//! The worker says what happens, once; each observer takes what it wants of it. Without an account and a tracer an event
-//! costs two branches.
+//! The worker says what happens, once; each observer takes what it wants of it. Without an account and a tracer an
+//! event costs two branches.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
