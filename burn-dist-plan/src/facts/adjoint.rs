@@ -3,10 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Finder, first_shape};
+use super::{Elementwise, Finder, first_shape};
 use crate::op::{Adjoint, Op};
 use crate::param::ParamSpec;
 use crate::window::ValueIndex;
+
+/// Returns the operand of a layer at a position that its [`Adjoint`] names.
+fn operand<O: Op>(op: &O, position: usize) -> ValueIndex {
+    let operand = op.inputs().nth(position);
+    operand.expect("an operation has the operands it names").id
+}
+
+impl Elementwise {
+    /// Returns what is `found` of every operand, if it is the same of all.
+    fn common<T: Clone + PartialEq>(&self, found: &[Option<T>]) -> Option<T> {
+        let mut terms = self.inputs.iter().map(|(input, _)| &found[*input as usize]);
+        let first = terms.next()?;
+        terms.all(|term| term == first).then(|| first.clone())?
+    }
+}
 
 impl<O: Op> Finder<'_, O> {
     /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
@@ -17,20 +32,19 @@ impl<O: Op> Finder<'_, O> {
         let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
         let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
         let mut by_indices: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
+        let flat = |op: &O, indices| first_shape(&self.reshape_of, operand(op, indices));
         for op in &self.window.ops {
-            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
             match op.traits().adjoint {
                 Some(Adjoint::Forward { x, weight }) => {
-                    by_input.entry(inputs[x]).or_default().push(inputs[weight]);
+                    let weights = by_input.entry(operand(op, x)).or_default();
+                    weights.push(operand(op, weight));
                 }
                 Some(Adjoint::Input { weight, gradient }) => {
-                    by_gradient.insert(inputs[gradient], inputs[weight]);
+                    by_gradient.insert(operand(op, gradient), operand(op, weight));
                 }
                 Some(Adjoint::Read { table, indices }) => {
-                    let tables = by_indices
-                        .entry(first_shape(&self.reshape_of, inputs[indices]))
-                        .or_default();
-                    tables.push(inputs[table]);
+                    let tables = by_indices.entry(flat(op, indices)).or_default();
+                    tables.push(operand(op, table));
                 }
                 _ => {}
             }
@@ -40,28 +54,17 @@ impl<O: Op> Finder<'_, O> {
             _ => None,
         };
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
-            let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
             let weight = match op.traits().adjoint {
                 Some(Adjoint::Weight { x, gradient }) => by_gradient
-                    .get(&inputs[gradient])
+                    .get(&operand(op, gradient))
                     .copied()
-                    .or_else(|| one(by_input.get(&inputs[x]))),
-                Some(Adjoint::Named { weight }) => Some(inputs[weight]),
-                Some(Adjoint::Written { indices }) => {
-                    one(by_indices.get(&first_shape(&self.reshape_of, inputs[indices])))
-                }
+                    .or_else(|| one(by_input.get(&operand(op, x)))),
+                Some(Adjoint::Named { weight }) => Some(operand(op, weight)),
+                Some(Adjoint::Written { indices }) => one(by_indices.get(&flat(op, indices))),
                 _ => None,
             };
             let spec = weight.and_then(|weight| self.tags[weight as usize].clone());
-            let sum = || {
-                let op = elementwise.as_ref()?;
-                let mut specs = op.inputs.iter().map(|(input, _)| &found[*input as usize]);
-                let first = specs.next()?.clone()?;
-                specs
-                    .all(|spec| spec.as_ref() == Some(&first))
-                    .then_some(first)
-            };
-            let spec = spec.or_else(sum);
+            let spec = spec.or_else(|| elementwise.as_ref()?.common(&found));
             // Indices may be used with several tables: a gradient has the shape of its parameter.
             if let (Some(spec), Some(out)) = (spec, op.outputs().next())
                 && spec.layout.shape() == out.shape
@@ -79,25 +82,20 @@ impl<O: Op> Finder<'_, O> {
         let mut found: Vec<Option<ValueIndex>> = vec![None; self.window.dies.len()];
         let mut by_weight: HashMap<&str, Vec<ValueIndex>> = HashMap::new();
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
-            let input = |position| op.inputs().nth(position).map(|input| input.id);
             let path =
-                |value: Option<ValueIndex>| Some(&*self.tags[value? as usize].as_ref()?.path);
+                |weight: usize| Some(&*self.tags[operand(op, weight) as usize].as_ref()?.path);
             let out = op.outputs().next().map(|out| out.id as usize);
             let of = match (op.traits().adjoint, elementwise) {
                 (Some(Adjoint::Forward { x, weight }), _) => {
-                    if let (Some(x), Some(path)) = (input(x), path(input(weight))) {
-                        by_weight.entry(path).or_default().push(x);
+                    if let Some(path) = path(weight) {
+                        by_weight.entry(path).or_default().push(operand(op, x));
                     }
                     continue;
                 }
                 (Some(Adjoint::Input { weight, .. }), _) => {
-                    path(input(weight)).and_then(|path| by_weight.get_mut(path)?.pop())
+                    path(weight).and_then(|path| by_weight.get_mut(path)?.pop())
                 }
-                (None, Some(op)) => {
-                    let mut terms = op.inputs.iter().map(|(input, _)| found[*input as usize]);
-                    let first = terms.next().flatten();
-                    first.filter(|_| terms.all(|term| term == first))
-                }
+                (None, Some(op)) => op.common(&found),
                 (None, None) => {
                     let from = out.and_then(|out| self.reshape_of[out]);
                     from.and_then(|from| self.reshape_of[found[from as usize]? as usize])
