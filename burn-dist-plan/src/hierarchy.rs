@@ -30,9 +30,9 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::checkpoint::{ends, work};
 use crate::layout::Layout;
-use crate::layout::redistribute::{Step, StepKind};
-use crate::lower::collective;
-use crate::mesh::{AxisIndex, AxisRole, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
+use crate::layout::redistribute::Step;
+use crate::lower::{collective, ordered};
+use crate::mesh::{AxisIndex, Link, Links, MeshShape, Rank, ReduceOp, Split, Topology};
 use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::propagate::{Common, Move, OnNodes, Program};
@@ -123,7 +123,7 @@ impl<'a> Hierarchy<'a> {
             return Decision::OneLevel;
         }
         if kind != CollectiveKind::AllGather {
-            if reduce_op(&step.kind) == Some(ReduceOp::Mean) {
+            if step.kind.reduce_op() == Some(ReduceOp::Mean) {
                 return Decision::Flat("a mean is divided once");
             }
             if levels_of(&self.sizes(&axes), split).is_none() {
@@ -147,10 +147,7 @@ impl<'a> Hierarchy<'a> {
         step: &Step,
         elem_bytes: usize,
     ) -> Option<(CollectiveKind, Vec<AxisIndex>, u64)> {
-        let (kind, mut axes) = collective(&step.kind)?;
-        if kind == CollectiveKind::AllReduce {
-            axes = reduce_order(&axes, self.mesh);
-        }
+        let (kind, axes) = ordered(&step.kind, self.mesh)?;
         let numel = |layout: &Layout| layout.local_numel(self.mesh, Rank(0));
         let bytes = numel(&step.from).max(numel(&step.to)) * elem_bytes;
         Some((kind, axes, bytes as u64))
@@ -371,27 +368,12 @@ fn stage_ns(level: &Level, split: Split, bytes: u64, links: Option<(Link, Link)>
     }
 }
 
-/// Returns the axes of an all-reduce in the order of its group: shard axes last, and so first to be reduced over, as
-/// where they scatter and the others reduce what is left (HSDP): the order of terms is the same.
-pub(super) fn reduce_order(axes: &[AxisIndex], mesh: &MeshShape) -> Vec<AxisIndex> {
-    let mut axes = axes.to_vec();
-    axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
-    axes
-}
-
 /// Whether every rank has a part of the same shape.
 fn is_even(layout: &Layout, mesh: &MeshShape) -> bool {
     let factors = layout.dims.iter().flat_map(|dim| &dim.factors);
     factors
         .map(|factor| (factor.size, mesh.group_size(&factor.axes)))
         .all(|(size, parts)| size % parts == 0)
-}
-
-fn reduce_op(kind: &StepKind) -> Option<ReduceOp> {
-    match kind {
-        StepKind::ReduceScatter { op, .. } | StepKind::AllReduce { op, .. } => Some(*op),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
 use crate::PlanOptions;
-use crate::hierarchy::{reduce_order, stage};
+use crate::hierarchy::stage;
 use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
-use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank, ReduceOp, Topology};
 use crate::op::{Indexed, LocalView, NewTensor, Op};
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program};
 use crate::storage::Storage;
@@ -342,10 +342,7 @@ impl<'a, O: Op> Lowering<'a, O> {
 
     /// Returns the ranks of a collective that one rank takes part in, in order: of all stages, if it is composed.
     fn group(&self, rank: Rank, moved: &Move) -> Vec<Rank> {
-        let mut axes = collective(&moved.step.kind).map_or_else(Vec::new, |(_, axes)| axes);
-        if let StepKind::AllReduce { .. } = moved.step.kind {
-            axes = reduce_order(&axes, self.mesh);
-        }
+        let axes = ordered(&moved.step.kind, self.mesh).map_or_else(Vec::new, |(_, axes)| axes);
         self.mesh.group_of(rank, &axes)
     }
 
@@ -364,16 +361,8 @@ impl<'a, O: Op> Lowering<'a, O> {
         let path = self.path_index(&moved.path);
         let step = &moved.step;
         let geometry = step.geometry(mesh, rank);
-        let (kind, mut axes) =
-            collective(&step.kind).expect("local steps are lowered to operations");
-        let op = match &step.kind {
-            StepKind::ReduceScatter { op, .. } => *op,
-            StepKind::AllReduce { op, .. } => {
-                axes = reduce_order(&axes, mesh);
-                *op
-            }
-            _ => ReduceOp::Sum,
-        };
+        let (kind, axes) =
+            ordered(&step.kind, mesh).expect("local steps are lowered to operations");
         // What only cuts or only joins does it to one dim.
         let nothing = || Pieces {
             dim: 0,
@@ -394,7 +383,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                 .map(|&axis| mesh.size(axis))
                 .filter(|size| *size > 1)
                 .collect(),
-            op,
+            op: step.kind.reduce_op().unwrap_or(ReduceOp::Sum),
             dtype,
             from,
             to,
@@ -468,6 +457,19 @@ pub(super) fn collective(kind: &StepKind) -> Option<(CollectiveKind, Vec<AxisInd
         StepKind::AllToAll { axis, .. } => Some((CollectiveKind::AllToAll, vec![*axis])),
         StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
     }
+}
+
+/// As [`collective`], with the axes in the order of the group. Those of an all-reduce have shard axes last, and so first
+/// to be reduced over, as where they scatter and the others reduce what is left (HSDP): the order of terms is the same.
+pub(super) fn ordered(
+    kind: &StepKind,
+    mesh: &MeshShape,
+) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
+    let (kind, mut axes) = collective(kind)?;
+    if kind == CollectiveKind::AllReduce {
+        axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
+    }
+    Some((kind, axes))
 }
 
 /// Returns the flat ranges of the global tensor that a rank holds, in local order.

@@ -108,6 +108,14 @@ impl StepKind {
         }
     }
 
+    /// Returns how terms are reduced, if any are.
+    pub fn reduce_op(&self) -> Option<ReduceOp> {
+        match self {
+            Self::ReduceScatter { op, .. } | Self::AllReduce { op, .. } => Some(*op),
+            _ => None,
+        }
+    }
+
     /// Returns the axes along which the step works, in group order.
     pub fn axes(&self) -> &[AxisIndex] {
         match self {
