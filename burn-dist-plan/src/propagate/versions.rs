@@ -153,13 +153,6 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn settled(&mut self, value: ValueIndex, reason: Reason) -> Result<Slot, PlanError> {
         let info = self.value(value);
         let now = self.now;
-        if let Some(tag) = &info.tag
-            && !tag.at_rest
-            && reason == Reason::Survivor
-        {
-            let home = self.home(tag);
-            return self.require(value, &home, Reason::Constraint("parameter kept whole"));
-        }
         if let Some(version) = info
             .versions_at(now)
             .find(|version| !version.layout.has_partial())
