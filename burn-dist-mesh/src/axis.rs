@@ -23,9 +23,11 @@ pub enum AxisRole {
     Replicate,
     /// Data parallel, parameters at rest in pieces (FSDP / ZeRO): `fsdp`, `dp_shard`, `zero`, `shard`.
     Shard,
-    /// Anything that splits the model itself: `tp` and every other name. Of these, `pp` and `cp` are kept for
-    /// parallelisms that are not built yet ([`MeshShape::check_built`](super::MeshShape::check_built)).
+    /// Anything that splits tensors of the model: `tp` and every other name. Of these, `cp` is kept for a parallelism
+    /// that is not built yet ([`MeshShape::check_built`](super::MeshShape::check_built)).
     Model,
+    /// Splits the model into stages, one after the other: `pp`, `pipeline`. No tensor is split over it.
+    Pipeline,
 }
 
 impl AxisRole {
@@ -40,6 +42,7 @@ impl AxisRole {
         match name {
             "dp" | "ddp" | "dp_replicate" | "data" | "batch" | "replicate" => AxisRole::Replicate,
             "fsdp" | "dp_shard" | "zero" | "shard" => AxisRole::Shard,
+            "pp" | "pipeline" => AxisRole::Pipeline,
             _ => AxisRole::Model,
         }
     }

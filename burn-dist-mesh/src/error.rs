@@ -71,8 +71,21 @@ pub enum MeshError {
         name: String,
         /// Its size.
         size: usize,
-        /// What the name stands for: `pipeline parallelism`.
+        /// What the name stands for: `context parallelism`.
         what: &'static str,
+        /// The mesh in text form.
+        mesh: String,
+    },
+    /// Two axes that cut a model into stages.
+    #[error(
+        "axes `{first}` and `{second}` of the mesh `{mesh}` both cut the model into stages: use one, of the product of \
+         their sizes"
+    )]
+    TwoPipelines {
+        /// Name of one of them.
+        first: String,
+        /// Name of the other.
+        second: String,
         /// The mesh in text form.
         mesh: String,
     },

@@ -45,7 +45,7 @@ impl MeshShape {
     /// Returns the axes over which the batch is split: those of role [`AxisRole::Replicate`] or [`AxisRole::Shard`], in
     /// mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| role != AxisRole::Model)
+        self.with_role(|role| matches!(role, AxisRole::Replicate | AxisRole::Shard))
     }
 
     /// Returns the axes over which parameters rest in pieces: those of role [`AxisRole::Shard`], in mesh order.
@@ -58,6 +58,12 @@ impl MeshShape {
         self.with_role(|role| role == AxisRole::Model)
     }
 
+    /// Returns the axis along which the model is cut into stages, if there is one of more than one rank.
+    pub fn pipeline_axis(&self) -> Option<AxisIndex> {
+        let axes = self.with_role(|role| role == AxisRole::Pipeline);
+        axes.into_iter().find(|axis| self.size(*axis) > 1)
+    }
+
     fn with_role(&self, wanted: impl Fn(AxisRole) -> bool) -> Vec<AxisIndex> {
         self.axis_indices()
             .filter(|&axis| wanted(self.role(axis)))
@@ -66,7 +72,7 @@ impl MeshShape {
 
     /// Returns the axes of a named group.
     ///
-    /// An axis name stands for that axis; `model` for every axis but the data axes, `data` for the data axes, `all` and
+    /// An axis name stands for that axis; `model` for those that split its tensors, `data` for the data axes, `all` and
     /// `world` for all; names joined by `,` or `*` for the flattened group, the first name major. An axis that is
     /// itself called `data` or `model` wins over the group of that name.
     /// # Errors
@@ -145,7 +151,7 @@ mod tests {
         };
         assert_eq!(group("tp").unwrap(), [3]);
         assert_eq!(group("data").unwrap(), [1, 2]);
-        assert_eq!(group("model").unwrap(), [0, 3]);
+        assert_eq!(group("model").unwrap(), [3]);
         assert_eq!(group("all").unwrap(), [0, 1, 2, 3]);
         assert_eq!(group("world").unwrap(), [0, 1, 2, 3]);
         assert_eq!(group("tp, dp").unwrap(), [3, 1]);

@@ -75,7 +75,7 @@ impl MeshShape {
     }
 
     /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named
-    /// `pp` or `pipeline`, `cp` or `context`.
+    /// `cp` or `context`. Of the axes that split a model into stages there is one at most.
     ///
     /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of
     /// size 1 have nothing to split: both are fine.
@@ -83,15 +83,14 @@ impl MeshShape {
     /// ```
     /// use burn_dist_mesh::MeshShape;
     /// assert!(MeshShape::parse("fsdp=2,tp=2")?.check_built().is_ok());
-    /// assert!(MeshShape::parse("fsdp=2,pp=2")?.check_built().is_err());
+    /// assert!(MeshShape::parse("fsdp=2,cp=2")?.check_built().is_err());
     /// # Ok::<(), burn_dist_mesh::MeshError>(())
     /// ```
     /// # Errors
-    /// [`MeshError::NotBuilt`].
+    /// [`MeshError::NotBuilt`], [`MeshError::TwoPipelines`].
     pub fn check_built(&self) -> Result<(), MeshError> {
         for axis in &self.axes {
             let what = match axis.name.as_str() {
-                "pp" | "pipeline" => "pipeline parallelism",
                 "cp" | "context" => "context parallelism",
                 _ => continue,
             };
@@ -104,7 +103,16 @@ impl MeshShape {
                 });
             }
         }
-        Ok(())
+        let is_cut = |axis: &&Axis| axis.role == AxisRole::Pipeline && axis.size > 1;
+        let mut cut = self.axes.iter().filter(is_cut);
+        match (cut.next(), cut.next()) {
+            (Some(first), Some(second)) => Err(MeshError::TwoPipelines {
+                first: first.name.clone(),
+                second: second.name.clone(),
+                mesh: self.to_string(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the axes, outermost first.
@@ -330,9 +338,7 @@ mod tests {
     fn axes_of_what_is_not_built_are_errors() {
         let check = |text: &str| MeshShape::parse(text).unwrap().check_built();
         for (text, name, what) in [
-            ("pp=2", "pp", "pipeline"),
             ("fsdp=2,cp=3", "cp", "context"),
-            ("pipeline=4,tp=2", "pipeline", "pipeline"),
             ("context=2", "context", "context"),
         ] {
             let error = check(text).unwrap_err().to_string();
@@ -345,16 +351,19 @@ mod tests {
                 assert!(error.contains(&part), "{error}");
             }
         }
-        for text in ["1", "pp=1,cp=1,tp=2", "dp=2,stages=2,ep=2"] {
+        for text in ["1", "pp=2,cp=1,tp=2", "dp=2,stages=2,ep=2"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         // A role given by hand says what the axis does.
         let batch = Axis {
             role: AxisRole::Replicate,
-            ..Axis::new("pp", 2)
+            ..Axis::new("cp", 2)
         };
         let mesh = MeshShape::with_roles(vec![batch]).unwrap();
         assert_eq!(mesh.check_built(), Ok(()));
+        // Stages follow one another along one axis.
+        let error = check("pp=2,pipeline=2").unwrap_err().to_string();
+        assert!(error.contains("axes `pp` and `pipeline`"), "{error}");
     }
 
     #[test]

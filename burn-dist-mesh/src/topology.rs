@@ -332,7 +332,7 @@ impl Topology {
             let axis = mesh.axis(name).ok()?;
             Some(self.reach(mesh, axis, 1) == Reach::Network)
         };
-        let chatty = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "pp";
+        let chatty = |axis: &&Axis| axis.role == AxisRole::Model;
         let axis = mesh.axes().iter().filter(chatty).find(|axis| {
             between(mesh, &axis.name) == Some(true) && between(&better, &axis.name) == Some(false)
         })?;
@@ -383,7 +383,7 @@ impl MeshShape {
     /// parallel between nodes.
     pub fn by_locality(&self) -> MeshShape {
         let place = |axis: &Axis| match (axis.name.as_str(), axis.role) {
-            ("pp", _) => 0,
+            (_, AxisRole::Pipeline) => 0,
             (_, AxisRole::Replicate) => 1,
             (_, AxisRole::Shard) => 2,
             ("ep", _) => 3,

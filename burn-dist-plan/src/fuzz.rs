@@ -6,7 +6,7 @@ use crate::mesh::DType;
 use rustc_hash::FxHasher;
 
 use crate::layout::{Factor, Layout, Partial};
-use crate::mesh::{AxisRole, MeshShape, ReduceOp};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 
 /// SplitMix64 (Steele et al., 2014): a generator of one word of state is enough to pick layouts.
 struct Pick(u64);
@@ -81,7 +81,8 @@ fn random_layout(mesh: &MeshShape, shape: &[usize], dtype: DType, seed: u64) -> 
                 .to_vec();
         }
     }
-    let mut axes: Vec<_> = mesh.axis_indices().filter(|&a| mesh.size(a) > 1).collect();
+    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
+    let mut axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
     while !axes.is_empty() {
         let axis = axes.swap_remove(pick.below(axes.len()));
         match pick.below(4) {

@@ -7,6 +7,7 @@
 //! | [`rule`] | what of an operation may be split, and what that leaves |
 //! | [`op`] | the operations of a recorded program, as the planner knows them |
 //! | [`param`] | what is known of a parameter |
+//! | [`stage`] | the parts of a model along a pipeline axis |
 //! | [`facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
 //!
@@ -60,6 +61,7 @@ mod redundancy;
 mod rename;
 pub mod rule;
 mod schedule;
+pub mod stage;
 pub mod storage;
 pub mod task;
 #[cfg(test)]
@@ -85,4 +87,5 @@ pub use policy::{
     Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
+pub use stage::{Pipeline, ScheduleKind, Stage};
 pub use storage::Storage;

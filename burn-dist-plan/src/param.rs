@@ -1,6 +1,7 @@
 //! Everything the planner must know about one parameter, as plain data.
 
 use crate::Policy;
+use crate::Stage;
 use crate::layout::{Layout, LayoutText};
 use crate::mesh::MeshShape;
 use core::fmt;
@@ -121,6 +122,8 @@ pub struct ParamSpec {
     pub policy: Arc<Policy>,
     /// Whether it rests in pieces over the axes made for that (FSDP), as its policy says.
     pub at_rest: bool,
+    /// The stage that it belongs to, on a mesh with a pipeline axis.
+    pub stage: Option<Stage>,
 }
 
 impl ParamSpec {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::flops::{flops, is_product};
 use crate::lower::collective;
-use crate::mesh::{AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::op::Op;
 use crate::propagate::{Common, LocalStep, Program};
 
@@ -164,7 +164,7 @@ fn human_flops(flops: f64) -> String {
 /// Sets of axes, as bits.
 type Axes = u64;
 
-fn bits(axes: impl IntoIterator<Item = crate::mesh::AxisIndex>) -> Axes {
+fn bits(axes: impl IntoIterator<Item = AxisIndex>) -> Axes {
     axes.into_iter().fold(0, |bits, axis| bits | (1 << axis.0))
 }
 
@@ -223,7 +223,8 @@ pub(super) fn redundancy<O: Op>(
     facts: &Facts,
     mesh: &MeshShape,
 ) -> Redundancy {
-    let axes: Vec<_> = mesh.axis_indices().filter(|&a| mesh.size(a) > 1).collect();
+    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
+    let axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
     let mut found = Redundancy {
         axes: axes
             .iter()
@@ -255,7 +256,7 @@ pub(super) fn redundancy<O: Op>(
             None => 0,
         };
         let used = used | shared;
-        let is_used = |axis: &crate::mesh::AxisIndex| used & bits([*axis]) != 0;
+        let is_used = |axis: &AxisIndex| used & bits([*axis]) != 0;
         let unused = axes.iter().filter(|axis| !is_used(axis));
         let times: f64 = unused.map(|&axis| mesh.size(axis) as f64).product();
         let done = of_all * times;

@@ -55,7 +55,7 @@ impl<O: Op> Propagator<'_, O> {
         for partial in &layout.partial {
             match self.mesh.role(partial.axis) {
                 AxisRole::Shard => rest |= rest_axes.contains(&partial.axis),
-                AxisRole::Replicate => {}
+                AxisRole::Replicate | AxisRole::Pipeline => {}
                 AxisRole::Model => {
                     let dims = split.map_or(&[][..], |split| &split.dims);
                     let along = |dim: &DimLayout| dim.axes().any(|axis| axis == partial.axis);

@@ -142,6 +142,7 @@ impl Builder {
             unit: unit.map(Into::into),
             policy: Arc::default(),
             at_rest: true,
+            stage: None,
         }
     }
 

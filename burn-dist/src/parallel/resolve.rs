@@ -238,6 +238,7 @@ impl Resolver<'_> {
             unit: said.unit.map(|len| parameter.prefix(len)),
             at_rest: !said.skip && !policy.replicates(self.mesh),
             policy: intern(policy),
+            stage: None,
         };
         let style = said
             .style
