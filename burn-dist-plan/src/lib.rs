@@ -9,6 +9,7 @@
 //! | [`param`] | what is known of a parameter |
 //! | [`facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
+//! | [`pipeline`] | schedules of pipeline stages: what each rank does when |
 //!
 //! # The planner
 //!
@@ -52,6 +53,7 @@ pub mod op;
 mod options;
 pub mod param;
 mod passes;
+pub mod pipeline;
 mod planner;
 pub mod policy;
 mod precision;

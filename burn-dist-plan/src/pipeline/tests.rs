@@ -1,0 +1,3 @@
+//! Schedules against theory, and what is wrong with those that cannot run.
+
+mod theory;
