@@ -117,11 +117,11 @@ pub enum ScheduleError {
         line: usize,
     },
     /// Ranks that wait for each other.
-    #[error("deadlock with {buffers} messages under way from one rank to another: {waits}")]
+    #[error("deadlock{}: {waits}", room(*.buffers))]
     Deadlock {
         /// What each of the waiting ranks waits at.
         waits: String,
-        /// How many messages may be under way from one rank to another.
+        /// How many messages may be under way from one rank to another; `u32::MAX` if there is no bound.
         buffers: u32,
     },
     /// More memory than allowed.
@@ -172,4 +172,11 @@ pub enum ScheduleError {
         /// The stages of the schedule.
         expected: u32,
     },
+}
+
+fn room(buffers: u32) -> String {
+    match buffers {
+        u32::MAX => String::new(),
+        buffers => format!(" (buffers: {buffers} from one rank to another)"),
+    }
 }

@@ -128,14 +128,15 @@ impl Schedule {
         }
         for stage in 0..self.stages() {
             for microbatch in 0..self.microbatches {
-                let needed = if places.contains_key(&Action::full(stage, microbatch)) {
-                    &[Kind::Forward][..]
+                let has = |kind| places.contains_key(&Action::new(kind, stage, microbatch));
+                let needed = if has(Kind::Backward) || has(Kind::Weight) {
+                    &[Kind::Forward, Kind::Backward, Kind::Weight][..]
                 } else {
-                    &[Kind::Forward, Kind::Backward, Kind::Weight]
+                    &[Kind::Forward, Kind::Full]
                 };
                 for &kind in needed {
-                    let action = Action::new(kind, stage, microbatch);
-                    if !places.contains_key(&action) {
+                    if !has(kind) {
+                        let action = Action::new(kind, stage, microbatch);
                         let line = line(self.rank(stage) as usize);
                         return Err(ScheduleError::Missing { action, line });
                     }
