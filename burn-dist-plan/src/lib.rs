@@ -10,6 +10,7 @@
 //! | [`stage`] | the parts of a model along a pipeline axis |
 //! | [`facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
+//! | [`pipeline`] | schedules of pipeline stages: what each rank does when |
 //!
 //! # The planner
 //!
@@ -53,6 +54,7 @@ pub mod op;
 mod options;
 pub mod param;
 mod passes;
+pub mod pipeline;
 mod planner;
 pub mod policy;
 mod precision;

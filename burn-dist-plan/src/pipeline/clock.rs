@@ -1,0 +1,185 @@
+//! When every action of a schedule starts and ends.
+
+use rustc_hash::FxHashMap;
+
+use super::validate::waits;
+use super::{Action, Kind, Schedule, ScheduleError};
+
+/// How long the actions of a stage take for one microbatch, in any unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StageTimes {
+    /// The forward.
+    pub forward: u64,
+    /// The input gradient.
+    pub backward: u64,
+    /// The weight gradient.
+    pub weight: u64,
+}
+
+impl StageTimes {
+    /// Returns how long an action of the stage takes.
+    pub fn of(self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Forward => self.forward,
+            Kind::Backward => self.backward,
+            Kind::Weight => self.weight,
+            Kind::Full => self.backward + self.weight,
+        }
+    }
+}
+
+/// How long everything takes, in any one unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// Of each stage.
+    pub stages: Vec<StageTimes>,
+    /// What lies between the end of an action and the start of the one that needs its result, if that is on another
+    /// rank: between each stage and the next, either way. Neither rank is busy with it.
+    pub transfers: Vec<u64>,
+}
+
+impl Times {
+    /// Returns the times of a model whose stages are alike, with transfers that take no time.
+    pub fn uniform(stages: u32, times: StageTimes) -> Self {
+        Self {
+            stages: vec![times; stages as usize],
+            transfers: vec![0; (stages as usize).saturating_sub(1)],
+        }
+    }
+
+    /// Returns the same times with transfers that all take `transfer`.
+    pub fn with_transfer(mut self, transfer: u64) -> Self {
+        self.transfers.fill(transfer);
+        self
+    }
+
+    pub(super) fn check(&self, stages: u32) -> Result<(), ScheduleError> {
+        let (of, transfers) = (self.stages.len(), self.transfers.len());
+        if of == stages as usize && transfers + 1 == of {
+            return Ok(());
+        }
+        Err(ScheduleError::Times {
+            stages: of,
+            transfers,
+            expected: stages,
+        })
+    }
+
+    pub(super) fn of(&self, action: Action) -> u64 {
+        self.stages[action.stage as usize].of(action.kind)
+    }
+
+    /// Returns what lies between two actions of which one needs the other.
+    pub(super) fn between(&self, schedule: &Schedule, needed: Action, action: Action) -> u64 {
+        if schedule.rank(needed.stage) == schedule.rank(action.stage) {
+            return 0;
+        }
+        self.transfers[needed.stage.min(action.stage) as usize]
+    }
+}
+
+/// One action with its start and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The action.
+    pub action: Action,
+    /// When it starts.
+    pub start: u64,
+    /// When it ends.
+    pub end: u64,
+}
+
+/// The actions of every rank in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    /// The actions of each rank, in order.
+    pub ranks: Vec<Vec<Span>>,
+}
+
+impl Timeline {
+    /// Returns when the last action ends; the first starts at 0.
+    pub fn end(&self) -> u64 {
+        let last = self.ranks.iter().filter_map(|spans| spans.last());
+        last.map(|span| span.end).max().unwrap_or(0)
+    }
+
+    /// Returns the most that any rank takes from the start of its first action to the end of its last.
+    pub fn span(&self) -> u64 {
+        self.ranks
+            .iter()
+            .map(|spans| span(spans))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Returns the most that any rank is idle between its first action and its last.
+    pub fn idle(&self) -> u64 {
+        let idle = self.ranks.iter().map(|spans| span(spans) - work(spans));
+        idle.max().unwrap_or(0)
+    }
+
+    /// Returns the bubble rate: the share of the longest rank's [`span`](Self::span) in which a rank, on average, does
+    /// not compute.
+    ///
+    /// For stages alike it is what arXiv:2401.10241 (section 5.3) calls so: (cost - m (F + B + W)) / cost.
+    pub fn bubble(&self) -> f64 {
+        let work: u64 = self.ranks.iter().map(|spans| work(spans)).sum();
+        let all = self.span() as f64 * self.ranks.len() as f64;
+        if all == 0.0 {
+            0.0
+        } else {
+            1.0 - work as f64 / all
+        }
+    }
+}
+
+fn span(spans: &[Span]) -> u64 {
+    match spans {
+        [first, .., last] => last.end - first.start,
+        [only] => only.end - only.start,
+        [] => 0,
+    }
+}
+
+fn work(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| span.end - span.start).sum()
+}
+
+impl Schedule {
+    /// Runs the schedule on a clock: each action starts when its rank is free and what it needs is there.
+    ///
+    /// Sends never wait for room. No gather, reduction or optimizer is counted.
+    /// # Errors
+    /// [`ScheduleError::Times`] for times of another number of stages, [`ScheduleError::Deadlock`].
+    pub fn simulate(&self, times: &Times) -> Result<Timeline, ScheduleError> {
+        times.check(self.stages())?;
+        let mut ends: FxHashMap<Action, Option<u64>> = FxHashMap::default();
+        ends.extend(self.order.iter().flatten().map(|action| (*action, None)));
+        let mut ranks: Vec<Vec<Span>> = vec![Vec::new(); self.order.len()];
+        let mut progress = true;
+        while progress {
+            progress = false;
+            for (spans, actions) in ranks.iter_mut().zip(&self.order) {
+                while let Some(&action) = actions.get(spans.len()) {
+                    let free = spans.last().map_or(0, |span| span.end);
+                    let needs = self.needs(action, |needed| ends.contains_key(&needed));
+                    let start = needs.into_iter().try_fold(free, |start, needed| {
+                        let end = ends.get(&needed).copied().flatten()?;
+                        Some(start.max(end + times.between(self, needed, action)))
+                    });
+                    let Some(start) = start else { break };
+                    let end = start + times.of(action);
+                    ends.insert(action, Some(end));
+                    spans.push(Span { action, start, end });
+                    progress = true;
+                }
+            }
+        }
+        let left = ranks.iter().zip(&self.order);
+        waits(
+            left.map(|(spans, actions)| actions.get(spans.len()..)),
+            u32::MAX,
+        )?;
+        Ok(Timeline { ranks })
+    }
+}

@@ -1,0 +1,207 @@
+//! The order of actions of every rank, and its text form.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn_dist_mesh::TextError;
+
+use super::{Action, Bytes, Limits, ScheduleError};
+
+/// Which rank has which stages, if there are several per rank.
+///
+/// As text: `loop`, `v`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// Stage s is on rank s mod p: after the last rank follows the first (arXiv:2104.04473, section 2.2).
+    Loop,
+    /// Down and up again: after the last rank follows the last (arXiv:2405.15362, section 3).
+    V,
+}
+
+impl Placement {
+    /// Returns the rank of a stage, of so many ranks.
+    pub fn rank(self, stage: u32, ranks: u32) -> u32 {
+        let (chunk, place) = (stage / ranks, stage % ranks);
+        match self {
+            Self::V if chunk % 2 == 1 => ranks - 1 - place,
+            Self::V | Self::Loop => place,
+        }
+    }
+
+    /// Returns the stage that is a rank's `chunk`-th.
+    pub fn stage(self, rank: u32, chunk: u32, ranks: u32) -> u32 {
+        // Both placements are their own inverse within a chunk.
+        chunk * ranks + self.rank(chunk * ranks + rank, ranks)
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loop => "loop",
+            Self::V => "v",
+        })
+    }
+}
+
+impl FromStr for Placement {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "loop" => Ok(Self::Loop),
+            "v" => Ok(Self::V),
+            _ => Err(TextError::new(text, "is not a placement: use loop or v")),
+        }
+    }
+}
+
+/// The order in which each rank does its actions. A rank does one at a time, each as soon as what it needs is there.
+///
+/// The text form is a header and a line per rank, so that rank r is on line r + 2:
+///
+/// ```text
+/// schedule ranks=2 chunks=1 placement=loop microbatches=2
+/// F0.0 F0.1 BW0.0 BW0.1
+/// F1.0 BW1.0 F1.1 BW1.1
+/// ```
+///
+/// Reading a text validates it. A schedule that is put together by hand is data of which [`validate`](Self::validate)
+/// says whether it can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The ranks of the pipeline.
+    pub ranks: u32,
+    /// The stages of a rank.
+    pub chunks: u32,
+    /// Which rank has which stages.
+    pub placement: Placement,
+    /// The microbatches of a step.
+    pub microbatches: u32,
+    /// The actions of each rank, in order.
+    pub order: Vec<Vec<Action>>,
+}
+
+impl Schedule {
+    /// Returns the number of stages of the model.
+    pub fn stages(&self) -> u32 {
+        self.ranks * self.chunks
+    }
+
+    /// Returns the rank of a stage.
+    pub fn rank(&self, stage: u32) -> u32 {
+        self.placement.rank(stage, self.ranks)
+    }
+
+    /// Returns the schedule without the microbatches from `microbatches` on. What was possible stays so.
+    pub(super) fn truncated(mut self, microbatches: u32) -> Self {
+        for actions in &mut self.order {
+            actions.retain(|action| action.microbatch < microbatches);
+        }
+        self.microbatches = microbatches;
+        self
+    }
+}
+
+/// Returns the line of a rank in the text form.
+pub(super) fn line(rank: usize) -> usize {
+    rank + 2
+}
+
+/// Writes items with spaces between them.
+pub(super) fn write_line<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        let space = if index == 0 { "" } else { " " };
+        write!(f, "{space}{item}")?;
+    }
+    writeln!(f)
+}
+
+/// Reads items with spaces between them.
+pub(super) fn read_line<T: FromStr<Err = TextError>>(
+    text: &str,
+    line: usize,
+) -> Result<Vec<T>, ScheduleError> {
+    let item = |token: &str| {
+        token
+            .parse()
+            .map_err(|error: TextError| ScheduleError::Text {
+                line,
+                token: error.text,
+                problem: error.reason.to_owned(),
+            })
+    };
+    text.split_whitespace().map(item).collect()
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "schedule ranks={} chunks={} placement={} microbatches={}",
+            self.ranks, self.chunks, self.placement, self.microbatches
+        )?;
+        self.order
+            .iter()
+            .try_for_each(|actions| write_line(f, actions))
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = ScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let text = text.trim_end();
+        let mut lines = text.lines();
+        let header = lines.next().unwrap_or_default();
+        let error = |token: &str, problem: &str| ScheduleError::Text {
+            line: 1,
+            token: token.to_owned(),
+            problem: problem.to_owned(),
+        };
+        let mut fields = header.split_whitespace();
+        if fields.next() != Some("schedule") {
+            return Err(error(
+                header,
+                "is not the header of a schedule: `schedule ranks=P chunks=V placement=loop|v microbatches=M`",
+            ));
+        }
+        let mut field = |name: &str| {
+            let token = fields.next().unwrap_or_default();
+            let value = token
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('='));
+            value
+                .map(|value| (token, value))
+                .ok_or_else(|| error(token, &format!("should be `{name}=...`")))
+        };
+        let count = |(token, value): (&str, &str)| {
+            value
+                .parse()
+                .map_err(|_| error(token, "has no number that can be counted to"))
+        };
+        let ranks = count(field("ranks")?)?;
+        let chunks = count(field("chunks")?)?;
+        let (token, placement) = field("placement")?;
+        let placement = placement
+            .parse()
+            .map_err(|_| error(token, "is not a placement: use loop or v"))?;
+        let microbatches = count(field("microbatches")?)?;
+        if let Some(token) = fields.next() {
+            return Err(error(token, "follows the last field of the header"));
+        }
+        let order = lines
+            .enumerate()
+            .map(|(rank, text)| read_line(text, line(rank)))
+            .collect::<Result<_, _>>()?;
+        let schedule = Self {
+            ranks,
+            chunks,
+            placement,
+            microbatches,
+            order,
+        };
+        schedule.validate(Limits::default(), |_| Bytes::default())?;
+        Ok(schedule)
+    }
+}
