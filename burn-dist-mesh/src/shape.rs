@@ -187,6 +187,16 @@ impl MeshShape {
         rank.0 as usize / self.stride(axis) % self.size(axis)
     }
 
+    /// Returns the rank that differs from `rank` in one coordinate.
+    ///
+    /// # Panics
+    /// If the coordinate lies outside the axis.
+    pub fn with_coord(&self, rank: Rank, axis: AxisIndex, coord: usize) -> Rank {
+        let mut coords = self.coords(rank);
+        coords[usize::from(axis.0)] = coord;
+        self.rank(&coords)
+    }
+
     /// Returns the rank at these coordinates.
     ///
     /// # Panics

@@ -162,7 +162,9 @@ pub fn cause<O: Op>(plan: &RankPlan<O>, task: usize) -> PeakCause {
         Some(Task::Read { .. }) => ("read", None),
         Some(Task::ToHost(_)) => ("to_host", None),
         Some(Task::FromHost(_)) => ("from_host", None),
-        Some(Task::Free(_) | Task::Forget(_)) => ("free", None),
+        Some(Task::Free(_)) => ("free", None),
+        Some(Task::Send(task)) => ("send", at(task.path)),
+        Some(Task::Receive(task)) => ("recv", at(task.path)),
         None => ("nothing", None),
     };
     PeakCause {
@@ -402,14 +404,21 @@ impl<'a, O: Op> Walk<'a, O> {
                 self.settle();
                 self.drop_slot(*slot);
             }
-            Task::Forget(value) => {
+            Task::Send(task) => {
+                if let Some(content) = &self.slots[task.slot as usize] {
+                    self.ledger.lend(content.key);
+                }
                 self.settle();
-                if let Some(bytes) = self.kept_on_host.remove(value) {
-                    self.host -= bytes;
+                if task.take {
+                    self.drop_slot(task.slot);
                 }
-                if let Some(key) = self.kept.remove(value) {
-                    self.ledger.release(key);
+            }
+            Task::Receive(task) => {
+                self.make(task.slot, &task.shape, task.dtype.size());
+                if let Some(content) = &self.slots[task.slot as usize] {
+                    self.ledger.lend(content.key);
                 }
+                self.settle();
             }
         }
     }

@@ -65,11 +65,49 @@ pub enum PlanError {
         /// Bytes that they may take.
         limit: u64,
     },
+    /// Parameters of one window belong to two pipelines.
+    #[error(
+        "one window uses parameters of two pipelines, {first} and {second}: read what one model has made before the \
+         other uses it, or parallelize both with one plan"
+    )]
+    TwoPipelines {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A stage uses what a later one has made.
+    #[error(
+        "{path} is on stage {stage}, but stage {by} has made what it is applied to: the stages of a model follow one \
+         another, so put its module on stage {by} or later, or what comes before it on stage {stage} or earlier"
+    )]
+    Backwards {
+        /// The parameter.
+        path: String,
+        /// Its stage.
+        stage: u32,
+        /// The later stage.
+        by: u32,
+    },
+    /// The schedule cannot be.
+    #[error("{pipeline}: {reason}")]
+    Schedule {
+        /// The pipeline.
+        pipeline: String,
+        /// Why not.
+        reason: String,
+    },
     /// There is no pass of that name.
     #[error("there is no pass `{name}`; the passes are {}", crate::passes::PASSES.map(|(name, _)| name).join(", "))]
     UnknownPass {
         /// The name.
         name: String,
+    },
+    /// A bug in this crate.
+    #[error("the ranks of stages wait for each other, at {at}; this is a bug in burn-dist")]
+    Deadlock {
+        /// What each waits for.
+        at: String,
     },
     /// A bug in this crate.
     #[error("value {value} of the window has no version to start from; this is a bug in burn-dist")]

@@ -27,6 +27,7 @@ use crate::rule::{OpRule, PartialRule};
 use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 
 mod adjoint;
+pub mod stages;
 #[cfg(test)]
 mod tests;
 

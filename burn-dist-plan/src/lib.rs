@@ -22,6 +22,7 @@
 //!   propagate   a layout for every value, redistributions inserted        propagate/
 //!   redundancy  counts the work that ranks repeat                         redundancy.rs, flops.rs
 //!   checkpoint  activations made again in the backward                    checkpoint/
+//!   staging     a program for each stage of a pipeline                    staging.rs, facts/stages.rs
 //!   schedule    gathers and reductions of a unit together, ahead of use   schedule.rs, units.rs
 //!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
 //!   lower       local shapes, local operations, pieces of collectives     lower.rs, unneeded.rs
@@ -64,6 +65,7 @@ mod rename;
 pub mod rule;
 mod schedule;
 pub mod stage;
+mod staging;
 pub mod storage;
 pub mod task;
 #[cfg(test)]
@@ -84,10 +86,11 @@ pub use lower::runs;
 pub use options::PlanOptions;
 pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
+pub use pipeline::Family as ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
     Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
-pub use stage::{Pipeline, ScheduleKind, Stage};
+pub use stage::{Pipeline, Stage};
 pub use storage::Storage;

@@ -28,7 +28,9 @@ pub(super) fn uses<O: Op>(task: &Task<O>) -> (Vec<Slot>, Vec<Slot>) {
         }
         // Between the two the slot is somewhere else, and no less alive.
         Task::ToHost(task) => (vec![task.slot], vec![]),
-        Task::FromHost(_) | Task::Forget(_) => (vec![], vec![]),
+        Task::FromHost(_) => (vec![], vec![]),
+        Task::Send(task) => (vec![task.slot], vec![]),
+        Task::Receive(task) => (vec![], vec![task.slot]),
     }
 }
 
@@ -64,6 +66,7 @@ pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {
                 }
             }
             Task::Collective(task) => task.take = !last.is_empty(),
+            Task::Send(task) => task.take = !last.is_empty(),
             Task::Launch { tasks, .. } => {
                 for task in tasks.iter_mut().rev() {
                     task.take = last.contains(&task.from);

@@ -12,11 +12,11 @@ use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank, ReduceOp, Topology};
 use crate::op::{Indexed, LocalView, NewTensor, Op};
-use crate::propagate::{Common, LocalStep, Move, OnNodes, Program};
+use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::storage::Storage;
 use crate::task::{
     CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, TermOf,
-    UploadTask,
+    TransferTask, UploadTask,
 };
 use crate::units::Visits;
 use crate::unneeded;
@@ -31,6 +31,8 @@ pub(super) struct Lowering<'a, O> {
     /// Slots that some rank reads, where not all ranks read the same.
     read_somewhere: Option<Vec<bool>>,
     paths: Arc<[Arc<str>]>,
+    /// Number of the first collective of this program in the plan.
+    first_record: u32,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
@@ -46,6 +48,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         program: &'a Program<O>,
         mesh: &'a MeshShape,
         options: &'a PlanOptions,
+        first_record: u32,
     ) -> Self {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
@@ -59,11 +62,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut paths: Vec<Arc<str>> = program
             .steps
             .iter()
-            .filter_map(|step| match step {
-                Common::Local(step) => step.path.clone(),
-                Common::Move(step) => step.path.clone(),
-                _ => None,
-            })
+            .filter_map(|step| step.path().cloned())
             .chain(program.launched().filter_map(|(_, step)| step.path.clone()))
             .collect();
         paths.sort();
@@ -75,6 +74,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             read_somewhere: unneeded::read_somewhere(program, &alias),
             alias,
             paths: paths.into(),
+            first_record,
             fuzz: options.fuzz,
             bool_store: options.bool_store,
             storage: options.storage,
@@ -91,16 +91,19 @@ impl<'a, O: Op> Lowering<'a, O> {
     /// Describes the collectives of the program, in order.
     pub fn records(&self) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
-        let moves = steps.flat_map(|common| match common {
-            Common::Move(step) => vec![(step, None)],
+        let records = steps.flat_map(|common| match common {
+            Common::Move(step) => self.record(step, None).into_iter().collect(),
             Common::Launch { group, moves } => {
-                moves.iter().map(|step| (step, Some(*group))).collect()
+                let records = moves.iter().map(|step| self.record(step, Some(*group)));
+                records.flatten().collect()
+            }
+            Common::Send(transfer) => vec![self.transfer_record(transfer, CollectiveKind::Send)],
+            Common::Receive(transfer) => {
+                vec![self.transfer_record(transfer, CollectiveKind::Receive)]
             }
             _ => Vec::new(),
         });
-        moves
-            .filter_map(|(step, launch)| self.record(step, launch))
-            .collect()
+        records.collect()
     }
 
     /// Describes a collective, or a stage of one.
@@ -176,7 +179,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut num_slots = self.program.slots.len() as Slot;
         let mut ops = Vec::new();
         let mut indexed = FxHashMap::default();
-        let mut record = 0;
+        let mut record = self.first_record;
         let mut visit = 0;
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
@@ -252,6 +255,24 @@ impl<'a, O: Op> Lowering<'a, O> {
                     dtype: self.program.slots[*slot as usize].dtype,
                     host: false,
                 }),
+                Common::Send(transfer) => {
+                    tasks.push(Task::Send(Box::new(self.transfer(
+                        rank,
+                        transfer,
+                        transfer.to,
+                        record,
+                    ))));
+                    record += 1;
+                }
+                Common::Receive(transfer) => {
+                    tasks.push(Task::Receive(Box::new(self.transfer(
+                        rank,
+                        transfer,
+                        transfer.from,
+                        record,
+                    ))));
+                    record += 1;
+                }
                 Common::Read { slot, read } => {
                     let info = &self.program.slots[*slot as usize];
                     tasks.push(Task::Read {
@@ -277,6 +298,45 @@ impl<'a, O: Op> Lowering<'a, O> {
             indexed: indexed.into(),
         };
         (plan, visit_of)
+    }
+
+    fn transfer(&self, rank: Rank, transfer: &Transfer, coord: u32, record: u32) -> TransferTask {
+        let info = &self.program.slots[transfer.slot as usize];
+        TransferTask {
+            peer: self.mesh.with_coord(rank, transfer.axis, coord as usize),
+            slot: self.alias[transfer.slot as usize],
+            shape: info.layout.local_shape(self.mesh, rank),
+            dtype: info.dtype,
+            record,
+            path: self.path_index(&transfer.path),
+            take: false,
+        }
+    }
+
+    /// Describes a transfer between two coordinates; it is the receiver that counts bytes.
+    fn transfer_record(&self, transfer: &Transfer, kind: CollectiveKind) -> CollectiveRecord {
+        let info = &self.program.slots[transfer.slot as usize];
+        let text = info.layout.display(self.mesh).to_string();
+        let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
+        let bytes = ranks.map(|rank| self.bytes(rank, transfer.slot)).max();
+        let coord = |coord: u32| self.mesh.with_coord(Rank(0), transfer.axis, coord as usize);
+        let pair = [coord(transfer.from), coord(transfer.to)];
+        CollectiveRecord {
+            kind,
+            axes: self.mesh.name(transfer.axis).to_string(),
+            reason: format!("from stage rank {} to {}", transfer.from, transfer.to),
+            path: transfer.path.clone(),
+            shape: info.layout.shape(),
+            dtype: info.dtype,
+            layouts: (text.clone(), text),
+            bytes: match kind {
+                CollectiveKind::Receive => bytes.unwrap_or(0),
+                _ => 0,
+            },
+            members: 2,
+            spans_nodes: self.topology.spans(&pair),
+            launch: None,
+        }
     }
 
     fn bytes(&self, rank: Rank, slot: Slot) -> u64 {

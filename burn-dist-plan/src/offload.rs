@@ -200,6 +200,7 @@ fn lives<O: Op>(plan: &RankPlan<O>) -> Vec<Life> {
             Task::Upload(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
             Task::Random(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
             Task::Collective(task) => lives[task.to as usize].make(at, &task.to_shape, task.dtype),
+            Task::Receive(task) => lives[task.slot as usize].make(at, &task.shape, task.dtype),
             Task::Launch { tasks, .. } => {
                 for task in tasks {
                     lives[task.to as usize].make(at, &task.to_shape, task.dtype);

@@ -6,20 +6,21 @@ use crate::account;
 use crate::checkpoint::{self, Recomputed};
 use crate::error::PlanError;
 use crate::facts::Facts;
+use crate::facts::stages::{Stages, stages};
 use crate::hierarchy::Hierarchy;
 use crate::lower::Lowering;
 use crate::memory::MemoryPlan;
-use crate::mesh::MeshShape;
+use crate::mesh::{MeshShape, Rank};
 use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::policy::Policy;
 use crate::precision::{self, Precise};
-use crate::propagate::{self, Program};
+use crate::propagate::{self, Common, Program};
 use crate::redundancy::{self, Redundancy};
 use crate::task::{CollectiveRecord, RankPlan};
 use crate::units::Visits;
 use crate::window::Window;
-use crate::{lifetimes, offload, schedule};
+use crate::{lifetimes, offload, schedule, staging};
 
 /// What is planned, as far as the passes have come.
 pub(crate) struct State<'a, O> {
@@ -33,8 +34,10 @@ pub(crate) struct State<'a, O> {
     /// The policies of its parameters, in order.
     pub policies: Vec<Arc<Policy>>,
     pub visits: Visits,
-    /// The program common to all ranks.
-    pub program: Option<Program<O>>,
+    /// The program common to all ranks; once it is split into stages, one for each coordinate along the pipeline axis.
+    pub programs: Vec<Program<O>>,
+    /// The stages of its operations and values, if it has some.
+    pub stages: Option<Stages>,
     pub redundancy: Redundancy,
     pub recomputed: Recomputed,
     pub collectives: Vec<CollectiveRecord>,
@@ -47,7 +50,7 @@ pub(crate) struct State<'a, O> {
 type Pass<O> = fn(&mut State<'_, O>) -> Result<(), PlanError>;
 
 /// The names of the passes, in order, with what each does.
-pub const PASSES: [(&str, &str); 9] = [
+pub const PASSES: [(&str, &str); 10] = [
     ("precision", "16-bit types where units ask for them"),
     (
         "propagate",
@@ -55,6 +58,10 @@ pub const PASSES: [(&str, &str); 9] = [
     ),
     ("redundancy", "the work that ranks repeat, counted"),
     ("checkpoint", "activations made again in the backward"),
+    (
+        "staging",
+        "a program for each stage, in the order of the schedule, with what is sent between them",
+    ),
     (
         "schedule",
         "gathers and reductions of a unit together, ahead of their use",
@@ -75,6 +82,7 @@ fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
         |state| state.propagate(),
         |state| state.redundancy(),
         |state| state.checkpoint(),
+        |state| state.staging(),
         |state| state.schedule(),
         |state| state.hierarchy(),
         |state| state.lower(),
@@ -94,7 +102,8 @@ impl<'a, O: Op> State<'a, O> {
             policies: facts.policies(),
             visits: Visits::new(window, &facts),
             facts,
-            program: None,
+            programs: Vec::new(),
+            stages: None,
             redundancy: Redundancy::default(),
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
@@ -130,12 +139,29 @@ impl<'a, O: Op> State<'a, O> {
         }
     }
 
-    /// Returns the program.
+    /// Returns the program: that of the first coordinate, if there are several. All have the same slots, values,
+    /// reads and outputs.
     ///
     /// # Panics
     /// If there is none yet.
     pub fn program(&self) -> &Program<O> {
-        self.program.as_ref().expect("layouts were propagated")
+        self.programs.first().expect("layouts were propagated")
+    }
+
+    /// Returns the coordinate along the pipeline axis of the ranks that hand a read to the host.
+    pub fn reader(&self, read: u32) -> usize {
+        let hands = |step: &Common<O>| matches!(step, Common::Read { read: of, .. } if *of == read);
+        let mut programs = self.programs.iter();
+        let reader = programs.find(|program| program.steps.iter().any(hands));
+        reader.map_or(0, |program| program.coord as usize)
+    }
+
+    /// Returns the program of a rank.
+    fn program_of(&self, rank: Rank) -> &Program<O> {
+        match self.mesh.pipeline_axis() {
+            Some(axis) if self.programs.len() > 1 => &self.programs[self.mesh.coord(rank, axis)],
+            _ => self.program(),
+        }
     }
 
     fn precision(&mut self) -> Result<(), PlanError> {
@@ -151,14 +177,15 @@ impl<'a, O: Op> State<'a, O> {
     fn propagate(&mut self) -> Result<(), PlanError> {
         let reduces_first = self.precise.as_ref();
         let reduces_first = reduces_first.map_or(&[][..], |precise| &precise.reduces_first);
-        self.program = Some(propagate::propagate(
+        let program = propagate::propagate(
             self.window(),
             self.mesh,
             self.options,
             &self.facts,
             &self.visits,
             reduces_first,
-        )?);
+        )?;
+        self.programs = vec![program];
         Ok(())
     }
 
@@ -168,44 +195,73 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn checkpoint(&mut self) -> Result<(), PlanError> {
-        if let Some(program) = &mut self.program {
+        for program in &mut self.programs {
             self.recomputed = checkpoint::checkpoint(program, &self.facts, self.mesh);
         }
         Ok(())
     }
 
+    fn staging(&mut self) -> Result<(), PlanError> {
+        self.stages = match self.mesh.pipeline_axis() {
+            Some(_) => stages(self.window(), &self.facts)?,
+            None => None,
+        };
+        if let Some(stages) = &self.stages
+            && let [program] = &self.programs[..]
+        {
+            let window = self.window();
+            self.programs = staging::stage(
+                program,
+                window,
+                &self.facts,
+                stages,
+                self.options.everyone_reads,
+            )?;
+        }
+        Ok(())
+    }
+
     fn schedule(&mut self) -> Result<(), PlanError> {
-        if let Some(program) = &mut self.program {
+        for program in &mut self.programs {
             schedule::schedule(program, &self.visits, self.mesh);
         }
         Ok(())
     }
 
     fn hierarchy(&mut self) -> Result<(), PlanError> {
-        if let Some(program) = &mut self.program {
-            Hierarchy::new(self.mesh, self.options).compose(program);
+        let hierarchy = Hierarchy::new(self.mesh, self.options);
+        for program in &mut self.programs {
+            hierarchy.compose(program);
         }
         Ok(())
     }
 
     fn lower(&mut self) -> Result<(), PlanError> {
-        let (window, program) = (self.window(), self.program());
-        let lowering = Lowering::new(window, program, self.mesh, self.options);
-        let ranks = self.options.ranks.iter().map(|&rank| {
-            let (mut plan, visits) = lowering.rank(rank, &self.visits);
-            let classes = account::classes(window, program, &self.facts, &plan);
-            plan.classes = classes.into();
-            (plan, visits)
-        });
-        let (ranks, collectives) = (ranks.collect(), lowering.records());
-        (self.ranks, self.collectives) = (ranks, collectives);
+        let window = self.window();
+        let mut ranks = Vec::with_capacity(self.options.ranks.len());
+        let mut collectives = Vec::new();
+        for program in &self.programs {
+            let first = collectives.len() as u32;
+            let lowering = Lowering::new(window, program, self.mesh, self.options, first);
+            let mine = self.options.ranks.iter();
+            for &rank in mine.filter(|rank| self.program_of(**rank).coord == program.coord) {
+                let (mut plan, visits) = lowering.rank(rank, &self.visits);
+                let classes = account::classes(window, program, &self.facts, &plan);
+                plan.classes = classes.into();
+                ranks.push((rank, plan, visits));
+            }
+            collectives.extend(lowering.records());
+        }
+        ranks.sort_by_key(|(rank, ..)| *rank);
+        let ranks = ranks.into_iter().map(|(_, plan, visits)| (plan, visits));
+        (self.ranks, self.collectives) = (ranks.collect(), collectives);
         Ok(())
     }
 
     fn offload(&mut self) -> Result<(), PlanError> {
-        if let Some(program) = &self.program
-            && self.policies.iter().any(|policy| policy.offload.is_on())
-        {
+        if self.policies.iter().any(|policy| policy.offload.is_on()) {
+            // Of a slot its policy is asked for, which is the same in all programs.
+            let program = self.programs.first().expect("layouts were propagated");
             for (plan, visits) in &mut self.ranks {
                 offload::offload(plan, visits, program);
             }

@@ -25,16 +25,15 @@ pub fn plan<O: Op>(
     state.run(None)?;
     let ranks = state.take_ranks();
     let program = state.program();
-    let reads = program
-        .reads
-        .iter()
-        .map(|(slot, value)| {
+    let reads = (0..)
+        .zip(&program.reads)
+        .map(|(read, (slot, value))| {
             let layout = program.slots[*slot as usize].layout.clone();
             let info = &program.values[*value as usize];
             ReadPlan {
                 senders: match options.everyone_reads {
                     true => options.ranks.iter().take(1).copied().collect(),
-                    false => senders(&layout, mesh),
+                    false => senders(&layout, mesh, state.reader(read)),
                 },
                 layout,
                 shape: info.shape.clone(),
@@ -50,6 +49,10 @@ pub fn plan<O: Op>(
             layout: output.layout.clone(),
             role: output.role.clone(),
             origin: output.origin,
+            stage: state
+                .stages
+                .as_ref()
+                .and_then(|stages| stages.home(output.value)),
         })
         .collect();
     let mut operations = BTreeMap::new();
@@ -89,14 +92,20 @@ pub fn text_after<O: Op>(
 }
 
 /// Returns the ranks that together hold every element once: those at coordinate 0 of the axes that do not split the
-/// tensor.
-fn senders(layout: &Layout, mesh: &MeshShape) -> Vec<Rank> {
+/// tensor, and at that of its stage.
+fn senders(layout: &Layout, mesh: &MeshShape, stage_coord: usize) -> Vec<Rank> {
     let used = layout.axes_used();
+    let pipeline = mesh.pipeline_axis();
     (0..mesh.num_ranks() as u32)
         .map(Rank)
         .filter(|&rank| {
-            mesh.axis_indices()
-                .all(|axis| used.contains(&axis) || mesh.coord(rank, axis) == 0)
+            mesh.axis_indices().all(|axis| {
+                let coord = mesh.coord(rank, axis);
+                match pipeline == Some(axis) {
+                    true => coord == stage_coord,
+                    false => used.contains(&axis) || coord == 0,
+                }
+            })
         })
         .collect()
 }

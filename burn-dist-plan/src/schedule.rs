@@ -60,7 +60,7 @@ enum Item {
 
 /// Moves the collectives of `program`.
 pub(super) fn schedule<O: Op>(program: &mut Program<O>, visits: &Visits, mesh: &MeshShape) {
-    let producer = producers(program);
+    let producer = program.producers();
     let gathers = gathers(program, &producer, visits);
     let reductions = reductions(program, &producer, visits, mesh);
     if gathers.is_empty() && reductions.is_empty() {
@@ -368,24 +368,4 @@ fn reductions<O: Op>(
         }
     }
     buckets
-}
-
-/// For each slot the step that makes it.
-fn producers<O: Op>(program: &Program<O>) -> Vec<usize> {
-    let mut producer = vec![0; program.slots.len()];
-    for (index, step) in program.steps.iter().enumerate() {
-        match step {
-            Common::Load { slot, .. }
-            | Common::Upload { slot, .. }
-            | Common::Random { slot, .. } => producer[*slot as usize] = index,
-            Common::Local(step) => {
-                for out in step.op.outputs() {
-                    producer[out.id as usize] = index;
-                }
-            }
-            Common::Move(step) => producer[step.to as usize] = index,
-            _ => {}
-        }
-    }
-    producer
 }

@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::memory::MemoryClass;
 use crate::mesh::{Rank, ReduceOp};
 use crate::op::{Indexed, TensorIndex};
+use crate::stage::Stage;
 use crate::storage::Storage;
 use crate::window::{Origin, ValueIndex, op_bytes};
 
@@ -95,8 +96,38 @@ pub enum Task<O> {
     FromHost(Box<HostTask>),
     /// Drops a slot that no operation consumes.
     Free(Slot),
-    /// Drops a value that lives between windows and was not loaded.
-    Forget(ValueIndex),
+    /// Sends a slot to the rank of another stage, without waiting for it.
+    Send(Box<TransferTask>),
+    /// Waits for a slot from the rank of another stage.
+    Receive(Box<TransferTask>),
+}
+
+/// A slot on its way between the ranks of two stages; see [`Task::Send`] and [`Task::Receive`].
+///
+/// Messages between two ranks keep their order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransferTask {
+    /// The other rank.
+    pub peer: Rank,
+    /// What is sent, or where it is received.
+    pub slot: Slot,
+    /// Local shape.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub dtype: DType,
+    /// Index into [`Plan::collectives`].
+    pub record: u32,
+    /// Index into [`RankPlan::paths`] of the module that makes it.
+    pub path: u32,
+    /// Whether the slot is empty once it is sent.
+    pub take: bool,
+}
+
+impl TransferTask {
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        (self.shape.iter().product::<usize>() * self.dtype.size()) as u64
+    }
 }
 
 /// A move to the host store or back; see [`Task::ToHost`].
@@ -169,6 +200,10 @@ pub enum CollectiveKind {
     AllReduce,
     /// A split over one dim becomes a split over another.
     AllToAll,
+    /// A rank of another stage is sent what this one has.
+    Send,
+    /// The rank of another stage sends what it has.
+    Receive,
 }
 
 impl CollectiveKind {
@@ -179,6 +214,8 @@ impl CollectiveKind {
             Self::ReduceScatter => "reduce_scatter",
             Self::AllReduce => "all_reduce",
             Self::AllToAll => "all_to_all",
+            Self::Send => "send",
+            Self::Receive => "recv",
         }
     }
 
@@ -187,7 +224,8 @@ impl CollectiveKind {
         let others = members.saturating_sub(1) as u64;
         match self {
             Self::AllReduce => 2 * others,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Receive => others,
+            Self::Send => 0,
         }
     }
 }
@@ -268,6 +306,8 @@ pub struct Output {
     pub role: Role,
     /// What it is made of, if its layout is not decided.
     pub origin: Option<Origin>,
+    /// The stage whose ranks have it; `None` if all do.
+    pub stage: Option<Stage>,
 }
 
 /// How the host puts a read tensor together.

@@ -10,7 +10,7 @@ use crate::layout::redistribute::StepKind;
 use crate::lower::collective;
 use crate::op::{Mark, Op, Tensor};
 use crate::passes::State;
-use crate::propagate::{Common, Move, OnNodes};
+use crate::propagate::{Common, Move, OnNodes, Program, Transfer};
 use crate::task::{CollectiveTask, Slot, Task};
 use crate::window::{InputState, ValueIndex};
 
@@ -19,8 +19,11 @@ pub(crate) fn text<O: Op>(state: &State<'_, O>) -> String {
     let mut out = String::new();
     let written = if !state.ranks.is_empty() {
         tasks(state, &mut out)
-    } else if state.program.is_some() {
-        program(state, &mut out)
+    } else if !state.programs.is_empty() {
+        state
+            .programs
+            .iter()
+            .try_for_each(|of| program(state, of, &mut out))
     } else {
         window(state, &mut out)
     };
@@ -86,8 +89,11 @@ fn is_last_stage(step: &Move, index: u8) -> bool {
     usize::from(index) + 1 == stages
 }
 
-fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
-    let (program, mesh) = (state.program(), state.mesh);
+fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) -> fmt::Result {
+    let mesh = state.mesh;
+    if let (Some(axis), 2..) = (mesh.pipeline_axis(), state.programs.len()) {
+        writeln!(out, "{} {}:", mesh.name(axis), program.coord)?;
+    }
     let layout = |slot: Slot| {
         let slot = &program.slots[slot as usize];
         format!("{} {}", slot.dtype, slot.layout.display(mesh))
@@ -164,6 +170,10 @@ fn program<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
             }
             Common::Store { slot, value } => writeln!(out, "store s{slot} as %{value}")?,
             Common::Read { slot, read } => writeln!(out, "read {read}: s{slot}")?,
+            Common::Send(Transfer { slot, to, .. }) => writeln!(out, "send s{slot} to {to}")?,
+            Common::Receive(Transfer { slot, from, .. }) => {
+                writeln!(out, "s{slot} = recv from {from}  {}", layout(*slot))?;
+            }
         }
     }
     Ok(())
@@ -246,7 +256,18 @@ fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
             Task::ToHost(task) => writeln!(out, "s{} to the host", task.slot)?,
             Task::FromHost(task) => writeln!(out, "s{} from the host", task.slot)?,
             Task::Free(slot) => writeln!(out, "free s{slot}")?,
-            Task::Forget(value) => writeln!(out, "forget %{value}")?,
+            Task::Send(task) => {
+                let (slot, peer, shape) = (task.slot, task.peer, &task.shape);
+                writeln!(
+                    out,
+                    "send s{slot}{} to rank {peer}  {shape:?}",
+                    last(task.take)
+                )?;
+            }
+            Task::Receive(task) => {
+                let (slot, peer, shape) = (task.slot, task.peer, &task.shape);
+                writeln!(out, "s{slot} = recv from rank {peer}  {shape:?}")?;
+            }
         }
     }
     Ok(())

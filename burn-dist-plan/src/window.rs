@@ -12,6 +12,7 @@ use rustc_hash::FxHasher;
 use crate::facts::Role;
 use crate::layout::Layout;
 use crate::op::{Op, TensorIndex};
+use crate::stage::Stage;
 
 /// Number of a value in its window, in order of first appearance.
 pub type ValueIndex = TensorIndex;
@@ -46,6 +47,8 @@ pub enum InputState {
         role: Role,
         /// What it is made of, if it was placed for no other reason than the end of its window.
         origin: Option<Origin>,
+        /// The stage whose ranks have it; `None` if all do.
+        stage: Option<Stage>,
     },
     /// On the host.
     Host {

@@ -19,26 +19,10 @@ pub(crate) struct Ends {
 }
 
 pub(crate) fn ends<O: Op>(step: &Common<O>) -> Ends {
-    let mut ends = Ends::default();
-    match step {
-        Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
-            ends.writes.push(*slot);
-        }
-        Common::Local(step) => {
-            let reads = step.op.inputs().map(|input| input.id);
-            ends.reads.extend(reads.filter(|slot| *slot != Slot::MAX));
-            ends.writes.extend(step.op.outputs().map(|out| out.id));
-        }
-        Common::Move(step) => {
-            ends.reads.push(step.from);
-            ends.writes.push(step.to);
-        }
-        Common::Store { slot, .. } | Common::Read { slot, .. } => ends.reads.push(*slot),
-        Common::Launch { .. } | Common::Finish { .. } => {
-            unreachable!("what is made again is known before collectives are scheduled")
-        }
+    Ends {
+        reads: step.reads(),
+        writes: step.writes(),
     }
-    ends
 }
 
 /// The data flow of a program.

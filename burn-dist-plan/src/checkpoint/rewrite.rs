@@ -167,7 +167,7 @@ pub(super) fn rewrite<O: Op>(
             let mut clones: HashMap<Slot, Slot> = HashMap::new();
             for source in closure {
                 let mut again = clone(program, flow, source, &alias, &mut clones);
-                stand_at(&mut again, place(&step));
+                stand_at(&mut again, step.at());
                 if let Common::Move(moved) = &again
                     && flow.moves_param(source, program)
                 {
@@ -240,18 +240,9 @@ fn clone<O: Op>(
             step.to = current(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => *slot = current(*slot),
-        Common::Launch { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
     }
     step
-}
-
-/// The operation during whose planning a step was placed.
-fn place<O: Op>(step: &Common<O>) -> Option<OpIndex> {
-    match step {
-        Common::Local(step) => Some(step.at),
-        Common::Move(step) => Some(step.at),
-        _ => None,
-    }
 }
 
 /// A clone belongs to where it stands, not to where its original stood.
@@ -271,6 +262,6 @@ fn readdress<O: Op>(step: &mut Common<O>, alias: &[Slot]) {
         | Common::Store { slot, .. }
         | Common::Read { slot, .. } => *slot = alias[*slot as usize],
         Common::Load { .. } | Common::Upload { .. } | Common::Random { .. } => {}
-        Common::Launch { .. } | Common::Finish { .. } => {}
+        Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
     }
 }

@@ -149,7 +149,10 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
                 format!("{op:?} {:?} {:?}", local.inputs, local.outputs)
             }
             Common::Move(step) => format!("{:?}", step.step),
-            Common::Launch { .. } | Common::Finish { .. } => {
+            Common::Launch { .. }
+            | Common::Finish { .. }
+            | Common::Send(_)
+            | Common::Receive(_) => {
                 unreachable!("scheduled later")
             }
             Common::Store { value, .. } => {

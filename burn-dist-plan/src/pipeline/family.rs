@@ -85,6 +85,16 @@ impl Family {
         }
     }
 
+    /// Whether the stages of a rank are placed as a V.
+    pub const fn is_v(self) -> bool {
+        matches!(self, Self::ZbV | Self::DualPipeV)
+    }
+
+    /// Whether ranks may have several stages.
+    pub const fn is_looped(self) -> bool {
+        !matches!(self.chunks(), Some(1))
+    }
+
     /// Returns the schedule of so many ranks, stages per rank, and microbatches.
     /// # Errors
     /// [`ScheduleError::Empty`], [`ScheduleError::TooMany`], and [`ScheduleError::Chunks`] if the schedule has another

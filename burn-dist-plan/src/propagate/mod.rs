@@ -44,7 +44,7 @@ use operands::{Tensors, tensors};
 use pool::Pool;
 use values::{SlotInfo, Source, Value};
 
-pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason};
+pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason, Transfer};
 pub(super) use values::OpIndex;
 
 /// An output layout that waits for its module's result to be reshaped.
@@ -197,8 +197,9 @@ impl<'a, O: Op> Propagator<'a, O> {
             match &input.state {
                 InputState::Placed {
                     layout,
-                    role: _,
                     origin,
+                    role: _,
+                    stage: _,
                 } => {
                     value.origin = origin.filter(|_| options.defer);
                     value.few_rows = value.origin == Some(Origin::Data)
@@ -321,12 +322,13 @@ impl<'a, O: Op> Propagator<'a, O> {
         Ok(Program {
             steps: self.steps,
             slots: self.slots,
-            values: self.values,
+            values: self.values.into(),
             outputs,
             reads,
             num_streams,
             accumulated: self.accumulated,
             rows: self.rows,
+            coord: 0,
         })
     }
 }

@@ -49,6 +49,69 @@ pub(crate) enum Common<O> {
         slot: Slot,
         read: u32,
     },
+    /// Sends a slot to the ranks of another coordinate, without waiting for them (made by `staging`).
+    Send(Transfer),
+    /// Waits for a slot that another coordinate sends.
+    Receive(Transfer),
+}
+
+impl<O: Op> Common<O> {
+    /// Returns the slots that it reads.
+    pub fn reads(&self) -> Vec<Slot> {
+        match self {
+            Self::Local(step) => {
+                let inputs = step.op.inputs().map(|tensor| tensor.id);
+                inputs.filter(|slot| *slot != Slot::MAX).collect()
+            }
+            Self::Move(step) => vec![step.from],
+            Self::Store { slot, .. } | Self::Read { slot, .. } => vec![*slot],
+            Self::Send(transfer) => vec![transfer.slot],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the slots that it makes.
+    pub fn writes(&self) -> Vec<Slot> {
+        match self {
+            Self::Local(step) => step.op.outputs().map(|tensor| tensor.id).collect(),
+            Self::Move(step) => vec![step.to],
+            Self::Load { slot, .. } | Self::Upload { slot, .. } | Self::Random { slot, .. } => {
+                vec![*slot]
+            }
+            Self::Receive(transfer) => vec![transfer.slot],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the operation at which it stands in the program.
+    pub fn at(&self) -> Option<OpIndex> {
+        match self {
+            Self::Local(step) => Some(step.at),
+            Self::Move(step) => Some(step.at),
+            _ => None,
+        }
+    }
+
+    /// Returns the module that it works for.
+    pub fn path(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Local(step) => step.path.as_ref(),
+            Self::Move(step) => step.path.as_ref(),
+            Self::Send(transfer) | Self::Receive(transfer) => transfer.path.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// A slot on its way between two coordinates of the pipeline axis: each rank of one sends its part to the rank of the
+/// other that has the same coordinates else.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub slot: Slot,
+    pub from: u32,
+    pub to: u32,
+    pub axis: AxisIndex,
+    pub path: Option<Arc<str>>,
 }
 
 /// How a collective lies on nodes; found by `hierarchy`.
@@ -150,16 +213,31 @@ pub(crate) struct Outlives {
 pub(crate) struct Program<O> {
     pub steps: Vec<Common<O>>,
     pub slots: Vec<SlotInfo>,
-    pub values: Vec<Value>,
+    pub values: Arc<[Value]>,
     pub outputs: Vec<Outlives>,
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
     pub accumulated: Accumulated,
     /// The most rows of data that an operation takes; 0 if none takes any.
     pub rows: usize,
+    /// The coordinate along the pipeline axis of the ranks that run it.
+    pub coord: u32,
 }
 
 impl<O> Program<O> {
+    /// Returns the same program with other steps, for the ranks of one coordinate.
+    pub fn of_coord(&self, coord: u32, steps: Vec<Common<O>>) -> Self {
+        Self {
+            steps,
+            coord,
+            slots: self.slots.clone(),
+            values: self.values.clone(),
+            outputs: self.outputs.clone(),
+            reads: self.reads.clone(),
+            ..*self
+        }
+    }
+
     /// Returns the collectives that are launched together, with the number of their launch.
     pub fn launched(&self) -> impl Iterator<Item = (u32, &Move)> {
         self.steps
@@ -169,5 +247,18 @@ impl<O> Program<O> {
                 _ => None,
             })
             .flat_map(|(group, moves)| moves.iter().map(move |step| (group, step)))
+    }
+}
+
+impl<O: Op> Program<O> {
+    /// Returns for each slot the step that makes it.
+    pub fn producers(&self) -> Vec<usize> {
+        let mut producer = vec![0; self.slots.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            for slot in step.writes() {
+                producer[slot as usize] = index;
+            }
+        }
+        producer
     }
 }

@@ -88,7 +88,16 @@ impl<O: Op> Queue<O> {
 
     /// Adds a step that stays where it was, relative to what it depends on.
     pub fn step(&mut self, step: Common<O>) {
-        let used = reads(&step);
+        let used = step.reads();
+        if matches!(step, Common::Send(_) | Common::Receive(_)) {
+            // Another stage may wait for what is sent before: messages keep their places.
+            if !self.deferred.is_empty() {
+                self.catch_up();
+            }
+            self.settle(&used);
+            self.steps.push(step);
+            return;
+        }
         if !self.ahead.is_empty() {
             self.settle(&used);
             self.steps.push(step);
@@ -125,7 +134,7 @@ impl<O: Op> Queue<O> {
         self.steps.push(Common::Finish { group, to });
         self.blocked.clear();
         for step in std::mem::take(&mut self.deferred) {
-            match self.waits(&reads(&step)) {
+            match self.waits(&step.reads()) {
                 true => self.defer(step),
                 false => self.steps.push(step),
             }
@@ -141,7 +150,7 @@ impl<O: Op> Queue<O> {
     }
 
     fn defer(&mut self, step: Common<O>) {
-        self.blocked.extend(writes(&step));
+        self.blocked.extend(step.writes());
         self.deferred.push(step);
     }
 
@@ -150,27 +159,5 @@ impl<O: Op> Queue<O> {
         while let Some(oldest) = self.open.pop_front() {
             self.finish(oldest);
         }
-    }
-}
-
-/// Slots that a step reads.
-fn reads<O: Op>(step: &Common<O>) -> Vec<Slot> {
-    match step {
-        Common::Local(step) => step.op.inputs().map(|tensor| tensor.id).collect(),
-        Common::Move(step) => vec![step.from],
-        Common::Store { slot, .. } | Common::Read { slot, .. } => vec![*slot],
-        _ => Vec::new(),
-    }
-}
-
-/// Slots that a step makes.
-fn writes<O: Op>(step: &Common<O>) -> Vec<Slot> {
-    match step {
-        Common::Local(step) => step.op.outputs().map(|tensor| tensor.id).collect(),
-        Common::Move(step) => vec![step.to],
-        Common::Load { slot, .. } | Common::Upload { slot, .. } | Common::Random { slot, .. } => {
-            vec![*slot]
-        }
-        _ => Vec::new(),
     }
 }

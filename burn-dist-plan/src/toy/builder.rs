@@ -82,6 +82,7 @@ impl Builder {
             layout: Arc::new(layout),
             role,
             origin: None,
+            stage: None,
         };
         self.input(shape, state)
     }
@@ -109,6 +110,7 @@ impl Builder {
         };
         let state = InputState::Placed {
             layout: Arc::new(layout),
+            stage: spec.stage.clone(),
             role: Role::Parameter(Arc::new(spec)),
             origin: None,
         };

@@ -3,7 +3,7 @@
 //! Elements are numbers of a finite field, so that sums and products are exact in any order, and a value that is not
 //! where it should be is seen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::{Kind, Toy};
@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::lower::runs;
 use crate::mesh::{MeshShape, Rank, ReduceOp};
 use crate::op::TensorIndex;
+use crate::stage::Stage;
 use crate::task::{CollectiveKind, CollectiveTask, Plan, Slot, Task};
 use crate::window::{InputState, Window};
 
@@ -318,6 +319,9 @@ pub(crate) fn whole(window: &Window<Toy>) -> HashMap<TensorIndex, Array> {
     values
 }
 
+/// Messages between ranks, from the first to the second.
+type Messages = HashMap<(Rank, Rank), VecDeque<(Slot, Array)>>;
+
 /// What one rank holds.
 #[derive(Default)]
 struct RankState {
@@ -336,10 +340,16 @@ pub(crate) fn planned(
     mesh: &MeshShape,
 ) -> HashMap<TensorIndex, Array> {
     let mut ranks: Vec<RankState> = Vec::new();
+    let has = |rank: Rank, stage: &Option<Stage>| {
+        let at = |stage: &Stage| mesh.coord(rank, stage.pipeline.axis) as u32 == stage.coord();
+        stage.as_ref().is_none_or(at)
+    };
     for rank in mesh.ranks() {
         let mut state = RankState::default();
         for of in &window.inputs {
-            if let InputState::Placed { layout, .. } = &of.state {
+            if let InputState::Placed { layout, stage, .. } = &of.state
+                && has(rank, stage)
+            {
                 let runs = runs(layout, mesh, rank);
                 let part = input(of.value, &of.shape);
                 let part = part.pick(&runs, layout.local_shape(mesh, rank));
@@ -348,61 +358,54 @@ pub(crate) fn planned(
         }
         ranks.push(state);
     }
+    let mut messages = Messages::new();
     loop {
-        for (state, plan) in ranks.iter_mut().zip(&plan.ranks) {
+        let before: Vec<usize> = ranks.iter().map(|state| state.at).collect();
+        for (rank, (state, plan)) in (0..).zip(ranks.iter_mut().zip(&plan.ranks)) {
             while let Some(task) = plan.tasks.get(state.at)
-                && state.local(window, task)
+                && state.local(window, task, Rank(rank), &mut messages)
             {
                 state.at += 1;
             }
         }
-        let waiting: Vec<Vec<&CollectiveTask>> = ranks
-            .iter()
-            .zip(&plan.ranks)
-            .map(|(state, plan)| match plan.tasks.get(state.at) {
-                Some(Task::Collective(task)) => vec![task.as_ref()],
-                Some(Task::Launch { tasks, .. }) => tasks.iter().collect(),
-                _ => Vec::new(),
-            })
-            .collect();
-        if waiting.iter().all(Vec::is_empty) {
+        meet(&mut ranks, plan);
+        if ranks.iter().map(|state| state.at).eq(before) {
             break;
         }
-        for index in 0..waiting[0].len() {
-            let tasks: Vec<&CollectiveTask> = waiting.iter().map(|tasks| tasks[index]).collect();
-            let sent: Vec<Array> = tasks
-                .iter()
-                .zip(&ranks)
-                .map(|(task, state)| state.slots[&task.from].clone().reshaped(&task.from_view))
-                .collect();
-            for (task, state) in tasks.iter().zip(&mut ranks) {
-                state
-                    .started
-                    .insert(task.to, collective(task, &tasks, &sent));
-            }
-        }
-        for ((state, plan), tasks) in ranks.iter_mut().zip(&plan.ranks).zip(&waiting) {
-            if matches!(plan.tasks[state.at], Task::Collective(_)) {
-                state.finish(&[tasks[0].to]);
-            }
-            for task in tasks.iter().filter(|task| task.take) {
-                state.slots.remove(&task.from);
-            }
-            state.at += 1;
-        }
     }
+    for (rank, (state, plan)) in ranks.iter().zip(&plan.ranks).enumerate() {
+        assert_eq!(state.at, plan.tasks.len(), "rank {rank} came to its end");
+    }
+    assert!(
+        messages.values().all(VecDeque::is_empty),
+        "all messages were received"
+    );
     let mut found = HashMap::new();
     for output in &plan.outputs {
-        let parts = ranks.iter().map(|state| state.kept[&output.value].clone());
-        let whole = assembled(&output.layout, mesh, &parts.collect::<Vec<_>>());
+        let holders = mesh.ranks().filter(|rank| has(*rank, &output.stage));
+        let of = |rank: Rank| (rank, ranks[rank.0 as usize].kept[&output.value].clone());
+        let whole = assembled(&output.layout, mesh, &holders.map(of).collect::<Vec<_>>());
         found.insert(output.value, whole);
+        let others = mesh.ranks().filter(|rank| !has(*rank, &output.stage));
+        for other in others {
+            let kept = &ranks[other.0 as usize].kept;
+            assert!(
+                !kept.contains_key(&output.value),
+                "rank {other} has no such stage"
+            );
+        }
     }
     for (index, (read, value)) in plan.reads.iter().zip(&window.reads).enumerate() {
-        let parts = ranks
-            .iter()
-            .map(|state| state.reads[&(index as u32)].clone());
-        let whole = assembled(&read.layout, mesh, &parts.collect::<Vec<_>>());
-        found.insert(*value, whole);
+        let parts = (0..).map(Rank).zip(&ranks);
+        let parts = parts
+            .filter_map(|(rank, state)| Some((rank, state.reads.get(&(index as u32))?.clone())));
+        let parts: Vec<(Rank, Array)> = parts.collect();
+        assert!(
+            read.senders
+                .iter()
+                .all(|sender| parts.iter().any(|(rank, _)| rank == sender))
+        );
+        found.insert(*value, assembled(&read.layout, mesh, &parts));
     }
     // What was not touched stays where it was.
     for of in &window.inputs {
@@ -413,16 +416,61 @@ pub(crate) fn planned(
     found
 }
 
-/// Puts the parts of all ranks together; terms of sums are added up.
-fn assembled(layout: &Layout, mesh: &MeshShape, parts: &[Array]) -> Array {
+/// Runs the collectives that all members have come to.
+fn meet(ranks: &mut [RankState], plan: &Plan<Toy>) {
+    let waiting =
+        ranks
+            .iter()
+            .zip(&plan.ranks)
+            .map(|(state, plan)| match plan.tasks.get(state.at) {
+                Some(Task::Collective(task)) => vec![task.as_ref()],
+                Some(Task::Launch { tasks, .. }) => tasks.iter().collect(),
+                _ => Vec::new(),
+            });
+    let waiting: Vec<Vec<&CollectiveTask>> = waiting.collect();
+    let is_ready = |tasks: &Vec<&CollectiveTask>| {
+        let mut members = tasks.iter().flat_map(|task| task.group.iter());
+        !tasks.is_empty() && members.all(|rank| waiting[rank.0 as usize].len() == tasks.len())
+    };
+    let ready: Vec<usize> = (0..ranks.len())
+        .filter(|rank| is_ready(&waiting[*rank]))
+        .collect();
+    for &rank in &ready {
+        for (index, task) in waiting[rank].iter().enumerate() {
+            let members = task.group.iter().map(|member| {
+                let member = member.0 as usize;
+                let other = waiting[member][index];
+                let sent = ranks[member].slots[&other.from].clone();
+                (other, sent.reshaped(&other.from_view))
+            });
+            let (tasks, sent): (Vec<_>, Vec<_>) = members.unzip();
+            let result = collective(task, &tasks, &sent);
+            ranks[rank].started.insert(task.to, result);
+        }
+    }
+    for rank in ready {
+        let (state, tasks) = (&mut ranks[rank], &waiting[rank]);
+        if matches!(plan.ranks[rank].tasks[state.at], Task::Collective(_)) {
+            state.finish(&[tasks[0].to]);
+        }
+        for task in tasks.iter().filter(|task| task.take) {
+            state.slots.remove(&task.from);
+        }
+        state.at += 1;
+    }
+}
+
+/// Puts the parts of ranks together; terms of sums are added up.
+fn assembled(layout: &Layout, mesh: &MeshShape, parts: &[(Rank, Array)]) -> Array {
     let mut whole = Array::full(0, &layout.shape());
     let axes: Vec<_> = layout.axes_used();
     let terms: Vec<_> = layout.partial.iter().map(|partial| partial.axis).collect();
-    for (rank, part) in parts.iter().enumerate() {
-        let rank = Rank(rank as u32);
+    let first = parts[0].0;
+    for (rank, part) in parts {
+        let rank = *rank;
         let repeats = mesh
             .axis_indices()
-            .any(|axis| !axes.contains(&axis) && mesh.coord(rank, axis) > 0);
+            .any(|axis| !axes.contains(&axis) && mesh.coord(rank, axis) > mesh.coord(first, axis));
         let mut from = 0;
         for run in runs(layout, mesh, rank).iter() {
             for index in run.clone() {
@@ -447,11 +495,10 @@ fn assembled(layout: &Layout, mesh: &MeshShape, parts: &[Array]) -> Array {
     whole
 }
 
-/// Returns what a member of a collective gets; `tasks` and `sent` are those of all ranks.
+/// Returns what a member of a collective gets; `tasks` and `sent` are those of all members.
 fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) -> Array {
-    let members = task.group.iter().map(|rank| rank.0 as usize);
-    for (index, member) in members.clone().enumerate() {
-        let other = tasks[member];
+    let members = 0..task.group.len();
+    for (index, other) in tasks.iter().enumerate() {
         assert_eq!((other.kind, &other.group), (task.kind, &task.group));
         assert_eq!(other.index, index);
     }
@@ -485,6 +532,7 @@ fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) 
                 .collect();
             Array::concat(&parts, task.to_dim)
         }
+        kind => panic!("{kind:?} is a task of its own"),
     };
     assert_eq!(out.shape, task.to_view, "result of {task:?}");
     out.reshaped(&task.to_shape)
@@ -492,8 +540,29 @@ fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) 
 
 impl RankState {
     /// Runs a task; `false` if it needs the other ranks.
-    fn local(&mut self, window: &Window<Toy>, task: &Task<Toy>) -> bool {
+    fn local(
+        &mut self,
+        window: &Window<Toy>,
+        task: &Task<Toy>,
+        rank: Rank,
+        messages: &mut Messages,
+    ) -> bool {
         match task {
+            Task::Send(task) => {
+                let channel = messages.entry((rank, task.peer)).or_default();
+                channel.push_back((task.slot, self.slots[&task.slot].clone()));
+                if task.take {
+                    self.slots.remove(&task.slot);
+                }
+            }
+            Task::Receive(task) => {
+                let channel = messages.get_mut(&(task.peer, rank));
+                let Some((slot, array)) = channel.and_then(VecDeque::pop_front) else {
+                    return false;
+                };
+                assert_eq!((&array.shape, slot), (&task.shape, task.slot));
+                self.slots.insert(task.slot, array);
+            }
             Task::Collective(_) | Task::Launch { .. } => return false,
             Task::Finish { to, .. } => self.finish(to),
             Task::Load {
@@ -555,9 +624,6 @@ impl RankState {
             Task::ToHost(_) | Task::FromHost(_) => {}
             Task::Free(slot) => {
                 self.slots.remove(slot).expect("what is freed is there");
-            }
-            Task::Forget(value) => {
-                self.kept.remove(value);
             }
         }
         true

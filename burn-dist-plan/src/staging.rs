@@ -1,0 +1,395 @@
+//! Stages: the program common to all ranks becomes one for the ranks of each coordinate along the pipeline axis.
+//!
+//! Every step of a stage goes to the ranks that have the stage, and what has none is made wherever it is needed. What
+//! one coordinate makes and another uses is sent as soon as it is made, and received before its first use. The work
+//! of a microbatch on a stage, forward, backward or for the gradients of weights, is an action, and a coordinate takes
+//! its actions in the order of the schedule; what belongs to no microbatch, such as the optimizer, comes after them.
+//!
+//! Nothing here changes a value: the same steps run on the same operands, and gradients are added up in the order in
+//! which the program adds them up. A step that the schedule has come to before what it needs waits for that.
+//!
+//! Sends do not wait for the receiver, and between two coordinates messages keep their order, so that ranks that run
+//! their programs from top to bottom cannot wait for each other; [`Staged::check`] makes sure of it.
+//!
+//! Stages of which only some ranks are planned for are split like all others: their sends have an order too.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::error::PlanError;
+use crate::facts::stages::Stages;
+use crate::facts::{Facts, Phase};
+use crate::op::Op;
+use crate::pipeline::{Action, Kind};
+use crate::propagate::{Common, Program, Transfer};
+use crate::task::Slot;
+use crate::window::{InputState, Window};
+
+/// When a step of a stage runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum When {
+    /// What is sent elsewhere and is there from the start.
+    First,
+    /// With that action of the coordinate.
+    Action(u32),
+    /// After all actions.
+    Last,
+}
+
+/// What a coordinate does, in order.
+enum Item {
+    Step(usize),
+    /// Waits for what another coordinate makes.
+    Need(Slot),
+}
+
+struct Staged<'a, O> {
+    program: &'a Program<O>,
+    stages: &'a Stages,
+    /// The step that makes each slot.
+    producer: Vec<usize>,
+    /// The stage of each slot and of each step.
+    slots: Vec<Option<u32>>,
+    steps: Vec<Option<u32>>,
+    /// Coordinates besides its own that need each slot.
+    wanted: HashMap<Slot, Vec<u32>>,
+}
+
+/// Splits `program` by the coordinates of the pipeline axis.
+///
+/// # Errors
+/// [`PlanError::Schedule`] if the schedule cannot take so many microbatches.
+pub(super) fn stage<O: Op>(
+    program: &Program<O>,
+    window: &Window<O>,
+    facts: &Facts,
+    stages: &Stages,
+    everyone_reads: bool,
+) -> Result<Vec<Program<O>>, PlanError> {
+    let staged = Staged::new(program, window, stages, everyone_reads);
+    let whens = whens(window, facts, stages)?;
+    let coords = 0..stages.pipeline.ranks;
+    let items: Vec<Vec<Item>> = coords
+        .clone()
+        .map(|coord| staged.items(coord, &whens[coord as usize]))
+        .collect();
+    let steps = staged.transfers(items)?;
+    let mut programs = Vec::with_capacity(steps.len());
+    for (coord, steps) in coords.zip(steps) {
+        programs.push(program.of_coord(coord, steps));
+    }
+    Ok(programs)
+}
+
+/// Returns for each coordinate when each operation's steps run on it.
+fn whens<O: Op>(
+    window: &Window<O>,
+    facts: &Facts,
+    stages: &Stages,
+) -> Result<Vec<Vec<When>>, PlanError> {
+    let is_backward = |phase: &Phase| *phase == Phase::Backward;
+    let has_backward = facts.phases.iter().any(is_backward);
+    let microbatches = facts.microbatches.iter().zip(&facts.phases);
+    let of_losses = microbatches.filter(|(_, phase)| !has_backward || is_backward(phase));
+    let count = of_losses
+        .map(|(microbatch, _)| microbatch + 1)
+        .max()
+        .unwrap_or(1);
+    let actions = stages.pipeline.actions(count, has_backward)?;
+    let mut places: Vec<HashMap<Action, u32>> = Vec::with_capacity(actions.len());
+    for actions in actions {
+        places.push(
+            (0..)
+                .zip(actions)
+                .map(|(at, action)| (action, at))
+                .collect(),
+        );
+    }
+    let kind = |index: usize, op: &O| match facts.phases[index] {
+        Phase::Forward => Some(Kind::Forward),
+        Phase::Backward => {
+            let mut outputs = op.outputs();
+            Some(match outputs.all(|out| facts.updating[out.id as usize]) {
+                true => Kind::Weight,
+                false => Kind::Backward,
+            })
+        }
+        Phase::Update => None,
+    };
+    let kinds: Vec<Option<Kind>> = window
+        .ops
+        .iter()
+        .enumerate()
+        .map(|(index, op)| kind(index, op))
+        .collect();
+    let of = |places: &HashMap<Action, u32>| -> Vec<When> {
+        let when = |index: usize| {
+            let (kind, stage, microbatch) = (
+                kinds[index]?,
+                stages.of_op[index]?,
+                facts.microbatches[index],
+            );
+            let action = |kind| {
+                places
+                    .get(&Action {
+                        stage,
+                        kind,
+                        microbatch,
+                    })
+                    .copied()
+            };
+            let found = action(kind).or_else(|| match kind {
+                Kind::Forward => None,
+                // A schedule that does not take them apart.
+                _ => action(Kind::Full),
+            });
+            found.map(When::Action)
+        };
+        (0..=window.ops.len())
+            .map(|index| match index < window.ops.len() {
+                true => when(index).unwrap_or(When::Last),
+                false => When::Last,
+            })
+            .collect()
+    };
+    Ok(places.iter().map(of).collect())
+}
+
+impl<'a, O: Op> Staged<'a, O> {
+    fn new(
+        program: &'a Program<O>,
+        window: &Window<O>,
+        stages: &'a Stages,
+        everyone_reads: bool,
+    ) -> Self {
+        let outside = |value| {
+            let input = window.inputs.iter().find(|input| input.value == value)?;
+            match &input.state {
+                InputState::Placed { stage, .. } => Some(stage.as_ref()?.index),
+                InputState::Host { .. } => None,
+            }
+        };
+        let outside: HashMap<_, _> = window
+            .inputs
+            .iter()
+            .filter_map(|input| Some((input.value, outside(input.value)?)))
+            .collect();
+        let mut this = Self {
+            program,
+            stages,
+            producer: program.producers(),
+            slots: vec![None; program.slots.len()],
+            steps: Vec::with_capacity(program.steps.len()),
+            wanted: HashMap::new(),
+        };
+        for step in &program.steps {
+            let inputs = step.reads();
+            let mut from = inputs.iter().filter_map(|slot| this.slots[*slot as usize]);
+            let from = from.next();
+            let stage = match step {
+                Common::Load { value, .. } => outside.get(value).copied(),
+                Common::Local(_) | Common::Move(_) => from.map(|from| {
+                    let of_op = step
+                        .at()
+                        .and_then(|at| stages.of_op.get(at as usize).copied().flatten());
+                    of_op.unwrap_or(from)
+                }),
+                Common::Store { value, .. } => stages.homes[*value as usize],
+                Common::Read { read, .. } if !everyone_reads => {
+                    let (_, value) = program.reads[*read as usize];
+                    Some(stages.homes[value as usize].or(from).unwrap_or(0))
+                }
+                _ => None,
+            };
+            for slot in step.writes() {
+                this.slots[slot as usize] = stage;
+            }
+            this.steps.push(stage);
+        }
+        for (index, step) in program.steps.iter().enumerate() {
+            let here: Vec<u32> = match this.steps[index] {
+                Some(stage) => vec![stages.coord(stage)],
+                None => (0..stages.pipeline.ranks).collect(),
+            };
+            for slot in step.reads() {
+                let Some(of) = this.slots[slot as usize] else {
+                    continue;
+                };
+                let others = here.iter().filter(|coord| **coord != stages.coord(of));
+                let wanted = this.wanted.entry(slot).or_default();
+                for coord in others {
+                    if !wanted.contains(coord) {
+                        wanted.push(*coord);
+                    }
+                }
+            }
+        }
+        this.wanted.retain(|_, coords| !coords.is_empty());
+        this
+    }
+
+    /// Returns what a coordinate does, in order; `whens` say when it takes the steps of each operation.
+    fn items(&self, coord: u32, whens: &[When]) -> Vec<Item> {
+        let mut mine: Vec<(When, usize)> = Vec::new();
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let stage = self.steps[index];
+            let is_here = stage.is_none_or(|stage| self.stages.coord(stage) == coord);
+            let when = match step {
+                Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
+                Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
+                Common::Local(_) | Common::Move(_) => {
+                    step.at().map_or(When::Last, |at| whens[at as usize])
+                }
+                Common::Upload { .. } | Common::Random { .. } => continue,
+                _ => When::Last,
+            };
+            if is_here {
+                mine.push((when, index));
+            }
+        }
+        mine.sort_unstable();
+        let mut items = Vec::with_capacity(mine.len());
+        let mut done = vec![false; self.program.steps.len()];
+        let mut received: HashSet<Slot> = HashSet::new();
+        let mut stack: Vec<(usize, bool)> = Vec::new();
+        for (_, index) in mine {
+            stack.push((index, false));
+            // What a step needs comes first, wherever the schedule has it.
+            while let Some((index, is_ready)) = stack.pop() {
+                if done[index] {
+                    continue;
+                }
+                if is_ready {
+                    done[index] = true;
+                    items.push(Item::Step(index));
+                    continue;
+                }
+                stack.push((index, true));
+                for slot in self.program.steps[index].reads().into_iter().rev() {
+                    let of = self.slots[slot as usize];
+                    let is_here = of.is_none_or(|stage| self.stages.coord(stage) == coord);
+                    match is_here {
+                        true => stack.push((self.producer[slot as usize], false)),
+                        false => {
+                            if received.insert(slot) {
+                                items.push(Item::Need(slot));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        items
+    }
+
+    /// Returns the steps of each coordinate, with what is sent and received.
+    fn transfers(&self, items: Vec<Vec<Item>>) -> Result<Vec<Vec<Common<O>>>, PlanError> {
+        let mut programs: Vec<Vec<Common<O>>> = Vec::with_capacity(items.len());
+        // Slots in the order in which one coordinate sends them to another.
+        let mut sent: HashMap<(u32, u32), Vec<Slot>> = HashMap::new();
+        for (from, items) in (0..).zip(&items) {
+            let mut steps = Vec::with_capacity(items.len());
+            for item in items {
+                match item {
+                    Item::Need(slot) => steps.push(Common::Receive(self.transfer(*slot, from))),
+                    Item::Step(index) => {
+                        let step = &self.program.steps[*index];
+                        steps.push(step.clone());
+                        for slot in step.writes() {
+                            let owner =
+                                self.slots[slot as usize].map(|stage| self.stages.coord(stage));
+                            let wanted = self.wanted.get(&slot).filter(|_| owner == Some(from));
+                            for to in wanted.into_iter().flatten() {
+                                sent.entry((from, *to)).or_default().push(slot);
+                                steps.push(Common::Send(self.transfer(slot, *to)));
+                            }
+                        }
+                    }
+                }
+            }
+            programs.push(steps);
+        }
+        for (to, steps) in (0..).zip(&mut programs) {
+            // Messages keep their order: what comes first is received first.
+            let mut ahead: HashMap<u32, VecDeque<Slot>> = HashMap::new();
+            for ((from, _), slots) in sent.iter().filter(|((_, at), _)| *at == to) {
+                ahead.insert(*from, slots.iter().copied().collect());
+            }
+            let mut received: HashSet<Slot> = HashSet::new();
+            let mut ordered = Vec::with_capacity(steps.len());
+            for step in std::mem::take(steps) {
+                let Common::Receive(needed) = &step else {
+                    ordered.push(step);
+                    continue;
+                };
+                let Some(ahead) = ahead.get_mut(&needed.from) else {
+                    continue;
+                };
+                while !received.contains(&needed.slot)
+                    && let Some(slot) = ahead.pop_front()
+                {
+                    received.insert(slot);
+                    ordered.push(Common::Receive(self.transfer(slot, to)));
+                }
+            }
+            *steps = ordered;
+        }
+        self.check(&programs)?;
+        Ok(programs)
+    }
+
+    fn transfer(&self, slot: Slot, to: u32) -> Transfer {
+        let stage = self.slots[slot as usize].unwrap_or_default();
+        Transfer {
+            slot,
+            from: self.stages.coord(stage),
+            to,
+            axis: self.stages.pipeline.axis,
+            path: self.program.steps[self.producer[slot as usize]]
+                .path()
+                .cloned(),
+        }
+    }
+
+    /// Checks that all coordinates come to their ends.
+    fn check(&self, programs: &[Vec<Common<O>>]) -> Result<(), PlanError> {
+        let mut at = vec![0; programs.len()];
+        let mut sent: HashSet<(Slot, u32)> = HashSet::new();
+        loop {
+            let before = at.clone();
+            for (coord, steps) in (0..).zip(programs) {
+                let at = &mut at[coord as usize];
+                while let Some(step) = steps.get(*at) {
+                    match step {
+                        Common::Send(transfer) => drop(sent.insert((transfer.slot, transfer.to))),
+                        Common::Receive(transfer) if !sent.contains(&(transfer.slot, coord)) => {
+                            break;
+                        }
+                        _ => {}
+                    }
+                    *at += 1;
+                }
+            }
+            if at
+                .iter()
+                .zip(programs)
+                .all(|(at, steps)| *at == steps.len())
+            {
+                return Ok(());
+            }
+            if at == before {
+                let waits =
+                    at.iter()
+                        .zip(programs)
+                        .filter_map(|(at, steps)| match steps.get(*at)? {
+                            Common::Receive(transfer) => {
+                                Some(format!("s{} from {}", transfer.slot, transfer.from))
+                            }
+                            _ => None,
+                        });
+                return Err(PlanError::Deadlock {
+                    at: waits.collect::<Vec<_>>().join(", "),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The law of stages: a pipeline of any schedule gives what one device gives.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::check;
+use crate::stage::{Pipeline, Stage};
+use crate::task::Task;
+use crate::toy::{Builder, Kind, options, planned};
+use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
+
+/// What a model of stages is made of.
+#[derive(Clone, Debug)]
+struct Model {
+    mesh: String,
+    schedule: ScheduleKind,
+    /// Stages of a rank.
+    chunks: u32,
+    /// Layers, and the stage of each.
+    layers: Vec<u32>,
+    microbatches: usize,
+    /// A layer to whose result the first activation is added.
+    skip: Option<usize>,
+    /// Whether the last layer has the weight of the first.
+    tied: bool,
+}
+
+impl Model {
+    fn new(mesh: &str, schedule: ScheduleKind, chunks: u32, microbatches: usize) -> Self {
+        let ranks = mesh.parse::<crate::mesh::MeshShape>().expect("a mesh");
+        let ranks = ranks
+            .pipeline_axis()
+            .map_or(1, |axis| ranks.size(axis) as u32);
+        Self {
+            mesh: mesh.into(),
+            schedule,
+            chunks,
+            layers: (0..ranks * chunks).collect(),
+            microbatches,
+            skip: None,
+            tied: false,
+        }
+    }
+
+    fn stage(&self, b: &Builder, index: u32) -> Option<Stage> {
+        let axis = b.mesh.pipeline_axis()?;
+        let ranks = b.mesh.size(axis) as u32;
+        let pipeline = Pipeline {
+            axis,
+            ranks,
+            stages: ranks * self.chunks,
+            schedule: self.schedule,
+        };
+        Some(Stage {
+            index,
+            pipeline: Arc::new(pipeline),
+        })
+    }
+
+    /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
+    fn step(&self, rows: usize) -> Builder {
+        let mut b = Builder::new(&self.mesh);
+        let weights: Vec<u32> = self
+            .layers
+            .iter()
+            .enumerate()
+            .map(|(layer, stage)| {
+                if self.tied && layer + 1 == self.layers.len() {
+                    return 0;
+                }
+                let name = format!("layer{layer}");
+                let mut spec = Builder::spec(&format!("{name}.weight"), &[4, 4], Some(&name));
+                spec.stage = self.stage(&b, *stage);
+                if let Ok(tp) = b.mesh.axis("tp") {
+                    spec.layout.dims[layer % 2].factors[0].axes = vec![tp];
+                }
+                b.param(spec)
+            })
+            .collect();
+        let mut sums: Vec<Option<u32>> = vec![None; weights.len()];
+        let mut losses = Vec::new();
+        let batch = b.data(&[rows * self.microbatches, 4]);
+        for microbatch in 0..self.microbatches {
+            let range = microbatch * rows..(microbatch + 1) * rows;
+            let mut x = b.op(Kind::Slice(0, range), &[batch], &[rows, 4]);
+            let first = x;
+            let mut saved = Vec::new();
+            for (layer, &w) in weights.iter().enumerate() {
+                let h = b.linear(x, w);
+                let mut h = b.pair(Kind::Add, h, x);
+                if self.skip == Some(layer) {
+                    let early = saved.first().map_or(first, |(_, _, h)| *h);
+                    h = b.pair(Kind::Mul, h, early);
+                }
+                saved.push((x, w, h));
+                x = b.exp(h);
+            }
+            let squares = b.pair(Kind::Mul, x, x);
+            let loss = b.sum_dim(squares, 1);
+            let loss = b.sum_dim(loss, 0);
+            losses.push(loss);
+            let ones = b.ones_for(x);
+            let mut g = b.pair(Kind::Mul, ones, x);
+            let mut g_early = None;
+            for (layer, (x, w, h)) in saved.iter().copied().enumerate().rev() {
+                let mut gh = b.pair(Kind::Mul, g, h);
+                if let (0, Some(early)) = (layer, g_early) {
+                    gh = b.pair(Kind::Add, gh, early);
+                }
+                if self.skip == Some(layer) && layer > 0 {
+                    let early = saved[0].2;
+                    g_early = Some(b.pair(Kind::Mul, gh, h));
+                    gh = b.pair(Kind::Mul, gh, early);
+                }
+                let (gx, gw) = b.linear_backward(x, w, gh);
+                g = b.pair(Kind::Add, gx, gh);
+                let of = weights.iter().position(|of| *of == w).expect("a layer");
+                sums[of] = Some(match sums[of] {
+                    Some(sum) => b.pair(Kind::Add, sum, gw),
+                    None => gw,
+                });
+            }
+        }
+        for (w, sum) in weights.iter().zip(sums) {
+            if let Some(sum) = sum {
+                let new = b.pair(Kind::Sub, *w, sum);
+                b.survive(new);
+            }
+        }
+        for loss in losses {
+            b.read(loss);
+        }
+        b
+    }
+}
+
+fn chunks(schedule: ScheduleKind) -> u32 {
+    match schedule.is_looped() {
+        true => 2,
+        false => 1,
+    }
+}
+
+#[test]
+fn every_schedule_gives_what_one_device_gives() {
+    for mesh in [
+        "pp=2",
+        "pp=3",
+        "pp=2,fsdp=2",
+        "dp=2,pp=2",
+        "pp=2,tp=2",
+        "fsdp=2,pp=2,tp=2",
+    ] {
+        for schedule in ScheduleKind::ALL {
+            for microbatches in [1, 2, 3, 4, 6] {
+                let model = Model::new(mesh, schedule, chunks(schedule), microbatches);
+                let b = model.step(4);
+                check(&b, &options(&b.mesh), &format!("{model:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_skips_stages_and_what_is_shared_goes_where_it_is_used() {
+    for (skip, tied) in [(Some(2), false), (None, true), (Some(3), true)] {
+        for schedule in [ScheduleKind::OneFOneB, ScheduleKind::ZbH1] {
+            for everyone_reads in [false, true] {
+                let model = Model {
+                    skip,
+                    tied,
+                    ..Model::new("pp=4,fsdp=2", schedule, 1, 5)
+                };
+                let b = model.step(4);
+                let options = PlanOptions {
+                    everyone_reads,
+                    ..options(&b.mesh)
+                };
+                check(&b, &options, &format!("{model:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_are_made_again_on_their_stage() {
+    for checkpoint in ["full", "selective"] {
+        let model = Model {
+            layers: vec![0, 0, 1, 1],
+            ..Model::new("pp=2,fsdp=2", ScheduleKind::OneFOneB, 1, 3)
+        };
+        let b = model.step(4).under(Policy {
+            checkpoint: checkpoint.parse::<Checkpoint>().expect("a policy"),
+            ..Policy::default()
+        });
+        check(&b, &options(&b.mesh), checkpoint);
+    }
+}
+
+/// Each rank runs the operations of its stage alone, and what crosses is an activation and its gradient.
+#[test]
+fn ranks_run_their_own_stage() {
+    let model = Model::new("pp=4", ScheduleKind::OneFOneB, 1, 3);
+    let b = model.step(4);
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    planned(&b.window, &plan, &b.mesh);
+    for (rank, of) in plan.ranks.iter().enumerate() {
+        let count = |is: &dyn Fn(&Task<_>) -> bool| of.tasks.iter().filter(|task| is(task)).count();
+        let linear = |task: &Task<crate::toy::Toy>| matches!(task, Task::Op(op, _) if op.kind == Kind::Linear);
+        assert_eq!(count(&|task| linear(task)), 3, "rank {rank}");
+        assert_eq!(
+            count(&|task| matches!(task, Task::Load { .. })),
+            1,
+            "rank {rank}"
+        );
+        let sends = count(&|task| matches!(task, Task::Send(_)));
+        let expected = 3 * (usize::from(rank < 3) + usize::from(rank > 0));
+        assert_eq!(sends, expected, "rank {rank}");
+        assert_eq!(
+            count(&|task| matches!(task, Task::Receive(_))),
+            expected,
+            "rank {rank}"
+        );
+    }
+}
+
+#[test]
+fn the_order_is_that_of_the_schedule() {
+    let model = Model::new("pp=2", ScheduleKind::ZbH1, 1, 3);
+    let b = model.step(2);
+    let text = text_after(&b.window, &b.mesh, &options(&b.mesh), "staging").expect("a pass");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn stages_that_cannot_be_are_errors() {
+    let mut model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
+    model.layers = vec![0, 1, 0];
+    let b = model.step(2);
+    let error = plan(&b.window, &b.mesh, &options(&b.mesh)).expect_err("backwards");
+    assert!(
+        matches!(&error, PlanError::Backwards { path, stage: 0, by: 1 } if path == "layer2.weight"),
+        "{error}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_cut_of_a_model_gives_what_one_device_gives(
+        mesh in proptest::sample::select(&["pp=2", "pp=3", "pp=4", "pp=2,fsdp=2", "dp=2,pp=3", "pp=2,tp=2"][..]),
+        schedule in proptest::sample::select(&ScheduleKind::ALL[..]),
+        cuts in proptest::collection::vec(0u32..4, 1..9),
+        microbatches in 1usize..7,
+        skip in proptest::option::of(1usize..8),
+        tied in any::<bool>(),
+        rows in 1usize..5,
+    ) {
+        let mut model = Model::new(mesh, schedule, chunks(schedule), microbatches);
+        let stages = model.layers.len() as u32;
+        let mut cuts: Vec<u32> = cuts.into_iter().map(|cut| cut * stages / 4).collect();
+        cuts.sort_unstable();
+        model.layers = cuts;
+        model.skip = skip;
+        model.tied = tied && model.layers.len() > 2;
+        let b = model.step(rows);
+        check(&b, &options(&b.mesh), &format!("{model:?}"));
+    }
+}
