@@ -28,8 +28,8 @@ use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, Queue, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
 };
-use burn_dist_plan::Role;
 use burn_dist_plan::op::{Mark, Op};
+use burn_dist_plan::{Role, Stage};
 
 /// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in
 /// little.
@@ -50,6 +50,8 @@ enum Live {
         role: Role,
         /// What it is made of, if its layout is not decided.
         origin: Option<Origin>,
+        /// The stage whose ranks have it; `None` if all do.
+        stage: Option<Stage>,
         born: Born,
     },
 }
@@ -473,6 +475,7 @@ impl<B: BackendIr> Recorder<B> {
                 layout: Arc::new(layout.clone()),
                 role: Role::Unknown,
                 origin: None,
+                stage: None,
                 born: Born::Given(self.given),
             },
         );

@@ -18,7 +18,7 @@ use crate::comm::CallInfo;
 use crate::ops::Recorded;
 use crate::plan::account::cause;
 use crate::plan::memory::{ClassBytes, Ledger, MemoryClass, MemoryTimeline, PeakCause};
-use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
+use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task, TransferTask};
 
 /// No buffer.
 const NONE: u64 = 0;
@@ -297,6 +297,24 @@ impl Observer for Account {
         let bytes = task.to_shape.iter().product::<usize>() * task.dtype.size();
         let (key, bytes) = self.buffer::<B>(output, bytes as u64);
         self.hold(task.to, key, bytes);
+        self.ledger.lend(key);
+    }
+
+    fn sends(&mut self, task: &TransferTask) {
+        self.ledger.lend(self.slots[task.slot as usize]);
+    }
+
+    fn received<B: BackendIr>(
+        &mut self,
+        _: TaskPart,
+        task: &TransferTask,
+        output: &B::Handle,
+        _: &CallInfo,
+        _: Instant,
+        _: Instant,
+    ) {
+        let (key, bytes) = self.buffer::<B>(output, task.bytes());
+        self.hold(task.slot, key, bytes);
         self.ledger.lend(key);
     }
 }

@@ -20,13 +20,13 @@ use super::device_exchange;
 use super::gpus::{self, Flight, Gpus};
 use super::turn::Turn;
 use crate::comm::{
-    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Payload,
-    Pending, SharedBuffer, Strided,
+    AllToAll, Block, Call, CallInfo, Collective, CommError, Communicator, Exchange, Group, Kind,
+    Payload, Pending, SharedBuffer, Strided,
 };
 use crate::mesh::Rank;
 use crate::ops::execute::{from_data, into_data};
 use crate::ops::flex::downcast;
-use crate::plan::task::{CollectiveKind, CollectiveTask};
+use crate::plan::task::{CollectiveKind, CollectiveTask, TransferTask};
 
 /// What a rank communicates through.
 pub(super) struct Routes<B: BackendIr> {
@@ -183,7 +183,7 @@ impl From<CommError> for CollectiveError {
 }
 
 impl CollectiveError {
-    pub fn into_fault(self, rank: Rank, task: &CollectiveTask, path: Option<&Arc<str>>) -> Fault {
+    pub fn into_fault(self, rank: Rank, kind: CollectiveKind, path: Option<&Arc<str>>) -> Fault {
         let path = path.cloned();
         match self {
             Self::Comm(source) => Fault::Collective {
@@ -193,7 +193,7 @@ impl CollectiveError {
             },
             Self::Backend(message) => Fault::Op {
                 rank,
-                op: task.kind.name().to_string(),
+                op: kind.name().to_string(),
                 path,
                 message,
             },
@@ -242,7 +242,13 @@ impl<B: BackendIr> Started<B> {
         match (self, &mut routes.gpus) {
             (Self::Host { pending, shared }, _) => {
                 let output = turn.give_way(|| pending.wait())?;
-                Ok(result::<B>(output, task, shared, device))
+                Ok(result::<B>(
+                    output,
+                    &task.to_shape,
+                    task.dtype,
+                    shared,
+                    device,
+                ))
             }
             (Self::Device(pending), _) => device_exchange::finish::<B>(task, pending, turn, device),
             (Self::Gpus(flight), Some(gpus)) => {
@@ -315,26 +321,106 @@ fn collective(task: &CollectiveTask) -> Collective {
                 elem_bytes: elem,
             })
         }
+        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
+    }
+}
+
+/// A slot on its way between the ranks of two stages, as one of them sees it.
+pub(super) struct Transfer<'a> {
+    pub task: &'a TransferTask,
+    /// The rank that sends, and the one that receives.
+    pub pair: [Rank; 2],
+    pub label: Option<&'a Arc<str>>,
+}
+
+impl Transfer<'_> {
+    fn call(&self, group: &Group, input: Option<Block>) -> Call {
+        let bytes = self.task.bytes() as usize;
+        let collective = match input {
+            Some(_) => Collective::Send { bytes },
+            None => Collective::Recv { bytes },
+        };
+        let call = Call::new(group, self.task.dtype, collective, input);
+        match self.label {
+            Some(label) => call.labelled(label.clone()),
+            None => call,
+        }
+    }
+
+    fn exchange(&self, group: &Group) -> Exchange {
+        let Self { task, label, .. } = self;
+        let what = format!("{} {:?} between stages", task.dtype.name(), task.shape);
+        let exchange = Exchange::new(group, what);
+        let exchange = exchange.counted_as(Kind::Recv, task.bytes() as usize);
+        match label {
+            Some(label) => exchange.labelled((*label).clone()),
+            None => exchange,
+        }
+    }
+
+    /// Sends a tensor, without waiting for the receiver.
+    pub fn send<B: BackendIr>(
+        &self,
+        input: B::Handle,
+        comm: &dyn Communicator,
+        routes: &mut Routes<B>,
+        turn: &Turn,
+    ) -> Result<(), CollectiveError> {
+        let group = routes.get(&Arc::from(self.pair))?;
+        if turn.share_device(&self.pair) {
+            drop(comm.exchange(self.exchange(&group), Arc::new(input))?);
+            return Ok(());
+        }
+        let (block, _) = block::<B>(input, &self.task.shape, to_burn(self.task.dtype))?;
+        comm.start(self.call(&group, Some(block)))?.wait()?;
+        Ok(())
+    }
+
+    /// Waits for a tensor.
+    pub fn receive<B: BackendIr>(
+        &self,
+        comm: &dyn Communicator,
+        routes: &mut Routes<B>,
+        turn: &Turn,
+        device: &B::Device,
+    ) -> Result<(B::Handle, Arc<CallInfo>), CollectiveError> {
+        let group = routes.get(&Arc::from(self.pair))?;
+        if turn.share_device(&self.pair) {
+            let pending = comm.exchange(self.exchange(&group), Arc::new(()))?;
+            let info = pending.info().clone();
+            let payloads = turn.give_way(|| pending.wait())?;
+            let handle: &B::Handle = payloads[0]
+                .downcast_ref()
+                .expect("the ranks of a mesh have one backend");
+            return Ok((handle.clone(), info));
+        }
+        let pending = comm.start(self.call(&group, None))?;
+        let info = pending.info().clone();
+        let output = turn.give_way(|| pending.wait())?;
+        let (shape, dtype) = (&self.task.shape, self.task.dtype);
+        let handle = result::<B>(output, shape, dtype, is_in_memory::<B>(), device);
+        Ok((handle, info))
     }
 }
 
 fn result<B: BackendIr>(
     output: SharedBuffer,
-    task: &CollectiveTask,
+    shape: &[usize],
+    dtype: crate::mesh::DType,
     shared: bool,
     device: &B::Device,
 ) -> B::Handle {
-    let shape = Shape::from(task.to_shape.clone());
+    let shape = Shape::from(shape.to_vec());
     let bytes = bytes::of_burn(output);
     if shared {
-        let dtype = to_burn(task.dtype);
+        let dtype = to_burn(dtype);
         let tensor = FlexTensor::from_arc(bytes, FlexLayout::contiguous(shape), dtype);
         return from_flex::<B>(tensor, dtype).expect("it came from this backend");
     }
     let data = TensorData {
         bytes: Arc::unwrap_or_clone(bytes),
         shape,
-        dtype: to_burn(task.dtype),
+        dtype: to_burn(dtype),
     };
     from_data::<B>(data, device)
 }

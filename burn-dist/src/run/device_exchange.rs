@@ -106,6 +106,8 @@ fn kind(kind: CollectiveKind) -> Kind {
         CollectiveKind::ReduceScatter => Kind::ReduceScatter,
         CollectiveKind::AllReduce => Kind::AllReduce,
         CollectiveKind::AllToAll => Kind::AllToAll,
+        CollectiveKind::Send => Kind::Send,
+        CollectiveKind::Receive => Kind::Recv,
     }
 }
 
@@ -124,6 +126,7 @@ fn fingerprint(task: &CollectiveTask) -> String {
             "{dtype} for {name}, dim {} split into {:?}, dim {} joined from {:?}",
             task.dim, task.sizes, task.to_dim, task.to_sizes
         ),
+        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
     }
 }
 
@@ -203,6 +206,7 @@ impl<B: BackendIr> Context<'_, B> {
                 });
                 K::cat(parts.collect(), at_join)
             }
+            CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
         };
         Ok(K::reshape(combined, shape()))
     }

@@ -14,7 +14,7 @@ use super::trace::{TaskPart, Tracer};
 use crate::comm::CallInfo;
 use crate::ops::Recorded;
 use crate::plan::memory::MemoryClass;
-use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
+use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task, TransferTask};
 
 /// What watches a worker.
 pub(super) struct Observers {
@@ -83,6 +83,17 @@ events! {
     fn collective_finished<B>(
         part: TaskPart,
         task: &CollectiveTask,
+        output: &B::Handle,
+        info: &CallInfo,
+        began: Instant,
+        ended: Instant
+    );
+    /// A slot is about to be sent to the rank of another stage.
+    fn sends(task: &TransferTask);
+    /// What the rank of another stage has sent was waited for between `began` and `ended`, and is put in its slot.
+    fn received<B>(
+        part: TaskPart,
+        task: &TransferTask,
         output: &B::Handle,
         info: &CallInfo,
         began: Instant,

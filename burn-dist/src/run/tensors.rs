@@ -16,7 +16,7 @@ use crate::comm::CallInfo;
 use crate::mesh::DType;
 use crate::ops::execute::{Env, from_data};
 use crate::plan::memory::MemoryClass;
-use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task};
+use crate::plan::task::{CollectiveTask, RankPlan, Slot, Task, TransferTask};
 
 /// Where a tensor that lives between windows is.
 enum Location<H> {
@@ -124,6 +124,20 @@ impl<B: BackendIr> Tensors<B> {
         self.observers
             .collective_finished::<B>(part, task, &output, info, began, ended);
         self.slots[task.to as usize] = Some(output);
+    }
+
+    /// Puts what the rank of another stage has sent, waited for in that time, in its slot.
+    pub fn put_sent(
+        &mut self,
+        part: TaskPart,
+        task: &TransferTask,
+        output: B::Handle,
+        info: &CallInfo,
+        (began, ended): (Instant, Instant),
+    ) {
+        self.observers
+            .received::<B>(part, task, &output, info, began, ended);
+        self.slots[task.slot as usize] = Some(output);
     }
 
     /// Puts host data in a slot.

@@ -10,7 +10,7 @@ use super::observe::Observer;
 use super::trace::TaskPart;
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
-use crate::plan::task::CollectiveTask;
+use crate::plan::task::{CollectiveTask, TransferTask};
 
 /// How a rank spent its time since the mesh was made; [`RankTimes::since`] gives that of a step.
 ///
@@ -144,8 +144,28 @@ impl Observer for Clock {
         began: Instant,
         ended: Instant,
     ) {
+        self.waited(&task.group, info, began, ended);
+    }
+
+    fn received<B: BackendIr>(
+        &mut self,
+        _: TaskPart,
+        _: &TransferTask,
+        _: &B::Handle,
+        info: &CallInfo,
+        began: Instant,
+        ended: Instant,
+    ) {
+        let group: Arc<[Rank]> = info.group().ranks().into();
+        self.waited(&group, info, began, ended);
+    }
+}
+
+impl Clock {
+    /// Adds what was waited for between `began` and `ended`.
+    fn waited(&mut self, group: &Arc<[Rank]>, info: &CallInfo, began: Instant, ended: Instant) {
         self.times.exposed += ended - began;
-        let index = self.index(&task.group);
+        let index = self.index(group);
         let axes = &mut self.times.by_axes[index];
         axes.calls += 1;
         axes.exposed += ended - began;

@@ -18,7 +18,7 @@ use burn_ir::BackendIr;
 use super::observe::Observer;
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
-use crate::plan::task::{CollectiveTask, RankPlan, Task};
+use crate::plan::task::{CollectiveTask, RankPlan, Task, TransferTask};
 
 /// Events that a rank keeps.
 pub(super) const EVENTS_MAX: usize = 1 << 18;
@@ -162,7 +162,8 @@ fn is_shown(task: &Task) -> bool {
             | Task::Finish { .. }
             | Task::Load { .. }
             | Task::Free(_)
-            | Task::Forget(_)
+            | Task::Send(_)
+            | Task::Receive(_)
     )
 }
 
@@ -193,6 +194,21 @@ impl Observer for Tracer {
         &mut self,
         at: TaskPart,
         _: &CollectiveTask,
+        _: &B::Handle,
+        info: &CallInfo,
+        began: Instant,
+        ended: Instant,
+    ) {
+        if let Some(transfer) = info.transfer() {
+            self.add(What::Wait, at, began, ended);
+            self.add(What::Transfer, at, transfer.start, transfer.end);
+        }
+    }
+
+    fn received<B: BackendIr>(
+        &mut self,
+        at: TaskPart,
+        _: &TransferTask,
         _: &B::Handle,
         info: &CallInfo,
         began: Instant,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn_backend::{Shape, TensorData};
 use burn_ir::BackendIr;
 
-use super::bridge::{self, Started};
+use super::bridge::{self, Started, Transfer};
 use super::describe::{failed, panic_message};
 use super::gpus::Gpus;
 use super::runtime::FaultCell;
@@ -22,7 +22,7 @@ use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::{execute_recorded, into_data};
 use crate::ops::index::indexing;
-use crate::plan::task::{CollectiveTask, Slot, Task};
+use crate::plan::task::{CollectiveKind, CollectiveTask, Slot, Task, TransferTask};
 
 /// What the workers of a process share.
 #[derive(Clone)]
@@ -247,8 +247,9 @@ impl<B: BackendIr> Worker<B> {
                         let _ = read.parts.send((self.rank, data));
                     }
                 }
+                Task::Send(task) => self.send(run, task)?,
+                Task::Receive(task) => self.receive(run, first, task)?,
                 Task::Free(slot) => self.tensors.free(*slot),
-                Task::Forget(value) => self.tensors.remove(args.ids[*value as usize]),
             }
             self.tensors.observers.task_ends(index, task);
         }
@@ -289,7 +290,7 @@ impl<B: BackendIr> Worker<B> {
             path,
             &self.tensors.device,
         )
-        .map_err(|error| error.into_fault(self.rank, task, path))?;
+        .map_err(|error| error.into_fault(self.rank, task.kind, path))?;
         tracing::trace!(target: "burn_dist", rank = self.rank.0, call = %started.info(), "launched");
         let observers = &mut self.tensors.observers;
         observers.collective_started(part, began, Instant::now());
@@ -321,10 +322,41 @@ impl<B: BackendIr> Worker<B> {
             .wait(task, comm, &mut self.routes, &self.turn, device)
             .map_err(|error| {
                 let path = run.plan.paths.get(task.path as usize);
-                error.into_fault(self.rank, task, path)
+                error.into_fault(self.rank, task.kind, path)
             })?;
         self.tensors
             .put_received(part, task, output, &info, (began, Instant::now()));
+        Ok(())
+    }
+
+    fn send(&mut self, run: &Run, task: &TransferTask) -> Result<(), Fault> {
+        self.tensors.observers.sends(task);
+        let input = self.tensors.take(task.slot, task.take)?;
+        let label = run.plan.paths.get(task.path as usize);
+        let transfer = Transfer {
+            task,
+            pair: [self.rank, task.peer],
+            label,
+        };
+        transfer
+            .send::<B>(input, self.comm.as_ref(), &mut self.routes, &self.turn)
+            .map_err(|error| error.into_fault(self.rank, CollectiveKind::Send, label))
+    }
+
+    fn receive(&mut self, run: &Run, part: TaskPart, task: &TransferTask) -> Result<(), Fault> {
+        let began = Instant::now();
+        let label = run.plan.paths.get(task.path as usize);
+        let transfer = Transfer {
+            task,
+            pair: [task.peer, self.rank],
+            label,
+        };
+        let (comm, device) = (self.comm.as_ref(), &self.tensors.device);
+        let (output, info) = transfer
+            .receive::<B>(comm, &mut self.routes, &self.turn, device)
+            .map_err(|error| error.into_fault(self.rank, CollectiveKind::Receive, label))?;
+        let times = (began, Instant::now());
+        self.tensors.put_sent(part, task, output, &info, times);
         Ok(())
     }
 

@@ -126,6 +126,7 @@ impl<B: BackendIr> Recorder<B> {
                     layout,
                     role,
                     origin,
+                    stage,
                     born,
                 }) => {
                     of_inputs.push(*born);
@@ -133,6 +134,7 @@ impl<B: BackendIr> Recorder<B> {
                         layout: layout.clone(),
                         role: role.clone(),
                         origin: *origin,
+                        stage: stage.clone(),
                     })
                 }
                 Some(Live::Host { data, origin, part }) => {
@@ -216,6 +218,7 @@ impl<B: BackendIr> Recorder<B> {
                     layout: output.layout.clone(),
                     role: output.role.clone(),
                     origin: output.origin,
+                    stage: output.stage.clone(),
                     born: Born::In(number, output.value),
                 },
             );

@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Event, RankTrace, Trace, What};
-use crate::plan::task::{CollectiveTask, RankPlan, Task};
+use crate::mesh::{DType, Rank};
+use crate::plan::task::{CollectiveKind, RankPlan, Task};
 use burn_dist_plan::op::Op;
 
 /// The lane of a rank's thread; lanes of axes follow.
@@ -103,8 +104,8 @@ impl Trace {
         // Lanes of axes, in order of first use.
         let mut lanes: Vec<String> = Vec::new();
         for event in &rank.events {
-            if let (What::Transfer, Some(task)) = (event.what, rank.collective(event)) {
-                let axes = self.topology.axes_text(&self.mesh, &task.group);
+            if let (What::Transfer, Some(moved)) = (event.what, rank.moved(pid, event)) {
+                let axes = self.topology.axes_text(&self.mesh, &moved.group);
                 if !lanes.contains(&axes) {
                     lanes.push(axes);
                 }
@@ -163,9 +164,9 @@ impl Trace {
                 "compute"
             }
             What::Launch | What::Wait | What::Transfer => {
-                if let Some(task) = rank.collective(event) {
-                    let axes = self.topology.axes_text(&self.mesh, &task.group);
-                    let path = plan.paths.get(task.path as usize);
+                if let Some(moved) = rank.moved(pid, event) {
+                    let axes = self.topology.axes_text(&self.mesh, &moved.group);
+                    let path = plan.paths.get(moved.path as usize);
                     let verb = match event.what {
                         What::Launch => "launch ",
                         What::Wait => "wait ",
@@ -175,15 +176,15 @@ impl Trace {
                             ""
                         }
                     };
-                    name = format!("{verb}{}", task.kind.name());
+                    name = format!("{verb}{}", moved.kind.name());
                     if let Some(path) = path {
                         name = format!("{name} {path}");
                     }
                     args = json!({
                         "axes": axes,
-                        "bytes": task.bytes,
-                        "dtype": task.dtype.name(),
-                        "members": task.group.len(),
+                        "bytes": moved.bytes,
+                        "dtype": moved.dtype.name(),
+                        "members": moved.group.len(),
                         "path": path.map(|path| path.to_string()),
                     });
                 }
@@ -206,16 +207,40 @@ impl Trace {
     }
 }
 
+/// What moves between ranks.
+struct Moved {
+    kind: CollectiveKind,
+    group: Arc<[Rank]>,
+    bytes: u64,
+    dtype: DType,
+    path: u32,
+}
+
 impl RankTrace {
-    fn collective(&self, event: &Event) -> Option<&CollectiveTask> {
-        match self.plans[event.plan as usize]
-            .tasks
-            .get(event.at.task as usize)?
-        {
-            Task::Collective(task) => Some(task),
-            Task::Launch { tasks, .. } => tasks.get(event.at.part as usize),
-            _ => None,
-        }
+    /// Returns what an event of rank number `rank` moves.
+    fn moved(&self, rank: usize, event: &Event) -> Option<Moved> {
+        let tasks = &self.plans[event.plan as usize].tasks;
+        let task = match tasks.get(event.at.task as usize)? {
+            Task::Collective(task) => task,
+            Task::Launch { tasks, .. } => tasks.get(event.at.part as usize)?,
+            Task::Receive(task) => {
+                return Some(Moved {
+                    kind: CollectiveKind::Receive,
+                    group: Arc::from([task.peer, Rank(rank as u32)]),
+                    bytes: task.bytes(),
+                    dtype: task.dtype,
+                    path: task.path,
+                });
+            }
+            _ => return None,
+        };
+        Some(Moved {
+            kind: task.kind,
+            group: task.group.clone(),
+            bytes: task.bytes,
+            dtype: task.dtype,
+            path: task.path,
+        })
     }
 }
 
