@@ -1,6 +1,9 @@
 //! Schedules against theory, and what is wrong with those that cannot run.
 
+mod chart;
+mod paper;
 mod random;
+mod search;
 mod text;
 mod theory;
 mod wrong;

@@ -198,3 +198,26 @@ fn microbatches_alive() {
         }
     }
 }
+
+#[test]
+fn messages_under_way() {
+    for ranks in [2, 3, 4, 8] {
+        for microbatches in [1, 2, ranks, 2 * ranks + 1, 4 * ranks] {
+            for family in Family::ALL {
+                for chunks in family.chunks().map_or(2..=3, |chunks| chunks..=chunks) {
+                    let needed = make(family, ranks, chunks, microbatches).buffers().unwrap();
+                    let at = format!("{family} p={ranks} v={chunks} m={microbatches}: {needed}");
+                    match family {
+                        Family::LoopedBfs => {
+                            assert_eq!(needed, (microbatches / ranks).max(1), "{at}")
+                        }
+                        Family::Interleaved | Family::ZbV | Family::DualPipeV => {
+                            assert!(needed <= 2, "{at}")
+                        }
+                        _ => assert_eq!(needed, 1, "{at}"),
+                    }
+                }
+            }
+        }
+    }
+}
