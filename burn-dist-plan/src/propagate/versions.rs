@@ -122,7 +122,7 @@ impl<O: Op> Propagator<'_, O> {
     }
 
     /// Gives up a gathered parameter after this operation if its next use is in another visit of its unit and its
-    /// policy says so.
+    /// policy says so; those of stages stay.
     pub(super) fn refresh(&mut self, value: ValueIndex, slot: Slot) {
         let now = self.now;
         let info = &mut self.values[value as usize];
@@ -135,7 +135,10 @@ impl<O: Op> Propagator<'_, O> {
         }
         let next = info.next_use(now);
         let mut rests_over = info.versions[0].layout.at_rest.iter();
-        let kept = rests_over.any(|axis| info.owner.strategy_over(*axis) != ShardStrategy::Full);
+        // A stage visits its units once per microbatch, and in the order of a schedule: it gathers them once.
+        let staged = info.tag.as_ref().is_some_and(|tag| tag.stage.is_some());
+        let kept = staged
+            || rests_over.any(|axis| info.owner.strategy_over(*axis) != ShardStrategy::Full);
         let reshard = match kept {
             true => Reshard::Never,
             false => info.owner.policy.reshard,

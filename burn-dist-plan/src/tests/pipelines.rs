@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::check;
 use crate::stage::{Pipeline, Stage};
-use crate::task::Task;
+use crate::task::{CollectiveKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
 use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
@@ -223,6 +223,17 @@ fn ranks_run_their_own_stage() {
             "rank {rank}"
         );
     }
+}
+
+/// With FSDP, a stage gathers each of its parameters once and reduces each gradient once, however many microbatches.
+#[test]
+fn a_stage_gathers_and_reduces_once() {
+    let model = Model::new("pp=2,fsdp=2", ScheduleKind::ZbH1, 1, 4);
+    let b = model.step(4);
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let count = |kind| plan.collectives.iter().filter(|of| of.kind == kind).count();
+    assert_eq!(count(CollectiveKind::AllGather), 2);
+    assert_eq!(count(CollectiveKind::ReduceScatter), 2);
 }
 
 #[test]
