@@ -31,8 +31,8 @@ use crate::run::{
 use burn_dist_plan::op::{Mark, Op};
 use burn_dist_plan::{Role, Stage};
 
-/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones: they differ in
-/// little.
+/// A dry run plans for every rank of a mesh of at most this size, and for the first one of larger ones, or of each
+/// pipeline stage: they differ in little.
 const DRY_RANKS_MAX: usize = 16;
 
 /// A tensor that lives between windows.
@@ -140,7 +140,10 @@ impl<B: BackendIr> Recorder<B> {
             ),
         };
         let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
-            true => vec![Rank(0)],
+            true => match mesh.pipeline_axis() {
+                Some(axis) => mesh.group_of(Rank(0), &[axis]),
+                None => vec![Rank(0)],
+            },
             false => device.local_ranks().map(Rank).collect(),
         };
         let devices: Vec<B::Device> = ranks
