@@ -14,7 +14,7 @@ use super::{Action, Kind, Placement, Schedule, ScheduleError};
 /// rank and microbatch (all its stages), W <= min(F, B), transfers not counted.
 ///
 /// As text: `gpipe`, `1f1b`, `interleaved`, `bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
     /// GPipe (arXiv:1811.06965, section 2.3): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
     ///
@@ -22,6 +22,7 @@ pub enum Family {
     GPipe,
     /// 1F1B, or PipeDream-Flush (arXiv:2006.09503, section 3.2): forwards and backwards in turns as soon as there is a
     /// backward, so that a rank keeps at most p microbatches. Bubble as GPipe.
+    #[default]
     OneFOneB,
     /// Interleaved 1F1B (arXiv:2104.04473, section 2.2): 1F1B over several stages per rank, p microbatches of one stage
     /// after another. Bubble (p - 1) (F + B + W) / stages per rank, if p divides m.
