@@ -40,8 +40,8 @@ pub use parallel::{
     explain_after,
 };
 pub use plan::{
-    Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ShardStrategy,
-    UnitPolicy,
+    Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ScheduleKind,
+    ShardStrategy, UnitPolicy,
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
 
