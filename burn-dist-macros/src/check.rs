@@ -1,12 +1,12 @@
 //! From attributes to their meaning, collecting every mistake at the token to change.
 
 use crate::attr::{self, Item};
-use crate::model::{Body, Field, Heads, Mark, Module, Rule, Style, Unit, Variant};
+use crate::model::{Body, Field, Heads, Mark, Module, Rule, Stage, Style, Unit, Variant};
 use crate::nearest::nearest;
-use crate::value::{axis_name, flag, heads, layout, precision, strategy};
+use crate::value::{axis_name, flag, heads, layout, precision, stages, strategy};
 use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
-const FIELD_KEYS: [&str; 15] = [
+const FIELD_KEYS: [&str; 18] = [
     "colwise",
     "rowwise",
     "vocab",
@@ -22,6 +22,9 @@ const FIELD_KEYS: [&str; 15] = [
     "checkpoint",
     "strategy",
     "precision",
+    "stages",
+    "first",
+    "last",
 ];
 const TYPE_KEYS: [&str; 5] = ["unit", "checkpoint", "strategy", "precision", "axis"];
 
@@ -119,12 +122,13 @@ fn struct_fields(
             let name = field.ident.clone()?;
             let mut found = Vec::new();
             let items = attr::items(&field.attrs, &mut found);
-            let rule = rule(&items, attr::is_hidden(&field.attrs), axis, &mut found);
+            let (rule, stage) = rule(&items, attr::is_hidden(&field.attrs), axis, &mut found);
             errors.append(&mut found);
             Some(Field {
                 name,
                 ty: field.ty.clone(),
                 rule,
+                stage,
             })
         })
         .collect()
@@ -144,10 +148,13 @@ fn enum_variant(
     let content = match &variant.fields {
         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
             let hidden = attr::is_hidden(&fields.unnamed[0].attrs);
-            Some((
-                fields.unnamed[0].ty.clone(),
-                rule(&items, hidden, axis, &mut found),
-            ))
+            let (rule, stage) = rule(&items, hidden, axis, &mut found);
+            Some(Field {
+                name: variant.ident.clone(),
+                ty: fields.unnamed[0].ty.clone(),
+                rule,
+                stage,
+            })
         }
         _ => {
             if let Some(item) = items.first() {
@@ -172,7 +179,7 @@ fn rule(
     hidden: bool,
     default_axis: Option<&LitStr>,
     errors: &mut Vec<syn::Error>,
-) -> Rule {
+) -> (Rule, Option<Stage>) {
     if hidden {
         if let Some(item) = items.first() {
             errors.push(syn::Error::new(
@@ -180,13 +187,14 @@ fn rule(
                 "this field is `#[module(skip)]`: it has no parameters to place",
             ));
         }
-        return Rule::Hidden;
+        return (Rule::Hidden, None);
     }
     let mut read = Options::default();
     for item in items {
         read.item(item, errors);
     }
-    read.rule(default_axis, errors)
+    let stage = read.stage.take().map(|(stage, _)| stage);
+    (read.rule(default_axis, errors), stage)
 }
 
 /// The options of a field as they are read.
@@ -203,6 +211,7 @@ struct Options {
     input: Option<(LitStr, Ident)>,
     output: Option<(LitStr, Ident)>,
     heads: Option<(Heads, Ident)>,
+    stage: Option<(Stage, Ident)>,
 }
 
 impl Options {
@@ -237,7 +246,25 @@ impl Options {
             "input" => self.input = layout(item, errors).map(named),
             "output" => self.output = layout(item, errors).map(named),
             "heads" => self.heads = heads(item, errors).map(|heads| (heads, item.key.clone())),
+            "stages" => self.stage(stages(item, errors), &item.key, errors),
+            "first" => self.stage(
+                flag(item, errors).then_some(Stage::First),
+                &item.key,
+                errors,
+            ),
+            "last" => self.stage(flag(item, errors).then_some(Stage::Last), &item.key, errors),
             key => errors.push(unknown(&item.key, key, &FIELD_KEYS)),
+        }
+    }
+
+    fn stage(&mut self, stage: Option<Stage>, key: &Ident, errors: &mut Vec<syn::Error>) {
+        match (&self.stage, stage) {
+            (Some((_, first)), Some(_)) => errors.push(syn::Error::new(
+                key.span(),
+                format!("`{key}` conflicts with `{first}`: say once which stages have the field"),
+            )),
+            (None, Some(stage)) => self.stage = Some((stage, key.clone())),
+            (_, None) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! The impl: one call per field, in the words of `burn_dist::__private`.
 
-use crate::model::{Body, Field, Mark, Module, Rule, Unit, Variant};
+use crate::model::{Body, Field, Mark, Module, Rule, Stage, Unit, Variant};
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
@@ -59,8 +59,32 @@ fn is_generic(ty: &Type, generics: &Generics) -> bool {
 
 fn field(field: &Field) -> TokenStream {
     let name = &field.name;
-    let value = quote!(&self.#name);
-    enter(&name.to_string(), place(&field.rule, &field.ty, &value))
+    content(field, &quote!(&self.#name))
+}
+
+/// What is said of a field; `value` is a reference to it.
+fn content(field: &Field, value: &TokenStream) -> TokenStream {
+    let stage = field
+        .stage
+        .iter()
+        .map(|stage| staged(stage, &field.ty, value));
+    // What a module says of its own parts comes later, and so counts.
+    let inside = place(&field.rule, &field.ty, value);
+    enter(&field.name.to_string(), quote!(#(#stage)* #inside))
+}
+
+/// The stage of a value of type `ty`.
+fn staged(stage: &Stage, ty: &Type, value: &TokenStream) -> TokenStream {
+    // Reported at the type if it is no list; names are those of the expansion, also in the user's macros.
+    let span = ty.span().resolved_at(proc_macro2::Span::call_site());
+    match stage {
+        Stage::First => quote!(scope.first();),
+        Stage::Last => quote!(scope.last();),
+        Stage::Blocks => quote_spanned!(span=> scope.stages(#value);),
+        Stage::Weights(weights) => {
+            quote_spanned!(span=> scope.stage_weights(#value, &#weights);)
+        }
+    }
 }
 
 fn enum_body(variants: &[Variant]) -> TokenStream {
@@ -70,8 +94,8 @@ fn enum_body(variants: &[Variant]) -> TokenStream {
     let arms = variants.iter().map(|variant| {
         let name = &variant.name;
         match &variant.content {
-            Some((ty, rule)) => {
-                let body = enter(&name.to_string(), place(rule, ty, &quote!(module)));
+            Some(field) => {
+                let body = content(field, &quote!(module));
                 quote!(Self::#name(module) => { #body })
             }
             None => quote!(Self::#name { .. } => {}),

@@ -24,8 +24,8 @@ impl Module {
             Body::Enum(variants) => variants
                 .iter()
                 .filter_map(|variant| variant.content.as_ref())
-                .filter(|(_, rule)| required(rule))
-                .map(|(ty, _)| ty)
+                .filter(|content| required(&content.rule))
+                .map(|content| &content.ty)
                 .collect(),
         }
     }
@@ -36,17 +36,30 @@ pub(crate) enum Body {
     Enum(Vec<Variant>),
 }
 
-/// A named field of a struct.
+/// A named field of a struct, or what a variant of its name holds.
 pub(crate) struct Field {
     pub(crate) name: Ident,
     pub(crate) ty: Type,
     pub(crate) rule: Rule,
+    pub(crate) stage: Option<Stage>,
 }
 
 /// A variant of an enum; `content` is `None` unless it is a tuple of one, the only form Burn's `Module` takes.
 pub(crate) struct Variant {
     pub(crate) name: Ident,
-    pub(crate) content: Option<(Type, Rule)>,
+    pub(crate) content: Option<Field>,
+}
+
+/// Which stage of a pipeline has a field.
+pub(crate) enum Stage {
+    /// `first`: the first one.
+    First,
+    /// `last`: the last one.
+    Last,
+    /// `stages`: a list of blocks, evenly over all of them.
+    Blocks,
+    /// `stages = [1.0, 2.0]`: by what each block costs.
+    Weights(Expr),
 }
 
 /// What happens to one field.

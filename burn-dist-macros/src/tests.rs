@@ -133,7 +133,7 @@ fn each_mistake_is_named() {
             quote!(everything),
             "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, \
              `nested`, `input`, \
-             `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`",
+             `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`, `stages`, `first`, `last`",
         ),
         (quote!(colwise, colwise), "`colwise` is given twice"),
         (
@@ -188,6 +188,15 @@ fn each_mistake_is_named() {
             "`strategy` conflicts with `skip`, which leaves the field whole on every rank",
         ),
         (quote!(colwise = "tp"), "`colwise` takes no value"),
+        (
+            quote!(first, last),
+            "`last` conflicts with `first`: say once which stages have the field",
+        ),
+        (quote!(last = 3), "`last` takes no value"),
+        (
+            quote!(stages = 4),
+            "expected what each block costs, such as `self.costs` or `[1.0, 2.0]`",
+        ),
         (
             quote!(colwise, axis),
             "`axis` needs a value: `axis = \"tp\"`",
@@ -385,8 +394,12 @@ fn expansion_of_a_struct() {
             #[parallel(nested, unit, strategy = "zero2", precision = "bf16")]
             inner: M,
             pairs: Vec<(Linear<B>, Attention<B>)>,
-            #[parallel(skip)]
+            #[parallel(skip, first)]
             frozen: Linear<B>,
+            #[parallel(stages, unit)]
+            blocks: Vec<Attention<B>>,
+            #[parallel(stages = self.costs)]
+            others: [Attention<B>; 4],
             #[module(skip)]
             note: String,
             n_heads: usize,
@@ -398,7 +411,7 @@ fn expansion_of_a_struct() {
 fn expansion_of_an_enum() {
     insta::assert_snapshot!(expansion(quote!(
         enum Projection<B: Backend> {
-            #[parallel(vocab, axis = "model")]
+            #[parallel(vocab, axis = "model", last)]
             Head(Linear<B>),
             Block(Block<B>),
         }

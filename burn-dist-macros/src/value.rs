@@ -1,7 +1,7 @@
 //! The values of keys: none, a name, a layout in text, a count.
 
 use crate::attr::Item;
-use crate::model::Heads;
+use crate::model::{Heads, Stage};
 use burn_dist_plan::{LayoutText, Precision, ShardStrategy};
 use quote::ToTokens;
 use std::fmt::Display;
@@ -110,6 +110,22 @@ pub(crate) fn heads(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Heads> 
     }
     let label = label(&count);
     Some(Heads { count, label })
+}
+
+/// How a list is cut into stages: evenly, or by the weights that are given.
+pub(crate) fn stages(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Stage> {
+    if item.value.is_none() {
+        return Some(Stage::Blocks);
+    }
+    let weights = value(item, "self.costs", errors)?.clone();
+    if let Expr::Lit(ExprLit { lit, .. }) = &weights {
+        errors.push(syn::Error::new(
+            lit.span(),
+            "expected what each block costs, such as `self.costs` or `[1.0, 2.0]`",
+        ));
+        return None;
+    }
+    Some(Stage::Weights(weights))
 }
 
 /// What is counted, in words and as written: `self.n_kv_heads` counts "kv heads (`self.n_kv_heads`)", and a number

@@ -129,7 +129,7 @@ pub struct ParamSpec {
 impl ParamSpec {
     /// Returns it as one line for people, keys in this order, options that are absent left out:
     /// `path=layers.0.attention.wq.weight;style=colwise;role=weight;layout=[-, {tp}];input=[-, -,
-    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;rest=yes`. Of the policy, it
+    /// -];unit=layers.0;checkpoint=full;precision=param=bf16,reduce=f32;strategy=zero2;stage=1;rest=yes`. Of the policy, it
     /// names what differs from the default.
     pub fn to_text(&self, mesh: &MeshShape) -> String {
         let mut text = format!(
@@ -152,6 +152,9 @@ impl ParamSpec {
         let policy = self.policy.to_text(mesh);
         if !policy.is_empty() {
             text.push_str(&format!(";{policy}"));
+        }
+        if let Some(stage) = &self.stage {
+            text.push_str(&format!(";stage={}", stage.index));
         }
         text.push_str(if self.at_rest {
             ";rest=yes"

@@ -6,8 +6,9 @@ pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
 pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
-    Accumulation, AxisRedundancy, Checkpoint, Float, Offload, PlanError, PlanOptions, Policy,
-    Precision, Redundancy, Reshard, ShardStrategy, Storage, UnitPolicy, explain, fuzz, memory,
+    Accumulation, AxisRedundancy, Checkpoint, Float, Offload, Pipeline, PlanError, PlanOptions,
+    Policy, Precision, Redundancy, Reshard, ScheduleKind, ShardStrategy, Stage, Storage,
+    UnitPolicy, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 

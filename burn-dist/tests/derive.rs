@@ -11,6 +11,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_dist::mesh::MeshShape;
 use burn_dist::parallel::{ParallelError, ParamSpec};
+use burn_dist::plan::ScheduleKind;
 use burn_dist::{Checkpoint, Float, Parallelize, Plan, Precision, ShardStrategy, UnitPolicy};
 
 type B = Flex;
@@ -840,6 +841,243 @@ fn transposed_storage_resolves() {
         planned(&linear, &Plan::new().colwise(""), "tp=2")[0],
         "weight: colwise [-, {tp}]"
     );
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Tower<B: Backend> {
+    #[parallel(first)]
+    embedding: Embedding<B>,
+    #[parallel(stages, unit)]
+    blocks: Vec<Block<B>>,
+    #[parallel(last)]
+    norm: RmsNorm<B>,
+    #[parallel(vocab, last)]
+    head: Linear<B>,
+}
+
+fn tower(blocks: usize) -> Tower<B> {
+    Tower {
+        embedding: EmbeddingConfig::new(16, 8).init(&Default::default()),
+        blocks: (0..blocks).map(|_| block()).collect(),
+        norm: RmsNormConfig::new(8).init(&Default::default()),
+        head: linear(8, 16),
+    }
+}
+
+/// The stages of the modules in a tower, a block by its first parameter: `0 | 0 0 1 | 1 1`.
+fn stages_of<M: Module<B>>(module: &M, plan: &Plan, on: &str) -> String {
+    let specs = plan.resolve(module, &mesh(on)).expect("resolves");
+    let pipelines = specs.iter().flat_map(|spec| &spec.stage);
+    let shared = pipelines.map(|stage| std::sync::Arc::as_ptr(&stage.pipeline));
+    assert!(shared.collect::<std::collections::HashSet<_>>().len() <= 1);
+    let mut found = Vec::new();
+    for spec in &specs {
+        let names: Vec<&str> = spec.path.split('.').collect();
+        let blocks = names.iter().position(|name| *name == "blocks");
+        let module = names[..blocks.map_or(names.len() - 1, |at| at + 2)].join(".");
+        let stage = spec.stage.as_ref();
+        let stage = stage.map_or("-".to_string(), |stage| stage.index.to_string());
+        match found.last() {
+            Some((last, text)) if *last == module => assert_eq!(*text, stage, "{module}"),
+            _ => found.push((module, stage)),
+        }
+    }
+    let texts: Vec<String> = found.into_iter().map(|(_, text)| text).collect();
+    texts.join(" ")
+}
+
+#[test]
+fn stages_by_attributes() {
+    let tower = tower(5);
+    let plan = tower.plan();
+    assert_eq!(stages_of(&tower, &plan, "fsdp=2"), "- - - - - - - -");
+    assert_eq!(stages_of(&tower, &plan, "pp=1,fsdp=2"), "- - - - - - - -");
+    assert_eq!(stages_of(&tower, &plan, "pp=2"), "0 0 0 0 1 1 1 1");
+    assert_eq!(stages_of(&tower, &plan, "fsdp=2,pp=3"), "0 0 0 1 1 2 2 2");
+    let spec = &plan.resolve(&tower, &mesh("pp=3,tp=2")).expect("resolves")[6];
+    let text = spec.to_text(&mesh("pp=3,tp=2"));
+    assert!(text.ends_with(";unit=blocks.1;stage=0;rest=yes"), "{text}");
+    let stage = spec.stage.as_ref().expect("a stage");
+    assert_eq!((stage.pipeline.stages, stage.pipeline.ranks), (3, 3));
+    assert_eq!(stage.pipeline.schedule, ScheduleKind::OneFOneB);
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Weighted<B: Backend> {
+    #[parallel(stages = self.costs)]
+    blocks: [Attention<B>; 4],
+    /// What is inside says its own stage.
+    #[parallel(last)]
+    tower: Option<Tower<B>>,
+    #[module(skip)]
+    costs: Vec<f64>,
+}
+
+#[test]
+fn stages_by_what_blocks_cost() {
+    let mut module = Weighted::<B> {
+        blocks: [attention(), attention(), attention(), attention()],
+        tower: None,
+        costs: vec![1.0, 1.0, 1.0, 3.0],
+    };
+    assert_eq!(stages_of(&module, &module.plan(), "pp=2"), "0 0 0 1");
+    module.tower = Some(tower(2));
+    assert_eq!(
+        stages_of(&module, &module.plan(), "pp=2"),
+        "0 0 0 1 0 0 1 1 1"
+    );
+    let even = module.plan().stages("blocks");
+    assert_eq!(stages_of(&module, &even, "pp=2"), "0 0 1 1 0 0 1 1 1");
+}
+
+#[test]
+fn stages_by_path() {
+    let tower = tower(4);
+    let plan = Plan::new().first("embedding").last("norm").last("head");
+    let stages = |plan: &Plan, on: &str| stages_of(&tower, plan, on);
+    assert_eq!(
+        stages(&plan.clone().stages("blocks"), "pp=4"),
+        "0 0 1 2 3 3 3"
+    );
+    let by_cost = plan.clone().stage_weights("blocks", &[1.0, 1.0, 1.0, 3.0]);
+    assert_eq!(stages(&by_cost, "pp=2"), "0 0 0 0 1 1 1");
+    let table = plan.clone().stage_table("blocks", &[1, 1, 2, 2]);
+    assert_eq!(stages(&table, "pp=3"), "0 1 1 2 2 2 2");
+    // The later entry counts, of an attribute too.
+    let amended = tower.plan().stage("blocks.0", 1).stage("head", 0);
+    assert_eq!(stages(&amended, "pp=2"), "0 1 0 1 1 1 0");
+    // Two towers on stages of their own.
+    let towers = (self::tower(2), self::tower(2));
+    let plan = Plan::new()
+        .first("0.embedding")
+        .stage_table("0.blocks", &[0, 1])
+        .stage("0.norm", 1)
+        .stage("0.head", 1)
+        .stage("1", 2)
+        .stage_table("1.blocks", &[2, 3])
+        .last("1.head");
+    assert_eq!(stages_of(&towers, &plan, "pp=4"), "0 0 1 1 1 2 2 3 2 3");
+}
+
+#[test]
+fn several_stages_per_rank() {
+    let tower = tower(8);
+    let pipeline = |plan: Plan| {
+        let specs = plan.resolve(&tower, &mesh("pp=2")).expect("resolves");
+        let stage = specs[0].stage.as_ref().expect("a stage");
+        (stage.pipeline.stages, stage.pipeline.schedule)
+    };
+    let plan = || tower.plan();
+    use ScheduleKind::{GPipe, Interleaved, ZbV};
+    assert_eq!(pipeline(plan().schedule(GPipe)), (2, GPipe));
+    assert_eq!(pipeline(plan().schedule(ZbV)), (4, ZbV));
+    assert_eq!(pipeline(plan().schedule(Interleaved)), (2, Interleaved));
+    let looped = plan().schedule(Interleaved).stages_per_rank(3);
+    assert_eq!(pipeline(looped), (6, Interleaved));
+    for (schedule, per_rank, advice) in [
+        (GPipe, 2, "it has 1; use interleaved or looped-bfs for more"),
+        (GPipe, 0, "it has 1; use interleaved or looped-bfs for more"),
+        (Interleaved, 0, "it takes 1 or more"),
+        (
+            ZbV,
+            1,
+            "it has 2, one on the way there and one on the way back; leave stages_per_rank out",
+        ),
+        (
+            ZbV,
+            4,
+            "it has 2, one on the way there and one on the way back; leave stages_per_rank out",
+        ),
+    ] {
+        let plan = plan().schedule(schedule).stages_per_rank(per_rank);
+        assert_eq!(
+            refused(&tower, &plan, "pp=2").to_string(),
+            format!("schedule {schedule} cannot have {per_rank} stage(s) per rank: {advice}")
+        );
+        assert!(plan.resolve(&tower, &mesh("dp=2")).is_ok(), "no pipeline");
+    }
+}
+
+#[test]
+fn stages_that_cannot_be_say_so() {
+    let tower = tower(3);
+    let refused = |plan: Plan, on: &str| refused(&tower, &plan, on).to_string();
+    assert_eq!(
+        refused(Plan::new().first("embedding").stages("blocks"), "dp=2,pp=2"),
+        "norm.gamma has no stage, and axis pp of the mesh splits the model into stages: mark the list of blocks that \
+         it is in `stages`, or what it is in `first` or `last`, or add .stage(\"norm.gamma\", 0) to the plan"
+    );
+    assert_eq!(
+        refused(tower.plan(), "pp=4"),
+        "stages on blocks: blocks has 3 block(s) for 4 stages: use fewer stages (a shorter pipeline axis, or fewer \
+         stages_per_rank), or say by .stage_table(\"blocks\", &[..]) which stages have none of them"
+    );
+    assert_eq!(
+        refused(tower.plan().stage_table("blocks", &[0, 1]), "pp=2"),
+        "stage_table(\"blocks\"): 2 number(s) for the 3 block(s) of blocks: give one for each"
+    );
+    assert_eq!(
+        refused(tower.plan().stage_weights("blocks", &[1.0; 4]), "pp=2"),
+        "stage_weights(\"blocks\"): 4 number(s) for the 3 block(s) of blocks: give one for each"
+    );
+    for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(
+            refused(
+                tower.plan().stage_weights("blocks", &[1.0, weight, 1.0]),
+                "pp=2"
+            ),
+            format!(
+                "stage_weights(\"blocks\"): {weight} is no weight: give what each block costs, a number above 0"
+            )
+        );
+    }
+    assert_eq!(
+        refused(tower.plan().stage_table("blocks", &[0, 1, 2]), "pp=2"),
+        "stage_table(\"blocks\"): there is no stage 2: this pipeline has stages 0 to 1"
+    );
+    assert_eq!(
+        refused(tower.plan().stage("head", 7), "pp=2"),
+        "stage(\"head\"): there is no stage 7: this pipeline has stages 0 to 1"
+    );
+    assert_eq!(
+        refused(tower.plan().stage_table("blocks", &[0, 0, 2]), "pp=3"),
+        "stage 1 of 3 has no parameters: give it some, or use fewer stages (a shorter pipeline axis, or fewer \
+         stages_per_rank)"
+    );
+    for (pattern, path) in [("norm", "norm"), ("blocks.*", "blocks.0"), ("", "(root)")] {
+        assert_eq!(
+            refused(tower.plan().stages(pattern), "pp=2"),
+            format!(
+                "stages(\"{pattern}\"): {path} is no list of blocks: name the list itself, or mark a single module \
+                 first, last or .stage(\"..\", N)"
+            )
+        );
+    }
+}
+
+#[test]
+fn no_tensor_is_split_over_a_pipeline_axis() {
+    let tower = tower(3);
+    let plan = || tower.plan();
+    for (plan, place) in [
+        (plan().input("head", "[-, {pp}, -]"), "input(\"head\")"),
+        (
+            plan().output("head", "[-, -] + sum{pp}"),
+            "output(\"head\")",
+        ),
+        (plan().axis("pp").colwise("head"), "colwise(\"head\")"),
+        (
+            plan().require_divisible("head", 4, "pp"),
+            "require_divisible(\"head\")",
+        ),
+    ] {
+        assert_eq!(
+            refused(&tower, &plan, "pp=2").to_string(),
+            format!(
+                "{place}: no tensor is split over pp, which splits the model into stages: leave it out"
+            )
+        );
+    }
 }
 
 #[test]

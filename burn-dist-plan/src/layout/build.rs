@@ -1,7 +1,7 @@
 //! Making layouts and deriving one from another.
 
 use super::{DimLayout, Factor, Layout, LayoutError, Partial};
-use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
+use burn_dist_mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 
 impl Layout {
     /// Creates the layout in which every rank holds the whole tensor.
@@ -54,7 +54,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::EmptyDim`], [`LayoutError::UnknownAxis`], [`LayoutError::AxisTwice`],
-    /// [`LayoutError::RestNotSharded`], [`LayoutError::MixedPartial`].
+    /// [`LayoutError::PipelineAxis`], [`LayoutError::RestNotSharded`], [`LayoutError::MixedPartial`].
     pub fn validate(&self, mesh: &MeshShape) -> Result<(), LayoutError> {
         if let Some(dim) = self.dims.iter().position(|dim| dim.factors.is_empty()) {
             return Err(LayoutError::EmptyDim { dim });
@@ -65,9 +65,12 @@ impl Layout {
             let seen = seen
                 .get_mut(usize::from(axis.0))
                 .ok_or_else(|| unknown_axis(axis, mesh))?;
+            let name = || mesh.name(axis).to_owned();
             if std::mem::replace(seen, true) {
-                let axis = mesh.name(axis).to_owned();
-                return Err(LayoutError::AxisTwice { axis });
+                return Err(LayoutError::AxisTwice { axis: name() });
+            }
+            if mesh.role(axis) == AxisRole::Pipeline {
+                return Err(LayoutError::PipelineAxis { axis: name() });
             }
         }
         for (i, &axis) in self.at_rest.iter().enumerate() {

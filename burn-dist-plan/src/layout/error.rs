@@ -22,6 +22,14 @@ pub enum LayoutError {
         /// Number of axes of the mesh.
         num_axes: usize,
     },
+    /// An axis that splits the model into stages.
+    #[error(
+        "no tensor is split over axis `{axis}`, which splits the model into stages: leave it out"
+    )]
+    PipelineAxis {
+        /// The name of the axis.
+        axis: String,
+    },
     /// An axis used more than once.
     #[error(
         "axis `{axis}` is used twice: an axis splits at most one dim, or makes the value partial"

@@ -204,12 +204,13 @@ fn editing_layouts() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mesh = MeshShape::parse("a=2,b=2").unwrap();
-    let [a, b, c] = [0, 1, 2].map(AxisIndex);
+    let mesh = MeshShape::parse("a=2,b=2,pp=2").unwrap();
+    let [a, b, pp, c] = [0, 1, 2, 3].map(AxisIndex);
     let errors = [
         Layout::sharded(&[4], 0, &[c]),
         Layout::sharded(&[4], 0, &[a, a]),
         Layout::sharded(&[4], 0, &[a]).with_partial(&[a], ReduceOp::Sum),
+        Layout::sharded(&[4], 0, &[pp]),
         Layout {
             at_rest: vec![b],
             ..Layout::sharded(&[4], 0, &[a])
@@ -224,9 +225,10 @@ fn nonsense_is_refused() {
     ]
     .map(|layout| layout.validate(&mesh).unwrap_err().to_string());
     insta::assert_snapshot!(errors.join("\n"), @r"
-    the layout uses mesh axis 2, but the mesh `a=2,b=2` has only 2 axes: build it for this mesh
+    the layout uses mesh axis 3, but the mesh `a=2,b=2,pp=2` has only 3 axes: build it for this mesh
     axis `a` is used twice: an axis splits at most one dim, or makes the value partial
     axis `a` is used twice: an axis splits at most one dim, or makes the value partial
+    no tensor is split over axis `pp`, which splits the model into stages: leave it out
     axis `b` is at rest but splits no dim: add it to a dim, or take it off the axes at rest
     dim 0 has no factors: a dim that nothing splits is one factor without axes
     a value cannot be partial by sum and max at once, because their order matters: resolve one of them first

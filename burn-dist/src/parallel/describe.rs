@@ -3,6 +3,7 @@
 use super::Annotate;
 use super::pattern::Pattern;
 use super::plan::{Action, Entry, Origin, Plan, StyleEntry};
+use super::stages::{Split, StageMark};
 use super::{LayoutText, ParallelError, ParallelizeWith, Style};
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
@@ -128,6 +129,27 @@ impl Scope {
         self.push(Action::Skip, false);
     }
 
+    /// Gives what is here the first stage.
+    pub fn first(&mut self) {
+        self.push(Action::Stage(StageMark::First), false);
+    }
+
+    /// Gives what is here the last stage.
+    pub fn last(&mut self) {
+        self.push(Action::Stage(StageMark::Last), false);
+    }
+
+    /// Cuts the list here into stages, evenly.
+    pub fn stages(&mut self, _blocks: &(impl Blocks + ?Sized)) {
+        self.push(Action::Stage(StageMark::Blocks(Split::Even)), false);
+    }
+
+    /// Cuts the list here into stages by what each block costs.
+    pub fn stage_weights(&mut self, _blocks: &(impl Blocks + ?Sized), weights: &[f64]) {
+        let split = Split::Weights(weights.into());
+        self.push(Action::Stage(StageMark::Blocks(split)), false);
+    }
+
     /// Gives the module or parameter here a style.
     pub fn style(&mut self, mark: Mark) {
         let Mark {
@@ -154,6 +176,18 @@ impl Scope {
         });
     }
 }
+
+/// What can be cut into stages.
+#[diagnostic::on_unimplemented(
+    message = "`stages` cuts a list of blocks, and `{Self}` is none",
+    label = "no list",
+    note = "put it on a `Vec` or an array of blocks; `first` and `last` are for single modules"
+)]
+pub trait Blocks {}
+
+impl<T> Blocks for Vec<T> {}
+impl<T, const N: usize> Blocks for [T; N] {}
+impl<T: Blocks> Blocks for Option<T> {}
 
 /// A style with its options.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use super::Style;
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
-use crate::plan::Precision;
+use crate::plan::{Precision, ScheduleKind};
 
 /// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -124,6 +124,106 @@ pub enum ParallelError {
         /// The mesh.
         mesh: MeshShape,
     },
+    /// A tensor was to be split over the axis that splits the model into stages.
+    #[error(
+        "{place}: no tensor is split over {axis}, which splits the model into stages: leave it out"
+    )]
+    PipelineAxis {
+        /// Where the axis was named.
+        place: String,
+        /// The axis.
+        axis: String,
+    },
+    /// A parameter belongs to no stage, on a mesh that splits the model into stages.
+    #[error(
+        "{path} has no stage, and axis {axis} of the mesh splits the model into stages: mark the list of blocks that \
+         it is in `stages`, or what it is in `first` or `last`, or add .stage(\"{path}\", 0) to the plan"
+    )]
+    NoStage {
+        /// The parameter.
+        path: String,
+        /// The axis.
+        axis: String,
+    },
+    /// A stage that has no parameter.
+    #[error(
+        "stage {stage} of {stages} has no parameters: give it some, or use fewer stages (a shorter pipeline axis, or \
+         fewer stages_per_rank)"
+    )]
+    EmptyStage {
+        /// The stage.
+        stage: u32,
+        /// Number of stages.
+        stages: u32,
+    },
+    /// A stage that the pipeline does not have.
+    #[error("{place}: there is no stage {stage}: this pipeline has stages 0 to {}", .stages - 1)]
+    NoSuchStage {
+        /// Where the stage was given.
+        place: String,
+        /// The stage.
+        stage: u32,
+        /// Number of stages.
+        stages: u32,
+    },
+    /// Something other than a list of blocks was to be cut into stages.
+    #[error(
+        "{place}: {} is no list of blocks: name the list itself, or mark a single module first, last or \
+         .stage(\"..\", N)",
+        path_or_root(.path)
+    )]
+    NoList {
+        /// Where it was said.
+        place: String,
+        /// What is there.
+        path: String,
+    },
+    /// A list with fewer blocks than there are stages.
+    #[error(
+        "{place}: {path} has {blocks} block(s) for {stages} stages: use fewer stages (a shorter pipeline axis, or \
+         fewer stages_per_rank), or say by .stage_table(\"{path}\", &[..]) which stages have none of them"
+    )]
+    TooFewBlocks {
+        /// Where it was said.
+        place: String,
+        /// The list.
+        path: String,
+        /// Its blocks.
+        blocks: usize,
+        /// Number of stages.
+        stages: usize,
+    },
+    /// A table of stages, or weights, of another length than the list.
+    #[error("{place}: {found} number(s) for the {blocks} block(s) of {path}: give one for each")]
+    NotOnePerBlock {
+        /// Where it was said.
+        place: String,
+        /// The list.
+        path: String,
+        /// Numbers given.
+        found: usize,
+        /// Its blocks.
+        blocks: usize,
+    },
+    /// The weight of a block that is none.
+    #[error("{place}: {weight} is no weight: give what each block costs, a number above 0")]
+    NoWeight {
+        /// Where it was said.
+        place: String,
+        /// The number.
+        weight: f64,
+    },
+    /// A schedule with a number of stages on each rank that it cannot have.
+    #[error(
+        "schedule {schedule} cannot have {per_rank} stage(s) per rank: {}",
+        stages_of(*.schedule)
+    )]
+    ImpossibleSchedule {
+        /// The schedule.
+        schedule: ScheduleKind,
+        /// Stages on each rank.
+        per_rank: u32,
+    },
     /// The model's device belongs to another mesh than the one given.
     #[error(
         "{path} is on a device of mesh {found}, not of {asked}: \
@@ -163,6 +263,17 @@ pub enum ParallelError {
 /// The module itself has the empty path, which would read as nothing.
 fn path_or_root(path: &str) -> &str {
     if path.is_empty() { "(root)" } else { path }
+}
+
+/// How many stages a rank has under a schedule, and what else could be used.
+fn stages_of(schedule: ScheduleKind) -> &'static str {
+    if schedule.is_v() {
+        "it has 2, one on the way there and one on the way back; leave stages_per_rank out"
+    } else if schedule.is_looped() {
+        "it takes 1 or more"
+    } else {
+        "it has 1; use interleaved or looped-bfs for more"
+    }
 }
 
 /// The sizes that do divide `count`, in words: `1, 2 or 4`.

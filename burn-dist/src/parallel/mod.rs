@@ -10,6 +10,8 @@
 //! | `plan`, `pattern` | entries and the paths they name |
 //! | `walk` | the float parameters of any Burn module, with their paths |
 //! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
+//! | `stages` | the stage of each parameter |
+//! | `pipeline` | a step in microbatches |
 //! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
 //!
 //! Not here: activations are placed by propagation, and what the policy of a spec asks for is done by the planner.
@@ -21,8 +23,10 @@ mod dtensor;
 mod error;
 mod fit;
 mod pattern;
+pub mod pipeline;
 mod plan;
 mod resolve;
+mod stages;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -44,5 +48,5 @@ pub use plan::Plan;
 pub mod private {
     pub use super::Style;
     pub use super::describe::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
-    pub use super::describe::{Mark, Parallelize, Scope};
+    pub use super::describe::{Blocks, Mark, Parallelize, Scope};
 }

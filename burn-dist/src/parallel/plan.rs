@@ -1,12 +1,13 @@
 //! Entries of a plan, and how a person writes them.
 
 use super::pattern::Pattern;
+use super::stages::{Split, StageMark};
 use super::{LayoutText, ParallelError, ParamSpec, Style};
 use super::{resolve, walk};
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::{
-    Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy, UnitPolicy,
+    Accumulation, Checkpoint, Offload, Precision, Reshard, ScheduleKind, ShardStrategy, UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -49,6 +50,10 @@ pub struct Plan {
     pub(super) replicate_indivisible: bool,
     /// How the model is trained.
     pub(super) policy: UnitPolicy,
+    /// In which order ranks work on microbatches.
+    pub(super) schedule: ScheduleKind,
+    /// Stages on each rank, if it was said.
+    pub(super) stages_per_rank: Option<u32>,
 }
 
 /// One thing said about the parameters a pattern names.
@@ -80,6 +85,7 @@ pub(super) enum Action {
     Output(Result<LayoutText, LayoutError>),
     Unit(UnitPolicy),
     Divisible { count: usize, axis: String },
+    Stage(StageMark),
 }
 
 #[derive(Clone, Debug)]
@@ -101,6 +107,7 @@ impl Entry {
             Action::Output(_) => "output".into(),
             Action::Unit(policy) => self.unit_verb(policy).into(),
             Action::Divisible { .. } => "require_divisible".into(),
+            Action::Stage(mark) => self.stage_verb(mark).into(),
         }
     }
 
@@ -111,6 +118,18 @@ impl Entry {
             Origin::Derived { .. } if policy.checkpoint.is_some() => "checkpoint",
             Origin::Derived { .. } if policy.precision.is_some() => "precision",
             Origin::Derived { .. } => "strategy",
+        }
+    }
+
+    fn stage_verb(&self, mark: &StageMark) -> &'static str {
+        match mark {
+            StageMark::First => "first",
+            StageMark::Last => "last",
+            StageMark::At(_) => "stage",
+            StageMark::Blocks(_) if self.origin != Origin::Written => "stages",
+            StageMark::Blocks(Split::Even) => "stages",
+            StageMark::Blocks(Split::Weights(_)) => "stage_weights",
+            StageMark::Blocks(Split::Table(_)) => "stage_table",
         }
     }
 
@@ -203,6 +222,73 @@ impl Plan {
         self.with(pattern, Action::Unit(policy))
     }
 
+    /// Cuts a list of blocks into the stages of a mesh with a pipeline axis (`pp`): equally many blocks to each, the
+    /// first stages one more where that cannot be. On another mesh it does nothing, and so do the methods below.
+    ///
+    /// On a mesh with a pipeline axis, every float parameter needs a stage: by `stages` for the list that it is in, by
+    /// [`Plan::first`] or [`Plan::last`], or by [`Plan::stage`]. It lives on the ranks of its stage alone. As with
+    /// styles, the later entry counts.
+    ///
+    /// ```
+    /// use burn::backend::Flex;
+    /// use burn::nn::LinearConfig;
+    /// use burn_dist::Plan;
+    /// use burn_dist::mesh::MeshShape;
+    ///
+    /// let linear = || LinearConfig::new(8, 8).with_bias(false).init::<Flex>(&Default::default());
+    /// let model = (linear(), vec![linear(), linear(), linear()], linear());
+    /// let plan = Plan::new().first("0").stages("1").last("2");
+    /// let specs = plan.resolve(&model, &MeshShape::parse("pp=2,fsdp=2")?)?;
+    /// let stages: Vec<u32> = specs.iter().flat_map(|spec| &spec.stage).map(|stage| stage.index).collect();
+    /// assert_eq!(stages, [0, 0, 0, 1, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stages(self, pattern: &str) -> Self {
+        self.with(pattern, Action::Stage(StageMark::Blocks(Split::Even)))
+    }
+
+    /// Cuts a list of blocks into stages by what each block costs, in any unit: as [`Plan::stages`], but so that the
+    /// costliest stage costs as little as can be. `weights` has one number above 0 for each block.
+    pub fn stage_weights(self, pattern: &str, weights: &[f64]) -> Self {
+        let split = Split::Weights(weights.into());
+        self.with(pattern, Action::Stage(StageMark::Blocks(split)))
+    }
+
+    /// Gives each block of a list its stage, from 0: as [`Plan::stages`], by a table. Stages need not be consecutive:
+    /// two towers may be on different ones.
+    pub fn stage_table(self, pattern: &str, table: &[u32]) -> Self {
+        let split = Split::Table(table.into());
+        self.with(pattern, Action::Stage(StageMark::Blocks(split)))
+    }
+
+    /// Gives a module, or everything in it, the first stage: an embedding.
+    pub fn first(self, pattern: &str) -> Self {
+        self.with(pattern, Action::Stage(StageMark::First))
+    }
+
+    /// Gives a module, or everything in it, the last stage: the last norm, and the head.
+    pub fn last(self, pattern: &str) -> Self {
+        self.with(pattern, Action::Stage(StageMark::Last))
+    }
+
+    /// Gives a module, or everything in it, a stage, counted from 0.
+    pub fn stage(self, pattern: &str, stage: u32) -> Self {
+        self.with(pattern, Action::Stage(StageMark::At(stage)))
+    }
+
+    /// Sets in which order the ranks of a pipeline work on microbatches: 1F1B by default.
+    pub fn schedule(mut self, schedule: ScheduleKind) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// Sets how many stages each rank of a pipeline has: 1 by default, 2 for schedules in the shape of a V, which have
+    /// no other number. More than one are for schedules that are [looped](ScheduleKind::is_looped).
+    pub fn stages_per_rank(mut self, stages: u32) -> Self {
+        self.stages_per_rank = Some(stages);
+        self
+    }
+
     /// Sets what all shard axes do with parameters, gradients and optimizer state: as [`UnitPolicy::strategy`], for the
     /// model.
     pub fn strategy(self, strategy: ShardStrategy) -> Self {
@@ -282,6 +368,12 @@ impl Plan {
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
     /// be, and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.
+    ///
+    /// On a mesh with a pipeline axis also [`ParallelError::NoStage`] for a parameter without a stage,
+    /// [`ParallelError::EmptyStage`], [`ParallelError::NoSuchStage`] and [`ParallelError::ImpossibleSchedule`] for
+    /// stages that cannot be, [`ParallelError::NoList`], [`ParallelError::TooFewBlocks`],
+    /// [`ParallelError::NotOnePerBlock`] and [`ParallelError::NoWeight`] for lists that cannot be cut into them, and
+    /// [`ParallelError::PipelineAxis`] for a tensor that is to be split over that axis.
     pub fn resolve<B: Backend, M: Module<B>>(
         &self,
         module: &M,

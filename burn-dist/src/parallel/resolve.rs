@@ -3,11 +3,12 @@
 use super::fit::{self, Relation};
 use super::pattern::closest_first;
 use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
+use super::stages;
 use super::walk::{Parameter, Walk};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
-use crate::plan::{Policy, UnitPolicy};
+use crate::plan::{Policy, Stage, UnitPolicy};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 const NUM_LISTED_MAX: usize = 8;
 
 /// Where an entry's pattern meets a parameter's path: the segments it names, and what they are to the parameter.
-type Meeting = Option<(usize, Relation)>;
+pub(super) type Meeting = Option<(usize, Relation)>;
 
 pub(super) fn resolve(
     plan: &Plan,
@@ -36,11 +37,13 @@ pub(super) fn resolve(
         met.push(meetings);
     }
     check_policy("the policy of the model", &plan.policy, mesh)?;
+    let stages = stages::stages(plan, walk, &met, mesh)?;
     let resolver = Resolver {
         plan,
         parameters,
         mesh,
         met,
+        stages,
     };
     // Equal policies are one.
     let mut policies: HashSet<Arc<Policy>> = HashSet::new();
@@ -79,30 +82,36 @@ fn meetings(entry: &Entry, parameters: &[Parameter]) -> Result<Vec<Meeting>, Par
     Ok(parameters.iter().map(meeting).collect())
 }
 
-/// An axis that was named has to exist; the default one need not.
+/// An axis that was named has to exist, but for the default one, and to be one that tensors are split over.
 fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
-    let exists = |axis: &str| mesh.axes().iter().any(|a| a.name == axis);
-    let missing = match &entry.action {
-        Action::Style(StyleEntry {
-            axis: Some(axis), ..
-        }) if !exists(axis) => Some(axis.as_str()),
-        Action::Divisible { axis, .. } if axis != DEFAULT_AXIS && !exists(axis) => {
-            Some(axis.as_str())
-        }
+    // Named explicitly, and in texts that may name the default axis.
+    let (style, others): (_, Vec<&str>) = match &entry.action {
+        Action::Style(style) => (style.axis.as_deref(), Vec::new()),
+        Action::Divisible { axis, .. } => (None, vec![axis]),
         Action::Input(layout) | Action::Output(layout) => {
             let malformed = |source: &LayoutError| ParallelError::MalformedLayout {
                 place: entry.place(),
                 source: source.clone(),
             };
-            let mut axes = layout.as_ref().map_err(malformed)?.axes();
-            axes.find(|axis| *axis != DEFAULT_AXIS && !exists(axis))
+            (None, layout.as_ref().map_err(malformed)?.axes().collect())
         }
-        _ => None,
+        Action::Skip | Action::Unit(_) | Action::Stage(_) => (None, Vec::new()),
     };
-    match missing {
-        None => Ok(()),
-        Some(axis) => Err(unknown_axis(entry.place(), axis, mesh)),
+    for name in style.into_iter().chain(others.iter().copied()) {
+        match mesh.axis(name) {
+            Ok(axis) if mesh.role(axis) == AxisRole::Pipeline => {
+                return Err(ParallelError::PipelineAxis {
+                    place: entry.place(),
+                    axis: name.into(),
+                });
+            }
+            Err(_) if style.is_some() || name != DEFAULT_AXIS => {
+                return Err(unknown_axis(entry.place(), name, mesh));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
@@ -198,6 +207,8 @@ struct Resolver<'a> {
     mesh: &'a MeshShape,
     /// Per entry, per parameter.
     met: Vec<Vec<Meeting>>,
+    /// Per parameter, on a mesh with stages.
+    stages: Option<Vec<Stage>>,
 }
 
 /// What the entries say about one parameter, the later over the earlier.
@@ -238,7 +249,7 @@ impl Resolver<'_> {
             unit: said.unit.map(|len| parameter.prefix(len)),
             at_rest: !said.skip && !policy.replicates(self.mesh),
             policy: intern(policy),
-            stage: None,
+            stage: self.stages.as_ref().map(|stages| stages[i].clone()),
         };
         let style = said
             .style
@@ -305,6 +316,7 @@ impl Resolver<'_> {
                     said.unit = said.unit.max(Some(len + elements));
                 }
                 Action::Divisible { count, axis } => said.divisible.push((len, axis, *count)),
+                Action::Stage(_) => {}
             }
         }
         // The nearest last; of two at one place the later counts.

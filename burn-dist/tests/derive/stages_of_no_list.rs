@@ -1,0 +1,12 @@
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
+
+#[derive(Module, Debug, Parallelize)]
+struct Model<B: Backend> {
+    #[parallel(stages)]
+    up: Linear<B>,
+}
+
+fn main() {}
