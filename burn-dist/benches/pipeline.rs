@@ -24,14 +24,16 @@ use burn::optim::{Optimizer, SgdConfig};
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{ElementConversion, Tensor, TensorPrimitive};
-use burn_dist::custom::{BackendIr, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call};
+use burn_dist::custom::{
+    BackendIr, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
+};
 use burn_dist::mesh::ReduceOp;
 use burn_dist::plan::ScheduleKind;
-use burn_dist::plan::pipeline::{StageTimes, Times};
-use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan, pipeline};
+use burn_dist::plan::schedule::{StageTimes, Times};
+use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, pipeline};
 use serde_json::json;
 
-type B = Autodiff<Dist<Flex>>;
+type Ranks = Autodiff<Dist<Flex>>;
 
 const WIDTH: usize = 8;
 
@@ -56,7 +58,9 @@ impl CustomOp for Layer {
     const ID: &'static str = "bench.sleeping_layer";
 
     fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
-        let [first, second] = inputs else { panic!("two inputs") };
+        let [first, second] = inputs else {
+            panic!("two inputs")
+        };
         match self.part {
             Part::Forward => vec![first.clone()],
             Part::Input => vec![second.clone()],
@@ -72,9 +76,9 @@ impl CustomOp for Layer {
         match self.part {
             Part::Forward => RuleBuilder::notation(shapes, "n i, i -> n i").build(),
             Part::Input => RuleBuilder::notation(shapes, "i, n i -> n i").build(),
-            Part::Weight => {
-                RuleBuilder::notation(shapes, "n i, n i -> i").contract(ReduceOp::Sum).build()
-            }
+            Part::Weight => RuleBuilder::notation(shapes, "n i, n i -> i")
+                .contract(ReduceOp::Sum)
+                .build(),
         }
     }
 }
@@ -100,14 +104,24 @@ impl Execute<Flex> for Layer {
 
 /// A backend that has the layer.
 trait Backend: BurnBackend {
-    fn layer(part: Part, takes: Duration, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn layer(
+        part: Part,
+        takes: Duration,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 }
 
 impl<I: BackendIr> Backend for Dist<I>
 where
     Layer: Execute<I>,
 {
-    fn layer(part: Part, takes: Duration, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn layer(
+        part: Part,
+        takes: Duration,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         let inputs = vec![CustomTensor::Float(a), CustomTensor::Float(b)];
         let made = call(Layer { part, takes }, inputs).expect("tensors of one mesh");
         made.into_iter().next().expect("one result").into_float()
@@ -120,7 +134,12 @@ struct Gradient;
 impl<I: Backend> Backward<I, 2> for Gradient {
     type State = (NodeId, NodeId, Duration);
 
-    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        grads: &mut Gradients,
+        checkpointer: &mut Checkpointer,
+    ) {
         let [of_x, of_w] = ops.parents;
         let gradient = grads.consume::<I>(&ops.node);
         let (x, w, takes) = ops.state;
@@ -136,27 +155,37 @@ impl<I: Backend> Backward<I, 2> for Gradient {
 }
 
 impl<I: Backend, C: CheckpointStrategy> Backend for Autodiff<I, C> {
-    fn layer(part: Part, takes: Duration, x: FloatTensor<Self>, w: FloatTensor<Self>) -> FloatTensor<Self> {
-        let prepared = Gradient.prepare::<C>([x.node.clone(), w.node.clone()]).compute_bound().stateful();
+    fn layer(
+        part: Part,
+        takes: Duration,
+        x: FloatTensor<Self>,
+        w: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let prepared = Gradient
+            .prepare::<C>([x.node.clone(), w.node.clone()])
+            .compute_bound()
+            .stateful();
         match prepared {
             OpsKind::Tracked(mut prepared) => {
                 let state = (prepared.checkpoint(&x), prepared.checkpoint(&w), takes);
                 prepared.finish(state, I::layer(part, takes, x.primitive, w.primitive))
             }
-            OpsKind::UnTracked(prepared) => prepared.finish(I::layer(part, takes, x.primitive, w.primitive)),
+            OpsKind::UnTracked(prepared) => {
+                prepared.finish(I::layer(part, takes, x.primitive, w.primitive))
+            }
         }
     }
 }
 
 #[derive(Module, Debug, Parallelize)]
-struct Block<I: BurnBackend> {
-    scale: Param<Tensor<I, 1>>,
+struct Block<B: BurnBackend> {
+    scale: Param<Tensor<B, 1>>,
 }
 
 #[derive(Module, Debug, Parallelize)]
-struct Net<I: BurnBackend> {
+struct Net<B: BurnBackend> {
     #[parallel(stages)]
-    blocks: Vec<Block<I>>,
+    blocks: Vec<Block<B>>,
 }
 
 impl<I: Backend> Net<I> {
@@ -171,21 +200,33 @@ impl<I: Backend> Net<I> {
 
     fn forward(&self, x: Tensor<I, 2>, takes: Duration) -> Tensor<I, 2> {
         self.blocks.iter().fold(x, |x, block| {
-            let (x, w) = (x.into_primitive().tensor(), block.scale.val().into_primitive().tensor());
+            let (x, w) = (
+                x.into_primitive().tensor(),
+                block.scale.val().into_primitive().tensor(),
+            );
             Tensor::from_primitive(TensorPrimitive::Float(I::layer(Part::Forward, takes, x, w)))
         })
     }
 }
 
 /// The median time of a step.
-fn measure(ranks: u32, chunks: u32, schedule: ScheduleKind, microbatches: u32, takes: Duration, steps: usize) -> f64 {
+fn measure(
+    ranks: u32,
+    chunks: u32,
+    schedule: ScheduleKind,
+    microbatches: u32,
+    takes: Duration,
+    steps: usize,
+) -> f64 {
     let mesh = DeviceMesh::parse(&format!("pp={ranks}")).expect("a mesh");
     let device = mesh.device();
-    let plan = Plan::new().schedule(schedule).stages_per_rank(chunks as usize);
-    let net = Net::<B>::new(ranks * chunks, &device);
-    let mut net = net.parallelize_with(&mesh, &plan).expect("as many blocks as stages");
+    let net = Net::<Ranks>::new(ranks * chunks, &device);
+    let plan = net.plan().schedule(schedule).stages_per_rank(chunks);
+    let mut net = net
+        .parallelize_with(&mesh, &plan)
+        .expect("as many blocks as stages");
     let mut optimizer = SgdConfig::new().init();
-    let x = Tensor::<B, 2>::ones([microbatches as usize * 2, WIDTH], &device);
+    let x = Tensor::<Ranks, 2>::ones([microbatches as usize * 2, WIDTH], &device);
     // The input of the first stage has a gradient too, so that all stages do the same.
     let mut times = Vec::new();
     for step in 0..steps + 2 {
@@ -197,7 +238,7 @@ fn measure(ranks: u32, chunks: u32, schedule: ScheduleKind, microbatches: u32, t
         net = optimizer.step(1e-3, net, gradients);
         let began = Instant::now();
         let loss: f32 = loss.into_scalar().elem();
-        B::sync(&device).expect("no fault");
+        Ranks::sync(&device).expect("no fault");
         assert!(loss.is_finite());
         if step >= 2 {
             times.push(began.elapsed().as_secs_f64() * 1e3);
@@ -208,7 +249,9 @@ fn measure(ranks: u32, chunks: u32, schedule: ScheduleKind, microbatches: u32, t
 }
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u32>().ok());
+    let mut numbers = std::env::args()
+        .skip(1)
+        .filter_map(|argument| argument.parse::<u32>().ok());
     let ms = numbers.next().unwrap_or(20);
     let steps = numbers.next().unwrap_or(5) as usize;
     let microbatches = numbers.next().unwrap_or(8);
@@ -219,17 +262,25 @@ fn main() {
     for ranks in [2, 4] {
         for schedule in ScheduleKind::ALL {
             let chunks = if schedule.is_looped() { 2 } else { 1 };
-            let of = schedule.schedule(ranks, chunks, microbatches).expect("any number of microbatches");
+            let of = schedule
+                .schedule(ranks, chunks, microbatches)
+                .expect("any number of microbatches");
             let times = StageTimes {
                 forward: ms.into(),
                 backward: ms.into(),
                 weight: ms.into(),
             };
-            let timeline = of.simulate(&Times::uniform(ranks * chunks, times)).expect("a schedule that can be");
+            let timeline = of
+                .simulate(&Times::uniform(ranks * chunks, times))
+                .expect("a schedule that can be");
             let predicted = timeline.end() as f64;
             let measured = measure(ranks, chunks, schedule, microbatches, takes, steps);
             let work = f64::from(microbatches * chunks * 3 * ms);
-            let (idle, expected, ratio) = (1.0 - work / measured, 1.0 - work / predicted, measured / predicted);
+            let (idle, expected, ratio) = (
+                1.0 - work / measured,
+                1.0 - work / predicted,
+                measured / predicted,
+            );
             println!(
                 "{ranks:5}  {:11}  {chunks:6}  {measured:11.1}  {predicted:8.0}  {ratio:5.3}  {idle:5.3}  {expected:5.3}",
                 schedule.to_string()
@@ -246,5 +297,8 @@ fn main() {
             }));
         }
     }
-    println!("{}", json!({ "bench": "pipeline", "microbatches": microbatches, "action_ms": ms, "rows": rows }));
+    println!(
+        "{}",
+        json!({ "bench": "pipeline", "microbatches": microbatches, "action_ms": ms, "rows": rows })
+    );
 }

@@ -4,6 +4,7 @@ use crate::ops::Recorded;
 
 pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
+pub use burn_dist_plan::pipeline as schedule;
 pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, Pipeline, PlanError, PlanOptions,

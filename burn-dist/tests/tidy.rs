@@ -13,7 +13,10 @@ const PURE: &[(&str, &[&str])] = &[
         "parallel/error.rs",
         &["mesh", "layout", "plan::Precision", "plan::ScheduleKind"],
     ),
-    ("parallel/stages.rs", &["mesh", "plan::Pipeline", "plan::Stage"]),
+    (
+        "parallel/stages.rs",
+        &["mesh", "plan::Pipeline", "plan::Stage"],
+    ),
 ];
 /// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];

@@ -137,8 +137,8 @@ impl<O: Op> Propagator<'_, O> {
         let mut rests_over = info.versions[0].layout.at_rest.iter();
         // A stage visits its units once per microbatch, and in the order of a schedule: it gathers them once.
         let staged = info.tag.as_ref().is_some_and(|tag| tag.stage.is_some());
-        let kept = staged
-            || rests_over.any(|axis| info.owner.strategy_over(*axis) != ShardStrategy::Full);
+        let kept =
+            staged || rests_over.any(|axis| info.owner.strategy_over(*axis) != ShardStrategy::Full);
         let reshard = match kept {
             true => Reshard::Never,
             false => info.owner.policy.reshard,
