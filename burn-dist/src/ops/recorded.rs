@@ -251,6 +251,24 @@ impl<F: FnMut(Side, &mut Wire)> OpVisitor for Rewire<F> {
     }
 }
 
+/// Lets a closure change the slots of an operation's scalars.
+struct Rebind<F>(F);
+
+impl<F: FnMut(&mut u64)> OpVisitor for Rebind<F> {
+    #[inline]
+    fn input(&mut self, _: &mut TensorIr) {}
+
+    #[inline]
+    fn output(&mut self, _: &mut TensorIr) {}
+
+    #[inline]
+    fn scalar(&mut self, scalar: &mut ScalarIr) {
+        if let ScalarIr::UInt(slot) = scalar {
+            (self.0)(slot);
+        }
+    }
+}
+
 impl Op for Recorded {
     fn name(&self) -> &'static str {
         match self {
@@ -288,6 +306,10 @@ impl Op for Recorded {
 
     fn rewire(&mut self, edit: impl FnMut(Side, &mut Wire)) {
         visit_mut(self, &mut Rewire(edit));
+    }
+
+    fn rebind(&mut self, edit: impl FnMut(&mut u64)) {
+        visit_mut(self, &mut Rebind(edit));
     }
 
     fn compute_in(&mut self, dtype: DType) {
