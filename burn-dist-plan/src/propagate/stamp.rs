@@ -92,8 +92,7 @@ struct ValueKey {
     /// Which operation a deferred one waits for is left out.
     source: Source,
     is_loaded: bool,
-    /// The layout of its first version, even if that is given up.
-    first: Option<Arc<Layout>>,
+    /// Those that exist. The first one always does: nothing but what is gathered of it is given up.
     versions: Vec<(Arc<Layout>, u32)>,
     preferred: Arc<Layout>,
     origin: Option<Origin>,
@@ -140,7 +139,6 @@ struct Template<O> {
     steps: Range<usize>,
     slots: Range<usize>,
     after: Vec<After>,
-    rows: usize,
     /// See [`Accumulated`](crate::explain::Accumulated).
     added: u64,
 }
@@ -268,7 +266,6 @@ impl<O: Op> Propagator<'_, O> {
                 source => source,
             },
             is_loaded: self.loaded[at] != Slot::MAX,
-            first: first(value),
             versions,
             preferred: info.preferred.clone(),
             origin: info.origin,
@@ -293,12 +290,9 @@ impl<O: Op> Propagator<'_, O> {
     fn template(&mut self, key: Key<O>, names: Names) -> Result<Option<Template<O>>, PlanError> {
         let start = names.ops.start;
         let (steps, slots) = (self.steps.len(), self.slots.len());
-        let rows = std::mem::take(&mut self.rows);
         let added = self.accumulated.added;
         self.first_deferred = OpIndex::MAX;
         self.operations(&names.ops)?;
-        let made = self.rows;
-        self.rows = rows.max(made);
         if self.first_deferred < start {
             return Ok(None);
         }
@@ -321,13 +315,12 @@ impl<O: Op> Propagator<'_, O> {
             key,
             steps: steps..self.steps.len(),
             slots: slots..self.slots.len(),
-            rows: made,
             added: self.accumulated.added - added,
             names,
         }))
     }
 
-    /// Plans the run of `names` as the template was.
+    /// Plans the run of `names` as the template was. It has no more rows of data than that had.
     fn stamp(&mut self, template: &Template<O>, names: &Names) {
         let from = &template.names;
         let delta = names.ops.start - from.ops.start;
@@ -411,7 +404,6 @@ impl<O: Op> Propagator<'_, O> {
                     .insert(value, Unflattened { tag, is_applied });
             }
         }
-        self.rows = self.rows.max(template.rows);
         self.accumulated.added += template.added;
     }
 }

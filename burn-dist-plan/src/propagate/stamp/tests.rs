@@ -223,6 +223,8 @@ fn from_outside(b: &mut Builder) -> Vec<TensorIndex> {
     let placed = b.placed(&SQUARE, whole.clone());
     let full = b.op(Kind::Full(3), &[], &SQUARE);
     let ones = b.ones_for(data);
+    let met = b.data(&SQUARE);
+    b.pair(Kind::Add, met, placed);
     vec![
         placed,
         b.placed(&SQUARE, whole.clone()),
@@ -240,6 +242,7 @@ fn from_outside(b: &mut Builder) -> Vec<TensorIndex> {
         b.placed_as(&SQUARE, whole, Role::Gradient(None)),
         placed_from(b, Origin::Data),
         placed_from(b, Origin::Constants),
+        met,
         b.param(Builder::spec("alone", &SQUARE, None)),
     ]
 }
@@ -279,9 +282,10 @@ fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Buil
     let kinds = [pick(11), pick(11)];
     let updates = pick(2);
     let later = pick(3);
+    let indices = [b.data(&[4]), b.data(&[4])];
     let ops: Vec<(usize, usize, usize, Layout)> = (0..2 + pick(8))
         .map(|_| {
-            let (kind, a, c) = (pick(22), pick(64), pick(64));
+            let (kind, a, c) = (pick(26), pick(64), pick(64));
             (kind, a, c, random_layout(&b.mesh, &SQUARE, &mut pick))
         })
         .collect();
@@ -347,6 +351,15 @@ fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Buil
                     back
                 }
                 20 => b.matmul(a, c),
+                21 => b.lookup(a, indices[usize::from(*what == 8)]),
+                22 => {
+                    let zeros = b.op(Kind::Full(0), &[], &SQUARE);
+                    b.sum_at(zeros, indices[usize::from(*what == 9)], a)
+                }
+                23 => {
+                    let spec = spec(&b, unit, "placed", kinds[0], policy);
+                    b.mark(Mark::Param(Arc::new(spec)), a)
+                }
                 _ => b.ones_for(a),
             };
             local.push(made);
@@ -376,6 +389,89 @@ fn units(mesh: &str, picks: &[u8], twists: &[(u8, u8)], policy: &Policy) -> Buil
     }
     b.survive(x);
     b
+}
+
+/// Units in whose runs nothing but one value differs.
+#[test]
+fn what_is_known_of_a_value_counts() {
+    for mesh in ["dp=2", "fsdp=2", "fsdp=2,tp=2"] {
+        let kinds = from_outside(&mut Builder::new(mesh)).len();
+        let policy = Policy {
+            accumulation: Accumulation::PerStep,
+            ..Policy::default()
+        };
+        for (one, other) in (0..kinds * kinds).map(|pair| (pair / kinds, pair % kinds)) {
+            for consumer in 0..8 {
+                let mut b = Builder::new(mesh);
+                let outside = from_outside(&mut b);
+                let x = b.data(&SQUARE);
+                for (unit, turn) in [one, one, other, one, other].into_iter().enumerate() {
+                    let w = spec(&b, unit, "w", 1, &policy);
+                    let w = b.param(w);
+                    let (h, s) = (b.linear(x, w), outside[turn]);
+                    let made = match consumer {
+                        0 => b.pair(Kind::Add, s, outside[1]),
+                        1 => b.pair(Kind::Mul, h, s),
+                        2 => b.linear(s, w),
+                        3 => b.exp(s),
+                        4 => b.transpose(s),
+                        5 => b.sum_dim(s, 0),
+                        6 => b.op(Kind::LinearX, &[w, s], &SQUARE),
+                        _ => {
+                            let terms = [s, x].map(|x| b.op(Kind::LinearW, &[x, h], &SQUARE));
+                            b.pair(Kind::Add, terms[0], terms[1])
+                        }
+                    };
+                    b.survive(made);
+                }
+                let what = format!("{mesh}: {one} and {other} used by {consumer}");
+                check(&b, &options(&b.mesh), &what);
+            }
+        }
+    }
+}
+
+/// Units whose first visits differ, and whose second ones but for what the first have left behind do not.
+#[test]
+fn what_another_run_left_behind_counts() {
+    for mesh in MESHES {
+        for (kinds, takes) in (0..11 * 18).map(|case| ([0, case % 11], case / 11)) {
+            let mut b = Builder::new(mesh);
+            let outside = from_outside(&mut b);
+            let data = b.data(&SQUARE);
+            let mut first = Vec::new();
+            for (unit, turn) in [0, 0, 1, 0, 1, 1].into_iter().enumerate() {
+                let mut weight = |name: &str, kind: usize| {
+                    let spec = spec(&b, unit, name, kind, &Policy::default());
+                    b.param(spec)
+                };
+                let (w, v) = (weight("w", kinds[turn]), weight("v", 2));
+                let x = [data, outside[takes % outside.len()]][turn];
+                let y = b.linear(x, w);
+                let z = b.linear(data, v);
+                if turn == 1 {
+                    b.survive(z);
+                }
+                let z = b.exp(z);
+                first.push((w, y, z));
+            }
+            let alone = b.param(Builder::spec("last", &SQUARE, None));
+            b.transpose(alone);
+            for (w, y, z) in first {
+                let g = b.op(Kind::LinearX, &[w, z], &SQUARE);
+                let g = b.exp(g);
+                let deep = b.reshape(y, &[2, 2, 4]);
+                let deep = b.exp(deep);
+                b.survive(deep);
+                b.survive(g);
+            }
+            check(
+                &b,
+                &options(&b.mesh),
+                &format!("{mesh}: {kinds:?}, {takes}"),
+            );
+        }
+    }
 }
 
 proptest! {
