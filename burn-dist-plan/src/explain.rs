@@ -57,6 +57,15 @@ pub struct Accumulated {
     pub kept: u64,
 }
 
+/// Runs of operations of one visit of a unit, by how their layouts were found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// Operation by operation.
+    pub planned: u64,
+    /// As those of a run that differs in names alone.
+    pub stamped: u64,
+}
+
 /// A plan in words and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
@@ -83,6 +92,9 @@ pub struct Explanation {
     pub recomputed: Recomputed,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
+    /// How the layouts of its operations were found; not part of the text and of JSON.
+    #[serde(skip)]
+    pub runs: Runs,
     /// Memory of the planned ranks.
     pub memory: Vec<MemoryPlan>,
     /// Nanoseconds that collectives take on the links of the mesh, by the axes they go over; empty without links.
@@ -144,6 +156,8 @@ impl Explanation {
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
+        self.runs.planned += plan.runs.planned;
+        self.runs.stamped += plan.runs.stamped;
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {

@@ -63,6 +63,7 @@ pub fn plan<O: Op>(
     Ok(Plan {
         ranks,
         accumulated,
+        runs: program.runs,
         operations,
         outputs,
         reads,

@@ -369,6 +369,8 @@ pub struct Plan<O> {
     pub memory: Vec<crate::memory::MemoryPlan>,
     /// Gradients that were added or kept before they were reduced.
     pub accumulated: crate::explain::Accumulated,
+    /// Runs of operations, by how their layouts were found.
+    pub runs: crate::explain::Runs,
     /// What is made again in the backward.
     pub recomputed: crate::checkpoint::Recomputed,
     /// The policies of its parameters.

@@ -23,7 +23,7 @@ fn check(b: &Builder, options: &PlanOptions, what: &str) {
     }
 }
 
-const MESHES: [&str; 10] = [
+pub(crate) const MESHES: [&str; 10] = [
     "",
     "dp=2",
     "fsdp=2",
@@ -222,7 +222,7 @@ fn golden_plans() {
 }
 
 /// Returns a layout in which every axis splits a dim, holds terms of a sum, or does nothing.
-fn random_layout(
+pub(crate) fn random_layout(
     mesh: &MeshShape,
     shape: &[usize],
     pick: &mut impl FnMut(usize) -> usize,

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Sub,
     Mul,
     Exp,
+    /// Multiplies with the scalar of a slot, which is its number and two.
+    Scale(u64),
     /// `[.., m, k] x [.., k, n]`.
     Matmul,
     /// Swaps the last two dims.
@@ -115,6 +117,7 @@ impl Op for Toy {
             Kind::Sub => "sub",
             Kind::Mul => "mul",
             Kind::Exp => "exp",
+            Kind::Scale(_) => "scale",
             Kind::Matmul => "matmul",
             Kind::Transpose => "transpose",
             Kind::SumDim(_) => "sum_dim",
@@ -162,6 +165,12 @@ impl Op for Toy {
         }
     }
 
+    fn rebind(&mut self, edit: impl FnMut(&mut u64)) {
+        if let Kind::Scale(slot) = &mut self.kind {
+            std::iter::once(slot).for_each(edit);
+        }
+    }
+
     fn compute_in(&mut self, _: DType) {}
 
     fn rule(&self) -> OpRule {
@@ -173,7 +182,7 @@ impl Op for Toy {
         let elementwise = || RuleBuilder::uniform(&shapes, "...").elementwise();
         match &self.kind {
             Kind::Add | Kind::Sub => elementwise().joint_linear(&[0, 1]).build(),
-            Kind::Mul => elementwise().linear().build(),
+            Kind::Mul | Kind::Scale(_) => elementwise().linear().build(),
             Kind::Exp | Kind::Cast => elementwise().build(),
             Kind::Matmul => RuleBuilder::notation(&shapes, "... i k, ... k j -> ... i j")
                 .broadcast()
@@ -264,7 +273,7 @@ impl Op for Toy {
                 Kind::Transpose | Kind::Reshape | Kind::Expand | Kind::Slice(..) => {
                     FloatClass::Move
                 }
-                Kind::Add | Kind::Sub | Kind::Mul => FloatClass::Follow,
+                Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
                 Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
                 Kind::Cast | Kind::Mark(_) | Kind::Lookup { .. } | Kind::SumAt { .. } => {
@@ -441,6 +450,7 @@ mod tests {
             toy(Kind::Sub, &[square, square], square),
             toy(Kind::Mul, &[square, square], square),
             toy(Kind::Exp, &[square], square),
+            toy(Kind::Scale(3), &[square], square),
             toy(Kind::Matmul, &[&[4, 6], &[6, 8]], &[4, 8]),
             toy(Kind::Linear, &[&[2, 4, 6], &[6, 8]], &[2, 4, 8]),
             toy(Kind::LinearX, &[&[6, 8], &[2, 4, 8]], &[2, 4, 6]),

@@ -14,7 +14,7 @@ use crate::window::Window;
 use crate::{Policy, Reshard, ShardStrategy};
 
 /// What a value belongs to, as far as policies are concerned: a parameter, or a unit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Owner {
     /// Its policy.
     pub policy: Arc<Policy>,

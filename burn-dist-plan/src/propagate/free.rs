@@ -232,7 +232,10 @@ impl<O: Op> Propagator<'_, O> {
                 let steps = redistribute::plan(&self.network, &made, layout, elem_bytes)?;
                 return Ok(self.redistribute(value, slot, steps, Reason::Constraint("terms")));
             }
-            Source::Deferred { op, .. } => (op, self.value(value).shape.clone()),
+            Source::Deferred { op, .. } => {
+                self.first_deferred = self.first_deferred.min(op);
+                (op, self.value(value).shape.clone())
+            }
             Source::Versions => return Err(PlanError::NoVersion { value }),
         };
         let rule = match &self.rules[op as usize] {

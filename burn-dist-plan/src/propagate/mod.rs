@@ -6,6 +6,7 @@
 //! | `step` | one operation: its operands, and the step that it becomes |
 //! | `options`, `choice` | the ways an operation may be split, and the cheapest of them |
 //! | `versions` | the layouts in which a value exists, getting it in another one, where partial values go |
+//! | `stamp` | operations that repeat but for names, planned once |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
 //! | `program`, `values`, `operands`, `pool` | the data all of that works on |
@@ -18,6 +19,7 @@ mod options;
 mod owners;
 mod pool;
 mod program;
+mod stamp;
 mod step;
 mod values;
 mod versions;
@@ -29,7 +31,7 @@ use crate::mesh::DType;
 use crate::op::Op;
 
 use crate::cost::Network;
-use crate::explain::Accumulated;
+use crate::explain::{Accumulated, Runs};
 use crate::facts::Facts;
 use crate::layout::redistribute::Step;
 use crate::layout::{Layout, by_rows};
@@ -82,6 +84,9 @@ pub(super) struct Propagator<'a, O> {
     /// Operations (casts) that take sums, not terms of sums; empty if there are none.
     reduces_first: &'a [bool],
     accumulated: Accumulated,
+    runs: Runs,
+    /// The first operation whose deferred result was made since this was reset.
+    first_deferred: OpIndex,
     /// Rows of the batch, as far as known.
     rows: usize,
     /// Module path of the last parameter used.
@@ -100,10 +105,7 @@ pub(super) fn propagate<'a, O: Op>(
 ) -> Result<Program<O>, PlanError> {
     let mut propagator = Propagator::new(window, mesh, options, facts, visits);
     propagator.reduces_first = reduces_first;
-    for index in 0..window.ops.len() {
-        propagator.now = index as OpIndex;
-        propagator.operation(index as OpIndex)?;
-    }
+    propagator.runs()?;
     propagator.finish()
 }
 
@@ -179,6 +181,8 @@ impl<'a, O: Op> Propagator<'a, O> {
             visits,
             reduces_first: &[],
             accumulated: Accumulated::default(),
+            runs: Runs::default(),
+            first_deferred: OpIndex::MAX,
             rows: 0,
             path: None,
             now: 0,
@@ -327,6 +331,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             reads,
             num_streams,
             accumulated: self.accumulated,
+            runs: self.runs,
             rows: self.rows,
             coord: 0,
         })

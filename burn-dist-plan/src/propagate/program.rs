@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::values::{OpIndex, SlotInfo, Value};
-use crate::explain::Accumulated;
+use crate::explain::{Accumulated, Runs};
 use crate::facts::Role;
 use crate::layout::Layout;
 use crate::layout::redistribute::Step;
@@ -218,6 +218,7 @@ pub(crate) struct Program<O> {
     pub reads: Vec<(Slot, ValueIndex)>,
     pub num_streams: u64,
     pub accumulated: Accumulated,
+    pub runs: Runs,
     /// The most rows of data that an operation takes; 0 if none takes any.
     pub rows: usize,
     /// The coordinate along the pipeline axis of the ranks that run it.

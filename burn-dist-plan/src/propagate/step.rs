@@ -18,21 +18,32 @@ use crate::task::Slot;
 use crate::window::Origin;
 
 impl<O: Op> Propagator<'_, O> {
+    /// Makes an operation the one at hand.
+    pub(super) fn enter(&mut self, index: OpIndex) {
+        self.now = index;
+        for input in self.window.ops[index as usize].inputs() {
+            if let Some(tag) = &self.values[input.id as usize].tag {
+                self.path = Some(module_path(&tag.path));
+            }
+        }
+    }
+
+    /// Whether an operation takes sums, not terms of sums.
+    pub(super) fn reduces_first(&self, index: OpIndex) -> bool {
+        self.reduces_first.get(index as usize) == Some(&true)
+    }
+
+    /// Plans the operation at hand.
     pub(super) fn operation(&mut self, index: OpIndex) -> Result<(), PlanError> {
         let window = self.window;
         let op = &window.ops[index as usize];
         let tensors = tensors(op);
-        for (value, ..) in &tensors.inputs {
-            if let Some(tag) = &self.values[*value as usize].tag {
-                self.path = Some(module_path(&tag.path));
-            }
-        }
         if let Some(mark) = op.mark() {
             return self.mark(mark, &tensors);
         }
         let mut rule = op.rule();
         if let OpRule::Factors(factors) = &mut rule
-            && self.reduces_first.get(index as usize) == Some(&true)
+            && self.reduces_first(index)
         {
             factors.partial = PartialRule::Resolve;
         }

@@ -14,7 +14,7 @@ use crate::window::{Origin, ValueIndex};
 pub(crate) type OpIndex = u32;
 
 /// Where the content of a value comes from when no version of it exists yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// It has versions.
     Versions,
@@ -35,6 +35,13 @@ pub(crate) struct Version {
     pub slot: Slot,
     /// Operation after which it is given up (a gathered parameter whose next use is far away).
     pub until: Option<OpIndex>,
+}
+
+impl Version {
+    /// Returns whether it still exists at `now`.
+    pub fn exists_at(&self, now: OpIndex) -> bool {
+        self.until.is_none_or(|until| until >= now)
+    }
 }
 
 /// A value of the window.
@@ -66,9 +73,8 @@ pub(crate) struct Value {
 impl Value {
     /// Returns the versions that still exist at `now`.
     pub fn versions_at(&self, now: OpIndex) -> impl Iterator<Item = &Version> {
-        self.versions
-            .iter()
-            .filter(move |version| version.until.is_none_or(|until| until >= now))
+        let versions = self.versions.iter();
+        versions.filter(move |version| version.exists_at(now))
     }
 
     /// Returns whether any part of it can be had without communication.

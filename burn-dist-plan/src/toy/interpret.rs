@@ -279,6 +279,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
             }
             out
         }
+        (Kind::Scale(slot), [a]) => a.map(|x| x * (slot + 2)),
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
         (Kind::Full(number), []) => Array::full(*number as u64, shape),
         (Kind::Random, []) => {
