@@ -189,7 +189,7 @@ impl<'a, O: Op> Staged<'a, O> {
                 Common::Load { value, .. } => outside.get(value).copied(),
                 Common::Local(_) | Common::Move(_) => from.map(|from| {
                     let of_op = step
-                        .at()
+                        .stage_of()
                         .and_then(|at| stages.of_op.get(at as usize).copied().flatten());
                     of_op.unwrap_or(from)
                 }),
@@ -237,7 +237,11 @@ impl<'a, O: Op> Staged<'a, O> {
                 Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
                 Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
                 Common::Local(_) | Common::Move(_) => {
-                    step.at().map_or(When::Last, |at| whens[at as usize])
+                    // What is made for another coordinate is made with its own operation.
+                    let ops = [step.at(), step.stage_of()].into_iter().flatten();
+                    let mut whens = ops.map(|op| whens[op as usize]);
+                    let of_action = whens.find(|when| matches!(when, When::Action(_)));
+                    of_action.unwrap_or(When::Last)
                 }
                 Common::Upload { .. } | Common::Random { .. } => continue,
                 _ => When::Last,

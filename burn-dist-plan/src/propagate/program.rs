@@ -92,6 +92,14 @@ impl<O: Op> Common<O> {
         }
     }
 
+    /// Returns the operation that says on which stage it runs: the one that it is, or that it is made for.
+    pub fn stage_of(&self) -> Option<OpIndex> {
+        match self {
+            Self::Local(step) => Some(step.of),
+            _ => self.at(),
+        }
+    }
+
     /// Returns the module that it works for.
     pub fn path(&self) -> Option<&Arc<str>> {
         match self {
@@ -149,6 +157,8 @@ pub(crate) struct LocalStep<O> {
     pub inputs: Box<[Arc<Layout>]>,
     pub outputs: Box<[Arc<Layout>]>,
     pub path: Option<Arc<str>>,
+    /// The operation of the window that it is.
+    pub of: OpIndex,
     /// The operation during whose planning it was placed: where it stands in the program.
     pub at: OpIndex,
 }

@@ -22,6 +22,7 @@ use crate::PlanError;
 use crate::layout::Layout;
 use crate::op::{Adjoint, Mark, Op};
 use crate::param::ParamSpec;
+use crate::stage::Stage;
 use crate::task::Slot;
 use crate::units::Owner;
 use crate::window::{Origin, ValueIndex};
@@ -82,7 +83,7 @@ struct Key<O> {
     ops: Vec<O>,
     reduces_first: Vec<bool>,
     values: Vec<ValueKey>,
-    /// Without path and unit.
+    /// Without path and unit, and on the first stage.
     specs: Vec<ParamSpec>,
 }
 
@@ -236,6 +237,7 @@ impl<O: Op> Propagator<'_, O> {
         let bare = |spec: &Arc<ParamSpec>| ParamSpec {
             path: String::new(),
             unit: None,
+            stage: spec.stage.clone().map(|stage| Stage { index: 0, ..stage }),
             ..spec.as_ref().clone()
         };
         let specs = names.specs.order.iter().map(bare).collect();
@@ -362,6 +364,7 @@ impl<O: Op> Propagator<'_, O> {
                     let (before, now) = (from.scalar.unwrap_or(0), names.scalar.unwrap_or(0));
                     step.op
                         .rebind(|slot| *slot = slot.wrapping_sub(before).wrapping_add(now));
+                    step.of += delta;
                     step.at += delta;
                     step.path = path_at(step.at);
                 }

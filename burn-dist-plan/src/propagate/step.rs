@@ -316,6 +316,7 @@ impl<O: Op> Propagator<'_, O> {
                 .map(|layout| self.layouts.share(layout))
                 .collect(),
             path: self.path.clone(),
+            of: index,
             at: self.now,
         })));
         Ok(())

@@ -225,6 +225,40 @@ fn ranks_run_their_own_stage() {
     }
 }
 
+/// What waits for its use because it is made of little runs on its own stage all the same.
+#[test]
+fn what_waits_for_its_use_is_made_on_its_stage() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
+    let mut b = Builder::new("pp=2");
+    let weights: Vec<u32> = (0..2)
+        .map(|layer| {
+            let mut spec = Builder::spec(&format!("w{layer}"), &[4, 4], None);
+            spec.stage = model.stage(&b, layer);
+            b.param(spec)
+        })
+        .collect();
+    // A product of constants and a whole weight, that is smaller: any part of it is free.
+    let ones = b.op(Kind::Full(1), &[], &[8, 4]);
+    let first = b.op(Kind::Expand, &[weights[0]], &[4, 4]);
+    let x = b.linear(ones, first);
+    let y = b.linear(x, weights[1]);
+    b.read(y);
+    check(&b, &options(&b.mesh), "constants");
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    for rank in &plan.ranks {
+        let loads = rank
+            .tasks
+            .iter()
+            .filter(|task| matches!(task, Task::Load { .. }));
+        assert_eq!(loads.count(), 1, "{:?}", rank.tasks);
+    }
+    let sent = plan.ranks[1]
+        .tasks
+        .iter()
+        .filter(|task| matches!(task, Task::Send(_)));
+    assert_eq!(sent.count(), 0, "nothing goes back");
+}
+
 /// With FSDP, a stage gathers each of its parameters once and reduces each gradient once, however many microbatches.
 #[test]
 fn a_stage_gathers_and_reduces_once() {

@@ -26,9 +26,9 @@ fn check(b: &Builder, options: &PlanOptions, what: &str) -> Runs {
         };
         let mut state = State::new(&b.window, &b.mesh, &options);
         let result = state.run(Some("propagate"));
-        let runs = state.program.as_mut().map(|program| &mut program.runs);
+        let runs = state.programs.first_mut().map(|program| &mut program.runs);
         let runs = runs.map(std::mem::take).unwrap_or_default();
-        (format!("{result:?} {:?}", state.program), runs)
+        (format!("{result:?} {:?}", state.programs), runs)
     };
     let (expected, without) = planned(false);
     let (found, runs) = planned(true);
