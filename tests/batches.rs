@@ -679,7 +679,14 @@ fn nothing_is_redundant_of_fewer_rows_than_ranks() {
 
 /// Collects the messages of warnings.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Returns the messages so far.
+    pub fn messages(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -729,7 +736,7 @@ fn warnings(text: &str, width: usize, rows: usize, parallelize: Option<Plan>) ->
             let _ = loss.into_scalar();
         }
     });
-    let found = warnings.0.lock().expect("no panic").clone();
+    let found = warnings.messages();
     found
         .into_iter()
         .filter(|text| text.contains("more than once"))

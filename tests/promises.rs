@@ -18,6 +18,7 @@ mod nodes;
 mod offload;
 mod ops;
 mod partial;
+mod pipeline;
 mod planned;
 mod policies;
 mod precision;

@@ -37,13 +37,13 @@ pub use burn_dist_plan::layout;
 pub use parallel::private as __private;
 pub use parallel::{
     DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
-    explain_after,
+    explain_after, pipeline,
 };
 pub use plan::{
     Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ScheduleKind,
     ShardStrategy, UnitPolicy,
 };
-pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, InputPolicy, MeshDevice, MeshReport};
+pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
 
 /// Inner backends beside `burn_flex::Flex`, by feature.
 ///
@@ -76,6 +76,8 @@ mod guides {
     struct Explain;
     #[doc = include_str!("../../docs/guide/models.md")]
     struct Models;
+    #[doc = include_str!("../../docs/guide/pipeline.md")]
+    struct Pipeline;
     #[doc = include_str!("../../docs/guide/processes.md")]
     struct Processes;
 }

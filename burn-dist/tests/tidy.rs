@@ -9,7 +9,14 @@ const PURE: &[(&str, &[&str])] = &[
     ("ops", &["mesh", "layout", "plan"]),
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
-    ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
+    (
+        "parallel/error.rs",
+        &["mesh", "layout", "plan::Precision", "plan::ScheduleKind"],
+    ),
+    (
+        "parallel/stages.rs",
+        &["mesh", "plan::Pipeline", "plan::Stage"],
+    ),
 ];
 /// The crates that only compute.
 const PURE_CRATES: &[&str] = &["burn-dist-mesh", "burn-dist-plan"];

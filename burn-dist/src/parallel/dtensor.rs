@@ -17,7 +17,7 @@ use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
 use crate::plan::explain::Explanation;
 use crate::plan::{PASSES, PlanError};
-use crate::record::{Dist, MeshDevice, MeshReport};
+use crate::record::{Dist, Hold, MeshDevice, MeshReport};
 use crate::run::{Fault, Trace};
 
 /// A layout that cannot be asked for or read.
@@ -127,6 +127,43 @@ pub trait MeshBackend: Backend {
     fn start_explaining(device: &Self::Device, after: Option<&'static str>);
     /// Returns what was collected since [`Self::start_explaining`], closing the window.
     fn explained(device: &Self::Device) -> Explanation;
+    /// Keeps the window of the mesh open until the result is dropped, so that what is recorded meanwhile is planned
+    /// together: the forward and backward passes of all microbatches of a step, which a pipeline overlaps.
+    ///
+    /// [`pipeline::forward_backward`](crate::pipeline::forward_backward) does it for a step; a loop of one's own takes
+    /// a hold around its microbatches:
+    ///
+    /// ```
+    /// use burn::backend::{Autodiff, Flex};
+    /// use burn::nn::{Linear, LinearConfig};
+    /// use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer, SgdConfig};
+    /// use burn::tensor::Tensor;
+    /// use burn_dist::{DeviceMesh, Dist, MeshBackend};
+    ///
+    /// type B = Autodiff<Dist<Flex>>;
+    ///
+    /// let mesh = DeviceMesh::parse("dp=2")?;
+    /// let device = mesh.device();
+    /// let mut model: Linear<B> = LinearConfig::new(2, 1).init(&device);
+    /// let mut optimizer = SgdConfig::new().init();
+    /// let microbatches = [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]];
+    ///
+    /// let hold = B::hold(&device);
+    /// let mut accumulator = GradientsAccumulator::new();
+    /// for rows in microbatches {
+    ///     let loss = model.forward(Tensor::<B, 2>::from_data(rows, &device)).mean() / 2.0;
+    ///     accumulator.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
+    /// }
+    /// drop(hold);
+    /// model = optimizer.step(0.1, model, accumulator.grads());
+    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// ```
+    ///
+    /// A read, a sync or a change of seed by the thread that holds ends the window all the same: results are the same,
+    /// but what was recorded so far runs alone. That is said once, as a warning. So does the number of operations that
+    /// [`DeviceMeshBuilder::window_ops_max`](crate::DeviceMeshBuilder::window_ops_max) allows.
+    #[track_caller]
+    fn hold(device: &Self::Device) -> Hold;
     /// Returns the mesh of a device.
     fn mesh_of(device: &Self::Device) -> Option<MeshShape>;
     /// Returns the ranks that this process runs.
@@ -191,6 +228,11 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
 
     fn explained(device: &MeshDevice) -> Explanation {
         crate::record::explained::<B>(device)
+    }
+
+    #[track_caller]
+    fn hold(device: &MeshDevice) -> Hold {
+        crate::record::hold::<B>(device)
     }
 
     fn mesh_of(device: &MeshDevice) -> Option<MeshShape> {
@@ -281,6 +323,11 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
 
     fn explained(device: &Self::Device) -> Explanation {
         B::explained(device)
+    }
+
+    #[track_caller]
+    fn hold(device: &Self::Device) -> Hold {
+        B::hold(device)
     }
 
     fn mesh_of(device: &Self::Device) -> Option<MeshShape> {

@@ -11,6 +11,7 @@
 //! | `walk` | the float parameters of any Burn module, with their paths |
 //! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
 //! | `stages` | the stage of each parameter |
+//! | `pipeline` | a step in microbatches |
 //! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
 //!
 //! Not here: activations are placed by propagation, and what the policy of a spec asks for is done by the planner.
@@ -22,6 +23,7 @@ mod dtensor;
 mod error;
 mod fit;
 mod pattern;
+pub mod pipeline;
 mod plan;
 mod resolve;
 mod stages;

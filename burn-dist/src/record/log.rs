@@ -15,6 +15,8 @@ pub(super) struct Log {
     /// Where each stretch of operations of one thread starts.
     stretches: Vec<(usize, u64)>,
     dropped: Vec<TensorId>,
+    /// Stretches that are held together: where each starts, and where it ends if it has.
+    holds: Vec<(usize, Option<usize>)>,
 }
 
 /// What of a log becomes a window.
@@ -28,7 +30,7 @@ pub(super) struct Taken {
 }
 
 /// Returns a number of the thread that calls.
-fn this_thread() -> u64 {
+pub(super) fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
     NUMBER.with(|number| {
@@ -69,6 +71,26 @@ impl Log {
         self.dropped.push(id);
     }
 
+    /// Starts a stretch in which no window ends unless it has to.
+    pub fn hold(&mut self) {
+        self.holds.push((self.ops.len(), None));
+    }
+
+    /// Ends that stretch.
+    pub fn release(&mut self) {
+        if let Some((_, end @ None)) = self.holds.last_mut() {
+            *end = Some(self.ops.len());
+        }
+    }
+
+    /// Whether a window may end after `count` operations.
+    pub fn may_end(&self, count: usize) -> bool {
+        let within = |&(start, end): &(usize, Option<usize>)| {
+            start < count && end.is_none_or(|end| count < end)
+        };
+        !self.holds.iter().any(within)
+    }
+
     pub fn ops(&self) -> &[Recorded] {
         &self.ops
     }
@@ -80,6 +102,7 @@ impl Log {
     /// Takes all.
     pub fn take_all(&mut self) -> Taken {
         self.stretches.clear();
+        self.move_holds(|_| 0);
         let capacity = self.ops.len();
         Taken {
             ops: std::mem::replace(&mut self.ops, Vec::with_capacity(capacity)),
@@ -148,6 +171,15 @@ impl Log {
         part
     }
 
+    /// Tells the holds where operations are now: `place` says it for each, and for the end of the log.
+    fn move_holds(&mut self, place: impl Fn(usize) -> usize) {
+        for (start, end) in &mut self.holds {
+            *start = place(*start);
+            *end = end.map(&place);
+        }
+        self.holds.retain(|(start, end)| *end != Some(*start));
+    }
+
     fn take_where(&mut self, mut is_taken: impl FnMut(&Recorded) -> bool) -> Taken {
         let mut taken = Taken {
             dropped: std::mem::take(&mut self.dropped),
@@ -156,7 +188,9 @@ impl Log {
         let mut stretches = Vec::new();
         let mut rest = Vec::new();
         let mut at = 0;
+        let mut places = Vec::with_capacity(self.ops.len() + 1);
         for (index, op) in std::mem::take(&mut self.ops).into_iter().enumerate() {
+            places.push(rest.len());
             while self
                 .stretches
                 .get(at + 1)
@@ -180,6 +214,8 @@ impl Log {
             }
             rest.push(op);
         }
+        places.push(rest.len());
+        self.move_holds(|at| places[at]);
         self.ops = rest;
         self.stretches = stretches;
         taken
@@ -283,6 +319,33 @@ mod tests {
         log.push(add(10, 20, 21));
         let taken = log.take_for(&[tensor(21, TensorStatus::ReadOnly)]);
         assert_eq!(outs(&taken.ops), [20, 10, 21]);
+    }
+
+    #[test]
+    fn no_window_ends_within_a_hold() {
+        let mut log = Log::default();
+        let record = |log: &mut Log, count: u64| {
+            (0..count).for_each(|n| log.push(add(n, n, n + 1)));
+        };
+        record(&mut log, 2);
+        log.hold();
+        assert!(log.may_end(2));
+        record(&mut log, 2);
+        let ends = |log: &Log| -> Vec<bool> { (0..7).map(|count| log.may_end(count)).collect() };
+        assert_eq!(ends(&log), [true, true, true, false, false, false, false]);
+        log.release();
+        record(&mut log, 1);
+        assert_eq!(ends(&log), [true, true, true, false, true, true, true]);
+        log.take_first(1);
+        assert_eq!(ends(&log), [true, true, false, true, true, true, true]);
+        // What is taken all the same ends what was held so far.
+        log.hold();
+        record(&mut log, 1);
+        log.take_all();
+        assert_eq!(ends(&log), [true, false, false, false, false, false, false]);
+        record(&mut log, 2);
+        log.release();
+        assert_eq!(ends(&log), [true, false, true, true, true, true, true]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use burn_ir::{BackendIr, TensorId, TensorIr, TensorStatus};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::items::Items;
+use super::hold::HoldNote;
 use super::log::Log;
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
@@ -108,6 +109,10 @@ pub(crate) struct Recorder<B: BackendIr> {
     stats: RecorderStats,
     /// Whether it was said that ranks repeat work.
     warned: bool,
+    /// Who holds the window open.
+    holds: Vec<Arc<HoldNote>>,
+    /// Whether it was said that a window ended all the same.
+    warned_of_hold: bool,
     explanation: Option<Explanation>,
     /// The pass after which windows are explained.
     explained_after: Option<&'static str>,
@@ -218,6 +223,8 @@ impl<B: BackendIr> Recorder<B> {
             told: FxHashSet::default(),
             stats: RecorderStats::default(),
             warned: false,
+            holds: Vec::new(),
+            warned_of_hold: false,
             explanation: None,
             explained_after: None,
             options,
@@ -263,7 +270,7 @@ impl<B: BackendIr> Recorder<B> {
         };
         self.log.push(op);
         let ops = self.log.ops().len();
-        if self.repeats.is_due(ops, self.entered) {
+        if self.repeats.is_due(ops, self.entered) && self.holds.is_empty() {
             self.close_repeated();
         } else if ops >= self.options.window_ops_max {
             self.close_full(ops);
@@ -275,7 +282,11 @@ impl<B: BackendIr> Recorder<B> {
         let live = &self.live;
         let is_host = |id| matches!(live.get(&id), Some(Live::Host { .. }));
         let (ops, dropped) = (self.log.ops(), self.log.dropped());
-        if let Some(count) = self.repeats.cut(ops, dropped, self.entered, is_host) {
+        let may_end = |count| self.log.may_end(count);
+        let cut = self
+            .repeats
+            .cut(ops, dropped, self.entered, is_host, may_end);
+        if let Some(count) = cut {
             let taken = self.log.take_first(count);
             self.flush(taken, Vec::new());
         }
@@ -291,7 +302,23 @@ impl<B: BackendIr> Recorder<B> {
                  end there; `DeviceMeshBuilder::window_ops_max` allows longer ones"
             );
         }
-        self.flush_all();
+        self.flush_log();
+    }
+
+    /// Keeps the window open until it is released.
+    pub fn hold(&mut self, note: Arc<HoldNote>) {
+        if self.holds.is_empty() {
+            self.log.hold();
+        }
+        self.holds.push(note);
+    }
+
+    /// Lets the window end again, if no one else holds it.
+    pub fn release(&mut self, note: &Arc<HoldNote>) {
+        self.holds.retain(|held| !Arc::ptr_eq(held, note));
+        if self.holds.is_empty() {
+            self.log.release();
+        }
     }
 
     /// What bounds how far the program is ahead of the ranks.

@@ -59,17 +59,18 @@ impl Repeats {
     }
 
     /// Returns after how many operations to close the window, if it should be closed. `is_host` tells what is on the
-    /// host.
+    /// host, `may_end` after how many operations a window may end.
     pub fn cut(
         &mut self,
         ops: &[Recorded],
         dropped: &[TensorId],
         bytes: u64,
         is_host: impl Fn(TensorId) -> bool,
+        may_end: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let digests: Vec<u64> = ops.iter().map(digest).collect();
         if let Some(window) = &self.window {
-            if let Some(start) = phase(window, &digests) {
+            if let Some(start) = phase(window, &digests).filter(|start| may_end(*start)) {
                 return Some(start);
             }
             // The program does something else now.
@@ -78,7 +79,7 @@ impl Repeats {
         let found = repetition(&digests).and_then(|period| {
             let lives = Lives::new(ops, dropped, is_host);
             let sure = ops.len() >= OPS_SURE || bytes >= BYTES_SURE;
-            let end = lives.boundary(ops, period, sure)?;
+            let end = lives.boundary(ops, period, sure, may_end)?;
             Some((period, end))
         });
         let Some((period, end)) = found else {
@@ -258,8 +259,15 @@ impl Lives {
     /// A loop over microbatches leaves the same as well: sums of gradients, which it only adds to. So a pass must have
     /// used up something more than that, as a step does with the parameters; unless `sure` says that no step is so
     /// long.
-    fn boundary(&self, ops: &[Recorded], period: usize, sure: bool) -> Option<usize> {
+    fn boundary(
+        &self,
+        ops: &[Recorded],
+        period: usize,
+        sure: bool,
+        may_end: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let range = ops.len() + 1 - period..=ops.len();
+        let range = range.filter(|at| may_end(*at));
         let least = range.clone().map(|at| self.bytes[at]).min()?;
         let is_steady = |end: usize| {
             let before = [end.checked_sub(period), end.checked_sub(2 * period)];

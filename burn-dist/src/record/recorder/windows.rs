@@ -14,6 +14,7 @@ use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
 use crate::plan::{Entry, Input, InputState, PlanError, Redundancy, Window, text_after};
 use crate::record::canonical::canonicalize;
+use crate::record::hold::HoldNote;
 use crate::record::log::Taken;
 use crate::run::{Fault, HostValue, ReadTicket, RunArgs};
 
@@ -32,8 +33,18 @@ fn hash_values(scalars: &[ScalarIr], born: &[Born], host: &[HostValue]) -> u64 {
 }
 
 impl<B: BackendIr> Recorder<B> {
-    /// Runs all that is recorded.
+    /// Runs all that is recorded, because the program asks for it.
     pub(super) fn flush_all(&mut self) {
+        if !self.log.ops().is_empty()
+            && let Some(note) = self.holds.first().cloned()
+        {
+            self.warn_of_hold(&note, "a sync, a report or a seed");
+        }
+        self.flush_log();
+    }
+
+    /// Runs all that is recorded.
+    pub(super) fn flush_log(&mut self) {
         let taken = self.log.take_all();
         self.repeats.closed(taken.ops.len());
         self.flush(taken, Vec::new());
@@ -42,6 +53,17 @@ impl<B: BackendIr> Recorder<B> {
     /// Runs what `reads` need, and all that the calling thread has recorded.
     pub(super) fn flush_for(&mut self, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
         let taken = self.log.take_for(&reads);
+        let mine = self.holds.iter().find(|note| note.is_mine()).cloned();
+        if let (Some(note), false) = (mine, taken.ops.is_empty()) {
+            let shapes = reads
+                .iter()
+                .map(|tensor| format!("{:?}", tensor.shape.to_vec()));
+            let shapes: Vec<String> = shapes.collect();
+            self.warn_of_hold(
+                &note,
+                &format!("the read of a tensor of shape {}", shapes.join(", ")),
+            );
+        }
         self.repeats.closed(taken.ops.len());
         self.flush(taken, reads)
     }
@@ -100,6 +122,17 @@ impl<B: BackendIr> Recorder<B> {
             }
         }
         parts
+    }
+
+    /// Says once that a window ended which was held open.
+    fn warn_of_hold(&mut self, note: &HoldNote, what: &str) {
+        if !std::mem::replace(&mut self.warned_of_hold, true) {
+            tracing::warn!(
+                mesh = %self.mesh,
+                "{what} {note} ends the window there: what was recorded so far runs alone, and the ranks of a \
+                 pipeline wait for each other. Read after the step"
+            );
+        }
     }
 
     /// Says once that ranks repeat much of the work of a window. Random layouts are meant to.

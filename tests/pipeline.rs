@@ -1,0 +1,239 @@
+//! A step in microbatches is, bit by bit, accumulation of gradients, and its window stays open.
+
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
+use burn_dist::plan::ScheduleKind;
+use burn_dist::{MeshBackend, MeshDevice, ParallelizeWith, Plan, pipeline};
+
+use crate::batches::Warnings;
+use crate::in_a_process;
+use crate::transformer::run::{B, builder, weights};
+use crate::transformer::{Net, SEQ, VOCAB, megatron};
+use crate::weights::deterministic;
+
+const ROWS: usize = 8;
+const BLOCKS: usize = 4;
+const STEPS: usize = 10;
+
+/// The stages of the model.
+fn stages(plan: Plan) -> Plan {
+    let plan = plan.first("embedding").stages("blocks").unit("blocks");
+    plan.last("norm").last("output")
+}
+
+fn tokens(step: usize, device: &MeshDevice) -> Tensor<B, 2, Int> {
+    let tokens: Vec<i32> = (0..ROWS * SEQ)
+        .map(|i| ((i * 7 + step * 13 + 3) % VOCAB) as i32)
+        .collect();
+    Tensor::from_data(TensorData::new(tokens, [ROWS, SEQ]), device)
+}
+
+fn loss<A: AutodiffBackend>(
+    net: &Net<A>,
+    (x, y): (Tensor<A, 2, Int>, Tensor<A, 2, Int>),
+) -> Tensor<A, 1> {
+    let [rows, seq] = x.dims();
+    let logits = net.forward(x).reshape([rows * seq, VOCAB]);
+    let cross_entropy = CrossEntropyLossConfig::new().init(&logits.device());
+    cross_entropy.forward(logits, y.reshape([rows * seq]))
+}
+
+/// What takes a step: the model, the batch, and the number of microbatches.
+type Step<'a> = &'a dyn Fn(
+    &Net<B>,
+    (Tensor<B, 2, Int>, Tensor<B, 2, Int>),
+    usize,
+) -> (Tensor<B, 1>, GradientsParams);
+
+/// Losses and weights of a few steps.
+fn train(axes: &str, plan: &Plan, microbatches: usize, step: Step) -> (Vec<f32>, Vec<TensorData>) {
+    let mesh = builder(axes).build().expect("a mesh");
+    let device = mesh.device();
+    let net = deterministic(Net::<B>::new(BLOCKS, &device));
+    let mut net = net.parallelize_with(&mesh, plan).expect("a plan");
+    let mut optimizer = AdamWConfig::new().init();
+    let losses = (0..STEPS).map(|number| {
+        let batch = (tokens(number, &device), tokens(number + 1, &device));
+        let (loss, gradients) = step(&net, batch, microbatches);
+        net = optimizer.step(1e-2, net.clone(), gradients);
+        loss.into_scalar().elem()
+    });
+    let losses = losses.collect();
+    (losses, weights(&net))
+}
+
+fn by_function(
+    net: &Net<B>,
+    batch: (Tensor<B, 2, Int>, Tensor<B, 2, Int>),
+    microbatches: usize,
+) -> (Tensor<B, 1>, GradientsParams) {
+    pipeline::forward_backward(net, batch, microbatches, loss).expect("rows enough")
+}
+
+/// As a program without burn-dist would do it, held or not.
+fn by_hand(
+    net: &Net<B>,
+    (x, y): (Tensor<B, 2, Int>, Tensor<B, 2, Int>),
+    microbatches: usize,
+    held: bool,
+) -> (Tensor<B, 1>, GradientsParams) {
+    let hold = held.then(|| B::hold(&x.device()));
+    let mut accumulator = GradientsAccumulator::new();
+    let mut sum = None;
+    let mut start = 0;
+    for number in 0..microbatches {
+        let rows = ROWS / microbatches + usize::from(number < ROWS % microbatches);
+        let part = |t: &Tensor<B, 2, Int>| t.clone().slice([start..start + rows]);
+        let mut loss = loss(net, (part(&x), part(&y)));
+        start += rows;
+        if microbatches > 1 {
+            loss = loss * (rows as f64 / ROWS as f64);
+        }
+        let gradients = GradientsParams::from_grads(loss.backward(), net);
+        accumulator.accumulate(net, gradients);
+        let loss = loss.inner();
+        sum = Some(match sum {
+            Some(sum) => sum + loss,
+            None => loss,
+        });
+    }
+    drop(hold);
+    let sum = sum.expect("a microbatch");
+    (Tensor::from_inner(sum), accumulator.grads())
+}
+
+#[test]
+fn a_step_is_accumulation_on_every_mesh() {
+    for (axes, plan) in [
+        ("", Plan::new()),
+        ("dp=2", Plan::new()),
+        ("fsdp=2", stages(Plan::new())),
+        ("dp=2,tp=2", stages(megatron())),
+    ] {
+        // One, even, uneven.
+        for microbatches in [1, 4, 3] {
+            let what = format!("{axes}, {microbatches} microbatches");
+            let expected = train(axes, &plan, microbatches, &|net, batch, count| {
+                by_hand(net, batch, count, false)
+            });
+            let held = train(axes, &plan, microbatches, &|net, batch, count| {
+                by_hand(net, batch, count, true)
+            });
+            assert_eq!(held, expected, "{what}, held");
+            let found = train(axes, &plan, microbatches, &by_function);
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+}
+
+/// The law that the planner's pipeline pass has to keep.
+fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usize) {
+    let what = format!("{axes}, {microbatches} microbatches");
+    let expected = train(without, plan, microbatches, &by_function);
+    assert_eq!(
+        train(axes, plan, microbatches, &by_function),
+        expected,
+        "{what}"
+    );
+    let held = train(axes, plan, microbatches, &|net, batch, count| {
+        by_hand(net, batch, count, true)
+    });
+    assert_eq!(held, expected, "{what}, held");
+}
+
+#[test]
+#[ignore = "the planner's pipeline pass"]
+fn a_pipeline_is_accumulation() {
+    for microbatches in [1, 2, 3, 4, 8] {
+        equals_accumulation("pp=2", "", &stages(Plan::new()), microbatches);
+        equals_accumulation("pp=4", "", &stages(Plan::new()), microbatches);
+    }
+}
+
+#[test]
+#[ignore = "the planner's pipeline pass"]
+fn every_schedule_is_accumulation() {
+    for schedule in ScheduleKind::ALL {
+        let plan = stages(Plan::new()).schedule(schedule);
+        equals_accumulation("pp=2", "", &plan, 4);
+        if schedule.is_looped() {
+            equals_accumulation("pp=2", "", &plan.stages_per_rank(2), 4);
+        }
+    }
+}
+
+#[test]
+#[ignore = "the planner's pipeline pass"]
+fn a_pipeline_beside_other_axes_is_accumulation() {
+    equals_accumulation("pp=2,dp=2", "dp=2", &stages(Plan::new()), 4);
+    equals_accumulation("pp=2,fsdp=2", "fsdp=2", &stages(Plan::new()), 4);
+    equals_accumulation("pp=2,tp=2", "tp=2", &stages(megatron()), 4);
+    equals_accumulation("fsdp=2,pp=2,tp=2", "fsdp=2,tp=2", &stages(megatron()), 2);
+}
+
+/// Windows that a loop is run in which never reads.
+fn windows_of_a_loop(held: bool) -> u64 {
+    let mesh = builder("").build().expect("a mesh");
+    let device = mesh.device();
+    let before = B::report(&device).cache.windows;
+    let hold = held.then(|| B::hold(&device));
+    let w = Tensor::<B, 2>::random([4, 4], Distribution::Default, &device);
+    let mut x = w.clone();
+    for _ in 0..4000 {
+        x = x.matmul(w.clone()) * 0.5;
+    }
+    let recorded = B::report(&device).cache.windows - before;
+    drop((x, hold));
+    recorded
+}
+
+#[test]
+fn a_held_window_is_not_cut() {
+    assert!(windows_of_a_loop(false) > 1);
+    assert_eq!(windows_of_a_loop(true), 1);
+}
+
+/// Warnings of a step in whose microbatches `within` is called with the loss.
+fn warnings(within: impl Fn(&Tensor<B, 1>)) -> Vec<String> {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let plan = stages(Plan::new());
+        let unread = train("dp=2", &plan, 4, &by_function);
+        let read = train("dp=2", &plan, 4, &|net, batch, count| {
+            let loss = |net: &Net<B>, batch| {
+                let loss = loss(net, batch);
+                within(&loss);
+                loss
+            };
+            pipeline::forward_backward(net, batch, count, loss).expect("rows enough")
+        });
+        assert_eq!(read, unread);
+    });
+    warnings.messages()
+}
+
+#[test]
+fn a_read_within_a_step_is_told_once() {
+    in_a_process("pipeline::listen_to_warnings");
+}
+
+#[test]
+#[ignore = "a child process: whether a warning is listened to is found out once, by whichever thread comes first"]
+fn listen_to_warnings() {
+    let none = warnings(|_| ());
+    assert!(none.is_empty(), "{none:?}");
+    let found = warnings(|loss| {
+        loss.clone().into_scalar();
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    let place = format!("of the step at {}:", file!());
+    for part in [
+        "a tensor of shape [1] in microbatch 1 of 4",
+        &place,
+        "Read after the step",
+    ] {
+        assert!(found[0].contains(part), "no `{part}` in: {}", found[0]);
+    }
+}
