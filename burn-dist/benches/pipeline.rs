@@ -23,7 +23,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::optim::{Optimizer, SgdConfig};
 use burn::tensor::backend::Backend as BurnBackend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
-use burn::tensor::{ElementConversion, Tensor, TensorPrimitive};
+use burn::tensor::{ElementConversion, Tensor, TensorData, TensorPrimitive};
 use burn_dist::custom::{
     BackendIr, CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
 };
@@ -70,6 +70,11 @@ impl CustomOp for Layer {
                 vec![weight]
             }
         }
+    }
+
+    fn flops(&self, _: &Shapes<'_>) -> Option<f64> {
+        // Real work, of which each rank does its part where it is recorded.
+        Some(1.0)
     }
 
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
@@ -226,13 +231,15 @@ fn measure(
         .parallelize_with(&mesh, &plan)
         .expect("as many blocks as stages");
     let mut optimizer = SgdConfig::new().init();
-    let x = Tensor::<Ranks, 2>::ones([microbatches as usize * 2, WIDTH], &device);
-    // The input of the first stage has a gradient too, so that all stages do the same.
+    let rows = microbatches as usize * 2;
+    let numbers: Vec<f32> = (0..rows * WIDTH).map(|i| (i % 13) as f32 / 13.0).collect();
     let mut times = Vec::new();
     for step in 0..steps + 2 {
-        let x = x.clone().require_grad();
+        let data = TensorData::new(numbers.clone(), [rows, WIDTH]);
+        // The input of the first stage has a gradient too, so that all stages do the same.
+        let x = Tensor::<Ranks, 2>::from_data(data, &device).require_grad();
         let result = pipeline::forward_backward(&net, x, microbatches as usize, |net, x| {
-            net.forward(x, takes).mean()
+            net.forward(x, takes).square().mean()
         });
         let (loss, gradients) = result.expect("rows enough");
         net = optimizer.step(1e-3, net, gradients);
