@@ -16,7 +16,7 @@ use super::{Action, Kind, Placement, Schedule, ScheduleError};
 /// As text: `gpipe`, `1f1b`, `interleaved`, `bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// GPipe (arXiv:1811.06965, section 2.3): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
+    /// GPipe (arXiv:1811.06965, section 2): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
     ///
     /// Differs: backwards go from the first microbatch on, so that gradients of all schedules fold in one order.
     GPipe,
@@ -39,7 +39,7 @@ pub enum Family {
     /// ZB-H2 (arXiv:2401.10241, section 2.2): more forwards first, weight gradients delayed by two microbatches per rank,
     /// within almost twice the memory of 1F1B. Bubble (p - 1) (F + B - 2 W), if m >= 2 p - 1.
     ZbH2,
-    /// ZB-V (arXiv:2401.10241v1, section 6; arXiv:2405.15362, section 3): two stages per rank, placed as a V, within the
+    /// ZB-V (arXiv:2401.10241 and arXiv:2405.15362, on V-shaped schedules): two stages per rank, placed as a V, within the
     /// memory of 1F1B. No bubble if F = B = W and m >= 2 p - 1.
     ZbV,
     /// DualPipe (arXiv:2412.19437, section 3.2.1) cut in half to one direction, two stages per rank placed as a V (Sea AI

@@ -14,7 +14,7 @@ use super::{Action, Bytes, Limits, ScheduleError};
 pub enum Placement {
     /// Stage s is on rank s mod p: after the last rank follows the first (arXiv:2104.04473, section 2.2).
     Loop,
-    /// Down and up again: after the last rank follows the last (arXiv:2405.15362, section 3).
+    /// Down and up again: after the last rank follows the last (arXiv:2405.15362).
     V,
 }
 

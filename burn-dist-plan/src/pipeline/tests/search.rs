@@ -81,6 +81,21 @@ fn counts_and_times_are_checked() {
     ));
 }
 
+#[test]
+fn buffers_are_a_limit() {
+    let times = Times::uniform(8, EQUAL);
+    let auto = |buffers| {
+        let limits = Limits {
+            buffers,
+            ..Limits::default()
+        };
+        Schedule::auto(4, 2, 8, &times, limits, |_| Bytes::UNTIL_WEIGHT)
+    };
+    let choice = auto(1).unwrap();
+    assert_eq!(choice.schedule.buffers().unwrap(), 1, "{}", choice.name);
+    assert!(matches!(auto(0), Err(ScheduleError::Deadlock { .. })));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

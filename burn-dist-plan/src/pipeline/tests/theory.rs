@@ -1,6 +1,6 @@
 //! Bubbles and memory, against their closed forms.
 
-use crate::pipeline::{Bytes, Family, Limits, Schedule, StageTimes, Times};
+use crate::pipeline::{Bytes, Family, Kind, Limits, Schedule, StageTimes, Times};
 
 /// Times of one rank and microbatch with W <= min(F, B), in units that divide by the stages of a rank.
 fn times() -> impl Iterator<Item = (u64, u64, u64)> {
@@ -218,6 +218,23 @@ fn messages_under_way() {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn gradients_are_made_in_the_order_of_microbatches() {
+    for family in Family::ALL {
+        let schedule = make(family, 4, family.chunks().unwrap_or(3), 11);
+        for stage in 0..schedule.stages() {
+            let own = schedule.order[schedule.rank(stage) as usize].iter();
+            let gradients = own.filter(|action| {
+                action.stage == stage && matches!(action.kind, Kind::Weight | Kind::Full)
+            });
+            assert!(
+                gradients.map(|action| action.microbatch).eq(0..11),
+                "{family}, stage {stage}"
+            );
         }
     }
 }
