@@ -86,7 +86,7 @@ pub use lower::runs;
 pub use options::PlanOptions;
 pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
-pub use pipeline::Family as ScheduleKind;
+pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
     Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
