@@ -159,9 +159,10 @@ pub trait MeshBackend: Backend {
     /// # Ok::<(), burn_dist::mesh::MeshError>(())
     /// ```
     ///
-    /// A read, a sync or a change of seed by the thread that holds ends the window all the same: results are the same,
-    /// but what was recorded so far runs alone. That is said once, as a warning. So does the number of operations that
-    /// [`DeviceMeshBuilder::window_ops_max`](crate::DeviceMeshBuilder::window_ops_max) allows.
+    /// A read, a sync or a change of seed by the thread that holds ends the window all the same, and a warning says so
+    /// once: what was recorded so far runs alone. Results are the same; over data axes to rounding, since gradients are
+    /// reduced once for each window ([`Accumulation`](crate::Accumulation)). The number of operations that
+    /// [`DeviceMeshBuilder::window_ops_max`](crate::DeviceMeshBuilder::window_ops_max) allows ends it too.
     #[track_caller]
     fn hold(device: &Self::Device) -> Hold;
     /// Returns the mesh of a device.

@@ -8,7 +8,7 @@ use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
-use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
+use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard, ScheduleKind};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -30,14 +30,41 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Show what a training step does on the mesh, without running it.
     Explain(ExplainArgs),
-    /// Show the ranks along each axis of a mesh, and the links that the axes use.
-    Mesh(AxesArgs),
+    /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the model
+    /// is on which ranks.
+    Mesh(ShowMeshArgs),
+}
+
+/// A mesh to show.
+#[derive(Debug, Args)]
+pub struct ShowMeshArgs {
+    /// The axes.
+    #[command(flatten)]
+    pub axes: AxesArgs,
+    /// How a pipeline is scheduled.
+    #[command(flatten)]
+    pub pipeline: PipelineArgs,
+    /// Shape of the model whose stages are shown.
+    #[arg(long, value_enum, default_value = "tiny")]
+    pub size: Size,
+}
+
+/// How the ranks along pp share the layers, and in which order they work.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct PipelineArgs {
+    /// In which order the ranks along pp work on microbatches: gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v
+    /// or dualpipe-v.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub schedule: ScheduleKind,
+    /// Stages on each rank along pp; 1 by default, 2 for zb-v and dualpipe-v.
+    #[arg(long, value_name = "N")]
+    pub stages_per_rank: Option<u32>,
 }
 
 /// The axes, and the machines under them: all that `mesh` shows.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AxesArgs {
-    /// Axes of the device mesh, outermost first, of dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
+    /// Axes of the device mesh, outermost first, of pp, dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
     /// takes fsdp=2,tp=2, every other command one device.
     #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
@@ -98,6 +125,9 @@ pub struct MeshArgs {
     /// are those of a step (window).
     #[arg(long, value_name = "WHEN", default_value_t = Accumulation::PerWindow)]
     pub accumulate_reduce: Accumulation,
+    /// How a pipeline is scheduled.
+    #[command(flatten)]
+    pub pipeline: PipelineArgs,
 }
 
 impl From<ForwardArgs> for MeshArgs {
@@ -157,8 +187,8 @@ pub struct ModelArgs {
     #[arg(long, value_parser = positive)]
     pub seq: Option<usize>,
     /// Microbatches that the rows of a step are cut into, one forward and backward pass each: less memory, the same
-    /// gradients to rounding.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    /// gradients to rounding. Ranks along pp work on different ones at a time.
+    #[arg(long, visible_alias = "microbatches", value_name = "N", default_value_t = 1, value_parser = positive)]
     pub accumulate: usize,
 }
 
@@ -353,7 +383,14 @@ mod tests {
             let options = command.get_arguments().filter_map(|arg| arg.get_long());
             options.map(str::to_string).collect()
         };
-        assert_eq!(options("mesh"), ["mesh", "ranks-per-node"]);
+        let shown = [
+            "mesh",
+            "ranks-per-node",
+            "schedule",
+            "stages-per-rank",
+            "size",
+        ];
+        assert_eq!(options("mesh"), shown);
         let generate = options("generate");
         for option in ["mesh", "strategy", "chat", "template", "force"] {
             assert!(generate.iter().any(|found| found == option), "{generate:?}");
@@ -365,6 +402,7 @@ mod tests {
             "reduce-dtype",
             "accumulate",
             "accumulate-reduce",
+            "schedule",
             "batch",
         ];
         for option in training {

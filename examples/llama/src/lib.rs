@@ -13,5 +13,6 @@ pub mod plot;
 pub mod processes;
 pub mod progress;
 pub mod report;
+pub mod stages;
 pub mod train;
 pub mod voice;

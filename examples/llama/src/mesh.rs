@@ -25,6 +25,7 @@ use crate::files::write_whole;
 use crate::model::Llama;
 use crate::processes::Processes;
 use crate::report::{PlanStats, RankMemory, Traffic};
+use crate::stages;
 
 /// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before
 /// `wgpu`).
@@ -81,7 +82,11 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
         .reshard(args.reshard)
         .prefetch(forward.prefetch)
         .offload(forward.offload)
-        .accumulation(args.accumulate_reduce);
+        .accumulation(args.accumulate_reduce)
+        .schedule(args.pipeline.schedule);
+    if let Some(stages) = args.pipeline.stages_per_rank {
+        plan = plan.stages_per_rank(stages);
+    }
     if let Some(shape) = &forward.axes.mesh {
         plan = plan.strategy(strategy(shape, forward.strategy)?);
     }
@@ -202,7 +207,7 @@ impl Mesh {
             let idle = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "tp";
             if let Some(axis) = shape.axes().iter().find(idle) {
                 bail!(
-                    "nothing of this model is split over axis `{}` of the mesh {shape}: use dp, fsdp and tp",
+                    "nothing of this model is split over axis `{}` of the mesh {shape}: use pp, dp, fsdp and tp",
                     axis.name
                 );
             }
@@ -263,6 +268,17 @@ impl Mesh {
         self.mesh.table() + &self.advice().unwrap_or_default()
     }
 
+    /// Which part of `model` is on which ranks, as a table; `None` if all of them have all of it.
+    ///
+    /// # Errors
+    /// If the model cannot be laid out so.
+    pub fn stages(&self, model: &Llama<TrainBackend>) -> anyhow::Result<Option<String>> {
+        let plan = policy(model.plan(), &self.args)?;
+        let specs = plan.resolve(model, self.mesh.shape());
+        let specs = specs.map_err(|error| self.misfit(&error))?;
+        Ok(stages::table(&specs, self.mesh.shape()))
+    }
+
     /// The rows that this process has to read of a step's `batch` rows, cut into microbatches.
     pub fn rows(&self, batch: usize, microbatches: usize) -> Rows {
         let each = batch / microbatches;
@@ -291,16 +307,19 @@ impl Mesh {
         let plan = policy(model.plan(), &self.args)?;
         model
             .parallelize_with(self.mesh.shape(), &plan)
-            .map_err(|error| {
-                let way_out = match &error {
-                    ParallelError::Indivisible { .. } => "; here: --replicate-indivisible",
-                    _ => "",
-                };
-                anyhow!(
-                    "the model does not fit the mesh {}: {error}{way_out}",
-                    self.name()
-                )
-            })
+            .map_err(|error| self.misfit(&error))
+    }
+
+    fn misfit(&self, error: &ParallelError) -> anyhow::Error {
+        let way_out = match error {
+            ParallelError::Indivisible { .. } => "; here: --replicate-indivisible",
+            ParallelError::ImpossibleSchedule { .. } => "; here: --schedule, --stages-per-rank",
+            _ => "",
+        };
+        anyhow!(
+            "the model does not fit the mesh {}: {error}{way_out}",
+            self.name()
+        )
     }
 
     /// What the ranks of this process have done so far.

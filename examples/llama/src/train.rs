@@ -233,7 +233,10 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
         let by_process = mesh.gives_rows();
         let parts = parts.iter().map(|part| part.enter::<B>(device, by_process));
         let parts = parts.collect::<Result<_, _>>()?;
+        // The microbatches are planned together: ranks along pp work on different ones at a time.
+        let hold = B::hold(device);
         let (next, loss) = step_on(model, &mut optim, parts, recipe.clip, rate);
+        drop(hold);
         model = next;
         // Reading the loss waits for the step.
         let loss: f32 = loss

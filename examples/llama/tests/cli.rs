@@ -53,7 +53,7 @@ fn a_mesh_that_cannot_be_read_is_explained() {
 
 #[test]
 fn an_axis_that_splits_nothing_is_refused() {
-    for mesh in ["foo=2", "fsdp=2,pp=2"] {
+    for mesh in ["foo=2", "fsdp=2,cp=2"] {
         let args = short(&["--no-plot", "--mesh", mesh]);
         fails(
             &args,
@@ -61,10 +61,40 @@ fn an_axis_that_splits_nothing_is_refused() {
             &[
                 "nothing of this model is split over axis",
                 mesh,
-                "use dp, fsdp and tp",
+                "use pp, dp, fsdp and tp",
             ],
         );
     }
+}
+
+#[test]
+fn stages_are_shown() {
+    let mesh = ["mesh", "--mesh", "pp=2,fsdp=2"];
+    let shown = works(&mesh);
+    for part in [
+        "2 stages over pp, schedule 1f1b",
+        "tok_embeddings, layers 0",
+        "norm, output",
+    ] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    let more = |more: &[&'static str]| [&mesh[..], more].concat();
+    let shown = works(&more(&["--schedule", "zb-v", "--size", "8b"]));
+    for part in [
+        "4 stages over pp, schedule zb-v",
+        "layers 0-7",
+        "layers 24-31, norm, output",
+    ] {
+        assert!(shown.contains(part), "{part:?} in\n{shown}");
+    }
+    fails(&more(&["--schedule", "zb"]), 2, &["`zb` is no schedule"]);
+    let parts = [
+        "schedule 1f1b cannot have 2 stage(s) per rank",
+        "--stages-per-rank",
+    ];
+    fails(&more(&["--stages-per-rank", "2"]), 1, &parts);
+    let parts = ["fewer stages", "stages"];
+    fails(&["mesh", "--mesh", "pp=64"], 1, &parts);
 }
 
 #[test]

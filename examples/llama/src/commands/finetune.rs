@@ -86,7 +86,7 @@ impl Lessons {
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH), true)?;
-    session.introduce();
+    session.introduce()?;
     let lessons = lessons(args, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();

@@ -9,7 +9,7 @@ mod session;
 
 use burn_dist::launch;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, MeshArgs};
 use crate::mesh::Mesh;
 use crate::say;
 
@@ -33,12 +33,20 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Generate(args) => generate::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Mesh(args) => {
+            let devices = MeshArgs {
+                pipeline: args.pipeline,
+                ..args.axes.clone().into()
+            };
             // Alone, nothing has to run: the mesh may be larger than this machine.
             let mesh = match launch::world()? {
-                Some(_) => Mesh::open(&args.clone().into())?,
-                None => Mesh::dry(&args.clone().into())?,
+                Some(_) => Mesh::open(&devices)?,
+                None => Mesh::dry(&devices)?,
             };
             say!("{}", mesh.table().trim_end());
+            let model = args.size.config().init(mesh.device());
+            if let Some(stages) = mesh.stages(&model)? {
+                say!("\n{}", stages.trim_end());
+            }
             Ok(End::Done)
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Context;
 use burn::module::AutodiffModule;
+use burn_dist::MeshBackend;
 use burn_dist::layout::Rows;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
@@ -57,7 +58,9 @@ pub(super) fn step(
     let mut plan = |model| {
         let batch = next()?;
         let (result, plan) = mesh.explain(after, || {
+            let hold = TrainBackend::hold(device);
             let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
+            drop(hold);
             loss.try_into_data().map(|_| model)
         })?;
         let model = result.context("the step cannot be planned")?;

@@ -20,7 +20,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         bail!("--save needs a tokenizer to save with the model: give --data or --model");
     }
     let session = Session::start(args, None, false)?;
-    session.introduce();
+    session.introduce()?;
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);
 

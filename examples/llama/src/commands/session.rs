@@ -211,7 +211,10 @@ impl<'a> Session<'a> {
 
     /// One line about the model and the devices, and what else is to be known before the run; with `--memory`, what
     /// each rank will hold.
-    pub(super) fn introduce(&self) {
+    ///
+    /// # Errors
+    /// If the model cannot be laid out over the mesh.
+    pub(super) fn introduce(&self) -> anyhow::Result<()> {
         let Shape {
             config,
             name,
@@ -230,6 +233,10 @@ impl<'a> Session<'a> {
         if let Some(advice) = self.mesh.advice() {
             say!("{advice}");
         }
+        let model = config.init::<TrainBackend>(self.mesh.device());
+        if let Some(stages) = self.mesh.stages(&model)? {
+            say!("{}", stages.trim_end());
+        }
         if let Some(dir) = &self.args.model.model {
             say!("{}", unverified(dir));
         }
@@ -238,6 +245,7 @@ impl<'a> Session<'a> {
         {
             say!("{}", predict::table(&plan.memory).trim_end());
         }
+        Ok(())
     }
 
     /// With `--memory`, draws what the fullest rank held, and what the plan said: in the process that has this rank.

@@ -36,14 +36,15 @@ pub struct Positions<B: Backend> {
 #[derive(Module, Debug, Parallelize)]
 pub struct Llama<B: Backend> {
     // The residual stream is split over the sequence from here on: sequence parallel.
-    #[parallel(vocab, output = "[-, {tp}, -]")]
+    #[parallel(vocab, output = "[-, {tp}, -]", first)]
     tok_embeddings: Embedding<B>,
+    #[parallel(stages)]
     layers: Vec<Block<B>>,
-    #[parallel(sequence)]
+    #[parallel(sequence, last)]
     norm: RmsNorm<B>,
     // The logits stay split over the vocabulary: loss parallel.
     /// None if the embedding is the output too.
-    #[parallel(vocab)]
+    #[parallel(vocab, last)]
     output: Option<Linear<B>>,
     head_dim: usize,
     #[module(skip)]
