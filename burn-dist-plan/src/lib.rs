@@ -9,6 +9,7 @@
 //! | [`param`] | what is known of a parameter |
 //! | [`facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
+//! | [`clock`] | how long a plan takes on modelled hardware |
 //!
 //! # The planner
 //!
@@ -36,6 +37,7 @@
 pub mod account;
 pub mod cache;
 pub mod checkpoint;
+pub mod clock;
 pub mod cost;
 mod error;
 pub mod explain;
