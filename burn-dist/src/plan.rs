@@ -7,7 +7,8 @@ pub use burn_dist_plan::cache::CacheStats;
 pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, PlanError, PlanOptions, Policy,
-    Precision, Redundancy, Reshard, ShardStrategy, Storage, UnitPolicy, explain, fuzz, memory,
+    Precision, Redundancy, Reshard, ShardStrategy, Storage, UnitPolicy, clock, explain, fuzz,
+    memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 
