@@ -6,7 +6,7 @@
 //! | action | host | lanes |
 //! | --- | --- | --- |
 //! | [`Action::Compute`] | takes `host_ns` | starts once the host has handed it out and the lane is free |
-//! | [`Action::Start`] | takes `host_ns` | starts once what was handed to the compute lane before is done, the lane is free, and so it is for every member |
+//! | [`Action::Start`] | takes `host_ns` | starts once the compute lane is done with what came before and the lane is free, for every member |
 //! | [`Action::Wait`] | goes on | the compute lane waits for a call |
 //! | [`Action::Sync`] | waits for the compute lane, then takes `ns` | |
 //!

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | looks at its operand's buffer (a view that needs no copy) | 0: no kernel runs |
 //! | reads at indices | what is read, the indices, and the result |
-//! | writes at indices, or over a part of an operand | what is written, twice, and the indices; the whole operand too where the result is a new tensor |
+//! | writes at indices, or over a part | what is written, twice, and the indices; all of it where the result is new |
 //! | attention in one operation | operands and results: scores stay on the chip |
 //! | anything else | operands, each buffer once and no more than it has, and results |
 //!

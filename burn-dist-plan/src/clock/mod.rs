@@ -90,12 +90,11 @@ pub fn simulate<O: Op>(
     }
     let timelines = run(&simulated)?;
     let mut out = Vec::new();
-    for ((class, timeline), actions) in classes.iter().zip(&timelines).zip(&simulated) {
+    for (class, timeline) in classes.iter().zip(&timelines) {
         let plan = &ranks[class.first].1;
         let (memory, over_time) = account(plan);
         let of = report::Of {
             ranks: class.ranks.iter().map(|&rank| numbers[rank]).collect(),
-            actions,
             about: &all[class.first],
             timeline,
             lanes: &lanes.names,

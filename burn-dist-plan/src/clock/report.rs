@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::events::{Action, COMPUTE, Timeline};
+use super::events::{COMPUTE, Timeline};
 use super::hardware::Hardware;
 use super::rank::{RankActions, What};
 use crate::explain::human_bytes;
 use crate::memory::{ClassBytes, MemoryPlan, MemoryTimeline};
-use crate::mesh::{DType, Rank};
+use crate::mesh::Rank;
 
 const NS_PER_S: f64 = 1e9;
 
@@ -104,7 +104,6 @@ pub struct Entry {
 /// A rank that was simulated.
 pub(super) struct Of<'a> {
     pub ranks: Vec<Rank>,
-    pub actions: &'a [Action],
     pub about: &'a RankActions,
     pub timeline: &'a Timeline,
     pub lanes: &'a [String],
@@ -187,7 +186,6 @@ pub(super) fn rank(of: Of<'_>, memory: MemoryPlan, over_time: &MemoryTimeline) -
         }
     }
     entries.sort_by_key(|entry| (entry.lane, entry.start_ns));
-    debug_assert_eq!(of.actions.len(), done.len(), "each action is done once");
     let at = |after: usize| after.checked_sub(1).map_or(0, |action| done[action]);
     let memory_over_time = of.about.tasks.iter().zip(&over_time.tasks);
     RankSimulation {
@@ -225,12 +223,6 @@ impl Simulation {
     pub fn step_s(&self) -> f64 {
         self.step_ns as f64 / NS_PER_S
     }
-
-    /// Returns the share of the device's peak in a type that `flops` of a rank are over the step: with those of the
-    /// model alone, the model flops utilization; with [`RankSimulation::flops`], that of the hardware.
-    pub fn utilization(&self, flops: f64, hardware: &Hardware, dtype: DType) -> f64 {
-        flops / self.step_s() / hardware.peak_flops(dtype)
-    }
 }
 
 fn seconds(ns: u64) -> String {
@@ -246,19 +238,16 @@ impl fmt::Display for Simulation {
         writeln!(f, "a step on {}: {}", self.hardware, seconds(self.step_ns))?;
         for rank in &self.ranks {
             let end = rank.end_ns.max(1) as f64;
-            let part = |ns: u64| format!("{} ({:.1} %)", seconds(ns), 100.0 * ns as f64 / end);
+            let part = |ns: u64| format!("{:.1} %", 100.0 * ns as f64 / end);
             match rank.ranks[..] {
-                [one] => write!(f, "rank {}: ", one.0)?,
-                _ => write!(
-                    f,
-                    "rank {} and {} like it: ",
-                    rank.ranks[0].0,
-                    rank.ranks.len() - 1
-                )?,
+                [one] => write!(f, "rank {}", one.0)?,
+                [one, ..] => write!(f, "rank {} and {} like it", one.0, rank.ranks.len() - 1)?,
+                [] => {}
             }
             writeln!(
                 f,
-                "computing {}, communicating alone {}, waiting for the host {}, for other ranks {}",
+                ", {}: computing {}, communicating alone {}, waiting for the host {}, for other ranks {}",
+                seconds(rank.end_ns),
                 part(rank.compute_ns),
                 part(rank.exposed_ns),
                 part(rank.host_ns),
@@ -267,8 +256,9 @@ impl fmt::Display for Simulation {
             for lane in rank.lanes.iter().filter(|lane| lane.count > 0) {
                 write!(
                     f,
-                    "  {}: {} busy, {} ",
+                    "  {}: {} ({}) busy, {} ",
                     lane.name,
+                    seconds(lane.busy_ns),
                     part(lane.busy_ns),
                     lane.count
                 )?;
