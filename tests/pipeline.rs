@@ -144,7 +144,6 @@ fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usi
 }
 
 #[test]
-#[ignore = "the planner's pipeline pass"]
 fn a_pipeline_is_accumulation() {
     for microbatches in [1, 2, 3, 4, 8] {
         equals_accumulation("pp=2", "", &stages(Plan::new()), microbatches);
@@ -153,7 +152,6 @@ fn a_pipeline_is_accumulation() {
 }
 
 #[test]
-#[ignore = "the planner's pipeline pass"]
 fn every_schedule_is_accumulation() {
     for schedule in ScheduleKind::ALL {
         let plan = stages(Plan::new()).schedule(schedule);
@@ -165,7 +163,6 @@ fn every_schedule_is_accumulation() {
 }
 
 #[test]
-#[ignore = "the planner's pipeline pass"]
 fn a_pipeline_beside_other_axes_is_accumulation() {
     equals_accumulation("pp=2,dp=2", "dp=2", &stages(Plan::new()), 4);
     equals_accumulation("pp=2,fsdp=2", "fsdp=2", &stages(Plan::new()), 4);

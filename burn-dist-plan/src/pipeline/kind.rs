@@ -13,7 +13,7 @@ use super::{Action, Kind, Placement, Schedule, ScheduleError};
 /// Bubbles are idle times of the fullest rank between its first action and its last, for p ranks and F, B and W of one
 /// rank and microbatch (all its stages), W <= min(F, B), transfers not counted.
 ///
-/// As text: `gpipe`, `1f1b`, `interleaved`, `bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
+/// As text: `gpipe`, `1f1b`, `interleaved`, `looped-bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScheduleKind {
     /// GPipe (arXiv:1811.06965, section 2): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
@@ -69,7 +69,7 @@ impl ScheduleKind {
             Self::GPipe => "gpipe",
             Self::OneFOneB => "1f1b",
             Self::Interleaved => "interleaved",
-            Self::LoopedBfs => "bfs",
+            Self::LoopedBfs => "looped-bfs",
             Self::ZbH1 => "zb-h1",
             Self::ZbH2 => "zb-h2",
             Self::ZbV => "zb-v",
@@ -155,7 +155,7 @@ impl FromStr for ScheduleKind {
         found.ok_or_else(|| {
             TextError::new(
                 text,
-                "is not a schedule: use gpipe, 1f1b, interleaved, bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
+                "is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
             )
         })
     }

@@ -179,7 +179,7 @@ fn families_that_do_not_exist() {
     }
     assert_eq!(
         "1b1f".parse::<ScheduleKind>().unwrap_err().to_string(),
-        "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, bfs, zb-h1, zb-h2, zb-v or dualpipe-v"
+        "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v"
     );
 }
 
