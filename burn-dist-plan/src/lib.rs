@@ -94,5 +94,5 @@ pub use policy::{
     Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
-pub use stage::{Pipeline, Stage};
+pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub use storage::Storage;

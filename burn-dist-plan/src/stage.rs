@@ -6,7 +6,43 @@ use std::sync::Arc;
 use crate::ScheduleKind;
 use crate::error::PlanError;
 use crate::mesh::AxisIndex;
-use crate::pipeline::{Action, Placement};
+use crate::pipeline::{Action, Placement, Schedule};
+
+/// In which order ranks work on microbatches.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ScheduleChoice {
+    /// As the literature has it, for any number of microbatches.
+    Kind(ScheduleKind),
+    /// As a table says, for its number of microbatches.
+    Table(Arc<Schedule>),
+}
+
+impl Default for ScheduleChoice {
+    fn default() -> Self {
+        Self::Kind(ScheduleKind::default())
+    }
+}
+
+impl From<ScheduleKind> for ScheduleChoice {
+    fn from(kind: ScheduleKind) -> Self {
+        Self::Kind(kind)
+    }
+}
+
+impl From<Schedule> for ScheduleChoice {
+    fn from(table: Schedule) -> Self {
+        Self::Table(Arc::new(table))
+    }
+}
+
+impl fmt::Display for ScheduleChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => kind.fmt(f),
+            Self::Table(table) => write!(f, "a table of {} microbatches", table.microbatches),
+        }
+    }
+}
 
 /// How a model is cut into stages, and in which order ranks work on them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +53,8 @@ pub struct Pipeline {
     pub ranks: u32,
     /// Number of stages: a multiple of `ranks`.
     pub stages: u32,
-    /// The schedule.
-    pub schedule: ScheduleKind,
+    /// The schedule; a table has as many ranks and stages.
+    pub schedule: ScheduleChoice,
 }
 
 impl Pipeline {
@@ -26,15 +62,14 @@ impl Pipeline {
     ///
     /// Stages go round the ranks (`0 1 2 3 0 1 2 3`), or there and back (`0 1 2 3 3 2 1 0`).
     pub fn coord(&self, stage: u32) -> u32 {
-        let placement = match self.schedule.is_v() {
-            true => Placement::V,
-            false => Placement::Loop,
+        let placement = match &self.schedule {
+            ScheduleChoice::Kind(kind) if kind.is_v() => Placement::V,
+            ScheduleChoice::Kind(_) => Placement::Loop,
+            ScheduleChoice::Table(table) => table.placement,
         };
         placement.rank(stage, self.ranks)
     }
-}
 
-impl Pipeline {
     /// Returns the actions of each coordinate, in order, for a window of so many microbatches that has a backward or
     /// not.
     pub(crate) fn actions(
@@ -54,13 +89,24 @@ impl Pipeline {
             };
             return Ok((0..self.ranks).map(of).collect());
         }
-        let chunks = self.stages / self.ranks;
-        let schedule = self.schedule.schedule(self.ranks, chunks, microbatches);
-        let schedule = schedule.map_err(|error| PlanError::Schedule {
+        let error = |reason| PlanError::Schedule {
             pipeline: self.to_string(),
-            reason: error.to_string(),
-        })?;
-        Ok(schedule.order)
+            reason,
+        };
+        let chunks = self.stages / self.ranks;
+        match &self.schedule {
+            ScheduleChoice::Kind(kind) => {
+                let schedule = kind.schedule(self.ranks, chunks, microbatches);
+                Ok(schedule.map_err(|reason| error(reason.to_string()))?.order)
+            }
+            ScheduleChoice::Table(table) if table.microbatches == microbatches => {
+                Ok(table.order.clone())
+            }
+            ScheduleChoice::Table(table) => Err(error(format!(
+                "the step has {microbatches} microbatches, and its table is of {}: use as many, or a schedule by name",
+                table.microbatches
+            ))),
+        }
     }
 }
 
@@ -103,7 +149,7 @@ mod tests {
                 axis: AxisIndex(0),
                 ranks: 3,
                 stages: 6,
-                schedule,
+                schedule: ScheduleChoice::Kind(schedule),
             };
             (0..6)
                 .map(|stage| pipeline.coord(stage))

@@ -8,8 +8,8 @@ pub use burn_dist_plan::pipeline as schedule;
 pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, Pipeline, PlanError, PlanOptions,
-    Policy, Precision, Redundancy, Reshard, ScheduleKind, ShardStrategy, Stage, Storage,
-    UnitPolicy, clock, explain, fuzz, memory,
+    Policy, Precision, Redundancy, Reshard, ScheduleChoice, ScheduleKind, ShardStrategy, Stage,
+    Storage, UnitPolicy, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 

@@ -899,7 +899,7 @@ fn stages_by_attributes() {
     assert!(text.ends_with(";unit=blocks.1;stage=0;rest=yes"), "{text}");
     let stage = spec.stage.as_ref().expect("a stage");
     assert_eq!((stage.pipeline.stages, stage.pipeline.ranks), (3, 3));
-    assert_eq!(stage.pipeline.schedule, ScheduleKind::OneFOneB);
+    assert_eq!(stage.pipeline.schedule, ScheduleKind::OneFOneB.into());
 }
 
 #[derive(Module, Debug, Parallelize)]
@@ -965,15 +965,36 @@ fn several_stages_per_rank() {
     let pipeline = |plan: Plan| {
         let specs = plan.resolve(&tower, &mesh("pp=2")).expect("resolves");
         let stage = specs[0].stage.as_ref().expect("a stage");
-        (stage.pipeline.stages, stage.pipeline.schedule)
+        (stage.pipeline.stages, stage.pipeline.schedule.clone())
     };
     let plan = || tower.plan();
     use ScheduleKind::{GPipe, Interleaved, ZbV};
-    assert_eq!(pipeline(plan().schedule(GPipe)), (2, GPipe));
-    assert_eq!(pipeline(plan().schedule(ZbV)), (4, ZbV));
-    assert_eq!(pipeline(plan().schedule(Interleaved)), (2, Interleaved));
+    assert_eq!(pipeline(plan().schedule(GPipe)), (2, GPipe.into()));
+    assert_eq!(pipeline(plan().schedule(ZbV)), (4, ZbV.into()));
+    assert_eq!(
+        pipeline(plan().schedule(Interleaved)),
+        (2, Interleaved.into())
+    );
     let looped = plan().schedule(Interleaved).stages_per_rank(3);
-    assert_eq!(pipeline(looped), (6, Interleaved));
+    assert_eq!(pipeline(looped), (6, Interleaved.into()));
+    // A table says how many stages a rank has.
+    let table = ZbV.schedule(2, 2, 4).expect("a schedule");
+    let by_table = plan().schedule(table.clone());
+    assert_eq!(pipeline(by_table.clone()), (4, table.into()));
+    for (plan, on, text) in [
+        (by_table.clone(), "pp=4", "the pipeline has 4 ranks with 2"),
+        (
+            by_table.stages_per_rank(1),
+            "pp=2",
+            "the pipeline has 2 ranks with 1",
+        ),
+    ] {
+        let error = refused(&tower, &plan, on).to_string();
+        assert!(
+            error.contains("a table for 2 ranks with 2 stage(s) each") && error.contains(text),
+            "{error}"
+        );
+    }
     for (schedule, per_rank, advice) in [
         (GPipe, 2, "it has 1; use interleaved or looped-bfs for more"),
         (GPipe, 0, "it has 1; use interleaved or looped-bfs for more"),

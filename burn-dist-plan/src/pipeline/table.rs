@@ -68,7 +68,7 @@ impl FromStr for Placement {
 ///
 /// Reading a text validates it. A schedule that is put together by hand is data of which [`validate`](Self::validate)
 /// says whether it can run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     /// The ranks of the pipeline.
     pub ranks: u32,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::check;
-use crate::stage::{Pipeline, Stage};
+use crate::pipeline::Schedule;
+use crate::stage::{Pipeline, ScheduleChoice, Stage};
 use crate::task::{CollectiveKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
 use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
@@ -24,6 +25,8 @@ struct Model {
     skip: Option<usize>,
     /// Whether the last layer has the weight of the first.
     tied: bool,
+    /// A schedule of one's own.
+    table: Option<Schedule>,
 }
 
 impl Model {
@@ -40,6 +43,7 @@ impl Model {
             microbatches,
             skip: None,
             tied: false,
+            table: None,
         }
     }
 
@@ -50,7 +54,10 @@ impl Model {
             axis,
             ranks,
             stages: ranks * self.chunks,
-            schedule: self.schedule,
+            schedule: self
+                .table
+                .clone()
+                .map_or(self.schedule.into(), ScheduleChoice::from),
         };
         Some(Stage {
             index,
@@ -276,6 +283,27 @@ fn the_order_is_that_of_the_schedule() {
     let b = model.step(2);
     let text = text_after(&b.window, &b.mesh, &options(&b.mesh), "staging").expect("a pass");
     insta::assert_snapshot!(text);
+}
+
+/// Gradients are added up in the order of the program, whatever order a table makes them in.
+#[test]
+fn a_table_gives_what_one_device_gives() {
+    let text = "schedule ranks=2 chunks=1 placement=loop microbatches=2\n\
+                F0.1 F0.0 B0.1 B0.0 W0.0 W0.1\n\
+                F1.1 B1.1 F1.0 B1.0 W1.1 W1.0\n";
+    let table: Schedule = text.parse().expect("a table");
+    let mut model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
+    model.table = Some(table);
+    let b = model.step(4);
+    check(&b, &options(&b.mesh), text);
+    model.microbatches = 3;
+    let b = model.step(4);
+    let error = plan(&b.window, &b.mesh, &options(&b.mesh)).expect_err("another number");
+    let text = error.to_string();
+    assert!(
+        text.contains("the step has 3 microbatches, and its table is of 2"),
+        "{text}"
+    );
 }
 
 #[test]

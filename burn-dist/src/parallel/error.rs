@@ -224,6 +224,21 @@ pub enum ParallelError {
         /// Stages on each rank.
         per_rank: u32,
     },
+    /// A table of a schedule that is for another pipeline.
+    #[error(
+        "the schedule is a table for {of_ranks} ranks with {of_chunks} stage(s) each, and the pipeline has {ranks} ranks \
+         with {per_rank}: write a table for these, or use a schedule by name"
+    )]
+    TableDoesNotFit {
+        /// Ranks along the pipeline axis.
+        ranks: u32,
+        /// Stages on each.
+        per_rank: u32,
+        /// Ranks of the table.
+        of_ranks: u32,
+        /// Stages on each of them.
+        of_chunks: u32,
+    },
     /// The model's device belongs to another mesh than the one given.
     #[error(
         "{path} is on a device of mesh {found}, not of {asked}: \

@@ -7,7 +7,8 @@ use super::{resolve, walk};
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::{
-    Accumulation, Checkpoint, Offload, Precision, Reshard, ScheduleKind, ShardStrategy, UnitPolicy,
+    Accumulation, Checkpoint, Offload, Precision, Reshard, ScheduleChoice, ShardStrategy,
+    UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -51,7 +52,7 @@ pub struct Plan {
     /// How the model is trained.
     pub(super) policy: UnitPolicy,
     /// In which order ranks work on microbatches.
-    pub(super) schedule: ScheduleKind,
+    pub(super) schedule: ScheduleChoice,
     /// Stages on each rank, if it was said.
     pub(super) stages_per_rank: Option<u32>,
 }
@@ -276,9 +277,19 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: 1F1B by default.
-    pub fn schedule(mut self, schedule: ScheduleKind) -> Self {
-        self.schedule = schedule;
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](ScheduleKind), 1F1B by default, or a
+    /// table of one's own, which also says how many stages a rank has.
+    ///
+    /// ```
+    /// use burn_dist::{Plan, ScheduleKind, plan::schedule::Schedule};
+    ///
+    /// let by_name = Plan::new().schedule(ScheduleKind::ZbV);
+    /// let table: Schedule = "schedule ranks=2 chunks=1 placement=loop microbatches=1\nF0.0 BW0.0\nF1.0 BW1.0".parse()?;
+    /// let by_table = Plan::new().schedule(table);
+    /// # Ok::<(), burn_dist::plan::schedule::ScheduleError>(())
+    /// ```
+    pub fn schedule(mut self, schedule: impl Into<ScheduleChoice>) -> Self {
+        self.schedule = schedule.into();
         self
     }
 

@@ -5,7 +5,7 @@ use super::plan::{Action, Entry, Plan};
 use super::resolve::Meeting;
 use super::walk::Walk;
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
-use crate::plan::{Pipeline, Stage};
+use crate::plan::{Pipeline, ScheduleChoice, Stage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -93,7 +93,28 @@ pub(super) fn stages(
 
 /// Returns the pipeline of a plan along an axis, if its schedule can have so many stages.
 fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, ParallelError> {
-    let schedule = plan.schedule;
+    let ranks = mesh.size(axis) as u32;
+    let pipeline = |stages| Pipeline {
+        axis,
+        ranks,
+        stages,
+        schedule: plan.schedule.clone(),
+    };
+    let schedule = match &plan.schedule {
+        ScheduleChoice::Kind(kind) => *kind,
+        ScheduleChoice::Table(table) => {
+            let asked = plan.stages_per_rank.unwrap_or(table.chunks);
+            return match (table.ranks, table.chunks) == (ranks, asked) {
+                true => Ok(pipeline(table.stages())),
+                false => Err(ParallelError::TableDoesNotFit {
+                    ranks,
+                    per_rank: asked,
+                    of_ranks: table.ranks,
+                    of_chunks: table.chunks,
+                }),
+            };
+        }
+    };
     let usual = if schedule.is_v() { 2 } else { 1 };
     let per_rank = plan.stages_per_rank.unwrap_or(usual);
     let fits = match per_rank {
@@ -102,14 +123,8 @@ fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, 
         2 => schedule.is_looped(),
         _ => schedule.is_looped() && !schedule.is_v(),
     };
-    let ranks = mesh.size(axis) as u32;
     match per_rank.checked_mul(ranks).filter(|_| fits) {
-        Some(stages) => Ok(Pipeline {
-            axis,
-            ranks,
-            stages,
-            schedule,
-        }),
+        Some(stages) => Ok(pipeline(stages)),
         None => Err(ParallelError::ImpossibleSchedule { schedule, per_rank }),
     }
 }

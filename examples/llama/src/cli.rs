@@ -9,6 +9,8 @@ use crate::model::Size;
 use burn_dist::clock::Hardware;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
+use burn_dist::plan::ScheduleChoice;
+use burn_dist::plan::schedule::Schedule;
 use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard, ScheduleKind};
 
 /// Trains a Llama-3-style model on a mesh of devices.
@@ -53,15 +55,30 @@ pub struct ShowMeshArgs {
 }
 
 /// How the ranks along pp share the layers, and in which order they work.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct PipelineArgs {
     /// In which order the ranks along pp work on microbatches: gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v
-    /// or dualpipe-v.
-    #[arg(long, value_name = "NAME", default_value_t)]
-    pub schedule: ScheduleKind,
+    /// or dualpipe-v, or the file of a table.
+    #[arg(long, value_name = "NAME|FILE", default_value_t, value_parser = schedule)]
+    pub schedule: ScheduleChoice,
     /// Stages on each rank along pp; 1 by default, 2 for zb-v and dualpipe-v.
     #[arg(long, value_name = "N")]
     pub stages_per_rank: Option<u32>,
+}
+
+/// Reads the name of a schedule, or the file of a table.
+fn schedule(text: &str) -> Result<ScheduleChoice, String> {
+    let unknown = match text.parse::<ScheduleKind>() {
+        Ok(kind) => return Ok(kind.into()),
+        Err(unknown) => unknown,
+    };
+    match std::fs::read_to_string(text) {
+        Ok(table) => match table.parse::<Schedule>() {
+            Ok(table) => Ok(table.into()),
+            Err(error) => Err(format!("{text}: {error}")),
+        },
+        Err(error) => Err(format!("{unknown}; nor is it the file of a table: {error}")),
+    }
 }
 
 /// The axes, and the machines under them: all that `mesh` shows.

@@ -90,7 +90,7 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
         .prefetch(forward.prefetch)
         .offload(forward.offload)
         .accumulation(args.accumulate_reduce)
-        .schedule(args.pipeline.schedule);
+        .schedule(args.pipeline.schedule.clone());
     if let Some(stages) = args.pipeline.stages_per_rank {
         plan = plan.stages_per_rank(stages);
     }
