@@ -203,7 +203,14 @@ where
     let rows: usize = sizes.iter().sum();
     // Asking for the device initialises parameters: before the hold, since that is no part of the step.
     let device = model.devices().into_iter().next();
-    let hold = device.map(|device| B::hold(&device));
+    #[allow(
+        clippy::manual_map,
+        reason = "a hold names its caller, and that is not a closure"
+    )]
+    let hold = match device {
+        Some(device) => Some(B::hold(&device)),
+        None => None,
+    };
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
     let mut start = 0;
