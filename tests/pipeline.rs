@@ -5,7 +5,10 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer}
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
 use burn_dist::plan::ScheduleKind;
-use burn_dist::{MeshBackend, MeshDevice, ParallelizeWith, Plan, pipeline};
+use burn_dist::{
+    Checkpoint, Float, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision, ShardStrategy,
+    pipeline,
+};
 
 use crate::batches::Warnings;
 use crate::in_a_process;
@@ -128,7 +131,7 @@ fn a_step_is_accumulation_on_every_mesh() {
     }
 }
 
-/// The law that the planner's pipeline pass has to keep.
+/// The law of pipelines.
 fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usize) {
     let what = format!("{axes}, {microbatches} microbatches");
     let expected = train(without, plan, microbatches, &by_function);
@@ -168,6 +171,52 @@ fn a_pipeline_beside_other_axes_is_accumulation() {
     equals_accumulation("pp=2,fsdp=2", "fsdp=2", &stages(Plan::new()), 4);
     equals_accumulation("pp=2,tp=2", "tp=2", &stages(megatron()), 4);
     equals_accumulation("fsdp=2,pp=2,tp=2", "fsdp=2,tp=2", &stages(megatron()), 2);
+}
+
+#[test]
+fn a_pipeline_under_any_policy_is_accumulation() {
+    for plan in [
+        stages(Plan::new()).checkpoint(Checkpoint::Full),
+        stages(Plan::new()).checkpoint(Checkpoint::Selective),
+        stages(Plan::new()).precision(Precision::new(Float::BF16)),
+        stages(Plan::new()).strategy(ShardStrategy::GradOptim),
+        stages(Plan::new()).offload("activations".parse().expect("an offload")),
+    ] {
+        let plan = plan.schedule(ScheduleKind::ZbH1);
+        equals_accumulation("pp=2,fsdp=2", "fsdp=2", &plan, 3);
+    }
+}
+
+/// A rank holds the parameters, gradients and optimizer state of its own stages alone.
+#[test]
+fn ranks_hold_their_own_stages() {
+    let mesh = builder("pp=2").build().expect("a mesh");
+    let device = mesh.device();
+    let plan = stages(Plan::new());
+    let net = deterministic(Net::<B>::new(BLOCKS, &device));
+    let mut net = net.parallelize_with(&mesh, &plan).expect("a plan");
+    let specs = plan.resolve(&net, &mesh).expect("specs");
+    let mut optimizer = AdamWConfig::new().init();
+    let batch = (tokens(0, &device), tokens(1, &device));
+    let (loss, gradients) = by_function(&net, batch, 4);
+    net = optimizer.step(1e-2, net, gradients);
+    loss.into_scalar();
+    for (rank, stats) in B::report(&device).ranks.iter().enumerate() {
+        let mine = specs.iter().filter(|spec| {
+            let stage = spec.stage.as_ref().expect("a stage");
+            stage.coord() as usize == rank
+        });
+        let elements = mine.map(|spec| spec.layout.shape().iter().product::<usize>());
+        // The parameters and two moments; the loss and the batch are small.
+        let expected = 3 * 4 * elements.sum::<usize>() as u64;
+        let found = stats.resident_bytes;
+        let is_near = (expected..expected + 4096).contains(&found);
+        assert!(
+            is_near,
+            "rank {rank} holds {found} bytes, {expected} of them its own"
+        );
+    }
+    drop(net);
 }
 
 /// Windows that are closed before a loop ends which never reads.

@@ -35,6 +35,25 @@ fn processes_have_the_bits_of_one() {
     }
 }
 
+/// Stages in processes of their own: what one sends crosses between processes, and all learn what is read.
+#[test]
+fn stages_in_processes_have_the_bits_of_one() {
+    let plan = || {
+        let plan = sequence_parallel().first("embedding").stages("blocks");
+        plan.last("norm").last("output")
+    };
+    let expected = train(builder("fsdp=2"), &plan());
+    for num in [2, 4] {
+        let runs = in_processes(num, |world| {
+            train(builder("pp=2,fsdp=2").world(world), &plan())
+        });
+        for (process, run) in runs.iter().enumerate() {
+            let what = format!("process {process} of {num}");
+            assert_alike(run, &expected, &what);
+        }
+    }
+}
+
 #[test]
 fn parts_are_those_of_the_ranks_here() {
     in_processes(2, |world| {
