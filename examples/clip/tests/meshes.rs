@@ -45,7 +45,6 @@ fn losses_are_those_of_one_device() {
 }
 
 #[test]
-#[ignore = "the planner's pipeline pass"]
 fn stages_change_nothing() {
     for (without, with) in [("", "pp=2"), ("", "pp=4"), ("dp=2", "pp=2,dp=2")] {
         assert_eq!(lines(&[with, "4"]), lines(&[without, "4"]), "{with}");

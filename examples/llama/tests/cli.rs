@@ -98,6 +98,33 @@ fn stages_are_shown() {
 }
 
 #[test]
+fn a_pipeline_trains_as_its_mesh_without_stages() {
+    let losses = |more: &[&str]| {
+        let steps = [
+            "pretrain",
+            "--no-plot",
+            "--steps",
+            "3",
+            "--batch",
+            "4",
+            "--seq",
+            "8",
+        ];
+        let said = works(&[&steps[..], &["--microbatches", "2"], more].concat());
+        let last = said.lines().find(|line| line.starts_with("loss "));
+        let (losses, _) = last
+            .expect("losses")
+            .split_once(',')
+            .expect("and the speed");
+        losses.to_string()
+    };
+    let expected = losses(&["--mesh", "fsdp=2"]);
+    assert_eq!(losses(&["--mesh", "pp=2,fsdp=2"]), expected);
+    let there_and_back = ["--mesh", "pp=2,fsdp=2", "--schedule", "zb-v"];
+    assert_eq!(losses(&there_and_back), expected);
+}
+
+#[test]
 fn mixed_precision_runs_and_says_what_it_cannot_do() {
     works(&short(&[
         "--no-plot",
