@@ -7,12 +7,22 @@ use serde::Serialize;
 
 use crate::account::account;
 use crate::checkpoint::Recomputed;
+use crate::clock::{ClockError, Hardware, Simulation};
 use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::{Links, Topology};
 use crate::op::Op;
 use crate::redundancy::Redundancy;
 use crate::task::{CollectiveRecord, Plan};
 use crate::{Accumulation, Checkpoint};
+
+/// What is asked of windows beside what they do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ask {
+    /// A pass: what there is of a window after it is kept as text.
+    pub after: Option<&'static str>,
+    /// Hardware to simulate the plans on.
+    pub hardware: Option<Hardware>,
+}
 
 /// Totals of one kind of collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -105,6 +115,9 @@ pub struct Explanation {
     /// What there was of each window after the pass that was asked for; not part of the text and of JSON.
     #[serde(skip)]
     pub after: Vec<String>,
+    /// The plan of each window on the hardware that was asked for; not part of the text and of JSON.
+    #[serde(skip)]
+    pub simulations: Vec<Result<Simulation, ClockError>>,
     /// How it runs over the tasks, of the window with the highest peak of each rank; not part of the text and of JSON.
     #[serde(skip)]
     pub timelines: Vec<MemoryTimeline>,

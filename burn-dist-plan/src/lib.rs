@@ -11,6 +11,7 @@
 //! | [`facts`] | what the values and operations of a window are to training |
 //! | [`cost`] | how long moves and operations take, in nanoseconds |
 //! | [`pipeline`] | schedules of pipeline stages: what each rank does when |
+//! | [`clock`] | how long a plan takes on modelled hardware |
 //!
 //! # The planner
 //!
@@ -39,6 +40,7 @@
 pub mod account;
 pub mod cache;
 pub mod checkpoint;
+pub mod clock;
 pub mod cost;
 mod error;
 pub mod explain;
@@ -86,7 +88,7 @@ pub use lower::runs;
 pub use options::PlanOptions;
 pub use param::{ParamRole, ParamSpec, Style};
 pub use passes::PASSES;
-pub use pipeline::Family as ScheduleKind;
+pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
     Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,

@@ -2,8 +2,9 @@
 //! no core of their own.
 //!
 //! An action (forward, input gradient or weight gradient of one microbatch on one stage) sleeps until a deadline. The
-//! limit is what the clock says ([`Schedule::simulate`]): the step takes no less. Idle is the share of the step in which
-//! a rank, on average, does not work; beside it that of the clock. A step is measured from when it is recorded until all
+//! limit is what the clock says: the step takes no less. Idle is the share of the step in which a rank, on average,
+//! does not work; beside it that of the clock, and that of the literature's formulas, which send the gradient of an input
+//! only when those of the weights are made too (`Times::sends_early`). A step is measured from when it is recorded until all
 //! ranks have come to its end; figures are medians.
 //!
 //! `cargo bench -p burn-dist --bench pipeline [-- MILLISECONDS [STEPS [MICROBATCHES]]]`
@@ -264,7 +265,7 @@ fn main() {
     let microbatches = numbers.next().unwrap_or(8);
     let takes = Duration::from_millis(ms.into());
     println!("{microbatches} microbatches, actions of {ms} ms, median of {steps} steps");
-    println!("ranks  schedule     stages  measured ms  clock ms  ratio   idle  clock");
+    println!("ranks  schedule     stages  measured ms  clock ms  ratio   idle  clock  theory");
     let mut rows = Vec::new();
     for ranks in [2, 4] {
         for schedule in ScheduleKind::ALL {
@@ -277,20 +278,20 @@ fn main() {
                 backward: ms.into(),
                 weight: ms.into(),
             };
-            let timeline = of
-                .simulate(&Times::uniform(ranks * chunks, times))
-                .expect("a schedule that can be");
-            let predicted = timeline.end() as f64;
+            let times = Times::uniform(ranks * chunks, times);
+            let end =
+                |times: Times| of.simulate(&times).expect("a schedule that can be").end() as f64;
+            let (theory, predicted) = (end(times.clone()), end(times.sending_early()));
             let measured = measure(ranks, chunks, schedule, microbatches, takes, steps);
             let work = f64::from(microbatches * chunks * 3 * ms);
-            let (idle, expected, ratio) = (
-                1.0 - work / measured,
-                1.0 - work / predicted,
-                measured / predicted,
-            );
+            let idle = |step: f64| 1.0 - work / step;
+            let ratio = measured / predicted;
             println!(
-                "{ranks:5}  {:11}  {chunks:6}  {measured:11.1}  {predicted:8.0}  {ratio:5.3}  {idle:5.3}  {expected:5.3}",
-                schedule.to_string()
+                "{ranks:5}  {:11}  {chunks:6}  {measured:11.1}  {predicted:8.0}  {ratio:5.3}  {:5.3}  {:5.3}  {:6.3}",
+                schedule.to_string(),
+                idle(measured),
+                idle(predicted),
+                idle(theory)
             );
             rows.push(json!({
                 "ranks": ranks,
@@ -299,8 +300,9 @@ fn main() {
                 "measured_ms": measured,
                 "clock_ms": predicted,
                 "ratio": ratio,
-                "idle": idle,
-                "clock_idle": expected,
+                "idle": idle(measured),
+                "clock_idle": idle(predicted),
+                "theory_idle": idle(theory),
             }));
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's
 //! part on the inner backend `B`. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
-//! [`explain()`] tells what that costs before anything runs. The README of the repository is the guide.
+//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. The
+//! README of the repository is the guide.
 //!
 //! | feature | brings | needed to build | needed to run |
 //! | --- | --- | --- | --- |
@@ -32,12 +33,12 @@ pub use burn_dist_comm as comm;
 pub use burn_dist_comm::flight;
 pub use burn_dist_launch as launch;
 pub use burn_dist_mesh as mesh;
-pub use burn_dist_plan::layout;
+pub use burn_dist_plan::{clock, layout};
 #[doc(hidden)]
 pub use parallel::private as __private;
 pub use parallel::{
     DTensor, LocalParts, MeshBackend, Parallelize, ParallelizeWith, Plan, ProcessLocal, explain,
-    explain_after, pipeline,
+    explain_after, pipeline, simulate,
 };
 pub use plan::{
     Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ScheduleKind,

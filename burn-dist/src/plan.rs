@@ -9,7 +9,7 @@ pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, Pipeline, PlanError, PlanOptions,
     Policy, Precision, Redundancy, Reshard, ScheduleKind, ShardStrategy, Stage, Storage,
-    UnitPolicy, explain, fuzz, memory,
+    UnitPolicy, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 

@@ -69,7 +69,7 @@ impl Timeline {
         writeln!(
             out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-             font-family=\"sans-serif\" font-size=\"12\">"
+             font-kind=\"sans-serif\" font-size=\"12\">"
         )?;
         writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>")?;
         writeln!(

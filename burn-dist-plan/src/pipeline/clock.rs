@@ -36,6 +36,9 @@ pub struct Times {
     /// What lies between the end of an action and the start of the one that needs its result, if that is on another
     /// rank: between each stage and the next, either way. Neither rank is busy with it.
     pub transfers: Vec<u64>,
+    /// Whether a backward that is whole sends the gradient of its stage's input before it makes those of its weights, as
+    /// a run does. The literature counts with the end of the whole backward.
+    pub sends_early: bool,
 }
 
 impl Times {
@@ -44,6 +47,22 @@ impl Times {
         Self {
             stages: vec![times; stages as usize],
             transfers: vec![0; (stages as usize).saturating_sub(1)],
+            sends_early: false,
+        }
+    }
+
+    /// Returns the same times with gradients of inputs that are sent as soon as they are there.
+    pub fn sending_early(mut self) -> Self {
+        self.sends_early = true;
+        self
+    }
+
+    /// Returns how long before its end an action has made what another needs.
+    fn ahead(&self, needed: Action, action: Action) -> u64 {
+        let times = self.stages[needed.stage as usize];
+        match needed.kind {
+            Kind::Full if self.sends_early && needed.stage != action.stage => times.weight,
+            _ => 0,
         }
     }
 
@@ -165,7 +184,8 @@ impl Schedule {
                     let needs = self.needs(action, |needed| ends.contains_key(&needed));
                     let start = needs.into_iter().try_fold(free, |start, needed| {
                         let end = ends.get(&needed).copied().flatten()?;
-                        Some(start.max(end + times.between(self, needed, action)))
+                        let made = end - times.ahead(needed, action);
+                        Some(start.max(made + times.between(self, needed, action)))
                     });
                     let Some(start) = start else { break };
                     let end = start + times.of(action);

@@ -2,7 +2,7 @@
 
 use crate::explain::human_bytes;
 
-use super::{Action, Family};
+use super::{Action, ScheduleKind};
 
 /// A schedule that is not possible, or a text that is none.
 ///
@@ -38,11 +38,11 @@ pub enum ScheduleError {
     },
     /// A schedule that does not exist for so many stages per rank.
     #[error(
-        "{family} has {needs} of the model's stages on a rank, not {chunks}: give it chunks={needs}"
+        "{kind} has {needs} of the model's stages on a rank, not {chunks}: give it chunks={needs}"
     )]
     Chunks {
         /// The schedule.
-        family: Family,
+        kind: ScheduleKind,
         /// What was asked for.
         chunks: u32,
         /// What it has.

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `action.rs` | forward, input gradient, weight gradient: of a stage, for a microbatch |
 //! | `table.rs` | the order of actions of every rank, and its text form |
-//! | `family.rs` | the schedules of the literature |
+//! | `kind.rs` | the schedules of the literature |
 //! | `greedy.rs` | a list scheduler under a memory bound, for any times |
 //! | `search.rs` | the fastest schedule within a memory bound |
 //! | `validate.rs` | every action once, dependencies met, no deadlock, memory bound |
@@ -24,8 +24,8 @@ mod action;
 mod chart;
 mod clock;
 mod error;
-mod family;
 mod greedy;
+mod kind;
 mod lower;
 mod memory;
 mod search;
@@ -37,7 +37,7 @@ mod validate;
 pub use action::{Action, Kind};
 pub use clock::{Span, StageTimes, Timeline, Times};
 pub use error::ScheduleError;
-pub use family::Family;
+pub use kind::ScheduleKind;
 pub use lower::{Lowered, Step};
 pub use memory::Bytes;
 pub use search::Choice;

@@ -1,8 +1,8 @@
 //! The fastest schedule within a memory bound.
 
-use super::family::{one_f_one_b, zero_bubble};
 use super::greedy::greedy;
-use super::{Bytes, Family, Limits, Placement, Schedule, ScheduleError, Timeline, Times};
+use super::kind::{one_f_one_b, zero_bubble};
+use super::{Bytes, Limits, Placement, Schedule, ScheduleError, ScheduleKind, Timeline, Times};
 
 /// A schedule that was chosen, with what speaks for it.
 #[derive(Clone, Debug)]
@@ -21,11 +21,11 @@ impl Schedule {
     /// Returns the fastest schedule within the limits for the given times: the one with the least
     /// [`Timeline::span`], of those the first to end, of those the one of least memory.
     ///
-    /// It tries all of [`Family`], 1F1B and the zero-bubble schedules with every number of microbatches alive, and a
+    /// It tries all of [`ScheduleKind`], 1F1B and the zero-bubble schedules with every number of microbatches alive, and a
     /// greedy order under every memory bound.
     /// # Errors
     /// [`ScheduleError::NoneFits`] with the memory that the smallest of them needs, [`ScheduleError::Deadlock`] if only
-    /// the number of buffers is too small, [`ScheduleError::Times`], and those of [`Family::schedule`] for counts.
+    /// the number of buffers is too small, [`ScheduleError::Times`], and those of [`ScheduleKind::schedule`] for counts.
     pub fn auto(
         ranks: u32,
         chunks: u32,
@@ -35,7 +35,7 @@ impl Schedule {
         bytes: impl Fn(u32) -> Bytes,
     ) -> Result<Choice, ScheduleError> {
         // Says what is wrong with the counts; it exists for all that are right.
-        let first = Family::LoopedBfs.schedule(ranks, chunks, microbatches)?;
+        let first = ScheduleKind::LoopedBfs.schedule(ranks, chunks, microbatches)?;
         times.check(first.stages())?;
         let mut best: Option<Choice> = None;
         let mut least: Option<(u64, String)> = None;
@@ -98,9 +98,9 @@ fn candidates(
     microbatches: u32,
     times: &Times,
 ) -> impl Iterator<Item = (String, Schedule)> {
-    let families = Family::ALL.into_iter().filter_map(move |family| {
-        let schedule = family.schedule(ranks, chunks, microbatches).ok()?;
-        Some((family.to_string(), schedule))
+    let kinds = ScheduleKind::ALL.into_iter().filter_map(move |kind| {
+        let schedule = kind.schedule(ranks, chunks, microbatches).ok()?;
+        Some((kind.to_string(), schedule))
     });
     let alive = |most: u32| 1..=most.min(microbatches);
     let one_stage = chunks == 1;
@@ -125,5 +125,5 @@ fn candidates(
         })
     });
     let tuned = fewer.chain(split).filter(move |_| one_stage);
-    families.chain(tuned).chain(greedy)
+    kinds.chain(tuned).chain(greedy)
 }

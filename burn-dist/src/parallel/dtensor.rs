@@ -15,7 +15,8 @@ use burn_ir::{BackendIr, TensorHandle};
 
 use crate::layout::{Layout, LayoutError, Rows};
 use crate::mesh::{MeshShape, Rank};
-use crate::plan::explain::Explanation;
+use crate::plan::clock::{ClockError, Hardware, Simulation};
+use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{PASSES, PlanError};
 use crate::record::{Dist, Hold, MeshDevice, MeshReport};
 use crate::run::{Fault, Trace};
@@ -121,10 +122,8 @@ pub trait MeshBackend: Backend {
     /// # Ok::<(), burn_dist::mesh::MeshError>(())
     /// ```
     fn fault(device: &Self::Device) -> Option<Fault>;
-    /// Starts collecting what the plans of the following windows do.
-    ///
-    /// `after` names a pass of the planner: what there is of each window then is kept as text.
-    fn start_explaining(device: &Self::Device, after: Option<&'static str>);
+    /// Starts collecting what the plans of the following windows do, and what is asked beside that.
+    fn start_explaining(device: &Self::Device, ask: Ask);
     /// Returns what was collected since [`Self::start_explaining`], closing the window.
     fn explained(device: &Self::Device) -> Explanation;
     /// Keeps the window of the mesh open until the result is dropped, so that what is recorded meanwhile is planned
@@ -223,8 +222,8 @@ impl<B: BackendIr> MeshBackend for Dist<B> {
         crate::record::fault::<B>(device)
     }
 
-    fn start_explaining(device: &MeshDevice, after: Option<&'static str>) {
-        crate::record::start_explaining::<B>(device, after);
+    fn start_explaining(device: &MeshDevice, ask: Ask) {
+        crate::record::start_explaining::<B>(device, ask);
     }
 
     fn explained(device: &MeshDevice) -> Explanation {
@@ -318,8 +317,8 @@ impl<B: MeshBackend, C: CheckpointStrategy> MeshBackend for Autodiff<B, C> {
         B::fault(device)
     }
 
-    fn start_explaining(device: &Self::Device, after: Option<&'static str>) {
-        B::start_explaining(device, after);
+    fn start_explaining(device: &Self::Device, ask: Ask) {
+        B::start_explaining(device, ask);
     }
 
     fn explained(device: &Self::Device) -> Explanation {
@@ -602,7 +601,7 @@ pub fn explain<B: MeshBackend, T>(
     device: &B::Device,
     program: impl FnOnce() -> T,
 ) -> (T, Explanation) {
-    B::start_explaining(device, None);
+    B::start_explaining(device, Ask::default());
     let result = program();
     (result, B::explained(device))
 }
@@ -636,9 +635,50 @@ pub fn explain_after<B: MeshBackend, T>(
     let Some(after) = names.find(|name| *name == pass) else {
         return Err(PlanError::UnknownPass { name: pass.into() });
     };
-    B::start_explaining(device, Some(after));
+    let ask = Ask {
+        after: Some(after),
+        ..Ask::default()
+    };
+    B::start_explaining(device, ask);
     let result = program();
     Ok((result, B::explained(device)))
+}
+
+/// Runs `program` and returns how long the plan of each window takes on modelled hardware, and what ranks hold when.
+///
+/// On a mesh that is a [dry run](crate::DeviceMeshBuilder::dry_run) nothing is computed, so that the mesh may be of any
+/// size; of more than 16 ranks, the first is simulated.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Distribution, Tensor};
+/// use burn_dist::{DeviceMesh, Dist, clock::Hardware};
+///
+/// let mesh = DeviceMesh::builder().axis("fsdp", 8).dry_run().build()?;
+/// let device = mesh.device();
+/// let (_, windows) = burn_dist::simulate::<Dist<Flex>, _>(&device, &Hardware::preset("h100")?, || {
+///     let x = Tensor::<Dist<Flex>, 2>::ones([4096, 4096], &device);
+///     x.clone().matmul(x).sum().into_scalar()
+/// })?;
+/// assert!(windows[0].step_s() > 2.0 * 4096f64.powi(3) / 8.0 / 66.9e12);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`ClockError`]; `program` has run.
+pub fn simulate<B: MeshBackend, T>(
+    device: &B::Device,
+    hardware: &Hardware,
+    program: impl FnOnce() -> T,
+) -> Result<(T, Vec<Simulation>), ClockError> {
+    let ask = Ask {
+        hardware: Some(hardware.clone()),
+        ..Ask::default()
+    };
+    B::start_explaining(device, ask);
+    let result = program();
+    let simulations = B::explained(device).simulations.into_iter();
+    Ok((result, simulations.collect::<Result<_, _>>()?))
 }
 
 fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {

@@ -38,7 +38,7 @@ pub use burn_dist_macros::Parallelize;
 pub use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};
 pub use describe::Parallelize;
 pub use dtensor::{
-    DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain, explain_after,
+    DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain, explain_after, simulate,
 };
 pub use error::ParallelError;
 pub use plan::Plan;

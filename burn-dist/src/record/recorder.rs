@@ -22,7 +22,7 @@ use crate::layout::{Layout, Rows, by_rows};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::Recorded;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
-use crate::plan::explain::Explanation;
+use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
 use crate::plan::{Origin, ValueIndex};
@@ -116,8 +116,8 @@ pub(crate) struct Recorder<B: BackendIr> {
     /// Whether it was said that a window ended all the same.
     warned_of_hold: bool,
     explanation: Option<Explanation>,
-    /// The pass after which windows are explained.
-    explained_after: Option<&'static str>,
+    /// What is asked beside it.
+    asked: Ask,
 }
 
 /// Returns the layout in which a tensor enters whose dim 0 is the batch.
@@ -232,7 +232,7 @@ impl<B: BackendIr> Recorder<B> {
             holds: Vec::new(),
             warned_of_hold: false,
             explanation: None,
-            explained_after: None,
+            asked: Ask::default(),
             options,
         }
     }
@@ -565,10 +565,10 @@ impl<B: BackendIr> Recorder<B> {
         self.runtime.as_ref().and_then(Runtime::trace)
     }
 
-    /// Starts collecting what the plans of the following windows do, and what there is of them after a pass.
-    pub fn explain(&mut self, after: Option<&'static str>) {
+    /// Starts collecting what the plans of the following windows do, and what is asked beside that.
+    pub fn explain(&mut self, ask: Ask) {
         self.flush_all();
-        self.explained_after = after;
+        self.asked = ask;
         let explanation = Explanation::new(self.mesh.to_string());
         let explanation = explanation.with_links(&self.options.links);
         self.explanation = Some(explanation.with_topology(&self.plan_options.topology));

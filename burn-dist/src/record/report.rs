@@ -8,7 +8,7 @@ use burn_router::get_client;
 use super::{MeshChannel, MeshDevice};
 use crate::plan::CacheStats;
 use crate::plan::Redundancy;
-use crate::plan::explain::Explanation;
+use crate::plan::explain::{Ask, Explanation};
 use crate::run::{Fault, RankStats, Trace};
 
 /// What a mesh did since it was made.
@@ -48,8 +48,8 @@ pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
     get_client::<MeshChannel<B>>(device).with(|recorder| recorder.trace())
 }
 
-pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice, after: Option<&'static str>) {
-    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain(after));
+pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice, ask: Ask) {
+    get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain(ask));
 }
 
 pub(crate) fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {

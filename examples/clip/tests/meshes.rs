@@ -66,7 +66,7 @@ fn bad_input_is_named() {
         ),
         (
             &["dp=2", "4", "1f2b"],
-            "error: `1f2b` is no schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v\n",
+            "error: `1f2b` is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v\n",
         ),
         (
             &["dp=2", "four"],

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
+use burn_dist::clock::Hardware;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard, ScheduleKind};
@@ -30,6 +31,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Show what a training step does on the mesh, without running it.
     Explain(ExplainArgs),
+    /// Show how long a training step takes on modelled hardware, without running it.
+    Simulate(SimulateArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the model
     /// is on which ranks.
     Mesh(ShowMeshArgs),
@@ -308,6 +311,33 @@ pub struct ExplainArgs {
     /// schedule, hierarchy, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
+}
+
+/// What to simulate, and on what.
+#[derive(Debug, Args)]
+pub struct SimulateArgs {
+    /// The model and the devices.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Rows of a training step for each group of ranks that has its own rows: for each rank of dp x fsdp.
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "batch")]
+    pub batch_per_rank: Option<usize>,
+    /// The devices: a100, h100, h100-hbm2e-500w or h200, eight to a node.
+    #[arg(long, value_name = "NAME", default_value = "h100", value_parser = Hardware::preset)]
+    pub hardware: Hardware,
+    /// A file that describes other devices, in the form of docs/simulator.md.
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "hardware")]
+    pub hardware_file: Option<PathBuf>,
+    /// Run chains of operations between products as one kernel, as a compiler makes it; burn-dist runs them one by one.
+    #[arg(long)]
+    pub compile: bool,
+    /// Take attention as one operation, as flash attention computes it; pretrain and finetune run it operation by
+    /// operation.
+    #[arg(long)]
+    pub fused_attention: bool,
+    /// Print the figures as one line of JSON instead.
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn pass(text: &str) -> Result<&'static str, String> {

@@ -1,4 +1,4 @@
-//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | mesh`.
+//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate | mesh`.
 
 use llama::{cli, commands, mesh, voice};
 

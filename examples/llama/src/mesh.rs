@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
+use burn_dist::clock::Simulation;
 use burn_dist::comm::CommError;
 use burn_dist::layout::Rows;
 use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
 use burn_dist::parallel::{DTensorError, ParallelError};
+use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
 use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
 use burn_dist::{
@@ -39,8 +41,11 @@ type Inner = burn_dist::backend::Cuda;
 /// Whether tensors of the ranks are in the memory of this machine, rather than in that of a GPU.
 pub const IN_HOST_MEMORY: bool = cfg!(not(any(feature = "wgpu", feature = "cuda")));
 
+/// The mesh, without gradients.
+pub type MeshInner = Dist<Inner>;
+
 /// The backend everything runs on.
-pub type TrainBackend = Autodiff<Dist<Inner>>;
+pub type TrainBackend = Autodiff<MeshInner>;
 
 /// What a training step would do on the mesh.
 #[derive(Debug, Clone)]
@@ -55,6 +60,8 @@ pub struct Explanation {
     pub memory: Vec<MemoryPlan>,
     /// How it runs over the tasks of the step.
     pub timelines: Vec<MemoryTimeline>,
+    /// Each window on the hardware that was asked for.
+    pub simulations: Vec<Simulation>,
 }
 
 /// Returns what the shard axes of `shape` do.
@@ -378,23 +385,28 @@ impl Mesh {
             .collect()
     }
 
-    /// Runs `step` and returns what its plans do, and what there is of them after the pass `after`, if one is named.
+    /// Runs `step` and returns what its plans do, and what else is asked.
+    ///
+    /// # Errors
+    /// If a plan cannot be simulated.
     pub fn explain<T>(
         &self,
-        after: Option<&'static str>,
+        ask: Ask,
         step: impl FnOnce() -> T,
     ) -> anyhow::Result<(T, Explanation)> {
-        let device = &self.device;
-        let (result, explanation) = match after {
-            None => burn_dist::explain::<TrainBackend, T>(device, step),
-            Some(pass) => burn_dist::explain_after::<TrainBackend, T>(device, pass, step)?,
-        };
+        TrainBackend::start_explaining(&self.device, ask);
+        let result = step();
+        let explanation = TrainBackend::explained(&self.device);
         let explanation = Explanation {
             after: explanation.after.join("\n"),
             text: explanation.to_string(),
             json: explanation.to_json(),
             memory: explanation.memory,
             timelines: explanation.timelines,
+            simulations: explanation
+                .simulations
+                .into_iter()
+                .collect::<Result<_, _>>()?,
         };
         Ok((result, explanation))
     }

@@ -87,7 +87,7 @@ fn stages_are_shown() {
     ] {
         assert!(shown.contains(part), "{part:?} in\n{shown}");
     }
-    fails(&more(&["--schedule", "zb"]), 2, &["`zb` is no schedule"]);
+    fails(&more(&["--schedule", "zb"]), 2, &["`zb` is not a schedule"]);
     let parts = [
         "schedule 1f1b cannot have 2 stage(s) per rank",
         "--stages-per-rank",
@@ -340,6 +340,42 @@ fn a_link_shows_in_the_report_the_plan_and_the_trace() {
         1,
         &["no axis `dp`"],
     );
+}
+
+#[test]
+fn a_step_is_simulated_without_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let step = "simulate --size 8b --mesh fsdp=8 --batch-per-rank 1 --seq 512 --param-dtype bf16";
+    let with = |more: &str| -> serde_json::Value {
+        let args = format!("{step} --json {more}");
+        let said = works(&args.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(said.lines().count(), 1, "{said}");
+        serde_json::from_str(&said).unwrap()
+    };
+    let eager = with("");
+    let seconds = |json: &serde_json::Value| json["step_s"].as_f64().unwrap();
+    assert_eq!(eager["batch"], 8);
+    let flops = 6.0 * 8.03e9 * 512.0;
+    assert!(seconds(&eager) > flops / 989.4e12, "{eager}");
+    assert!(seconds(&with("--compile")) < seconds(&eager));
+    assert!(seconds(&with("--hardware a100")) > seconds(&eager));
+    let fused = with("--fused-attention");
+    assert!(seconds(&fused) < seconds(&eager));
+    assert!(fused["peak_bytes"].as_u64() < eager["peak_bytes"].as_u64());
+
+    let said = works(&step.split_whitespace().collect::<Vec<_>>());
+    assert!(said.contains("tokens a second and rank"), "{said}");
+    assert!(said.contains("computing"), "{said}");
+
+    fails(
+        &["simulate", "--hardware", "b9"],
+        2,
+        &["a100, h100, h100-hbm2e-500w, h200"],
+    );
+    let file = dir.path().join("mine.toml");
+    std::fs::write(&file, "name = \"mine\"\ncores = 3\n").unwrap();
+    let args = ["simulate", "--hardware-file", text(&file)];
+    fails(&args, 1, &["mine.toml", "unknown field `cores`", "presets"]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Charts.
 
-use crate::pipeline::{Family, StageTimes, Timeline, Times};
+use crate::pipeline::{ScheduleKind, StageTimes, Timeline, Times};
 
-fn timeline(family: Family, ranks: u32, chunks: u32, microbatches: u32) -> Timeline {
-    let schedule = family.schedule(ranks, chunks, microbatches).unwrap();
+fn timeline(kind: ScheduleKind, ranks: u32, chunks: u32, microbatches: u32) -> Timeline {
+    let schedule = kind.schedule(ranks, chunks, microbatches).unwrap();
     let times = StageTimes {
         forward: 1,
         backward: 1,
@@ -17,29 +17,33 @@ fn timeline(family: Family, ranks: u32, chunks: u32, microbatches: u32) -> Timel
 #[test]
 fn as_text() {
     let mut out = String::new();
-    for (family, chunks) in [(Family::OneFOneB, 1), (Family::ZbH1, 1), (Family::ZbV, 2)] {
-        let timeline = timeline(family, 4, chunks, 8);
-        out.push_str(&format!("{family}\n{}", timeline.text(160)));
+    for (kind, chunks) in [
+        (ScheduleKind::OneFOneB, 1),
+        (ScheduleKind::ZbH1, 1),
+        (ScheduleKind::ZbV, 2),
+    ] {
+        let timeline = timeline(kind, 4, chunks, 8);
+        out.push_str(&format!("{kind}\n{}", timeline.text(160)));
     }
     out.push_str(&format!(
         "narrow\n{}",
-        timeline(Family::OneFOneB, 4, 1, 8).text(20)
+        timeline(ScheduleKind::OneFOneB, 4, 1, 8).text(20)
     ));
     insta::assert_snapshot!(out);
 }
 
 #[test]
 fn as_svg() {
-    insta::assert_snapshot!(timeline(Family::ZbV, 2, 2, 2).svg("zb-v <2 ranks>"));
+    insta::assert_snapshot!(timeline(ScheduleKind::ZbV, 2, 2, 2).svg("zb-v <2 ranks>"));
 }
 
 #[test]
 fn every_action_is_drawn() {
-    for family in Family::ALL {
-        let timeline = timeline(family, 4, family.chunks().unwrap_or(3), 9);
+    for kind in ScheduleKind::ALL {
+        let timeline = timeline(kind, 4, kind.chunks().unwrap_or(3), 9);
         let svg = timeline.svg("a schedule");
         let actions = timeline.ranks.iter().map(Vec::len).sum::<usize>();
-        assert_eq!(svg.matches("<title>").count(), actions, "{family}");
+        assert_eq!(svg.matches("<title>").count(), actions, "{kind}");
         for columns in [0, 1, 7, 80, 400] {
             let text = timeline.text(columns);
             let widths = text
@@ -48,7 +52,7 @@ fn every_action_is_drawn() {
                 .map(|line| line.len() - "rank 0 ".len());
             assert!(
                 widths.into_iter().all(|width| width <= columns.max(1)),
-                "{family}\n{text}"
+                "{kind}\n{text}"
             );
         }
     }

@@ -3,7 +3,7 @@
 //! The figures were entered from knowledge of the paper and have not been compared with its text since. That the clock
 //! gives every rate of 1F1B, ZB-H1 and ZB-H2 to the last digit says that both are right.
 
-use crate::pipeline::{Family, StageTimes, Times};
+use crate::pipeline::{ScheduleKind, StageTimes, Times};
 
 /// What the paper profiled, in microseconds per rank and microbatch, and the rates it gives.
 struct Row {
@@ -45,18 +45,16 @@ const ROWS: [Row; 12] = [
 
 #[test]
 fn bubble_rates_of_the_paper() {
-    let families = [
-        Family::OneFOneB,
-        Family::Interleaved,
-        Family::ZbH1,
-        Family::ZbH2,
+    let kinds = [
+        ScheduleKind::OneFOneB,
+        ScheduleKind::Interleaved,
+        ScheduleKind::ZbH1,
+        ScheduleKind::ZbH2,
     ];
     for row in &ROWS {
-        for (family, rate) in families.into_iter().zip(row.rates) {
-            let chunks = family.chunks().unwrap_or(row.layers / row.ranks);
-            let schedule = family
-                .schedule(row.ranks, chunks, row.microbatches)
-                .unwrap();
+        for (kind, rate) in kinds.into_iter().zip(row.rates) {
+            let chunks = kind.chunks().unwrap_or(row.layers / row.ranks);
+            let schedule = kind.schedule(row.ranks, chunks, row.microbatches).unwrap();
             // Nanoseconds divide by the stages of a rank.
             let [forward, backward, weight, transfer] = row.times.map(|time| 1000 * time);
             let [forward, backward, weight] =
@@ -68,12 +66,12 @@ fn bubble_rates_of_the_paper() {
             };
             let times = Times::uniform(schedule.stages(), times).with_transfer(transfer);
             let bubble = schedule.simulate(&times).unwrap().bubble();
-            let bound = if family == Family::Interleaved {
+            let bound = if kind == ScheduleKind::Interleaved {
                 0.004
             } else {
                 0.000_051
             };
-            let at = format!("{family} p={} m={}", row.ranks, row.microbatches);
+            let at = format!("{kind} p={} m={}", row.ranks, row.microbatches);
             assert!(
                 (bubble - rate).abs() < bound,
                 "{at}: {bubble:.4} instead of {rate}"

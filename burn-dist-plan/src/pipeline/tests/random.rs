@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use crate::pipeline::greedy::greedy;
 use crate::pipeline::{
-    Action, Bytes, Family, Kind, Limits, Lowered, Placement, Schedule, ScheduleError, StageTimes,
-    Times,
+    Action, Bytes, Kind, Limits, Lowered, Placement, Schedule, ScheduleError, ScheduleKind,
+    StageTimes, Times,
 };
 
 fn validate(schedule: &Schedule) -> Result<Vec<u64>, ScheduleError> {
@@ -13,10 +13,10 @@ fn validate(schedule: &Schedule) -> Result<Vec<u64>, ScheduleError> {
 }
 
 fn schedules() -> impl Strategy<Value = Schedule> {
-    let families = proptest::sample::select(&Family::ALL[..]);
-    (families, 1u32..=16, 1u32..=4, 1u32..=40).prop_map(|(family, ranks, chunks, microbatches)| {
-        let chunks = family.chunks().unwrap_or(chunks);
-        family.schedule(ranks, chunks, microbatches).unwrap()
+    let kinds = proptest::sample::select(&ScheduleKind::ALL[..]);
+    (kinds, 1u32..=16, 1u32..=4, 1u32..=40).prop_map(|(kind, ranks, chunks, microbatches)| {
+        let chunks = kind.chunks().unwrap_or(chunks);
+        kind.schedule(ranks, chunks, microbatches).unwrap()
     })
 }
 

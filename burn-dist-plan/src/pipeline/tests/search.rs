@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::pipeline::{Bytes, Choice, Family, Limits, Schedule, ScheduleError, StageTimes, Times};
+use crate::pipeline::{
+    Bytes, Choice, Limits, Schedule, ScheduleError, ScheduleKind, StageTimes, Times,
+};
 
 const EQUAL: StageTimes = StageTimes {
     forward: 1,
@@ -110,11 +112,11 @@ proptest! {
         prop_assert_eq!(&choice.schedule.simulate(&times).unwrap(), &choice.timeline);
         let limits = Limits { memory, ..Limits::default() };
         prop_assert_eq!(choice.schedule.validate(limits, |_| Bytes::UNTIL_WEIGHT).unwrap(), choice.peaks);
-        for family in Family::ALL {
-            let Ok(schedule) = family.schedule(ranks, chunks, microbatches) else { continue };
+        for kind in ScheduleKind::ALL {
+            let Ok(schedule) = kind.schedule(ranks, chunks, microbatches) else { continue };
             if schedule.validate(limits, |_| Bytes::UNTIL_WEIGHT).is_ok() {
                 let span = schedule.simulate(&times).unwrap().span();
-                prop_assert!(choice.timeline.span() <= span, "{} and {family}", choice.name);
+                prop_assert!(choice.timeline.span() <= span, "{} and {kind}", choice.name);
             }
         }
         let more = auto(ranks, chunks, microbatches, &times, memory + 4).unwrap();

@@ -1,6 +1,6 @@
 //! Bubbles and memory, against their closed forms.
 
-use crate::pipeline::{Bytes, Family, Kind, Limits, Schedule, StageTimes, Times};
+use crate::pipeline::{Bytes, Kind, Limits, Schedule, ScheduleKind, StageTimes, Times};
 
 /// Times of one rank and microbatch with W <= min(F, B), in units that divide by the stages of a rank.
 fn times() -> impl Iterator<Item = (u64, u64, u64)> {
@@ -19,8 +19,8 @@ fn idle(schedule: &Schedule, (forward, backward, weight): (u64, u64, u64)) -> u6
     timeline.unwrap().idle()
 }
 
-fn make(family: Family, ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
-    let schedule = family.schedule(ranks, chunks, microbatches).unwrap();
+fn make(kind: ScheduleKind, ranks: u32, chunks: u32, microbatches: u32) -> Schedule {
+    let schedule = kind.schedule(ranks, chunks, microbatches).unwrap();
     schedule
         .validate(Limits::default(), |_| Bytes::default())
         .unwrap();
@@ -34,9 +34,13 @@ fn bubbles_of_one_stage_per_rank() {
     for ranks in RANKS {
         let idle_ranks = u64::from(ranks - 1);
         for microbatches in [ranks, ranks + 1, 2 * ranks - 1, 2 * ranks, 3 * ranks + 1] {
-            let [gpipe, one_f_one_b, zb_h1, zb_h2] =
-                [Family::GPipe, Family::OneFOneB, Family::ZbH1, Family::ZbH2]
-                    .map(|family| make(family, ranks, 1, microbatches));
+            let [gpipe, one_f_one_b, zb_h1, zb_h2] = [
+                ScheduleKind::GPipe,
+                ScheduleKind::OneFOneB,
+                ScheduleKind::ZbH1,
+                ScheduleKind::ZbH2,
+            ]
+            .map(|kind| make(kind, ranks, 1, microbatches));
             for (f, b, w) in times() {
                 let at = format!("p={ranks} m={microbatches} F={f} B={b} W={w}");
                 assert_eq!(
@@ -72,7 +76,7 @@ fn bubbles_of_several_stages_per_rank() {
         for chunks in [1, 2, 3, 4] {
             // (p - 1) (F + B + W) / v for the times of a rank, which are v times those of a stage.
             for microbatches in [ranks, 2 * ranks, 3 * ranks] {
-                let schedule = make(Family::Interleaved, ranks, chunks, microbatches);
+                let schedule = make(ScheduleKind::Interleaved, ranks, chunks, microbatches);
                 for (f, b, w) in times() {
                     let at = format!("p={ranks} v={chunks} m={microbatches} F={f} B={b} W={w}");
                     assert_eq!(
@@ -83,7 +87,7 @@ fn bubbles_of_several_stages_per_rank() {
                 }
             }
             for microbatches in [ranks, ranks + 1, 3 * ranks - 1] {
-                let schedule = make(Family::LoopedBfs, ranks, chunks, microbatches);
+                let schedule = make(ScheduleKind::LoopedBfs, ranks, chunks, microbatches);
                 for (f, b, w) in times() {
                     let at = format!("p={ranks} v={chunks} m={microbatches} F={f} B={b} W={w}");
                     assert_eq!(
@@ -101,10 +105,10 @@ fn bubbles_of_several_stages_per_rank() {
 fn no_bubbles_in_a_v() {
     for ranks in [1, 2, 3, 4, 5, 8, 16] {
         for microbatches in [2 * ranks, 2 * ranks + 1, 3 * ranks, 5 * ranks + 1] {
-            for family in [Family::ZbV, Family::DualPipeV] {
-                let schedule = make(family, ranks, 2, microbatches);
+            for kind in [ScheduleKind::ZbV, ScheduleKind::DualPipeV] {
+                let schedule = make(kind, ranks, 2, microbatches);
                 for time in [1, 7] {
-                    let at = format!("{family} p={ranks} m={microbatches}");
+                    let at = format!("{kind} p={ranks} m={microbatches}");
                     assert_eq!(idle(&schedule, (time, time, time)), 0, "{at}");
                 }
             }
@@ -114,9 +118,9 @@ fn no_bubbles_in_a_v() {
 
 #[test]
 fn one_rank_is_never_idle() {
-    for family in Family::ALL {
-        let schedule = make(family, 1, family.chunks().unwrap_or(3), 5);
-        assert_eq!(idle(&schedule, (3, 4, 2)), 0, "{family}");
+    for kind in ScheduleKind::ALL {
+        let schedule = make(kind, 1, kind.chunks().unwrap_or(3), 5);
+        assert_eq!(idle(&schedule, (3, 4, 2)), 0, "{kind}");
     }
 }
 
@@ -132,41 +136,45 @@ fn microbatches_alive() {
             let (p, m) = (u64::from(ranks), u64::from(microbatches));
             let by_rank = |of: &dyn Fn(u64) -> u64| (0..p).map(of).collect::<Vec<_>>();
             let peaks =
-                |family, chunks, bytes| alive(&make(family, ranks, chunks, microbatches), bytes);
+                |kind, chunks, bytes| alive(&make(kind, ranks, chunks, microbatches), bytes);
             let at = format!("p={p} m={m}");
 
             assert_eq!(
-                peaks(Family::GPipe, 1, Bytes::UNTIL_BACKWARD),
+                peaks(ScheduleKind::GPipe, 1, Bytes::UNTIL_BACKWARD),
                 by_rank(&|_| m),
                 "{at}"
             );
             let one_f_one_b = by_rank(&|rank| m.min(p - rank));
             assert_eq!(
-                peaks(Family::OneFOneB, 1, Bytes::UNTIL_BACKWARD),
+                peaks(ScheduleKind::OneFOneB, 1, Bytes::UNTIL_BACKWARD),
                 one_f_one_b,
                 "{at}"
             );
             assert_eq!(
-                peaks(Family::ZbH1, 1, Bytes::UNTIL_BACKWARD),
+                peaks(ScheduleKind::ZbH1, 1, Bytes::UNTIL_BACKWARD),
                 one_f_one_b,
                 "{at}"
             );
             assert_eq!(
-                peaks(Family::ZbH1, 1, Bytes::UNTIL_WEIGHT),
+                peaks(ScheduleKind::ZbH1, 1, Bytes::UNTIL_WEIGHT),
                 by_rank(&|_| m.min(p)),
                 "{at}"
             );
             let more = by_rank(&|rank| m.min(2 * (p - rank) - 1));
-            assert_eq!(peaks(Family::ZbH2, 1, Bytes::UNTIL_BACKWARD), more, "{at}");
             assert_eq!(
-                peaks(Family::ZbH2, 1, Bytes::UNTIL_WEIGHT),
+                peaks(ScheduleKind::ZbH2, 1, Bytes::UNTIL_BACKWARD),
+                more,
+                "{at}"
+            );
+            assert_eq!(
+                peaks(ScheduleKind::ZbH2, 1, Bytes::UNTIL_WEIGHT),
                 by_rank(&|_| m.min(2 * p - 1)),
                 "{at}"
             );
             for chunks in [1, 2, 3] {
                 let whole = by_rank(&|_| u64::from(chunks) * m);
                 assert_eq!(
-                    peaks(Family::LoopedBfs, chunks, Bytes::UNTIL_BACKWARD),
+                    peaks(ScheduleKind::LoopedBfs, chunks, Bytes::UNTIL_BACKWARD),
                     whole,
                     "{at}"
                 );
@@ -176,7 +184,7 @@ fn microbatches_alive() {
                     let v = u64::from(chunks);
                     let most = by_rank(&|rank| (v * m).min((v + 1) * p - 2 * rank - 1));
                     assert_eq!(
-                        peaks(Family::Interleaved, chunks, Bytes::UNTIL_BACKWARD),
+                        peaks(ScheduleKind::Interleaved, chunks, Bytes::UNTIL_BACKWARD),
                         most,
                         "{at} v={v}"
                     );
@@ -185,12 +193,12 @@ fn microbatches_alive() {
             if m >= 2 * p {
                 // In stages, of which a rank has two: p and p + 1/2 microbatches.
                 assert_eq!(
-                    peaks(Family::ZbV, 2, Bytes::UNTIL_WEIGHT),
+                    peaks(ScheduleKind::ZbV, 2, Bytes::UNTIL_WEIGHT),
                     by_rank(&|_| 2 * p),
                     "{at}"
                 );
                 assert_eq!(
-                    peaks(Family::DualPipeV, 2, Bytes::UNTIL_WEIGHT),
+                    peaks(ScheduleKind::DualPipeV, 2, Bytes::UNTIL_WEIGHT),
                     by_rank(&|_| 2 * p + 1),
                     "{at}"
                 );
@@ -203,15 +211,15 @@ fn microbatches_alive() {
 fn messages_under_way() {
     for ranks in [2, 3, 4, 8] {
         for microbatches in [1, 2, ranks, 2 * ranks + 1, 4 * ranks] {
-            for family in Family::ALL {
-                for chunks in family.chunks().map_or(2..=3, |chunks| chunks..=chunks) {
-                    let needed = make(family, ranks, chunks, microbatches).buffers().unwrap();
-                    let at = format!("{family} p={ranks} v={chunks} m={microbatches}: {needed}");
-                    match family {
-                        Family::LoopedBfs => {
+            for kind in ScheduleKind::ALL {
+                for chunks in kind.chunks().map_or(2..=3, |chunks| chunks..=chunks) {
+                    let needed = make(kind, ranks, chunks, microbatches).buffers().unwrap();
+                    let at = format!("{kind} p={ranks} v={chunks} m={microbatches}: {needed}");
+                    match kind {
+                        ScheduleKind::LoopedBfs => {
                             assert_eq!(needed, (microbatches / ranks).max(1), "{at}")
                         }
-                        Family::Interleaved | Family::ZbV | Family::DualPipeV => {
+                        ScheduleKind::Interleaved | ScheduleKind::ZbV | ScheduleKind::DualPipeV => {
                             assert!(needed <= 2, "{at}")
                         }
                         _ => assert_eq!(needed, 1, "{at}"),
@@ -224,8 +232,8 @@ fn messages_under_way() {
 
 #[test]
 fn gradients_are_made_in_the_order_of_microbatches() {
-    for family in Family::ALL {
-        let schedule = make(family, 4, family.chunks().unwrap_or(3), 11);
+    for kind in ScheduleKind::ALL {
+        let schedule = make(kind, 4, kind.chunks().unwrap_or(3), 11);
         for stage in 0..schedule.stages() {
             let own = schedule.order[schedule.rank(stage) as usize].iter();
             let gradients = own.filter(|action| {
@@ -233,8 +241,29 @@ fn gradients_are_made_in_the_order_of_microbatches() {
             });
             assert!(
                 gradients.map(|action| action.microbatch).eq(0..11),
-                "{family}, stage {stage}"
+                "{kind}, stage {stage}"
             );
         }
+    }
+}
+
+/// Sent before the gradients of weights are made, the gradient of an input comes W earlier at each stage.
+#[test]
+fn gradients_that_are_sent_early_make_the_bubble_smaller() {
+    for (p, m) in [(2, 4), (4, 8), (8, 16)] {
+        let (f, b, w) = (3, 4, 2);
+        let times = StageTimes {
+            forward: f,
+            backward: b,
+            weight: w,
+        };
+        let times = Times::uniform(p, times).sending_early();
+        let timeline = make(ScheduleKind::OneFOneB, p, 1, m)
+            .simulate(&times)
+            .unwrap();
+        assert_eq!(
+            timeline.end(),
+            u64::from(m) * (f + b + w) + u64::from(p - 1) * (f + b)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Schedules that cannot run, and texts that are none: what is said of them.
 
 use crate::pipeline::{
-    Action, Bytes, Family, Kind, Limits, Lowered, Schedule, ScheduleError, StageTimes, Step, Times,
+    Action, Bytes, Kind, Limits, Lowered, Schedule, ScheduleError, ScheduleKind, StageTimes, Step,
+    Times,
 };
 
 fn message(text: &str) -> String {
@@ -149,34 +150,36 @@ fn headers_that_are_none() {
 #[test]
 fn families_that_do_not_exist() {
     assert_eq!(
-        Family::ZbV.schedule(4, 1, 8).unwrap_err().to_string(),
+        ScheduleKind::ZbV.schedule(4, 1, 8).unwrap_err().to_string(),
         "zb-v has 2 of the model's stages on a rank, not 1: give it chunks=2"
     );
     assert_eq!(
-        Family::ZbH1.schedule(4, 2, 8).unwrap_err(),
+        ScheduleKind::ZbH1.schedule(4, 2, 8).unwrap_err(),
         ScheduleError::Chunks {
-            family: Family::ZbH1,
+            kind: ScheduleKind::ZbH1,
             chunks: 2,
             needs: 1
         }
     );
     assert_eq!(
-        Family::GPipe.schedule(0, 1, 8).unwrap_err(),
+        ScheduleKind::GPipe.schedule(0, 1, 8).unwrap_err(),
         ScheduleError::Empty { what: "ranks" }
     );
     assert_eq!(
-        Family::LoopedBfs.schedule(1 << 20, 1 << 20, 1).unwrap_err(),
+        ScheduleKind::LoopedBfs
+            .schedule(1 << 20, 1 << 20, 1)
+            .unwrap_err(),
         ScheduleError::TooMany {
             ranks: 1 << 20,
             chunks: 1 << 20
         }
     );
-    for family in Family::ALL {
-        assert_eq!(family.to_string().parse::<Family>().unwrap(), family);
+    for kind in ScheduleKind::ALL {
+        assert_eq!(kind.to_string().parse::<ScheduleKind>().unwrap(), kind);
     }
     assert_eq!(
-        "1b1f".parse::<Family>().unwrap_err().to_string(),
-        "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, bfs, zb-h1, zb-h2, zb-v or dualpipe-v"
+        "1b1f".parse::<ScheduleKind>().unwrap_err().to_string(),
+        "`1b1f` is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v"
     );
 }
 
@@ -202,7 +205,7 @@ fn buffers_are_finite() {
 
 #[test]
 fn memory_is_bounded() {
-    let schedule = Family::GPipe.schedule(2, 1, 4).unwrap();
+    let schedule = ScheduleKind::GPipe.schedule(2, 1, 4).unwrap();
     let limits = Limits {
         memory: 3 << 20,
         ..Limits::default()
@@ -238,7 +241,7 @@ fn what_a_split_backward_keeps_is_counted() {
 
 #[test]
 fn times_of_other_stages() {
-    let schedule = Family::OneFOneB.schedule(2, 1, 2).unwrap();
+    let schedule = ScheduleKind::OneFOneB.schedule(2, 1, 2).unwrap();
     let times = StageTimes {
         forward: 1,
         backward: 1,
@@ -302,7 +305,7 @@ fn lowering_of_two_ranks() {
 
 #[test]
 fn a_v_sends_nothing_where_it_turns() {
-    let lowered = Family::ZbV.schedule(3, 2, 6).unwrap().lower(false);
+    let lowered = ScheduleKind::ZbV.schedule(3, 2, 6).unwrap().lower(false);
     let turns = |step: &Step| {
         matches!(
             step,

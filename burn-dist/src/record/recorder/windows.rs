@@ -12,6 +12,7 @@ use super::{Born, Live, Recorder};
 use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
+use crate::plan::clock::simulate;
 use crate::plan::{Entry, Input, InputState, PlanError, Redundancy, Window, text_after};
 use crate::record::canonical::canonicalize;
 use crate::record::hold::HoldNote;
@@ -203,7 +204,7 @@ impl<B: BackendIr> Recorder<B> {
                 rows,
             })
             .collect();
-        if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.explained_after) {
+        if let (Some(explanation), Some(pass)) = (&mut self.explanation, self.asked.after) {
             let text = text_after(&window, &self.mesh, &self.plan_options, pass);
             explanation.after.extend(text);
         }
@@ -258,6 +259,12 @@ impl<B: BackendIr> Recorder<B> {
         }
         if let Some(explanation) = &mut self.explanation {
             explanation.add(&plan);
+            if let Some(hardware) = &self.asked.hardware {
+                let ranks = self.plan_options.ranks.iter().copied();
+                let ranks: Vec<_> = ranks.zip(plan.ranks.iter().cloned()).collect();
+                let simulation = simulate(&ranks, &self.mesh, hardware);
+                explanation.simulations.push(simulation);
+            }
         }
         self.stats.redundancy += &plan.redundancy;
         self.warn_of_redundancy(&plan.redundancy);

@@ -1,3 +1,4 @@
+use burn_dist::plan::explain::Ask;
 use serde::Serialize;
 
 use super::End;
@@ -47,7 +48,11 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         plan,
     };
 
-    let plan = predict::step(&mesh, &shape, args.model.seed, false, args.after)?.steady;
+    let ask = Ask {
+        after: args.after,
+        ..Ask::default()
+    };
+    let plan = predict::step(&mesh, &shape, args.model.seed, false, &ask)?.steady;
     let memory = predict::table(&plan.memory);
     let explained = explained(Some(plan.json));
 
@@ -120,7 +125,7 @@ fn table(name: &str, config: &LlamaConfig) {
 }
 
 /// Floating-point operations of the matrix products of a training step: each once forward and twice backward.
-fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
+pub(super) fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
     let tokens = (batch * seq) as f64;
     let embedding = (config.vocab * config.dim) as f64;
     // A tied embedding is multiplied with once, as the output.

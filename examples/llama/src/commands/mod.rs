@@ -6,6 +6,7 @@ mod generate;
 mod predict;
 mod pretrain;
 mod session;
+mod simulate;
 
 use burn_dist::launch;
 
@@ -32,6 +33,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Finetune(args) => finetune::run(args),
         Command::Generate(args) => generate::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Simulate(args) => simulate::run(args),
         Command::Mesh(args) => {
             let devices = MeshArgs {
                 pipeline: args.pipeline,

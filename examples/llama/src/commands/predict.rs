@@ -6,6 +6,7 @@ use anyhow::Context;
 use burn::module::AutodiffModule;
 use burn_dist::MeshBackend;
 use burn_dist::layout::Rows;
+use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
@@ -25,17 +26,19 @@ pub(super) struct Predicted {
     pub(super) steady: Explanation,
 }
 
-/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `after` names a pass after which
-/// the plan of the steady step is kept as text.
+/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `ask` is asked of every step.
 pub(super) fn step(
     mesh: &Mesh,
     shape: &Shape,
     seed: u64,
     weighted: bool,
-    after: Option<&'static str>,
+    ask: &Ask,
 ) -> anyhow::Result<Predicted> {
     let device = mesh.device();
     let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
+    if shape.fused {
+        model = model.with_fused_attention();
+    }
     let mut source = RandomTokens {
         batch: shape.batch,
         seq: shape.seq,
@@ -57,7 +60,7 @@ pub(super) fn step(
     };
     let mut plan = |model| {
         let batch = next()?;
-        let (result, plan) = mesh.explain(after, || {
+        let (result, plan) = mesh.explain(ask.clone(), || {
             let hold = TrainBackend::hold(device);
             let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
             drop(hold);
@@ -86,7 +89,7 @@ pub(super) fn token(
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
     let model = model.valid();
     let rows = vec![vec![0]; rows];
-    let (result, plan) = mesh.explain(None, || {
+    let (result, plan) = mesh.explain(Ask::default(), || {
         next_tokens(&model, &rows, seq, 0, 0.0, &mut Rng::new(0, 0), device)
     })?;
     result.context("the model cannot be planned")?;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
 use burn_dist::layout::Rows;
+use burn_dist::plan::explain::Ask;
 
 use super::End;
 use super::predict;
@@ -37,6 +38,8 @@ pub(super) struct Shape {
     pub(super) batch: usize,
     /// Microbatches of a step.
     pub(super) accumulate: usize,
+    /// Whether attention is one operation.
+    pub(super) fused: bool,
 }
 
 impl Shape {
@@ -70,6 +73,7 @@ impl Shape {
             seq: args.seq.unwrap_or(seq),
             batch,
             accumulate: args.accumulate,
+            fused: false,
         })
     }
 }
@@ -134,7 +138,7 @@ impl<'a> Session<'a> {
         let predicted = match IN_HOST_MEMORY || args.memory.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
-                let plan = predict::step(&dry, &shape, args.model.seed, weighted, None)?;
+                let plan = predict::step(&dry, &shape, args.model.seed, weighted, &Ask::default())?;
                 let reading = weights_on_host(&shape, origin.is_some());
                 let windows = [(&plan.first[..], reading), (&plan.steady.memory, 0)];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;

@@ -6,6 +6,7 @@ use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
 
 use super::Positions;
+use crate::fused;
 
 /// Causal self-attention in which groups of query heads share a key/value head.
 ///
@@ -24,6 +25,8 @@ pub struct Attention<B: Backend> {
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
     pub(super) head_dim: usize,
+    /// Whether scores and what is made of them are one operation.
+    pub(super) fused: bool,
 }
 
 impl<B: Backend> Attention<B> {
@@ -51,13 +54,18 @@ impl<B: Backend> Attention<B> {
 
         // The n query heads of a group see its one key/value head by broadcasting.
         let q_bknse = q_bsq.reshape([b, s, k, n, e]).permute([0, 2, 3, 1, 4]);
-        let k_bk1es = k_bsk.reshape([b, s, k, 1, e]).permute([0, 2, 3, 4, 1]);
+        let k_bsk1e = k_bsk.reshape([b, s, k, 1, e]);
         let v_bk1se = v_bsk.reshape([b, s, k, 1, e]).permute([0, 2, 3, 1, 4]);
 
-        let scores_bknss = q_bknse.matmul(k_bk1es);
-        let hidden = positions.causal_ss.clone().unsqueeze::<5>();
-        let weights_bknss = softmax(scores_bknss.mask_fill(hidden, f32::NEG_INFINITY), 4);
-        let out_bknse = weights_bknss.matmul(v_bk1se);
+        let out_bknse = match self.fused {
+            true => fused::attention(q_bknse, k_bsk1e.permute([0, 2, 3, 1, 4]), v_bk1se),
+            false => {
+                let scores_bknss = q_bknse.matmul(k_bsk1e.permute([0, 2, 3, 4, 1]));
+                let hidden = positions.causal_ss.clone().unsqueeze::<5>();
+                let weights_bknss = softmax(scores_bknss.mask_fill(hidden, f32::NEG_INFINITY), 4);
+                weights_bknss.matmul(v_bk1se)
+            }
+        };
         let out_tq = out_bknse.permute([0, 3, 1, 2, 4]).reshape([b * s, h * e]);
         self.wo.forward(out_tq).reshape([b, s, d])
     }

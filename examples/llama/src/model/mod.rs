@@ -60,6 +60,14 @@ impl<B: Backend> Llama<B> {
         }
     }
 
+    /// Returns the model with attention as [one operation](crate::fused).
+    pub fn with_fused_attention(mut self) -> Self {
+        for layer in &mut self.layers {
+            layer.attention.fused = true;
+        }
+        self
+    }
+
     /// Returns the normalised output of the last block.
     ///
     /// # Shapes

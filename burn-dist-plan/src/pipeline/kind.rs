@@ -13,9 +13,9 @@ use super::{Action, Kind, Placement, Schedule, ScheduleError};
 /// Bubbles are idle times of the fullest rank between its first action and its last, for p ranks and F, B and W of one
 /// rank and microbatch (all its stages), W <= min(F, B), transfers not counted.
 ///
-/// As text: `gpipe`, `1f1b`, `interleaved`, `bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
+/// As text: `gpipe`, `1f1b`, `interleaved`, `looped-bfs`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe-v`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Family {
+pub enum ScheduleKind {
     /// GPipe (arXiv:1811.06965, section 2): all forwards, then all backwards. Bubble (p - 1) (F + B + W).
     ///
     /// Differs: backwards go from the first microbatch on, so that gradients of all schedules fold in one order.
@@ -51,7 +51,7 @@ pub enum Family {
     DualPipeV,
 }
 
-impl Family {
+impl ScheduleKind {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::GPipe,
@@ -69,7 +69,7 @@ impl Family {
             Self::GPipe => "gpipe",
             Self::OneFOneB => "1f1b",
             Self::Interleaved => "interleaved",
-            Self::LoopedBfs => "bfs",
+            Self::LoopedBfs => "looped-bfs",
             Self::ZbH1 => "zb-h1",
             Self::ZbH2 => "zb-h2",
             Self::ZbV => "zb-v",
@@ -120,7 +120,7 @@ impl Family {
         }
         if let Some(needs) = self.chunks().filter(|needs| *needs != chunks) {
             return Err(ScheduleError::Chunks {
-                family: self,
+                kind: self,
                 chunks,
                 needs,
             });
@@ -141,21 +141,21 @@ impl Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for ScheduleKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Family {
+impl FromStr for ScheduleKind {
     type Err = TextError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|family| family.name() == text);
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
         found.ok_or_else(|| {
             TextError::new(
                 text,
-                "is not a schedule: use gpipe, 1f1b, interleaved, bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
+                "is not a schedule: use gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v or dualpipe-v",
             )
         })
     }

@@ -1,0 +1,356 @@
+//! The hardware that a plan is simulated on, as plain numbers; its text form is TOML.
+
+use serde::{Deserialize, Serialize};
+
+use crate::mesh::{DType, Split};
+use crate::task::CollectiveKind;
+
+const NS_PER_US: f64 = 1e3;
+const NS_PER_S: f64 = 1e9;
+const TERA: f64 = 1e12;
+const GIGA: f64 = 1e9;
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// The presets: their names and texts. Each constant has its source in a comment there.
+const PRESETS: [(&str, &str); 4] = [
+    ("a100", include_str!("presets/a100.toml")),
+    ("h100", include_str!("presets/h100.toml")),
+    (
+        "h100-hbm2e-500w",
+        include_str!("presets/h100-hbm2e-500w.toml"),
+    ),
+    ("h200", include_str!("presets/h200.toml")),
+];
+
+/// Devices, their links and their hosts, all alike.
+///
+/// As text it is TOML; every key has to be there, and no other. Law: reading the text form gives the same hardware.
+///
+/// ```
+/// use burn_dist_plan::clock::Hardware;
+///
+/// let h100 = Hardware::preset("h100")?;
+/// assert_eq!(h100.memory.gb_per_s, 3350.0);
+/// assert_eq!(Hardware::from_toml(&h100.to_toml())?, h100);
+/// # Ok::<(), burn_dist_plan::clock::HardwareError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hardware {
+    /// For people.
+    pub name: String,
+    /// Devices of a node; ranks fill nodes in order.
+    pub devices_per_node: usize,
+    /// Products of matrices.
+    pub products: Products,
+    /// The memory of a device.
+    pub memory: Memory,
+    /// Kernels.
+    pub kernels: Kernels,
+    /// The host, which hands out kernels.
+    pub host: Host,
+    /// Links inside a node and between nodes.
+    pub links: NodeLinks,
+}
+
+/// How fast a device multiplies matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Products {
+    /// Peak of 64-bit floats, in teraflops per second.
+    pub f64_tflops: f64,
+    /// Peak of 32-bit floats, and of what is not named here.
+    pub f32_tflops: f64,
+    /// Peak of 16-bit floats of either kind.
+    pub f16_tflops: f64,
+    /// What of the peak the largest product reaches.
+    pub efficiency: f64,
+    /// A product of so many gigaflops reaches half of that.
+    pub half_gflop: f64,
+}
+
+/// The memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Its size, in GiB.
+    pub gib: f64,
+    /// What of it no tensor gets: the runtime, buffers of collectives, gaps between tensors.
+    pub reserved_gib: f64,
+    /// Its bandwidth, in gigabytes per second.
+    pub gb_per_s: f64,
+    /// What of the bandwidth a kernel reaches.
+    pub efficiency: f64,
+}
+
+/// Kernels of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernels {
+    /// What every kernel takes on the device beside its work, in microseconds.
+    pub start_us: f64,
+    /// Whether a chain of operations between products runs as one kernel, as a compiler makes it.
+    pub compile: bool,
+    /// What of the chain's traffic between its own operations, and of its starts, that saves.
+    pub fusion: f64,
+}
+
+/// The host of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// To hand out an operation, in microseconds.
+    pub operation_us: f64,
+    /// To hand out a collective.
+    pub collective_us: f64,
+    /// Bandwidth between host and device, in gigabytes per second.
+    pub gb_per_s: f64,
+}
+
+/// The links of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeLinks {
+    /// To the devices of its node.
+    pub inside: DeviceLink,
+    /// To those of other nodes.
+    pub between: DeviceLink,
+}
+
+/// One link of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceLink {
+    /// Bandwidth in one direction, in gigabytes per second.
+    pub gb_per_s: f64,
+    /// What of it a large collective reaches.
+    pub efficiency: f64,
+    /// What a step of the ring takes, in microseconds.
+    pub latency_us: f64,
+}
+
+/// Hardware that is not known, or cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HardwareError {
+    /// A name without a preset.
+    #[error(
+        "there is no hardware `{name}`: the presets are {}; a file may describe any other",
+        presets()
+    )]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+    },
+    /// A text that does not describe hardware.
+    #[error(
+        "cannot read the hardware: {problem}\nthe presets {} have every key",
+        presets()
+    )]
+    Malformed {
+        /// Which key, where, and what was found.
+        problem: String,
+    },
+    /// A number that no hardware has.
+    #[error("cannot read the hardware: `{key}` is {found}, and has to be {allowed}")]
+    OutOfRange {
+        /// Path of the key.
+        key: &'static str,
+        /// Its value.
+        found: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
+}
+
+fn presets() -> String {
+    Hardware::preset_names().collect::<Vec<_>>().join(", ")
+}
+
+impl Hardware {
+    /// Returns the names of the presets.
+    pub fn preset_names() -> impl Iterator<Item = &'static str> {
+        PRESETS.iter().map(|(name, _)| *name)
+    }
+
+    /// Returns a preset.
+    ///
+    /// # Errors
+    /// [`HardwareError::UnknownPreset`] with the names of all presets.
+    pub fn preset(name: &str) -> Result<Self, HardwareError> {
+        match PRESETS.iter().find(|(preset, _)| *preset == name) {
+            Some((_, text)) => Self::from_toml(text),
+            None => Err(HardwareError::UnknownPreset { name: name.into() }),
+        }
+    }
+
+    /// Reads hardware from its text form.
+    ///
+    /// # Errors
+    /// [`HardwareError::Malformed`] if a key is missing, unknown or of the wrong type; [`HardwareError::OutOfRange`].
+    pub fn from_toml(text: &str) -> Result<Self, HardwareError> {
+        let hardware: Self = toml::from_str(text).map_err(|error| HardwareError::Malformed {
+            problem: error.to_string().trim_end().to_owned(),
+        })?;
+        hardware.check()?;
+        Ok(hardware)
+    }
+
+    /// Returns the text form.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("numbers and texts under fixed keys")
+    }
+
+    /// Says whether chains of operations run as one kernel.
+    pub fn compiled(mut self, compile: bool) -> Self {
+        self.kernels.compile = compile;
+        self
+    }
+
+    fn check(&self) -> Result<(), HardwareError> {
+        let Self {
+            products,
+            memory,
+            kernels,
+            host,
+            links,
+            ..
+        } = self;
+        let DeviceLink {
+            gb_per_s,
+            efficiency,
+            latency_us,
+        } = links.inside;
+        let between = links.between;
+        let above_zero = [
+            ("devices_per_node", self.devices_per_node as f64),
+            ("products.f64_tflops", products.f64_tflops),
+            ("products.f32_tflops", products.f32_tflops),
+            ("products.f16_tflops", products.f16_tflops),
+            ("memory.gib", memory.gib),
+            ("memory.gb_per_s", memory.gb_per_s),
+            ("host.gb_per_s", host.gb_per_s),
+            ("links.inside.gb_per_s", gb_per_s),
+            ("links.between.gb_per_s", between.gb_per_s),
+        ];
+        let not_below_zero = [
+            ("products.half_gflop", products.half_gflop),
+            ("memory.reserved_gib", memory.reserved_gib),
+            ("kernels.start_us", kernels.start_us),
+            ("host.operation_us", host.operation_us),
+            ("host.collective_us", host.collective_us),
+            ("links.inside.latency_us", latency_us),
+            ("links.between.latency_us", between.latency_us),
+        ];
+        let shares = [
+            ("products.efficiency", products.efficiency),
+            ("memory.efficiency", memory.efficiency),
+            ("links.inside.efficiency", efficiency),
+            ("links.between.efficiency", between.efficiency),
+        ];
+        let fusion = [("kernels.fusion", kernels.fusion)];
+        let all = |keys: &[(&'static str, f64)], allowed, is_fine: fn(f64) -> bool| {
+            let wrong = keys.iter().find(|(_, found)| !is_fine(*found));
+            wrong.map_or(Ok(()), |&(key, found)| {
+                Err(HardwareError::OutOfRange {
+                    key,
+                    found,
+                    allowed,
+                })
+            })
+        };
+        all(&above_zero, "above 0", |x| x > 0.0 && x.is_finite())?;
+        all(&not_below_zero, "0 or more", |x| x >= 0.0 && x.is_finite())?;
+        all(&shares, "above 0 and at most 1", |x| x > 0.0 && x <= 1.0)?;
+        all(&fusion, "from 0 to 1", |x| (0.0..=1.0).contains(&x))
+    }
+
+    /// Returns the peak of products of a type, in flops per second.
+    pub fn peak_flops(&self, dtype: DType) -> f64 {
+        let tflops = match dtype {
+            DType::F64 => self.products.f64_tflops,
+            DType::F16 | DType::BF16 => self.products.f16_tflops,
+            _ => self.products.f32_tflops,
+        };
+        tflops * TERA
+    }
+
+    /// Returns how long a product takes, in nanoseconds: `(flops + half) / (peak x efficiency)`.
+    pub fn product_ns(&self, flops: f64, dtype: DType) -> f64 {
+        let peak = self.peak_flops(dtype) * self.products.efficiency;
+        (flops + self.products.half_gflop * GIGA) / peak * NS_PER_S
+    }
+
+    /// Returns how long a kernel takes to read and write so many bytes, in nanoseconds.
+    pub fn memory_ns(&self, bytes: f64) -> f64 {
+        bytes / (self.memory.gb_per_s * GIGA * self.memory.efficiency) * NS_PER_S
+    }
+
+    /// Returns what every kernel takes beside its work, in nanoseconds.
+    pub fn start_ns(&self) -> f64 {
+        self.kernels.start_us * NS_PER_US
+    }
+
+    /// Returns how long the host takes to hand out an operation, in nanoseconds.
+    pub fn operation_ns(&self) -> f64 {
+        self.host.operation_us * NS_PER_US
+    }
+
+    /// Returns how long the host takes to hand out a collective, in nanoseconds.
+    pub fn launch_ns(&self) -> f64 {
+        self.host.collective_us * NS_PER_US
+    }
+
+    /// Returns how long bytes take between host and device, in nanoseconds.
+    pub fn copy_ns(&self, bytes: u64) -> f64 {
+        bytes as f64 / (self.host.gb_per_s * GIGA) * NS_PER_S
+    }
+
+    /// Returns the size of a device's memory, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.memory.gib * GIB) as u64
+    }
+
+    /// Returns what of a device's memory no tensor gets, in bytes.
+    pub fn reserved_bytes(&self) -> u64 {
+        (self.memory.reserved_gib * GIB) as u64
+    }
+
+    /// Returns how long a collective takes by which a rank receives `bytes`, in nanoseconds.
+    ///
+    /// A group on `nodes` nodes with `per_node` members on each runs one ring over each of their links between nodes,
+    /// so that each carries its part of the bytes:
+    ///
+    /// ```text
+    /// steps inside x latency inside + steps between x latency between
+    ///     + max(bytes / bandwidth inside, bytes / (per_node x bandwidth between))
+    /// ```
+    ///
+    /// One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes.
+    ///
+    /// Source: the ring of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
+    pub fn collective_ns(&self, kind: CollectiveKind, on: Split, bytes: u64) -> f64 {
+        let (inside, between) = (self.links.inside, self.links.between);
+        let rounds = kind.rounds(on.nodes * on.per_node) as f64;
+        let passes = match kind {
+            CollectiveKind::AllReduce => 2.0,
+            _ => 1.0,
+        };
+        let steps_between = passes * on.nodes.saturating_sub(1) as f64;
+        let latency = steps_between * between.latency_us
+            + (rounds - steps_between).max(0.0) * inside.latency_us;
+        let over = |link: DeviceLink, links: usize| {
+            let bandwidth = link.gb_per_s * GIGA * link.efficiency;
+            bytes as f64 / (links as f64 * bandwidth) * NS_PER_S
+        };
+        let inside = match on.per_node {
+            ..=1 => 0.0,
+            _ => over(inside, 1),
+        };
+        let between = match on.nodes {
+            ..=1 => 0.0,
+            _ => over(between, on.per_node),
+        };
+        latency * NS_PER_US + inside.max(between)
+    }
+}

@@ -1,0 +1,500 @@
+//! Small cases by hand, and laws over plans of the toy language.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::mesh::{DType, Split};
+use crate::op::Op;
+use crate::task::{CollectiveKind, Plan, Task};
+use crate::toy::{Builder, Kind, Toy, options};
+use crate::{Policy, plan};
+
+/// A device whose times are easy to add up: a flop, a byte of memory and a byte of a link inside a node take a
+/// nanosecond, one between nodes two.
+fn simple() -> Hardware {
+    let link = |gb_per_s, latency_us| DeviceLink {
+        gb_per_s,
+        efficiency: 1.0,
+        latency_us,
+    };
+    Hardware {
+        name: "simple".into(),
+        devices_per_node: 4,
+        products: Products {
+            f64_tflops: 1e-3,
+            f32_tflops: 1e-3,
+            f16_tflops: 2e-3,
+            efficiency: 1.0,
+            half_gflop: 0.0,
+        },
+        memory: Memory {
+            gib: 1.0,
+            reserved_gib: 0.25,
+            gb_per_s: 1.0,
+            efficiency: 1.0,
+        },
+        kernels: Kernels {
+            start_us: 0.0,
+            compile: false,
+            fusion: 1.0,
+        },
+        host: Host {
+            operation_us: 0.0,
+            collective_us: 0.0,
+            gb_per_s: 1.0,
+        },
+        links: NodeLinks {
+            inside: link(1.0, 0.01),
+            between: link(0.5, 0.1),
+        },
+    }
+}
+
+fn compute(ns: u64) -> Action {
+    Action::Compute { host_ns: 0, ns }
+}
+
+fn start(lane: Lane, members: &[usize], ns: u64) -> Action {
+    Action::Start {
+        host_ns: 0,
+        call: Call {
+            lane,
+            members: members.to_vec(),
+            ns,
+        },
+    }
+}
+
+fn spans(timeline: &Timeline) -> Vec<(usize, Lane, u64, u64)> {
+    let spans = timeline.spans.iter();
+    let spans = spans.map(|span| (span.action, span.lane, span.start, span.end));
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable();
+    spans
+}
+
+#[test]
+fn a_call_runs_beside_what_does_not_wait_for_it() {
+    let actions = vec![
+        compute(10),
+        start(1, &[0], 30),
+        compute(20),
+        Action::Wait(0),
+        compute(5),
+    ];
+    let found = &run(&[actions]).expect("it ends")[0];
+    let expected = [
+        (0, 0, 0, 10),
+        (1, 1, 10, 40),
+        (2, 0, 10, 30),
+        (4, 0, 40, 45),
+    ];
+    assert_eq!(spans(found), expected);
+    assert_eq!(found.done, [10, 10, 30, 40, 45]);
+    assert_eq!((found.end, &found.starved[..]), (45, &[][..]));
+}
+
+#[test]
+fn calls_of_one_lane_follow_each_other_and_those_of_two_do_not() {
+    let calls = |lane| vec![start(1, &[0], 30), start(lane, &[0], 20), Action::Wait(1)];
+    let ends = [1, 2].map(|lane| run(&[calls(lane)]).expect("it ends")[0].done[2]);
+    assert_eq!(ends, [50, 20]);
+}
+
+#[test]
+fn a_call_waits_for_its_members_and_takes_as_long_as_the_slowest() {
+    let rank = |before, ns| vec![compute(before), start(1, &[0, 1], ns), Action::Wait(0)];
+    let found = run(&[rank(10, 5), rank(25, 7)]).expect("it ends");
+    assert_eq!(spans(&found[0]), [(0, 0, 0, 10), (1, 1, 25, 32)]);
+    assert_eq!(spans(&found[1]), [(0, 0, 0, 25), (1, 1, 25, 32)]);
+}
+
+/// A stage sends to the next, which computes and sends back: calls of two members.
+#[test]
+fn a_message_is_a_call_of_two() {
+    let message = |from: usize| start(1, &[from, from + 1], 3);
+    let first = vec![
+        compute(10),
+        message(0),
+        compute(10),
+        message(0),
+        Action::Wait(1),
+    ];
+    let last = vec![message(0), Action::Wait(0), compute(10), message(0)];
+    let found = run(&[first, last]).expect("it ends");
+    // 10 computed and 3 sent; then 10 more there, while the first goes on; 3 back.
+    assert_eq!([found[0].end, found[1].end], [26, 26]);
+    assert_eq!(
+        spans(&found[1]),
+        [(0, 1, 10, 13), (2, 0, 13, 23), (3, 1, 23, 26)]
+    );
+}
+
+#[test]
+fn a_slow_host_starves_the_device_and_a_read_waits_for_it() {
+    let slow = |ns| Action::Compute { host_ns: 10, ns };
+    let actions = vec![slow(4), slow(25), slow(4), Action::Sync { ns: 3 }, slow(1)];
+    let found = &run(&[actions]).expect("it ends")[0];
+    let expected = [
+        (0, 0, 10, 14),
+        (1, 0, 20, 45),
+        (2, 0, 45, 49),
+        (4, 0, 62, 63),
+    ];
+    assert_eq!(spans(found), expected);
+    assert_eq!(found.starved, [(0, 10), (14, 20), (49, 62)]);
+}
+
+#[test]
+fn ranks_that_make_other_calls_are_stuck() {
+    let actions = vec![
+        vec![start(1, &[0, 1], 1), Action::Wait(0)],
+        vec![compute(1)],
+    ];
+    let error = run(&actions).expect_err("rank 1 never calls").to_string();
+    let expected = "simulated rank 0 waits forever, before action 1 of 2: not all members of a group make the same \
+                    calls in the same order";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_collective_takes_what_its_formula_says() {
+    let hardware = simple();
+    let time = |kind, nodes, per_node, bytes| {
+        hardware.collective_ns(kind, Split { nodes, per_node }, bytes)
+    };
+    // Three steps of 10 ns, and a byte a nanosecond.
+    assert_eq!(time(CollectiveKind::AllGather, 1, 4, 300), 330.0);
+    assert_eq!(time(CollectiveKind::ReduceScatter, 1, 4, 300), 330.0);
+    assert_eq!(time(CollectiveKind::AllToAll, 1, 4, 300), 330.0);
+    // Two passes.
+    assert_eq!(time(CollectiveKind::AllReduce, 1, 4, 600), 660.0);
+    // One member on each of four nodes: every byte goes between nodes, and takes two nanoseconds.
+    assert_eq!(time(CollectiveKind::AllGather, 4, 1, 300), 300.0 + 600.0);
+    // Four members on each of two nodes: one step of 100 ns and six of 10; four links share what goes between nodes.
+    assert_eq!(time(CollectiveKind::AllGather, 2, 4, 700), 160.0 + 700.0);
+    assert_eq!(time(CollectiveKind::AllReduce, 2, 4, 1400), 320.0 + 1400.0);
+    assert_eq!(time(CollectiveKind::AllGather, 1, 1, 0), 0.0);
+}
+
+#[test]
+fn small_products_are_far_from_the_peak() {
+    let mut hardware = simple();
+    hardware.products.half_gflop = 1.0;
+    let speed = |flops| flops / hardware.product_ns(flops, DType::F32);
+    assert_eq!(speed(1e9), 0.5, "of one flop per nanosecond");
+    assert!(speed(1e6) < 0.01 && speed(1e12) > 0.99);
+    assert_eq!(
+        hardware.product_ns(1e9, DType::BF16) * 2.0,
+        hardware.product_ns(1e9, DType::F32)
+    );
+}
+
+#[test]
+fn presets_are_read_as_they_are_written() {
+    for name in Hardware::preset_names() {
+        let hardware = Hardware::preset(name).expect("a preset");
+        assert_eq!(hardware.name, name);
+        assert_eq!(Hardware::from_toml(&hardware.to_toml()), Ok(hardware));
+    }
+}
+
+#[test]
+fn hardware_that_cannot_be_is_refused() {
+    let error = |text: &str| Hardware::from_toml(text).expect_err("an error").to_string();
+    assert_eq!(
+        Hardware::preset("h1000").expect_err("an error").to_string(),
+        "there is no hardware `h1000`: the presets are a100, h100, h100-hbm2e-500w, h200; a file may describe any other"
+    );
+    let text = simple().to_toml();
+    let with = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from} is not in\n{text}");
+        error(&text.replace(from, to))
+    };
+    let unknown = with("half_gflop", "half_gflops");
+    assert!(unknown.contains("unknown field `half_gflops`"), "{unknown}");
+    assert!(unknown.contains("presets a100, h100"), "{unknown}");
+    let missing = with("gib = 1.0\n", "");
+    assert!(missing.contains("missing field `gib`"), "{missing}");
+    let text_for_number = with("gib = 1.0", "gib = \"much\"");
+    assert!(
+        text_for_number.contains("gib = \"much\"") && text_for_number.contains("line"),
+        "{text_for_number}"
+    );
+    assert_eq!(
+        with("fusion = 1.0", "fusion = 1.5"),
+        "cannot read the hardware: `kernels.fusion` is 1.5, and has to be from 0 to 1"
+    );
+    assert_eq!(
+        with("operation_us = 0.0", "operation_us = -1.0"),
+        "cannot read the hardware: `host.operation_us` is -1, and has to be 0 or more"
+    );
+    assert_eq!(
+        with("devices_per_node = 4", "devices_per_node = 0"),
+        "cannot read the hardware: `devices_per_node` is 0, and has to be above 0"
+    );
+}
+
+/// Two layers in units, a loss, their backward and an update.
+fn step(mesh: &str, rows: usize, checkpoint: &str) -> (Builder, Plan<Toy>) {
+    let mut b = Builder::new(mesh);
+    let mut spec = |name: &str, shape: &[usize], split: usize| {
+        let mut spec = Builder::spec(&format!("{name}.weight"), shape, Some(name));
+        if let Ok(tp) = b.mesh.axis("tp") {
+            spec.layout.dims[split].factors[0].axes = vec![tp];
+        }
+        b.param(spec)
+    };
+    let up = spec("up", &[12, 16], 1);
+    let down = spec("down", &[16, 12], 0);
+    let x = b.data(&[rows, 12]);
+    let h = b.linear(x, up);
+    let a = b.exp(h);
+    let y = b.linear(a, down);
+    let square = b.pair(Kind::Mul, y, y);
+    let loss = b.sum_dim(square, 0);
+    let loss = b.sum_dim(loss, 1);
+    let one = b.ones_for(y);
+    let g_y = b.pair(Kind::Mul, one, y);
+    let (g_a, g_down) = b.linear_backward(a, down, g_y);
+    let g_h = b.pair(Kind::Mul, g_a, a);
+    let (_, g_up) = b.linear_backward(x, up, g_h);
+    for (weight, gradient) in [(up, g_up), (down, g_down)] {
+        let updated = b.pair(Kind::Sub, weight, gradient);
+        b.survive(updated);
+    }
+    b.read(loss);
+    let b = b.under(Policy {
+        checkpoint: checkpoint.parse().expect("a policy"),
+        ..Policy::default()
+    });
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    (b, plan)
+}
+
+fn numbered(b: &Builder, plan: &Plan<Toy>) -> Vec<(Rank, Arc<crate::task::RankPlan<Toy>>)> {
+    b.mesh.ranks().zip(plan.ranks.iter().cloned()).collect()
+}
+
+const MESHES: [&str; 7] = [
+    "",
+    "dp=2",
+    "fsdp=3",
+    "tp=2",
+    "fsdp=2,tp=2",
+    "dp=2,fsdp=4",
+    "dp=2,fsdp=2,tp=2",
+];
+
+/// All of [`MESHES`], rows that split evenly and that do not, with and without checkpointing.
+fn each(mut check: impl FnMut(&str, &Builder, &Plan<Toy>)) {
+    for mesh in MESHES {
+        for rows in [7, 8] {
+            for checkpoint in ["none", "full"] {
+                let (b, plan) = step(mesh, rows, checkpoint);
+                check(&format!("`{mesh}`, {rows} rows, {checkpoint}"), &b, &plan);
+            }
+        }
+    }
+}
+
+fn clock(b: &Builder, plan: &Plan<Toy>, hardware: &Hardware) -> Simulation {
+    simulate(&numbered(b, plan), &b.mesh, hardware).expect("it ends")
+}
+
+#[test]
+fn a_rank_computes_communicates_waits_or_is_idle() {
+    let mut hardware = simple();
+    hardware.host.operation_us = 0.05;
+    hardware.host.collective_us = 0.1;
+    each(|what, b, plan| {
+        let found = clock(b, plan, &hardware);
+        let ranks: usize = found.ranks.iter().map(|rank| rank.ranks.len()).sum();
+        assert_eq!(ranks, b.mesh.num_ranks(), "{what}");
+        for rank in &found.ranks {
+            let sum = rank.compute_ns + rank.exposed_ns + rank.host_ns + rank.idle_ns;
+            assert_eq!(sum, rank.end_ns, "{what}");
+            assert!(rank.end_ns <= found.step_ns, "{what}");
+            assert_eq!(rank.lanes[0].busy_ns, rank.compute_ns, "{what}");
+        }
+    });
+}
+
+#[test]
+fn memory_is_what_the_plan_says() {
+    each(|what, b, plan| {
+        for compile in [false, true] {
+            let found = clock(b, plan, &simple().compiled(compile));
+            for rank in &found.ranks {
+                let index = rank.ranks[0].0 as usize;
+                let expected = &plan.memory[index];
+                assert_eq!(rank.memory, *expected, "{what}");
+                assert_eq!(rank.peak_bytes, expected.peak_bytes + (1 << 28), "{what}");
+                let over_time = &rank.memory_over_time;
+                let most = over_time.iter().map(|at| at.bytes.total()).max();
+                assert_eq!(most, Some(expected.peak_bytes), "{what}");
+                assert!(over_time.is_sorted_by_key(|at| at.ns), "{what}");
+                assert_eq!(over_time.len(), plan.ranks[index].tasks.len(), "{what}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_faster_than_the_peak_and_the_bandwidth() {
+    each(|what, b, plan| {
+        let found = clock(b, plan, &simple());
+        for rank in &found.ranks {
+            let tasks = &plan.ranks[rank.ranks[0].0 as usize].tasks;
+            let ops = tasks.iter().filter_map(|task| match task {
+                Task::Op(op, _) => Some(op),
+                _ => None,
+            });
+            let flops: f64 = ops.filter_map(Op::product_flops).sum();
+            assert_eq!(rank.flops, flops, "{what}");
+            assert!(rank.compute_ns as f64 >= flops, "{what}");
+            for lane in &rank.lanes[1..] {
+                assert!(lane.busy_ns >= lane.bytes, "{what}: {lane:?}");
+            }
+            assert!(rank.end_ns >= rank.compute_ns, "{what}");
+        }
+    });
+}
+
+/// Makes one constant of some hardware better.
+type Change = fn(&mut Hardware);
+
+#[test]
+fn better_hardware_is_never_slower() {
+    let mut base = simple();
+    base.host.operation_us = 0.05;
+    base.host.collective_us = 0.1;
+    base.kernels.start_us = 0.03;
+    base.kernels.compile = true;
+    base.kernels.fusion = 0.5;
+    base.devices_per_node = 2;
+    let changes: [(&str, Change); 11] = [
+        ("flops", |h| h.products.f32_tflops *= 2.0),
+        ("memory", |h| h.memory.gb_per_s *= 2.0),
+        ("inside", |h| h.links.inside.gb_per_s *= 2.0),
+        ("between", |h| h.links.between.gb_per_s *= 2.0),
+        ("latency", |h| h.links.between.latency_us /= 2.0),
+        ("operations", |h| h.host.operation_us = 0.0),
+        ("collectives", |h| h.host.collective_us = 0.0),
+        ("copies", |h| h.host.gb_per_s *= 2.0),
+        ("starts", |h| h.kernels.start_us = 0.0),
+        ("fusion", |h| h.kernels.fusion = 1.0),
+        ("nodes", |h| h.devices_per_node = 8),
+    ];
+    each(|what, b, plan| {
+        let before = clock(b, plan, &base).step_ns;
+        let eager = clock(b, plan, &base.clone().compiled(false)).step_ns;
+        assert!(before <= eager, "compile: {what}: {before} and {eager}");
+        for (name, change) in changes {
+            let mut better = base.clone();
+            change(&mut better);
+            let after = clock(b, plan, &better).step_ns;
+            assert!(after <= before, "{name}: {what}: {after} and {before}");
+        }
+    });
+}
+
+#[test]
+fn one_rank_of_each_kind_stands_for_all() {
+    let hardware = simple();
+    let mut fewer = 0;
+    each(|what, b, plan| {
+        let ranks = numbered(b, plan);
+        let found = clock(b, plan, &hardware);
+        fewer += usize::from(found.ranks.len() < ranks.len());
+        // Every rank by itself, calls among all of them.
+        let nodes = topology(&b.mesh, &hardware).expect("nodes");
+        let mut lanes = rank::Lanes::new(&b.mesh, nodes);
+        let all: Vec<Vec<Action>> = ranks
+            .iter()
+            .map(|(rank, plan)| {
+                let mut of = rank::actions(*rank, plan, &hardware, &mut lanes);
+                let calls = of.actions.iter_mut().filter_map(|action| match action {
+                    Action::Start { call, .. } => Some(call),
+                    _ => None,
+                });
+                for (call, group) in calls.zip(&of.groups) {
+                    call.members = group.iter().map(|rank| rank.0 as usize).collect();
+                    call.members.sort_unstable();
+                }
+                of.actions
+            })
+            .collect();
+        let timelines = run(&all).expect("it ends");
+        for rank in &found.ranks {
+            for number in &rank.ranks {
+                let end = timelines[number.0 as usize].end;
+                assert_eq!(end, rank.end_ns, "{what}: rank {}", number.0);
+            }
+        }
+    });
+    assert!(fewer > 10, "{fewer}");
+}
+
+/// `exp(exp(x w))`, whose rows are added up: 96 bytes of x, 64 of w, 96 of each result, 16 of the sum.
+#[test]
+fn a_chain_reads_and_writes_once_what_is_used_outside() {
+    let mut b = Builder::new("");
+    let x = b.placed(&[6, 4], crate::layout::Layout::replicated(&[6, 4]));
+    let w = b.placed(&[4, 4], crate::layout::Layout::replicated(&[4, 4]));
+    let y = b.op(Kind::Matmul, &[x, w], &[6, 4]);
+    let once = b.exp(y);
+    let twice = b.exp(once);
+    let sum = b.sum_dim(twice, 0);
+    b.survive(sum);
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let time = |compile, fusion| {
+        let mut hardware = simple().compiled(compile);
+        hardware.kernels.fusion = fusion;
+        clock(&b, &plan, &hardware)
+    };
+    let product = (96 + 64 + 96).max(2 * 6 * 4 * 4);
+    let apart = (96 + 96) + (96 + 96) + (96 + 16);
+    let eager = time(false, 1.0);
+    assert_eq!(eager.step_ns, product + apart);
+    assert_eq!(eager.ranks[0].lanes[0].count, 4);
+    let compiled = time(true, 1.0);
+    assert_eq!(compiled.step_ns, product + 96 + 16);
+    assert_eq!(compiled.ranks[0].lanes[0].count, 2);
+    let names: Vec<_> = compiled.ranks[0]
+        .entries
+        .iter()
+        .map(|e| (e.name, e.ops))
+        .collect();
+    assert_eq!(names, [("matmul", 1), ("exp", 3)]);
+    assert_eq!(
+        time(true, 0.5).step_ns,
+        product + 96 + 16 + (apart - 112) / 2
+    );
+}
+
+/// A gather in front of each layer, by hand: the second one is hidden behind the first layer.
+#[test]
+fn a_gather_ahead_of_its_use_is_hidden() {
+    let (b, plan) = step("fsdp=2", 8, "none");
+    let found = clock(&b, &plan, &simple());
+    let [rank] = &found.ranks[..] else {
+        panic!("both ranks do the same: {found}")
+    };
+    let over = &rank.lanes[1];
+    assert_eq!(over.name, "fsdp");
+    let received: u64 = plan.collectives.iter().map(|record| record.bytes).sum();
+    assert_eq!(over.bytes, received);
+    assert_eq!(over.count as usize, plan.collectives.len());
+    // A step of the ring each, two for the loss.
+    let rounds = plan.collectives.iter().map(|record| record.kind.rounds(2));
+    assert_eq!(over.busy_ns, received + 10 * rounds.sum::<u64>());
+    assert!(rank.exposed_ns < over.busy_ns, "some of it is hidden");
+    assert!(rank.exposed_ns > 0, "the first gather is not");
+}
+
+#[test]
+fn the_report_says_where_the_time_goes() {
+    let (b, plan) = step("fsdp=2", 8, "none");
+    insta::assert_snapshot!(clock(&b, &plan, &simple()));
+}

@@ -1,0 +1,127 @@
+use anyhow::Context;
+use burn_dist::Float;
+use burn_dist::clock::{Hardware, RankSimulation, Simulation};
+use burn_dist::mesh::{AxisRole, DType};
+use burn_dist::plan::explain::Ask;
+use serde::Serialize;
+
+use super::End;
+use super::explain::step_flops;
+use super::predict;
+use super::session::Shape;
+use crate::cli::SimulateArgs;
+use crate::mesh::Mesh;
+use crate::report::bytes_text;
+use crate::say;
+use crate::voice::speaks;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Simulated<'a> {
+    size: &'a str,
+    mesh: String,
+    world_size: usize,
+    batch: usize,
+    seq: usize,
+    hardware: &'a Hardware,
+    step_s: f64,
+    tokens_per_s_per_rank: f64,
+    /// Of the model's flops, and of all that are executed.
+    model_flops_utilization: f64,
+    hardware_flops_utilization: f64,
+    /// Of the fullest rank, with what is reserved.
+    peak_bytes: u64,
+    windows: &'a [Simulation],
+}
+
+pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
+    let hardware = match &args.hardware_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            Hardware::from_toml(&text).with_context(|| path.display().to_string())?
+        }
+        None => args.hardware.clone(),
+    };
+    let compile = args.compile || hardware.kernels.compile;
+    let hardware = hardware.compiled(compile);
+    let mut shape = Shape::new(&args.model)?;
+    shape.fused = args.fused_attention;
+    let mesh = Mesh::dry(&args.model.devices)?;
+    if let Some(rows) = args.batch_per_rank {
+        let axes = args.model.devices.forward.axes.mesh.iter();
+        let axes = axes.flat_map(|mesh| mesh.axes());
+        let data = axes.filter(|axis| axis.role != AxisRole::Model);
+        shape.batch = rows * data.map(|axis| axis.size).product::<usize>();
+    }
+    let ask = Ask {
+        hardware: Some(hardware.clone()),
+        ..Ask::default()
+    };
+    let windows = predict::step(&mesh, &shape, args.model.seed, false, &ask)?
+        .steady
+        .simulations;
+    let dtype = match args.model.devices.forward.param_dtype {
+        Float::F32 => DType::F32,
+        Float::BF16 => DType::BF16,
+        Float::F16 => DType::F16,
+    };
+    let ranks = || windows.iter().flat_map(|window| &window.ranks);
+    let executed = |window: &Simulation| most(&window.ranks, |rank| rank.flops);
+    let step_s: f64 = windows.iter().map(Simulation::step_s).sum();
+    let world_size = mesh.world_size();
+    let share = |flops: f64| flops / step_s / hardware.peak_flops(dtype);
+    let simulated = Simulated {
+        size: &shape.name,
+        mesh: mesh.name(),
+        world_size,
+        batch: shape.batch,
+        seq: shape.seq,
+        hardware: &hardware,
+        step_s,
+        tokens_per_s_per_rank: (shape.batch * shape.seq) as f64 / step_s / world_size as f64,
+        model_flops_utilization: share(
+            step_flops(&shape.config, shape.batch, shape.seq) / world_size as f64,
+        ),
+        hardware_flops_utilization: share(windows.iter().map(executed).sum()),
+        peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
+        windows: &windows,
+    };
+    if args.json {
+        if speaks() {
+            say!("{}", serde_json::to_string(&simulated)?);
+        }
+        return Ok(End::Done);
+    }
+    say!(
+        "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}",
+        simulated.size,
+        shape.batch,
+        shape.seq,
+        simulated.mesh,
+        match (args.fused_attention, compile) {
+            (false, false) => "",
+            (true, false) => ", fused attention",
+            (false, true) => ", compiled",
+            (true, true) => ", fused attention, compiled",
+        }
+    );
+    say!(
+        "{:.0} tokens a second and rank; {:.1} % of the peak of {dtype} by the flops of the model, {:.1} % by those of \
+         the plan; at most {} of {}",
+        simulated.tokens_per_s_per_rank,
+        100.0 * simulated.model_flops_utilization,
+        100.0 * simulated.hardware_flops_utilization,
+        bytes_text(simulated.peak_bytes),
+        bytes_text(hardware.memory_bytes())
+    );
+    for window in &windows {
+        say!("{}", window.to_string().trim_end());
+    }
+    Ok(End::Done)
+}
+
+/// Returns the most that a rank has.
+fn most(ranks: &[RankSimulation], of: impl Fn(&RankSimulation) -> f64) -> f64 {
+    ranks.iter().map(of).fold(0.0, f64::max)
+}
