@@ -131,7 +131,7 @@ fn a_step_is_accumulation_on_every_mesh() {
     }
 }
 
-/// The law of pipelines.
+/// The law: stages change no bit.
 fn equals_accumulation(axes: &str, without: &str, plan: &Plan, microbatches: usize) {
     let what = format!("{axes}, {microbatches} microbatches");
     let expected = train(without, plan, microbatches, &by_function);
@@ -217,6 +217,38 @@ fn ranks_hold_their_own_stages() {
         );
     }
     drop(net);
+}
+
+/// Bytes of parameters and optimizer state that each rank keeps after two steps.
+fn kept(axes: &str) -> Vec<u64> {
+    let mesh = builder(axes).build().expect("a mesh");
+    let device = mesh.device();
+    let net = deterministic(Net::<B>::new(BLOCKS, &device));
+    let plan = stages(Plan::new());
+    let mut net = net.parallelize_with(&mesh, &plan).expect("a plan");
+    let mut optimizer = AdamWConfig::new().init();
+    for number in 0..2 {
+        let batch = (tokens(number, &device), tokens(number + 1, &device));
+        let (loss, gradients) = by_function(&net, batch, 4);
+        net = optimizer.step(1e-2, net, gradients);
+        loss.into_scalar();
+    }
+    let ranks = B::report(&device).ranks;
+    ranks.iter().map(|rank| rank.at_rest_bytes).collect()
+}
+
+#[test]
+fn a_parameter_lives_on_the_ranks_of_its_stage_alone() {
+    let whole = kept("")[0];
+    for axes in ["pp=2", "pp=4"] {
+        let kept = kept(axes);
+        let all: u64 = kept.iter().sum();
+        // Scalars of the optimizer may be on all of them.
+        assert!(all < whole + whole / 20, "{axes}: {kept:?}, whole {whole}");
+        assert!(kept.iter().all(|kept| *kept < whole * 3 / 4), "{kept:?}");
+    }
+    let kept = kept("pp=2,fsdp=2");
+    assert!(kept.iter().all(|kept| *kept < whole * 2 / 5), "{kept:?}");
 }
 
 /// Windows that are closed before a loop ends which never reads.

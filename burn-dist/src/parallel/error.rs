@@ -282,12 +282,12 @@ fn path_or_root(path: &str) -> &str {
 
 /// How many stages a rank has under a schedule, and what else could be used.
 fn stages_of(schedule: ScheduleKind) -> &'static str {
-    if schedule.is_v() {
-        "it has 2, one on the way there and one on the way back; leave stages_per_rank out"
-    } else if schedule.is_looped() {
-        "it takes 1 or more"
-    } else {
-        "it has 1; use interleaved or looped-bfs for more"
+    match schedule.chunks() {
+        None => "it takes 1 or more",
+        Some(1) => "it has 1; use interleaved or looped-bfs for more",
+        Some(_) => {
+            "it has 2, one on the way there and one on the way back; leave stages_per_rank out"
+        }
     }
 }
 

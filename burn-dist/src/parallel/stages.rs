@@ -115,14 +115,9 @@ fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, 
             };
         }
     };
-    let usual = if schedule.is_v() { 2 } else { 1 };
-    let per_rank = plan.stages_per_rank.unwrap_or(usual);
-    let fits = match per_rank {
-        0 => false,
-        1 => !schedule.is_v(),
-        2 => schedule.is_looped(),
-        _ => schedule.is_looped() && !schedule.is_v(),
-    };
+    let only = schedule.chunks();
+    let per_rank = plan.stages_per_rank.or(only).unwrap_or(1);
+    let fits = per_rank > 0 && only.is_none_or(|only| only == per_rank);
     match per_rank.checked_mul(ranks).filter(|_| fits) {
         Some(stages) => Ok(pipeline(stages)),
         None => Err(ParallelError::ImpossibleSchedule { schedule, per_rank }),

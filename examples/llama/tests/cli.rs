@@ -87,7 +87,7 @@ fn stages_are_shown() {
     ] {
         assert!(shown.contains(part), "{part:?} in\n{shown}");
     }
-    fails(&more(&["--schedule", "zb"]), 2, &["`zb` is no schedule"]);
+    fails(&more(&["--schedule", "zb"]), 2, &["`zb` is not a schedule"]);
     let parts = [
         "schedule 1f1b cannot have 2 stage(s) per rank",
         "--stages-per-rank",
@@ -95,6 +95,33 @@ fn stages_are_shown() {
     fails(&more(&["--stages-per-rank", "2"]), 1, &parts);
     let parts = ["fewer stages", "stages"];
     fails(&["mesh", "--mesh", "pp=64"], 1, &parts);
+}
+
+#[test]
+fn a_pipeline_trains_as_its_mesh_without_stages() {
+    let losses = |more: &[&str]| {
+        let steps = [
+            "pretrain",
+            "--no-plot",
+            "--steps",
+            "3",
+            "--batch",
+            "4",
+            "--seq",
+            "8",
+        ];
+        let said = works(&[&steps[..], &["--microbatches", "2"], more].concat());
+        let last = said.lines().find(|line| line.starts_with("loss "));
+        let (losses, _) = last
+            .expect("losses")
+            .split_once(',')
+            .expect("and the speed");
+        losses.to_string()
+    };
+    let expected = losses(&["--mesh", "fsdp=2"]);
+    assert_eq!(losses(&["--mesh", "pp=2,fsdp=2"]), expected);
+    let there_and_back = ["--mesh", "pp=2,fsdp=2", "--schedule", "zb-v"];
+    assert_eq!(losses(&there_and_back), expected);
 }
 
 #[test]
