@@ -345,7 +345,7 @@ fn a_link_shows_in_the_report_the_plan_and_the_trace() {
 #[test]
 fn a_step_is_simulated_without_running() {
     let dir = tempfile::tempdir().unwrap();
-    let step = "simulate --size 8b --mesh fsdp=8 --batch-per-rank 1 --seq 512 --param-dtype bf16";
+    let step = "simulate --size 8b --mesh fsdp=8 --batch-per-rank 1 --seq 2048 --param-dtype bf16";
     let with = |more: &str| -> serde_json::Value {
         let args = format!("{step} --json {more}");
         let said = works(&args.split_whitespace().collect::<Vec<_>>());
@@ -355,7 +355,7 @@ fn a_step_is_simulated_without_running() {
     let eager = with("");
     let seconds = |json: &serde_json::Value| json["step_s"].as_f64().unwrap();
     assert_eq!(eager["batch"], 8);
-    let flops = 6.0 * 8.03e9 * 512.0;
+    let flops = 6.0 * 8.03e9 * 2048.0;
     assert!(seconds(&eager) > flops / 989.4e12, "{eager}");
     assert!(seconds(&with("--compile")) < seconds(&eager));
     assert!(seconds(&with("--hardware a100")) > seconds(&eager));
