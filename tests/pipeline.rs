@@ -88,7 +88,7 @@ fn by_hand(
     let mut start = 0;
     for number in 0..microbatches {
         let rows = ROWS / microbatches + usize::from(number < ROWS % microbatches);
-        let part = |t: &Tensor<B, 2, Int>| t.clone().slice([start..start + rows]);
+        let part = |t: &Tensor<B, 2, Int>| t.clone().narrow(0, start, rows);
         let mut loss = loss(net, (part(&x), part(&y)));
         start += rows;
         if microbatches > 1 {

@@ -36,7 +36,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Simulate(args) => simulate::run(args),
         Command::Mesh(args) => {
             let devices = MeshArgs {
-                pipeline: args.pipeline,
+                pipeline: args.pipeline.clone(),
                 ..args.axes.clone().into()
             };
             // Alone, nothing has to run: the mesh may be larger than this machine.
