@@ -137,7 +137,7 @@ fn a_token_outside_a_split_vocabulary_is_told() {
 
 #[test]
 fn axes_that_would_repeat_work_are_refused() {
-    for text in ["pp=2", "fsdp=2,cp=2", "pipeline=2,tp=2", "context=3"] {
+    for text in ["cp=2", "fsdp=2,cp=2", "context=2,tp=2", "context=3"] {
         let error = DeviceMesh::parse(text)
             .expect_err("an axis of what is not built")
             .to_string();

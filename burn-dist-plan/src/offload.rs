@@ -80,7 +80,7 @@ pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &P
     }
     // Bytes made by the tasks before each.
     let mut made = vec![0u64; plan.tasks.len() + 1];
-    for life in &lives {
+    for life in lives.iter().filter(|life| life.dtype.is_some()) {
         made[life.made + 1] += life.bytes();
     }
     for at in 1..made.len() {

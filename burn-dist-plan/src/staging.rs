@@ -65,10 +65,18 @@ pub(super) fn stage<O: Op>(
     stages: &Stages,
     everyone_reads: bool,
 ) -> Result<Vec<Program<O>>, PlanError> {
-    let staged = Staged::new(program, window, stages, everyone_reads);
+    let mut staged = Staged::new(program, window, stages, everyone_reads);
     let whens = whens(window, facts, stages)?;
     let coords = 0..stages.pipeline.ranks;
-    let items: Vec<Vec<Item>> = coords
+    // Once to see what each coordinate needs of others, and once with what they send first.
+    for coord in coords.clone() {
+        for item in staged.items(coord, &whens[coord as usize]) {
+            if let Item::Need(slot) = item {
+                staged.wanted.entry(slot).or_default().push(coord);
+            }
+        }
+    }
+    let items = coords
         .clone()
         .map(|coord| staged.items(coord, &whens[coord as usize]))
         .collect();
@@ -187,11 +195,10 @@ impl<'a, O: Op> Staged<'a, O> {
             let from = from.next();
             let stage = match step {
                 Common::Load { value, .. } => outside.get(value).copied(),
-                Common::Local(_) | Common::Move(_) => from.map(|from| {
-                    let of_op = step
-                        .stage_of()
-                        .and_then(|at| stages.of_op.get(at as usize).copied().flatten());
-                    of_op.unwrap_or(from)
+                Common::Local(_) | Common::Move(_) => from.and_then(|from| {
+                    // Beyond the last operation, what lives on is brought to where it rests.
+                    let of_op = step.stage_of().and_then(|at| stages.of_op.get(at as usize));
+                    of_op.copied().unwrap_or(Some(from))
                 }),
                 Common::Store { value, .. } => stages.homes[*value as usize],
                 Common::Read { read, .. } if !everyone_reads => {
@@ -205,25 +212,6 @@ impl<'a, O: Op> Staged<'a, O> {
             }
             this.steps.push(stage);
         }
-        for (index, step) in program.steps.iter().enumerate() {
-            let here: Vec<u32> = match this.steps[index] {
-                Some(stage) => vec![stages.coord(stage)],
-                None => (0..stages.pipeline.ranks).collect(),
-            };
-            for slot in step.reads() {
-                let Some(of) = this.slots[slot as usize] else {
-                    continue;
-                };
-                let others = here.iter().filter(|coord| **coord != stages.coord(of));
-                let wanted = this.wanted.entry(slot).or_default();
-                for coord in others {
-                    if !wanted.contains(coord) {
-                        wanted.push(*coord);
-                    }
-                }
-            }
-        }
-        this.wanted.retain(|_, coords| !coords.is_empty());
         this
     }
 

@@ -15,7 +15,12 @@ const PURE: &[(&str, &[&str])] = &[
     ),
     (
         "parallel/stages.rs",
-        &["mesh", "plan::Pipeline", "plan::Stage"],
+        &[
+            "mesh",
+            "plan::Pipeline",
+            "plan::ScheduleChoice",
+            "plan::Stage",
+        ],
     ),
 ];
 /// The crates that only compute.

@@ -9,7 +9,8 @@
 //!   on the stage of the parameter, unless that is a later one;
 //! - one of an *update* runs on the stage of its parameter.
 //!
-//! What is made of constants, random numbers and data alone has no stage: each stage makes what it needs of it.
+//! What is made of constants, random numbers and data alone has no stage: each stage makes what it needs of it. Nor has
+//! what a backward makes of values of the forward alone, such as a transpose or the slope of a function.
 
 use std::sync::Arc;
 
@@ -84,6 +85,8 @@ struct Finder<'a, O> {
     made: Vec<Option<u32>>,
     /// The stages that have it once the forward is done: the one that makes it, and those that use it; ascending.
     has: Vec<Vec<u32>>,
+    /// What values of the forward each value is made of that a backward makes of them alone.
+    made_of: Vec<Vec<ValueIndex>>,
 }
 
 impl<'a, O: Op> Finder<'a, O> {
@@ -94,6 +97,7 @@ impl<'a, O: Op> Finder<'a, O> {
             facts,
             made: vec![None; num_values],
             has: vec![Vec::new(); num_values],
+            made_of: vec![Vec::new(); num_values],
         };
         for input in &window.inputs {
             if let InputState::Placed {
@@ -104,6 +108,38 @@ impl<'a, O: Op> Finder<'a, O> {
             }
         }
         this
+    }
+
+    /// Returns for each operation whether none but a backward uses what it makes, of no gradient.
+    fn only_for_backward(&self) -> Vec<bool> {
+        let mut used_elsewhere: Vec<bool> = self.window.dies.iter().map(|dies| !dies).collect();
+        for read in &self.window.reads {
+            used_elsewhere[*read as usize] = true;
+        }
+        let mut used = vec![false; self.window.dies.len()];
+        let mut found = vec![false; self.window.ops.len()];
+        for (index, op) in self.window.ops.iter().enumerate().rev() {
+            let mut outputs = op.outputs().map(|out| out.id as usize);
+            let is_forward = self.facts.phases[index] == Phase::Forward && op.mark().is_none();
+            found[index] = is_forward && outputs.all(|out| used[out] && !used_elsewhere[out]);
+            for input in op.inputs() {
+                used[input.id as usize] = true;
+                used_elsewhere[input.id as usize] |= is_forward && !found[index];
+            }
+        }
+        found
+    }
+
+    /// Returns the values with a stage that an operation reads, or that what it reads is made of.
+    fn operands(&self, op: &O) -> Vec<ValueIndex> {
+        let mut found = Vec::new();
+        for input in op.inputs() {
+            match self.made[input.id as usize] {
+                Some(_) => found.push(input.id),
+                None => found.extend(&self.made_of[input.id as usize]),
+            }
+        }
+        found
     }
 
     fn note(&mut self, value: ValueIndex, stage: u32) {
@@ -129,7 +165,16 @@ impl<'a, O: Op> Finder<'a, O> {
         // Parameters that a later stage has used, and stages on which forward operations ran.
         let mut borrowed: Vec<(ValueIndex, u32, u32)> = Vec::new();
         let mut first = u32::MAX;
+        let only_for_backward = self.only_for_backward();
         for (index, op) in self.window.ops.iter().enumerate() {
+            if only_for_backward[index] {
+                let of = self.operands(op);
+                for out in op.outputs() {
+                    self.made_of[out.id as usize] = of.clone();
+                }
+                of_op.push(None);
+                continue;
+            }
             let phase = self.facts.phases[index];
             let stage = self.stage(op, phase);
             of_op.push(stage);
@@ -184,11 +229,10 @@ impl<'a, O: Op> Finder<'a, O> {
         if let (Phase::Update, Some(of)) = (phase, of) {
             return Some(of.index);
         }
-        let fixed = |value: &ValueIndex| self.made[*value as usize].is_some();
-        let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).filter(fixed).collect();
-        let (gradients, saved): (Vec<ValueIndex>, Vec<ValueIndex>) = inputs
-            .iter()
-            .partition(|value| phase != Phase::Forward && facts.backward[**value as usize]);
+        let (gradients, saved): (Vec<ValueIndex>, Vec<ValueIndex>) = self
+            .operands(op)
+            .into_iter()
+            .partition(|value| phase != Phase::Forward && facts.backward[*value as usize]);
         let made = |values: &[ValueIndex]| {
             let stages = values.iter().filter_map(|value| self.made[*value as usize]);
             stages.collect::<Vec<u32>>()

@@ -266,6 +266,61 @@ fn what_waits_for_its_use_is_made_on_its_stage() {
     assert_eq!(sent.count(), 0, "nothing goes back");
 }
 
+/// What a backward makes of values of the forward alone, such as a transpose of what an earlier stage has made, is made
+/// where it is used: nothing goes from an earlier stage to a later one once the forward is done.
+#[test]
+fn a_backward_goes_one_way() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
+    let mut b = Builder::new("pp=2");
+    let weights: Vec<u32> = (0..2)
+        .map(|layer| {
+            let mut spec = Builder::spec(&format!("w{layer}"), &[4, 4], None);
+            spec.stage = model.stage(&b, layer);
+            b.param(spec)
+        })
+        .collect();
+    let mut sums = [None, None];
+    for _ in 0..2 {
+        // Two towers that are multiplied with each other on the last stage.
+        let (x, y) = (b.data(&[6, 4]), b.data(&[6, 4]));
+        let first = b.linear(x, weights[0]);
+        let second = b.linear(y, weights[1]);
+        let turned = b.transpose(second);
+        let logits = b.matmul(first, turned);
+        let squares = b.pair(Kind::Mul, logits, logits);
+        let loss = b.sum_dim(squares, 0);
+        let loss = b.sum_dim(loss, 1);
+        b.read(loss);
+        let ones = b.ones_for(logits);
+        let g = b.pair(Kind::Mul, ones, logits);
+        let of_first = b.matmul(g, second);
+        let first_turned = b.transpose(first);
+        let of_turned = b.matmul(first_turned, g);
+        let of_second = b.transpose(of_turned);
+        let (_, of_w1) = b.linear_backward(y, weights[1], of_second);
+        let (_, of_w0) = b.linear_backward(x, weights[0], of_first);
+        for (sum, of_w) in sums.iter_mut().zip([of_w0, of_w1]) {
+            *sum = Some(match *sum {
+                Some(sum) => b.pair(Kind::Add, sum, of_w),
+                None => of_w,
+            });
+        }
+    }
+    for (w, sum) in weights.iter().zip(sums) {
+        let new = b.pair(Kind::Sub, *w, sum.expect("a gradient"));
+        b.survive(new);
+    }
+    check(&b, &options(&b.mesh), "two towers");
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    for rank in &plan.ranks {
+        let sent = rank
+            .tasks
+            .iter()
+            .filter(|task| matches!(task, Task::Send(_)));
+        assert_eq!(sent.count(), 2, "one for each microbatch");
+    }
+}
+
 /// With FSDP, a stage gathers each of its parameters once and reduces each gradient once, however many microbatches.
 #[test]
 fn a_stage_gathers_and_reduces_once() {
