@@ -9,7 +9,7 @@ use crate::account::account;
 use crate::checkpoint::Recomputed;
 use crate::clock::{ClockError, Hardware, Simulation};
 use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
-use crate::mesh::{Links, Topology};
+use crate::mesh::{Links, Rank, Topology};
 use crate::op::Op;
 use crate::redundancy::Redundancy;
 use crate::task::{CollectiveRecord, Plan};
@@ -105,7 +105,10 @@ pub struct Explanation {
     /// How the layouts of its operations were found; not part of the text and of JSON.
     #[serde(skip)]
     pub runs: Runs,
-    /// Memory of the planned ranks.
+    /// The planned ranks; not part of the text and of JSON.
+    #[serde(skip)]
+    pub ranks: Vec<Rank>,
+    /// Memory of each.
     pub memory: Vec<MemoryPlan>,
     /// Nanoseconds that collectives take on the links of the mesh, by the axes they go over; empty without links.
     pub communication_ns: BTreeMap<String, u64>,
@@ -171,6 +174,7 @@ impl Explanation {
         self.accumulated.kept += plan.accumulated.kept;
         self.runs.planned += plan.runs.planned;
         self.runs.stamped += plan.runs.stamped;
+        self.ranks.clone_from(&plan.numbers);
         for (rank, memory) in plan.memory.iter().enumerate() {
             match self.memory.get_mut(rank) {
                 Some(total) if total.peak_bytes >= memory.peak_bytes => {
@@ -270,7 +274,8 @@ impl Explanation {
     /// One line for ranks of which the same is to be said.
     fn write_memory(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut lines: Vec<(String, Vec<usize>)> = Vec::new();
-        for (rank, memory) in self.memory.iter().enumerate() {
+        for (index, memory) in self.memory.iter().enumerate() {
+            let rank = self.ranks.get(index).map_or(index, |rank| rank.0 as usize);
             let line = memory_text(memory)?;
             match lines.iter_mut().find(|(same, _)| *same == line) {
                 Some((_, ranks)) => ranks.push(rank),

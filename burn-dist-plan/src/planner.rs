@@ -61,6 +61,7 @@ pub fn plan<O: Op>(
     }
     let accumulated = program.accumulated;
     Ok(Plan {
+        numbers: options.ranks.clone(),
         ranks,
         accumulated,
         runs: program.runs,

@@ -353,7 +353,9 @@ pub struct CollectiveRecord {
 /// A planned window.
 #[derive(Clone, Debug)]
 pub struct Plan<O> {
-    /// One plan per local rank.
+    /// The ranks that are planned for.
+    pub numbers: Vec<Rank>,
+    /// The plan of each.
     pub ranks: Vec<Arc<RankPlan<O>>>,
     /// What is left behind.
     pub outputs: Vec<Output>,
