@@ -277,7 +277,7 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](ScheduleKind), 1F1B by default, or a
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::ScheduleKind), 1F1B by default, or a
     /// table of one's own, which also says how many stages a rank has.
     ///
     /// ```
@@ -294,7 +294,7 @@ impl Plan {
     }
 
     /// Sets how many stages each rank of a pipeline has: 1 by default, 2 for schedules in the shape of a V, which have
-    /// no other number. More than one are for schedules that are [looped](ScheduleKind::is_looped).
+    /// no other number. More than one are for schedules that are [looped](crate::ScheduleKind::is_looped).
     pub fn stages_per_rank(mut self, stages: u32) -> Self {
         self.stages_per_rank = Some(stages);
         self
