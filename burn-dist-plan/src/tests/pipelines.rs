@@ -65,6 +65,16 @@ impl Model {
         })
     }
 
+    /// A weight on each stage.
+    fn weights(&self, b: &mut Builder) -> Vec<u32> {
+        let weight = |stage: u32| {
+            let mut spec = Builder::spec(&format!("w{stage}"), &[4, 4], None);
+            spec.stage = self.stage(b, stage);
+            b.param(spec)
+        };
+        self.layers.iter().copied().map(weight).collect()
+    }
+
     /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
     fn step(&self, rows: usize) -> Builder {
         let mut b = Builder::new(&self.mesh);
@@ -237,13 +247,7 @@ fn ranks_run_their_own_stage() {
 fn what_waits_for_its_use_is_made_on_its_stage() {
     let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
     let mut b = Builder::new("pp=2");
-    let weights: Vec<u32> = (0..2)
-        .map(|layer| {
-            let mut spec = Builder::spec(&format!("w{layer}"), &[4, 4], None);
-            spec.stage = model.stage(&b, layer);
-            b.param(spec)
-        })
-        .collect();
+    let weights = model.weights(&mut b);
     // A product of constants and a whole weight, that is smaller: any part of it is free.
     let ones = b.op(Kind::Full(1), &[], &[8, 4]);
     let first = b.op(Kind::Expand, &[weights[0]], &[4, 4]);
@@ -272,13 +276,7 @@ fn what_waits_for_its_use_is_made_on_its_stage() {
 fn a_backward_goes_one_way() {
     let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
     let mut b = Builder::new("pp=2");
-    let weights: Vec<u32> = (0..2)
-        .map(|layer| {
-            let mut spec = Builder::spec(&format!("w{layer}"), &[4, 4], None);
-            spec.stage = model.stage(&b, layer);
-            b.param(spec)
-        })
-        .collect();
+    let weights = model.weights(&mut b);
     let mut sums = [None, None];
     for _ in 0..2 {
         // Two towers that are multiplied with each other on the last stage.

@@ -277,8 +277,8 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::ScheduleKind), 1F1B by default, or a
-    /// table of one's own, which also says how many stages a rank has.
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::ScheduleKind), 1F1B by default,
+    /// or a table of one's own, which also says how many stages a rank has.
     ///
     /// ```
     /// use burn_dist::{Plan, ScheduleKind, plan::schedule::Schedule};

@@ -142,6 +142,14 @@ impl Tracer {
         self.push(what, at, start, end);
     }
 
+    /// Adds what was waited for, and when it moved.
+    fn waited(&mut self, at: TaskPart, info: &CallInfo, began: Instant, ended: Instant) {
+        if let Some(transfer) = info.transfer() {
+            self.add(What::Wait, at, began, ended);
+            self.add(What::Transfer, at, transfer.start, transfer.end);
+        }
+    }
+
     fn push(&mut self, what: What, at: TaskPart, start: u64, end: u64) {
         self.window.push(Event {
             what,
@@ -199,10 +207,7 @@ impl Observer for Tracer {
         began: Instant,
         ended: Instant,
     ) {
-        if let Some(transfer) = info.transfer() {
-            self.add(What::Wait, at, began, ended);
-            self.add(What::Transfer, at, transfer.start, transfer.end);
-        }
+        self.waited(at, info, began, ended);
     }
 
     fn received<B: BackendIr>(
@@ -214,10 +219,7 @@ impl Observer for Tracer {
         began: Instant,
         ended: Instant,
     ) {
-        if let Some(transfer) = info.transfer() {
-            self.add(What::Wait, at, began, ended);
-            self.add(What::Transfer, at, transfer.start, transfer.end);
-        }
+        self.waited(at, info, began, ended);
     }
 
     /// Moves the events of the window to the log.
