@@ -324,7 +324,7 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint,
+    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint, staging,
     /// schedule, hierarchy, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,

@@ -97,6 +97,34 @@ fn stages_are_shown() {
     fails(&["mesh", "--mesh", "pp=64"], 1, &parts);
 }
 
+/// Rows are counted for each rank of the data axes, not of the pipeline; microbatches divide these.
+#[test]
+fn simulated_stages_wait_for_each_other() {
+    let output = llama(&[
+        "simulate",
+        "--size=tiny",
+        "--mesh=pp=2,fsdp=2",
+        "--batch-per-rank=3",
+        "--microbatches=3",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        text.contains("tiny, 6 x 48 tokens, mesh pp=2,fsdp=2 (4 rank(s))"),
+        "{text}"
+    );
+    // Both ways between the stages.
+    assert!(
+        text.contains("pp inside 0>1: ") || text.contains("pp 0>1: "),
+        "{text}"
+    );
+    assert!(text.contains("1>0: "), "{text}");
+}
+
 #[test]
 fn a_pipeline_trains_as_its_mesh_without_stages() {
     let losses = |more: &[&str]| {

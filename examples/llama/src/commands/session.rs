@@ -44,6 +44,11 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn new(args: &ModelArgs) -> anyhow::Result<Self> {
+        Self::of_batch(args, args.batch)
+    }
+
+    /// As [`Self::new`], with another number of rows of a step; `None` is the size's own.
+    pub(super) fn of_batch(args: &ModelArgs, rows: Option<usize>) -> anyhow::Result<Self> {
         let (config, name, eos, (seq, batch)) = match &args.model {
             Some(dir) => {
                 let (config, eos) = hf::read_config(dir)?;
@@ -59,7 +64,7 @@ impl Shape {
                 )
             }
         };
-        let batch = args.batch.unwrap_or(batch);
+        let batch = rows.unwrap_or(batch);
         if !batch.is_multiple_of(args.accumulate) {
             bail!(
                 "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",

@@ -1,7 +1,7 @@
 use anyhow::Context;
 use burn_dist::Float;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
-use burn_dist::mesh::{AxisRole, DType};
+use burn_dist::mesh::DType;
 use burn_dist::plan::explain::Ask;
 use serde::Serialize;
 
@@ -45,15 +45,15 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     };
     let compile = args.compile || hardware.kernels.compile;
     let hardware = hardware.compiled(compile);
-    let mut shape = Shape::new(&args.model)?;
+    // Each group of ranks that has rows of its own has as many.
+    let groups = match &args.model.devices.forward.axes.mesh {
+        Some(mesh) => mesh.group_size(&mesh.data_axes()),
+        None => 1,
+    };
+    let batch = args.batch_per_rank.map(|rows| rows * groups);
+    let mut shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     shape.fused = args.fused_attention;
     let mesh = Mesh::dry(&args.model.devices)?;
-    if let Some(rows) = args.batch_per_rank {
-        let axes = args.model.devices.forward.axes.mesh.iter();
-        let axes = axes.flat_map(|mesh| mesh.axes());
-        let data = axes.filter(|axis| axis.role != AxisRole::Model);
-        shape.batch = rows * data.map(|axis| axis.size).product::<usize>();
-    }
     let ask = Ask {
         hardware: Some(hardware.clone()),
         ..Ask::default()
