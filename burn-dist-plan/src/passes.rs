@@ -15,11 +15,11 @@ use crate::op::Op;
 use crate::options::PlanOptions;
 use crate::policy::Policy;
 use crate::precision::{self, Precise};
-use crate::propagate::{self, Common, Program};
+use crate::propagate::{self, Program};
 use crate::redundancy::{self, Redundancy};
 use crate::task::{CollectiveRecord, RankPlan};
 use crate::units::Visits;
-use crate::window::Window;
+use crate::window::{ValueIndex, Window};
 use crate::{lifetimes, offload, schedule, staging};
 
 /// What is planned, as far as the passes have come.
@@ -148,12 +148,10 @@ impl<'a, O: Op> State<'a, O> {
         self.programs.first().expect("layouts were propagated")
     }
 
-    /// Returns the coordinate along the pipeline axis of the ranks that hand a read to the host.
-    pub fn reader(&self, read: u32) -> usize {
-        let hands = |step: &Common<O>| matches!(step, Common::Read { read: of, .. } if *of == read);
-        let mut programs = self.programs.iter();
-        let reader = programs.find(|program| program.steps.iter().any(hands));
-        reader.map_or(0, |program| program.coord as usize)
+    /// Returns the coordinate along the pipeline axis of the ranks that hand a value to the host.
+    pub fn reader(&self, value: ValueIndex) -> usize {
+        let stages = self.stages.as_ref();
+        stages.map_or(0, |stages| stages.coord(stages.reader(value)) as usize)
     }
 
     /// Returns the program of a rank.

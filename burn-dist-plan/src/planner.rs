@@ -25,15 +25,16 @@ pub fn plan<O: Op>(
     state.run(None)?;
     let ranks = state.take_ranks();
     let program = state.program();
-    let reads = (0..)
-        .zip(&program.reads)
-        .map(|(read, (slot, value))| {
+    let reads = program
+        .reads
+        .iter()
+        .map(|(slot, value)| {
             let layout = program.slots[*slot as usize].layout.clone();
             let info = &program.values[*value as usize];
             ReadPlan {
                 senders: match options.everyone_reads {
                     true => options.ranks.iter().take(1).copied().collect(),
-                    false => senders(&layout, mesh, state.reader(read)),
+                    false => senders(&layout, mesh, state.reader(*value)),
                 },
                 layout,
                 shape: info.shape.clone(),

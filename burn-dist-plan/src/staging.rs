@@ -129,35 +129,27 @@ fn whens<O: Op>(
         .enumerate()
         .map(|(index, op)| kind(index, op))
         .collect();
-    let of = |places: &HashMap<Action, u32>| -> Vec<When> {
-        let when = |index: usize| {
-            let (kind, stage, microbatch) = (
-                kinds[index]?,
-                stages.of_op[index]?,
-                facts.microbatches[index],
-            );
-            let action = |kind| {
-                places
-                    .get(&Action {
-                        stage,
-                        kind,
-                        microbatch,
-                    })
-                    .copied()
+    let when = |places: &HashMap<Action, u32>, index: usize| {
+        let (stage, microbatch) = (stages.of_op[index]?, facts.microbatches[index]);
+        let place = |kind| {
+            let action = Action {
+                stage,
+                kind,
+                microbatch,
             };
-            let found = action(kind).or_else(|| match kind {
-                Kind::Forward => None,
-                // A schedule that does not take them apart.
-                _ => action(Kind::Full),
-            });
-            found.map(When::Action)
+            places.get(&action).copied()
         };
-        (0..=window.ops.len())
-            .map(|index| match index < window.ops.len() {
-                true => when(index).unwrap_or(When::Last),
-                false => When::Last,
-            })
-            .collect()
+        let found = match kinds[index]? {
+            Kind::Forward => place(Kind::Forward),
+            // A schedule may not take the two apart.
+            kind => place(kind).or_else(|| place(Kind::Full)),
+        };
+        found.map(When::Action)
+    };
+    let of = |places: &HashMap<Action, u32>| -> Vec<When> {
+        let ops = (0..window.ops.len()).map(|index| when(places, index).unwrap_or(When::Last));
+        // Beyond the last operation, what lives on is brought to where it rests.
+        ops.chain([When::Last]).collect()
     };
     Ok(places.iter().map(of).collect())
 }
@@ -169,18 +161,11 @@ impl<'a, O: Op> Staged<'a, O> {
         stages: &'a Stages,
         everyone_reads: bool,
     ) -> Self {
-        let outside = |value| {
-            let input = window.inputs.iter().find(|input| input.value == value)?;
-            match &input.state {
-                InputState::Placed { stage, .. } => Some(stage.as_ref()?.index),
-                InputState::Host { .. } => None,
-            }
-        };
-        let outside: HashMap<_, _> = window
-            .inputs
-            .iter()
-            .filter_map(|input| Some((input.value, outside(input.value)?)))
-            .collect();
+        let outside = window.inputs.iter().filter_map(|input| match &input.state {
+            InputState::Placed { stage, .. } => Some((input.value, stage.as_ref()?.index)),
+            InputState::Host { .. } => None,
+        });
+        let outside: HashMap<_, _> = outside.collect();
         let mut this = Self {
             program,
             stages,
@@ -203,7 +188,7 @@ impl<'a, O: Op> Staged<'a, O> {
                 Common::Store { value, .. } => stages.homes[*value as usize],
                 Common::Read { read, .. } if !everyone_reads => {
                     let (_, value) = program.reads[*read as usize];
-                    Some(stages.homes[value as usize].or(from).unwrap_or(0))
+                    Some(stages.reader(value))
                 }
                 _ => None,
             };

@@ -37,6 +37,11 @@ impl Stages {
         self.pipeline.coord(stage)
     }
 
+    /// Returns the stage that hands a value to the host: the first of what lives on all.
+    pub fn reader(&self, value: ValueIndex) -> u32 {
+        self.homes[value as usize].unwrap_or(0)
+    }
+
     /// Returns the stage on which a value lives after the window.
     pub fn home(&self, value: ValueIndex) -> Option<Stage> {
         Some(Stage {
@@ -155,9 +160,8 @@ impl<'a, O: Op> Finder<'a, O> {
             self.made[*value as usize] == Some(*stage)
                 || self.has[*value as usize].binary_search(stage).is_ok()
         };
-        let stages = (0..=from).rev();
-        let mut stages = stages.filter(|stage| values.iter().all(|value| has(value, stage)));
-        stages.next()
+        let mut stages = (0..=from).rev();
+        stages.find(|stage| values.iter().all(|value| has(value, stage)))
     }
 
     fn find(mut self, pipeline: Arc<Pipeline>) -> Result<Stages, PlanError> {
@@ -233,13 +237,9 @@ impl<'a, O: Op> Finder<'a, O> {
             .operands(op)
             .into_iter()
             .partition(|value| phase != Phase::Forward && facts.backward[*value as usize]);
-        let made = |values: &[ValueIndex]| {
-            let stages = values.iter().filter_map(|value| self.made[*value as usize]);
-            stages.collect::<Vec<u32>>()
-        };
-        let last = made(&saved).into_iter().max();
-        let Some(from) = made(&gradients).into_iter().min() else {
-            return last;
+        let made = |value: &ValueIndex| self.made[*value as usize];
+        let Some(from) = gradients.iter().filter_map(made).min() else {
+            return saved.iter().filter_map(made).max();
         };
         if !saved.is_empty() {
             return Some(self.common(&saved, from).unwrap_or(from));
