@@ -39,8 +39,8 @@ pub enum ScheduleKind {
     /// ZB-H2 (arXiv:2401.10241, section 2.2): more forwards first, weight gradients delayed by two microbatches per rank,
     /// within almost twice the memory of 1F1B. Bubble (p - 1) (F + B - 2 W), if m >= 2 p - 1.
     ZbH2,
-    /// ZB-V (arXiv:2401.10241 and arXiv:2405.15362, on V-shaped schedules): two stages per rank, placed as a V, within the
-    /// memory of 1F1B. No bubble if F = B = W and m >= 2 p - 1.
+    /// ZB-V (arXiv:2401.10241 and arXiv:2405.15362, on V-shaped schedules): two stages per rank, placed as a V, within
+    /// the memory of 1F1B. No bubble if F = B = W and m >= 2 p - 1.
     ZbV,
     /// DualPipe (arXiv:2412.19437, section 3.2.1) cut in half to one direction, two stages per rank placed as a V (Sea AI
     /// Lab, "DualPipe could be better without the Dual"). Backwards are whole in its steady part, and next to a forward

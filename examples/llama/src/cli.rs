@@ -35,8 +35,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show how long a training step takes on modelled hardware, without running it.
     Simulate(SimulateArgs),
-    /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the model
-    /// is on which ranks.
+    /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the
+    /// model is on which ranks.
     Mesh(ShowMeshArgs),
 }
 
@@ -84,8 +84,8 @@ fn schedule(text: &str) -> Result<ScheduleChoice, String> {
 /// The axes, and the machines under them: all that `mesh` shows.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AxesArgs {
-    /// Axes of the device mesh, outermost first, of pp, dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default finetune
-    /// takes fsdp=2,tp=2, every other command one device.
+    /// Axes of the device mesh, outermost first, of pp, dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default
+    /// finetune takes fsdp=2,tp=2, every other command one device.
     #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
     /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a
@@ -324,8 +324,8 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint, staging,
-    /// schedule, hierarchy, lower, offload or lifetimes.
+    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint,
+    /// staging, schedule, hierarchy, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
 }
