@@ -9,6 +9,7 @@
 //! BURN_DIST_TEST_CASE=matmul_3d  only that case
 //! BURN_DIST_TEST_MESH=tp=3       only that mesh
 //! BURN_DIST_TEST_SEED=7          only that seed
+//! BURN_DIST_TEST_REPEATS=1000    each so many times: for what depends on time
 //! BURN_DIST_TEST_EXPLAIN=1       prints the plans
 //! ```
 

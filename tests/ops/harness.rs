@@ -440,12 +440,17 @@ impl Way {
 
 /// Returns the number of random layouts per mesh.
 pub fn num_seeds() -> u64 {
-    std::env::var("BURN_DIST_TEST_SEEDS").map_or(1, |seeds| seeds.parse().expect("a number"))
+    number_or("BURN_DIST_TEST_SEEDS", 1)
+}
+
+fn number_or(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
 }
 
 fn ways(name: &str, suite: &Suite) -> Vec<Way> {
     let only_mesh = std::env::var("BURN_DIST_TEST_MESH").ok();
     let only_seed = std::env::var("BURN_DIST_TEST_SEED").ok();
+    let repeats = number_or("BURN_DIST_TEST_REPEATS", 1);
     // Each case has seeds of its own, so that over all cases many layouts are met.
     let first: u64 = name
         .bytes()
@@ -463,9 +468,11 @@ fn ways(name: &str, suite: &Suite) -> Vec<Way> {
     }
     ways.into_iter()
         .filter(|(mesh, _)| only_mesh.as_deref().is_none_or(|only| only == *mesh))
-        .map(|(mesh, seed)| Way {
-            mesh: mesh.to_string(),
-            seed,
+        .flat_map(|(mesh, seed)| {
+            (0..repeats).map(move |_| Way {
+                mesh: mesh.to_string(),
+                seed,
+            })
         })
         .collect()
 }
