@@ -26,6 +26,7 @@ mod recording;
 mod roles;
 mod rows;
 mod sharding;
+mod threads;
 mod timeline;
 mod training;
 mod transformer;
