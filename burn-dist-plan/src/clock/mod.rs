@@ -7,12 +7,14 @@
 //! events.rs     the simulation: what ranks do, in order, on lanes
 //! symmetry.rs   ranks that do the same are simulated once
 //! report.rs     what it found, in numbers and as text
+//! costs.rs      what it found for each module
 //! ```
 //!
 //! Formulas, sources of constants, and what the clock cannot know: `docs/simulator.md`.
 //!
 //! Nothing is run and no time is measured: two simulations of one plan are equal.
 
+mod costs;
 mod events;
 mod hardware;
 mod kernels;
@@ -22,6 +24,7 @@ mod symmetry;
 #[cfg(test)]
 mod tests;
 
+pub use costs::{ModuleCosts, is_inside};
 pub use events::{Action, COMPUTE, Call, Lane, Span, Timeline, run};
 pub use hardware::{
     DeviceLink, Hardware, HardwareError, Host, Kernels, Memory, NodeLinks, Products,

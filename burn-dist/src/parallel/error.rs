@@ -213,6 +213,16 @@ pub enum ParallelError {
         /// The number.
         weight: f64,
     },
+    /// Costs in which a block is missing.
+    #[error(
+        "{place}: {path} has no cost: give those of a step that uses it, simulated on a mesh without a pipeline axis"
+    )]
+    NoCost {
+        /// Where it was said.
+        place: String,
+        /// The block.
+        path: String,
+    },
     /// A schedule with a number of stages on each rank that it cannot have.
     #[error(
         "schedule {schedule} cannot have {per_rank} stage(s) per rank: {}",

@@ -6,12 +6,14 @@ use super::{LayoutText, ParallelError, ParamSpec, Style};
 use super::{resolve, walk};
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
+use crate::plan::clock::ModuleCosts;
 use crate::plan::{
     Accumulation, Checkpoint, Offload, Precision, Reshard, ScheduleChoice, ShardStrategy,
     UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
+use std::sync::Arc;
 
 /// The tensor-parallel axis used where none is named. A mesh may lack it: its styles then split nothing.
 pub(super) const DEFAULT_AXIS: &str = "tp";
@@ -130,6 +132,7 @@ impl Entry {
             StageMark::Blocks(_) if self.origin != Origin::Written => "stages",
             StageMark::Blocks(Split::Even) => "stages",
             StageMark::Blocks(Split::Weights(_)) => "stage_weights",
+            StageMark::Costs(_) => "stage_costs",
             StageMark::Blocks(Split::Table(_)) => "stage_table",
         }
     }
@@ -253,6 +256,41 @@ impl Plan {
     pub fn stage_weights(self, pattern: &str, weights: &[f64]) -> Self {
         let split = Split::Weights(weights.into());
         self.with(pattern, Action::Stage(StageMark::Blocks(split)))
+    }
+
+    /// Cuts a list of blocks into stages by what a step of the model costs on modelled hardware: as
+    /// [`Plan::stage_weights`], and what stages have beside the list counts too, such as a large head on the last one.
+    ///
+    /// ```
+    /// use burn::backend::{Autodiff, Flex};
+    /// use burn::nn::LinearConfig;
+    /// use burn::tensor::{Distribution, Tensor};
+    /// use burn_dist::clock::{Hardware, ModuleCosts};
+    /// use burn_dist::mesh::MeshShape;
+    /// use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
+    ///
+    /// type B = Autodiff<Dist<Flex>>;
+    ///
+    /// let mesh = DeviceMesh::builder().dry_run().build()?;
+    /// let device = mesh.device();
+    /// let linear = |size| LinearConfig::new(512, size).with_bias(false).init::<B>(&device);
+    /// let blocks = (0..4).map(|_| linear(512)).collect::<Vec<_>>();
+    /// let model = (blocks, linear(4096)).parallelize_with(&mesh, &Plan::new())?;
+    /// let (_, windows) = burn_dist::simulate::<B, _>(&device, &Hardware::preset("h100")?, || {
+    ///     let x = Tensor::<B, 2>::random([512, 512], Distribution::Default, &device);
+    ///     let x = model.0.iter().fold(x, |x, block| block.forward(x));
+    ///     model.1.forward(x).sum().backward();
+    /// })?;
+    /// let plan = Plan::new().stage_costs("0", &ModuleCosts::new(&windows)).last("1");
+    /// let specs = plan.resolve(&model, &MeshShape::parse("pp=2")?)?;
+    /// let stages: Vec<u32> = specs.iter().flat_map(|spec| &spec.stage).map(|stage| stage.index).collect();
+    /// // The head is worth more than the blocks: the last stage has as few of them as can be.
+    /// assert_eq!(stages, [0, 0, 0, 1, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stage_costs(self, pattern: &str, costs: &ModuleCosts) -> Self {
+        let mark = StageMark::Costs(Arc::new(costs.clone()));
+        self.with(pattern, Action::Stage(mark))
     }
 
     /// Gives each block of a list its stage, from 0: as [`Plan::stages`], by a table. Stages need not be consecutive:

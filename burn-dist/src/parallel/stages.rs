@@ -3,8 +3,9 @@
 use super::ParallelError;
 use super::plan::{Action, Entry, Plan};
 use super::resolve::Meeting;
-use super::walk::Walk;
+use super::walk::{Parameter, Walk};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::plan::clock::{ModuleCosts, is_inside};
 use crate::plan::{Pipeline, ScheduleChoice, Stage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(super) enum StageMark {
     At(u32),
     /// The blocks of a list, one run of them after the other.
     Blocks(Split),
+    /// As [`Split::Weights`], by the costs of modules, those included that stages have beside the list.
+    Costs(Arc<ModuleCosts>),
 }
 
 /// Which blocks of a list each stage has.
@@ -31,6 +34,15 @@ pub(super) enum Split {
     Weights(Vec<f64>),
     /// The stage of each block.
     Table(Vec<u32>),
+}
+
+/// Where a parameter is, as far as entries have said.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Unsaid,
+    Stage(u32),
+    /// Where that entry, which splits by costs, puts it once the others are known.
+    ByCost(usize),
 }
 
 /// Returns the stage of each parameter; `None` on a mesh that does not split the model into stages.
@@ -45,39 +57,65 @@ pub(super) fn stages(
         return Ok(None);
     };
     let pipeline = Arc::new(pipeline(plan, axis, mesh)?);
-    let mut found: Vec<Option<u32>> = vec![None; walk.parameters.len()];
-    for (entry, met) in plan.entries.iter().zip(met) {
+    let mut places = vec![Place::Unsaid; walk.parameters.len()];
+    let mut by_cost = Vec::new();
+    for (number, (entry, met)) in plan.entries.iter().zip(met).enumerate() {
         let Action::Stage(mark) = &entry.action else {
             continue;
         };
-        let index = match mark {
-            StageMark::First => 0,
-            StageMark::Last => pipeline.stages - 1,
-            StageMark::At(index) => existing(entry, *index, &pipeline)?,
+        let place = match mark {
+            StageMark::First => Place::Stage(0),
+            StageMark::Last => Place::Stage(pipeline.stages - 1),
+            StageMark::At(index) => Place::Stage(existing(entry, *index, &pipeline)?),
+            StageMark::Costs(costs) => {
+                by_cost.push((number, costs));
+                Place::ByCost(number)
+            }
             StageMark::Blocks(split) => {
-                split_lists(entry, split, walk, met, &pipeline, &mut found)?;
+                let of_list = |path: &str, blocks| of_blocks(entry, path, split, blocks, &pipeline);
+                for (i, stage) in of_lists(entry, walk, met, of_list)? {
+                    places[i] = Place::Stage(stage);
+                }
                 continue;
             }
         };
-        for (stage, met) in found.iter_mut().zip(met) {
+        for (known, met) in places.iter_mut().zip(met) {
             if met.is_some() {
-                *stage = Some(index);
+                *known = place;
+            }
+        }
+    }
+    for (number, costs) in by_cost {
+        if !places.contains(&Place::ByCost(number)) {
+            continue;
+        }
+        let entry = &plan.entries[number];
+        let of_list = |path: &str, blocks| {
+            let weights = weights(entry, path, costs, blocks)?;
+            let beside = beside(path, costs, walk, &places, &pipeline);
+            by_weight(entry, path, &weights, &beside)
+        };
+        for (i, stage) in of_lists(entry, walk, &met[number], of_list)? {
+            if places[i] == Place::ByCost(number) {
+                places[i] = Place::Stage(stage);
             }
         }
     }
     let mut used = vec![false; pipeline.stages as usize];
-    let stage = |(stage, parameter): (Option<u32>, &super::walk::Parameter)| {
-        let index = stage.ok_or_else(|| ParallelError::NoStage {
-            path: parameter.path(),
-            axis: mesh.name(axis).into(),
-        })?;
+    let stage = |(place, parameter): (Place, &Parameter)| {
+        let Place::Stage(index) = place else {
+            return Err(ParallelError::NoStage {
+                path: parameter.path(),
+                axis: mesh.name(axis).into(),
+            });
+        };
         used[index as usize] = true;
         Ok(Stage {
             index,
             pipeline: pipeline.clone(),
         })
     };
-    let stages: Vec<Stage> = found
+    let stages: Vec<Stage> = places
         .into_iter()
         .zip(&walk.parameters)
         .map(stage)
@@ -88,6 +126,53 @@ pub(super) fn stages(
             stages: pipeline.stages,
         }),
         _ => Ok(Some(stages)),
+    }
+}
+
+/// Returns what each block of the list at `path` costs.
+fn weights(
+    entry: &Entry,
+    path: &str,
+    costs: &ModuleCosts,
+    blocks: usize,
+) -> Result<Vec<f64>, ParallelError> {
+    let weight = |block: usize| match costs.of(&inside(path, &block.to_string())) {
+        0 => Err(ParallelError::NoCost {
+            place: entry.place(),
+            path: inside(path, &block.to_string()),
+        }),
+        ns => Ok(ns as f64),
+    };
+    (0..blocks).map(weight).collect()
+}
+
+/// Returns what each stage costs without the list at `path`, as far as it is known.
+fn beside(
+    path: &str,
+    costs: &ModuleCosts,
+    walk: &Walk,
+    places: &[Place],
+    pipeline: &Pipeline,
+) -> Vec<f64> {
+    let mut stages = vec![0.0; pipeline.stages as usize];
+    for (module, ns) in costs.iter().filter(|(module, _)| !is_inside(module, path)) {
+        let is_there = |parameter: &Parameter| {
+            let parameter = parameter.path();
+            is_inside(&parameter, module) || is_inside(module, &parameter)
+        };
+        let at = walk.parameters.iter().position(is_there);
+        if let Some(Place::Stage(stage)) = at.map(|at| places[at]) {
+            stages[stage as usize] += ns as f64;
+        }
+    }
+    stages
+}
+
+/// The path of something in a module; `""` is the model.
+fn inside(module: &str, name: &str) -> String {
+    match module {
+        "" => name.to_owned(),
+        module => format!("{module}.{name}"),
     }
 }
 
@@ -135,17 +220,17 @@ fn existing(entry: &Entry, stage: u32, pipeline: &Pipeline) -> Result<u32, Paral
     }
 }
 
-/// Gives the parameters in the lists that an entry names their stages.
-fn split_lists(
+/// Returns the parameters in the lists that an entry names, with their stages; `of_list` returns the stage of each
+/// block of the list at a path, of so many blocks.
+fn of_lists(
     entry: &Entry,
-    split: &Split,
     walk: &Walk,
     met: &[Meeting],
-    pipeline: &Pipeline,
-    found: &mut [Option<u32>],
-) -> Result<(), ParallelError> {
+    of_list: impl Fn(&str, usize) -> Result<Vec<u32>, ParallelError>,
+) -> Result<Vec<(usize, u32)>, ParallelError> {
     // The stage of each block, by the path of the list.
     let mut lists: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    let mut found = Vec::new();
     for (i, parameter) in walk.parameters.iter().enumerate() {
         let Some((len, _)) = met[i] else { continue };
         let path = parameter.prefix(len);
@@ -158,12 +243,11 @@ fn split_lists(
         };
         if !lists.contains_key(&path) {
             let blocks = num_blocks(walk, &parameter.names[..len]);
-            let stages = stages_of_blocks(entry, &path, split, blocks, pipeline)?;
-            lists.insert(path.clone(), stages);
+            lists.insert(path.clone(), of_list(&path, blocks)?);
         }
-        found[i] = lists[&path].get(block).copied();
+        found.extend(lists[&path].get(block).map(|stage| (i, *stage)));
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Returns the number of blocks in the list at `path`.
@@ -177,14 +261,13 @@ fn num_blocks(walk: &Walk, path: &[String]) -> usize {
 }
 
 /// Returns the stage of each of the `blocks` blocks of the list at `path`.
-fn stages_of_blocks(
+fn of_blocks(
     entry: &Entry,
     path: &str,
     split: &Split,
     blocks: usize,
     pipeline: &Pipeline,
 ) -> Result<Vec<u32>, ParallelError> {
-    let stages = pipeline.stages as usize;
     let one_per_block = |found: usize| match found == blocks {
         true => Ok(()),
         false => Err(ParallelError::NotOnePerBlock {
@@ -194,23 +277,35 @@ fn stages_of_blocks(
             blocks,
         }),
     };
-    let even = vec![1.0; blocks];
-    let weights = match split {
-        Split::Even => &even,
-        Split::Weights(weights) => weights,
+    let beside = vec![0.0; pipeline.stages as usize];
+    match split {
+        Split::Even => by_weight(entry, path, &vec![1.0; blocks], &beside),
+        Split::Weights(weights) => {
+            one_per_block(weights.len())?;
+            by_weight(entry, path, weights, &beside)
+        }
         Split::Table(table) => {
             one_per_block(table.len())?;
             let stages = table.iter().map(|stage| existing(entry, *stage, pipeline));
-            return stages.collect();
+            stages.collect()
         }
-    };
-    one_per_block(weights.len())?;
+    }
+}
+
+/// Returns the stage of each block of the list at `path`, by what each costs and what each stage costs `beside`.
+fn by_weight(
+    entry: &Entry,
+    path: &str,
+    weights: &[f64],
+    beside: &[f64],
+) -> Result<Vec<u32>, ParallelError> {
     if let Some(weight) = weights.iter().find(|w| !(w.is_finite() && **w > 0.0)) {
         return Err(ParallelError::NoWeight {
             place: entry.place(),
             weight: *weight,
         });
     }
+    let (blocks, stages) = (weights.len(), beside.len());
     if blocks < stages {
         return Err(ParallelError::TooFewBlocks {
             place: entry.place(),
@@ -219,21 +314,21 @@ fn stages_of_blocks(
             stages,
         });
     }
-    Ok(balanced(weights, stages))
+    Ok(balanced(weights, beside))
 }
 
-/// Cuts a list into `stages` runs of blocks, none empty, whose largest sum of `weights` is as small as can be; among
-/// those the runs that differ the least, the larger ones first.
-fn balanced(weights: &[f64], stages: usize) -> Vec<u32> {
-    let most = |lists: &[f64]| lists.iter().copied().fold(0.0, f64::max);
-    let largest = most(&cut(weights, stages, f64::max).1);
+/// Cuts a list into a run of blocks for each stage, none empty, whose largest sum of `weights` is as small as can be;
+/// among those the runs that differ the least, the larger ones first. `beside` is what each stage has to start with.
+fn balanced(weights: &[f64], beside: &[f64]) -> Vec<u32> {
+    let (_, sums) = cut(weights, beside, f64::max);
+    let largest = sums.into_iter().fold(0.0, f64::max);
     // Sums are rounded: what is as large as the largest is allowed.
     let allowed = largest * (1.0 + 1e-9);
     let squares = |rest: f64, sum: f64| match sum <= allowed {
         true => rest + sum * sum,
         false => f64::INFINITY,
     };
-    let (sizes, _) = cut(weights, stages, squares);
+    let (sizes, _) = cut(weights, beside, squares);
     let runs = sizes.iter().enumerate();
     runs.flat_map(|(stage, size)| std::iter::repeat_n(stage as u32, *size))
         .collect()
@@ -241,40 +336,31 @@ fn balanced(weights: &[f64], stages: usize) -> Vec<u32> {
 
 /// Returns the sizes and the sums of the runs with the least cost; `cost` adds a run's sum to the cost of those after
 /// it. Of equally good first runs, the longest is taken.
-fn cut(weights: &[f64], stages: usize, cost: impl Fn(f64, f64) -> f64) -> (Vec<usize>, Vec<f64>) {
-    let blocks = weights.len();
-    // best[s][i]: the least cost of the blocks from i on in s runs, and the size of the first of them.
+fn cut(weights: &[f64], beside: &[f64], cost: impl Fn(f64, f64) -> f64) -> (Vec<usize>, Vec<f64>) {
+    let (blocks, stages) = (weights.len(), beside.len());
+    // best[s][i]: the least cost of the blocks from i on in the runs of stages s and later, and the size of the first.
     let mut best = vec![vec![(f64::INFINITY, 0); blocks + 1]; stages + 1];
-    best[0][blocks] = (0.0, 0);
-    for runs in 1..=stages {
+    best[stages][blocks] = (0.0, 0);
+    for stage in (0..stages).rev() {
         for first in 0..blocks {
-            let mut sum = 0.0;
+            let mut sum = beside[stage];
             for size in 1..=blocks - first {
                 sum += weights[first + size - 1];
-                let found = cost(best[runs - 1][first + size].0, sum);
-                if found <= best[runs][first].0 && found.is_finite() {
-                    best[runs][first] = (found, size);
+                let found = cost(best[stage + 1][first + size].0, sum);
+                if found <= best[stage][first].0 && found.is_finite() {
+                    best[stage][first] = (found, size);
                 }
             }
         }
     }
     let mut first = 0;
-    let sizes: Vec<usize> = (1..=stages)
-        .rev()
-        .map(|runs| {
-            let size = best[runs][first].1;
-            first += size;
-            size
-        })
-        .collect();
-    let mut rest = weights;
-    let sums = sizes.iter().map(|size| {
-        let (run, after) = rest.split_at(*size);
-        rest = after;
-        run.iter().sum()
+    let runs = best.iter().zip(beside).map(|(best, beside)| {
+        let size = best[first].1;
+        let run = &weights[first..first + size];
+        first += size;
+        (size, beside + run.iter().sum::<f64>())
     });
-    let sums = sums.collect();
-    (sizes, sums)
+    runs.unzip()
 }
 
 #[cfg(test)]
@@ -285,7 +371,7 @@ mod tests {
     fn equal_blocks_are_split_evenly_and_the_first_stages_have_one_more() {
         for blocks in 1..=13usize {
             for stages in 1..=blocks {
-                let found = balanced(&vec![1.0; blocks], stages);
+                let found = balanced(&vec![1.0; blocks], &vec![0.0; stages]);
                 let more = blocks % stages;
                 let sizes = (0..stages).map(|stage| blocks / stages + usize::from(stage < more));
                 let expected: Vec<u32> = sizes
@@ -295,6 +381,46 @@ mod tests {
                 assert_eq!(found, expected, "{blocks} blocks, {stages} stages");
             }
         }
+    }
+
+    /// The stages of an embedding, five blocks and a head, each with one parameter.
+    fn by_costs(costs: &[(&str, u64)], more: impl Fn(Plan) -> Plan) -> Result<Vec<u32>, String> {
+        let linear = || {
+            let config = burn::nn::LinearConfig::new(2, 2).with_bias(false);
+            config.init::<burn::backend::Flex>(&Default::default())
+        };
+        let blocks = (0..5).map(|_| linear()).collect::<Vec<_>>();
+        let costs = costs.iter().map(|(path, ns)| (path.to_string(), *ns));
+        let plan = Plan::new()
+            .stage_costs("1", &costs.collect())
+            .first("0")
+            .last("2");
+        let mesh = MeshShape::parse("pp=3").expect("a mesh");
+        let specs = more(plan).resolve(&(linear(), blocks, linear()), &mesh);
+        let specs = specs.map_err(|error| error.to_string())?;
+        Ok(specs
+            .iter()
+            .flat_map(|spec| &spec.stage)
+            .map(|stage| stage.index)
+            .collect())
+    }
+
+    #[test]
+    fn what_stages_have_beside_a_list_counts() {
+        let blocks = ["1.0", "1.1", "1.2", "1.3", "1.4"].map(|block| (block, 10));
+        let with =
+            |more: &[(&'static str, u64)]| by_costs(&[&blocks[..], more].concat(), |plan| plan);
+        assert_eq!(with(&[]).unwrap(), [0, 0, 0, 1, 1, 2, 2]);
+        assert_eq!(with(&[("0.weight", 30)]).unwrap(), [0, 0, 1, 1, 2, 2, 2]);
+        assert_eq!(with(&[("0", 30)]).unwrap(), [0, 0, 1, 1, 2, 2, 2]);
+        assert_eq!(with(&[("1.0.inner", 30)]).unwrap(), [0, 0, 1, 1, 2, 2, 2]);
+        let error = by_costs(&blocks[..4], |plan| plan).unwrap_err();
+        assert!(error.contains("(\"1\"): 1.4 has no cost"), "{error}");
+        // As ever, the later entry counts.
+        let pinned = by_costs(&blocks, |plan| plan.stage("1.4", 0)).unwrap();
+        assert_eq!(pinned, [0, 0, 0, 1, 1, 0, 2]);
+        let even = by_costs(&[], |plan| plan.stages("1")).unwrap();
+        assert_eq!(even, [0, 0, 0, 1, 1, 2, 2]);
     }
 
     /// All ways to cut `blocks` blocks into `stages` runs.
@@ -320,25 +446,31 @@ mod tests {
                 .map(|i| ((i * 37 + seed * 11) % 13) as f64 / 4.0 + 0.1)
                 .collect();
             for stages in 1..=weights.len() {
-                let found = balanced(&weights, stages);
-                let mut sums = vec![0.0f64; stages];
+                let beside: Vec<f64> = (0..stages)
+                    .map(|stage| ((stage * 5 + seed) % 7) as f64 * (seed % 3) as f64)
+                    .collect();
+                let found = balanced(&weights, &beside);
+                let mut sums = beside.clone();
                 for (stage, weight) in found.iter().zip(&weights) {
                     sums[*stage as usize] += weight;
                 }
                 let most = |sums: &[f64]| sums.iter().copied().fold(0.0, f64::max);
                 let best = cuts(weights.len(), stages).into_iter().map(|sizes| {
                     let mut rest = weights.as_slice();
-                    let sums = sizes.iter().map(|size| {
+                    let sums = sizes.iter().zip(&beside).map(|(size, beside)| {
                         let (run, after) = rest.split_at(*size);
                         rest = after;
-                        run.iter().sum()
+                        beside + run.iter().sum::<f64>()
                     });
                     most(&sums.collect::<Vec<f64>>())
                 });
                 let best = best.fold(f64::INFINITY, f64::min);
                 assert!(most(&sums) <= best * 1.000001, "{weights:?}: {found:?}");
                 assert!(found.is_sorted(), "{found:?}");
-                assert!(sums.iter().all(|sum| *sum > 0.0), "{found:?}");
+                assert!(
+                    (0..stages as u32).all(|stage| found.contains(&stage)),
+                    "{found:?}"
+                );
             }
         }
     }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
-use burn_dist::clock::Hardware;
+use burn_dist::clock::{Hardware, ModuleCosts};
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
@@ -64,6 +64,23 @@ pub struct PipelineArgs {
     /// Stages on each rank along pp; 1 by default, 2 for zb-v and dualpipe-v.
     #[arg(long, value_name = "N")]
     pub stages_per_rank: Option<u32>,
+    /// How layers are cut into stages: equally many for each, or so that the costliest stage costs as little as can be,
+    /// with the embedding and the head, on a modelled H100.
+    #[arg(long, value_enum, default_value_t)]
+    pub stages_by: StagesBy,
+    /// What modules cost, once it is known.
+    #[arg(skip)]
+    pub costs: Option<ModuleCosts>,
+}
+
+/// How layers are cut into stages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum StagesBy {
+    /// Equally many layers for each.
+    #[default]
+    Layers,
+    /// By what a step costs.
+    Cost,
 }
 
 /// Reads the name of a schedule, or the file of a table.
@@ -435,6 +452,7 @@ mod tests {
             "ranks-per-node",
             "schedule",
             "stages-per-rank",
+            "stages-by",
             "size",
         ];
         assert_eq!(options("mesh"), shown);

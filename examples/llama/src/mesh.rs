@@ -94,6 +94,9 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
     if let Some(stages) = args.pipeline.stages_per_rank {
         plan = plan.stages_per_rank(stages);
     }
+    if let Some(costs) = &args.pipeline.costs {
+        plan = plan.stage_costs("layers", costs);
+    }
     if let Some(shape) = &forward.axes.mesh {
         plan = plan.strategy(strategy(shape, forward.strategy)?);
     }

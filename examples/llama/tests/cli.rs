@@ -95,6 +95,11 @@ fn stages_are_shown() {
     fails(&more(&["--stages-per-rank", "2"]), 1, &parts);
     let parts = ["fewer stages", "stages"];
     fails(&["mesh", "--mesh", "pp=64"], 1, &parts);
+    // The head costs about a layer and a half.
+    let by_cost = ["mesh", "--mesh", "pp=4", "--size", "8b", "--stages-by"];
+    let shown = |by| works(&[&by_cost[..], &[by]].concat());
+    assert!(shown("layers").contains("layers 24-31, norm, output"));
+    assert!(shown("cost").contains("layers 25-31, norm, output"));
 }
 
 /// Rows are counted for each rank of the data axes, not of the pipeline; microbatches divide these.

@@ -1,3 +1,4 @@
+use burn_dist::clock::Hardware;
 use burn_dist::plan::explain::Ask;
 use serde::Serialize;
 
@@ -29,7 +30,9 @@ struct Explained {
 
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&args.model)?;
-    let mesh = Mesh::dry(&args.model.devices)?;
+    let (devices, seed) = (&args.model.devices, args.model.seed);
+    let devices = predict::costed(devices, &shape, seed, &Hardware::preset("h100")?)?;
+    let mesh = Mesh::dry(&devices)?;
     let config = &shape.config;
     let num_params = config.num_params();
     let bytes = 4 * num_params as u64;

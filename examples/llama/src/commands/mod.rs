@@ -8,11 +8,13 @@ mod pretrain;
 mod session;
 mod simulate;
 
+use burn_dist::clock::Hardware;
 use burn_dist::launch;
 
 use crate::cli::{Cli, Command, MeshArgs};
 use crate::mesh::Mesh;
 use crate::say;
+use session::Shape;
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
                 pipeline: args.pipeline.clone(),
                 ..args.axes.clone().into()
             };
+            let shape = Shape::of_size(args.size);
+            let devices = predict::costed(&devices, &shape, 0, &Hardware::preset("h100")?)?;
             // Alone, nothing has to run: the mesh may be larger than this machine.
             let mesh = match launch::world()? {
                 Some(_) => Mesh::open(&devices)?,

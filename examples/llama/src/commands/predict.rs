@@ -5,11 +5,14 @@ use std::fmt::Write;
 use anyhow::Context;
 use burn::module::AutodiffModule;
 use burn_dist::MeshBackend;
+use burn_dist::clock::{Hardware, ModuleCosts};
 use burn_dist::layout::Rows;
+use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
+use crate::cli::{MeshArgs, PipelineArgs, StagesBy};
 use crate::data::batch::{Batch, BatchSource, RandomTokens};
 use crate::data::rng::Rng;
 use crate::generate::next_tokens;
@@ -77,6 +80,37 @@ pub(super) fn step(
         first: first.memory,
         steady,
     })
+}
+
+/// Returns the devices with what modules cost on `hardware`, if layers are cut into stages by that.
+pub(super) fn costed(
+    devices: &MeshArgs,
+    shape: &Shape,
+    seed: u64,
+    hardware: &Hardware,
+) -> anyhow::Result<MeshArgs> {
+    let mut devices = devices.clone();
+    let has_stages = |mesh: &MeshShape| mesh.pipeline_axis().is_some();
+    if devices.pipeline.stages_by == StagesBy::Layers
+        || !devices.forward.axes.mesh.as_ref().is_some_and(has_stages)
+    {
+        return Ok(devices);
+    }
+    let mut one = devices.clone();
+    one.forward.axes.mesh = None;
+    one.pipeline = PipelineArgs::default();
+    let microbatch = Shape {
+        batch: shape.batch / shape.accumulate,
+        accumulate: 1,
+        ..shape.clone()
+    };
+    let ask = Ask {
+        hardware: Some(hardware.clone()),
+        ..Ask::default()
+    };
+    let step = step(&Mesh::dry(&one)?, &microbatch, seed, false, &ask)?;
+    devices.pipeline.costs = Some(ModuleCosts::new(&step.steady.simulations));
+    Ok(devices)
 }
 
 /// Plans the making of one token for each of `rows` rows of `seq` positions, on a dry mesh.

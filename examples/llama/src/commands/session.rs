@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
+use burn_dist::clock::Hardware;
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
 
@@ -47,24 +48,37 @@ impl Shape {
         Self::of_batch(args, args.batch)
     }
 
+    /// The model of a size, with the size's own rows and tokens of a step.
+    pub(super) fn of_size(size: Size) -> Self {
+        let (seq, batch) = size.default_seq_and_batch();
+        Self {
+            config: size.config(),
+            name: size.name().to_string(),
+            eos: Vec::new(),
+            seq,
+            batch,
+            accumulate: 1,
+            fused: false,
+        }
+    }
+
     /// As [`Self::new`], with another number of rows of a step; `None` is the size's own.
     pub(super) fn of_batch(args: &ModelArgs, rows: Option<usize>) -> anyhow::Result<Self> {
-        let (config, name, eos, (seq, batch)) = match &args.model {
+        let shape = match &args.model {
             Some(dir) => {
                 let (config, eos) = hf::read_config(dir)?;
-                (config, dir.display().to_string(), eos, (512, 8))
+                Self {
+                    config,
+                    name: dir.display().to_string(),
+                    eos,
+                    seq: 512,
+                    batch: 8,
+                    ..Self::of_size(args.size)
+                }
             }
-            None => {
-                let size = args.size;
-                (
-                    size.config(),
-                    size.name().to_string(),
-                    Vec::new(),
-                    size.default_seq_and_batch(),
-                )
-            }
+            None => Self::of_size(args.size),
         };
-        let batch = rows.unwrap_or(batch);
+        let batch = rows.unwrap_or(shape.batch);
         if !batch.is_multiple_of(args.accumulate) {
             bail!(
                 "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",
@@ -72,13 +86,10 @@ impl Shape {
             );
         }
         Ok(Self {
-            config,
-            name,
-            eos,
-            seq: args.seq.unwrap_or(seq),
+            seq: args.seq.unwrap_or(shape.seq),
             batch,
             accumulate: args.accumulate,
-            fused: false,
+            ..shape
         })
     }
 }
@@ -135,6 +146,8 @@ impl<'a> Session<'a> {
         if let (None, Some(default)) = (&axes.mesh, default_mesh) {
             axes.mesh = Some(default.parse().context("the default mesh")?);
         }
+        let hardware = Hardware::preset("h100")?;
+        let devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
         let mesh = match args.trace {
             Some(_) => Mesh::traced(&devices)?,
             None => Mesh::open(&devices)?,

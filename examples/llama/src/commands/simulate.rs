@@ -53,7 +53,8 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let batch = args.batch_per_rank.map(|rows| rows * groups);
     let mut shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     shape.fused = args.fused_attention;
-    let mesh = Mesh::dry(&args.model.devices)?;
+    let (devices, seed) = (&args.model.devices, args.model.seed);
+    let mesh = Mesh::dry(&predict::costed(devices, &shape, seed, &hardware)?)?;
     let ask = Ask {
         hardware: Some(hardware.clone()),
         ..Ask::default()
