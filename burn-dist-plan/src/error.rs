@@ -97,6 +97,18 @@ pub enum PlanError {
         /// Why not.
         reason: String,
     },
+    /// A microbatch cannot stand for those that were not recorded.
+    #[error(
+        "a step of {planned} microbatches cannot stand for one of {microbatches}: {reason}; record all of them"
+    )]
+    Repeat {
+        /// Microbatches of the window.
+        planned: u32,
+        /// How many the step is to have.
+        microbatches: u32,
+        /// Why not.
+        reason: String,
+    },
     /// There is no pass of that name.
     #[error("there is no pass `{name}`; the passes are {}", crate::passes::PASSES.map(|(name, _)| name).join(", "))]
     UnknownPass {

@@ -23,7 +23,8 @@
 //!   propagate   a layout for every value, redistributions inserted        propagate/
 //!   redundancy  counts the work that ranks repeat                         redundancy.rs, flops.rs
 //!   checkpoint  activations made again in the backward                    checkpoint/
-//!   staging     a program for each stage of a pipeline                    staging.rs, facts/stages.rs
+//!   staging     a program for each stage of a pipeline; microbatches      staging.rs, facts/stages.rs, repeat.rs
+//!               repeated, for the clock
 //!   schedule    gathers and reductions of a unit together, ahead of use   schedule.rs, units.rs
 //!   hierarchy   stages of collectives over several nodes                  hierarchy.rs
 //!   lower       local shapes, local operations, pieces of collectives     lower.rs, unneeded.rs
@@ -64,6 +65,7 @@ mod precision;
 mod propagate;
 mod redundancy;
 mod rename;
+mod repeat;
 pub mod rule;
 mod schedule;
 pub mod stage;

@@ -20,7 +20,7 @@ use crate::redundancy::{self, Redundancy};
 use crate::task::{CollectiveRecord, RankPlan};
 use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
-use crate::{lifetimes, offload, schedule, staging};
+use crate::{lifetimes, offload, repeat, schedule, staging};
 
 /// What is planned, as far as the passes have come.
 pub(crate) struct State<'a, O> {
@@ -204,17 +204,23 @@ impl<'a, O: Op> State<'a, O> {
             Some(_) => stages(self.window(), &self.facts)?,
             None => None,
         };
-        if let Some(stages) = &self.stages
-            && let [program] = &self.programs[..]
-        {
-            let window = self.window();
-            self.programs = staging::stage(
-                program,
-                window,
-                &self.facts,
-                stages,
-                self.options.everyone_reads,
-            )?;
+        let window = match &self.precise {
+            Some(precise) => &precise.window,
+            None => self.recorded,
+        };
+        let [program] = &mut self.programs[..] else {
+            return Ok(());
+        };
+        if self.stages.is_none() && self.options.microbatches.is_none() {
+            return Ok(());
+        }
+        let mut parts = staging::parts(window, &self.facts, self.stages.as_ref());
+        if let Some(microbatches) = self.options.microbatches {
+            repeat::repeat(program, &mut parts, &mut self.visits, microbatches)?;
+        }
+        if let Some(stages) = &self.stages {
+            let everyone_reads = self.options.everyone_reads;
+            self.programs = staging::stage(program, window, &parts, stages, everyone_reads)?;
         }
         Ok(())
     }

@@ -35,6 +35,67 @@ enum When {
     Last,
 }
 
+/// Which part of a step an operation is, or the end of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its stage; `None` of what every stage makes that needs it.
+    pub stage: Option<u32>,
+    /// What it does in an action of a schedule; `None` of what belongs to no microbatch.
+    pub kind: Option<Kind>,
+    pub microbatch: u32,
+}
+
+/// Returns the part that each operation of a window is, and the end.
+pub(super) fn parts<O: Op>(
+    window: &Window<O>,
+    facts: &Facts,
+    stages: Option<&Stages>,
+) -> Vec<Part> {
+    let part = |(index, op): (usize, &O)| Part {
+        stage: stages.and_then(|stages| stages.of_op[index]),
+        kind: match facts.phases[index] {
+            Phase::Forward => Some(Kind::Forward),
+            Phase::Backward => {
+                let mut outputs = op.outputs();
+                Some(match outputs.all(|out| facts.updating[out.id as usize]) {
+                    true => Kind::Weight,
+                    false => Kind::Backward,
+                })
+            }
+            Phase::Update => None,
+        },
+        microbatch: facts.microbatches[index],
+    };
+    // Beyond the last operation, what lives on is brought to where it rests.
+    let end = Part {
+        stage: None,
+        kind: None,
+        microbatch: 0,
+    };
+    let ops = window.ops.iter().enumerate().map(part);
+    ops.chain([end]).collect()
+}
+
+/// Returns whether some of `parts` go backward.
+pub(super) fn has_backward(parts: &[Part]) -> bool {
+    parts.iter().any(Part::is_backward)
+}
+
+/// Returns the number of microbatches.
+pub(super) fn count(parts: &[Part]) -> u32 {
+    let has_backward = has_backward(parts);
+    let of_losses = parts
+        .iter()
+        .filter(|part| !has_backward || part.is_backward());
+    of_losses.map(|part| part.microbatch + 1).max().unwrap_or(1)
+}
+
+impl Part {
+    fn is_backward(&self) -> bool {
+        matches!(self.kind, Some(Kind::Backward | Kind::Weight))
+    }
+}
+
 /// What a coordinate does, in order.
 enum Item {
     Step(usize),
@@ -61,12 +122,12 @@ struct Staged<'a, O> {
 pub(super) fn stage<O: Op>(
     program: &Program<O>,
     window: &Window<O>,
-    facts: &Facts,
+    parts: &[Part],
     stages: &Stages,
     everyone_reads: bool,
 ) -> Result<Vec<Program<O>>, PlanError> {
-    let mut staged = Staged::new(program, window, stages, everyone_reads);
-    let whens = whens(window, facts, stages)?;
+    let mut staged = Staged::new(program, window, (parts, stages), everyone_reads);
+    let whens = whens(parts, stages)?;
     let coords = 0..stages.pipeline.ranks;
     // Once to see what each coordinate needs of others, and once with what they send first.
     for coord in coords.clone() {
@@ -89,20 +150,8 @@ pub(super) fn stage<O: Op>(
 }
 
 /// Returns for each coordinate when each operation's steps run on it.
-fn whens<O: Op>(
-    window: &Window<O>,
-    facts: &Facts,
-    stages: &Stages,
-) -> Result<Vec<Vec<When>>, PlanError> {
-    let is_backward = |phase: &Phase| *phase == Phase::Backward;
-    let has_backward = facts.phases.iter().any(is_backward);
-    let microbatches = facts.microbatches.iter().zip(&facts.phases);
-    let of_losses = microbatches.filter(|(_, phase)| !has_backward || is_backward(phase));
-    let count = of_losses
-        .map(|(microbatch, _)| microbatch + 1)
-        .max()
-        .unwrap_or(1);
-    let actions = stages.pipeline.actions(count, has_backward)?;
+fn whens(parts: &[Part], stages: &Stages) -> Result<Vec<Vec<When>>, PlanError> {
+    let actions = stages.pipeline.actions(count(parts), has_backward(parts))?;
     let mut places: Vec<HashMap<Action, u32>> = Vec::with_capacity(actions.len());
     for actions in actions {
         places.push(
@@ -112,34 +161,17 @@ fn whens<O: Op>(
                 .collect(),
         );
     }
-    let kind = |index: usize, op: &O| match facts.phases[index] {
-        Phase::Forward => Some(Kind::Forward),
-        Phase::Backward => {
-            let mut outputs = op.outputs();
-            Some(match outputs.all(|out| facts.updating[out.id as usize]) {
-                true => Kind::Weight,
-                false => Kind::Backward,
-            })
-        }
-        Phase::Update => None,
-    };
-    let kinds: Vec<Option<Kind>> = window
-        .ops
-        .iter()
-        .enumerate()
-        .map(|(index, op)| kind(index, op))
-        .collect();
-    let when = |places: &HashMap<Action, u32>, index: usize| {
-        let (stage, microbatch) = (stages.of_op[index]?, facts.microbatches[index]);
+    let when = |places: &HashMap<Action, u32>, part: &Part| {
+        let stage = part.stage?;
         let place = |kind| {
             let action = Action {
                 stage,
                 kind,
-                microbatch,
+                microbatch: part.microbatch,
             };
             places.get(&action).copied()
         };
-        let found = match kinds[index]? {
+        let found = match part.kind? {
             Kind::Forward => place(Kind::Forward),
             // A schedule may not take the two apart.
             kind => place(kind).or_else(|| place(Kind::Full)),
@@ -147,9 +179,9 @@ fn whens<O: Op>(
         found.map(When::Action)
     };
     let of = |places: &HashMap<Action, u32>| -> Vec<When> {
-        let ops = (0..window.ops.len()).map(|index| when(places, index).unwrap_or(When::Last));
-        // Beyond the last operation, what lives on is brought to where it rests.
-        ops.chain([When::Last]).collect()
+        let parts = parts.iter();
+        let whens = parts.map(|part| when(places, part).unwrap_or(When::Last));
+        whens.collect()
     };
     Ok(places.iter().map(of).collect())
 }
@@ -158,9 +190,10 @@ impl<'a, O: Op> Staged<'a, O> {
     fn new(
         program: &'a Program<O>,
         window: &Window<O>,
-        stages: &'a Stages,
+        (parts, stages): (&[Part], &'a Stages),
         everyone_reads: bool,
     ) -> Self {
+        let end = window.ops.len() as u32;
         let outside = window.inputs.iter().filter_map(|input| match &input.state {
             InputState::Placed { stage, .. } => Some((input.value, stage.as_ref()?.index)),
             InputState::Host { .. } => None,
@@ -182,8 +215,8 @@ impl<'a, O: Op> Staged<'a, O> {
                 Common::Load { value, .. } => outside.get(value).copied(),
                 Common::Local(_) | Common::Move(_) => from.and_then(|from| {
                     // Beyond the last operation, what lives on is brought to where it rests.
-                    let of_op = step.stage_of().and_then(|at| stages.of_op.get(at as usize));
-                    of_op.copied().unwrap_or(Some(from))
+                    let of_op = step.stage_of().filter(|op| *op != end);
+                    of_op.map_or(Some(from), |op| parts[op as usize].stage)
                 }),
                 Common::Store { value, .. } => stages.homes[*value as usize],
                 Common::Read { read, .. } if !everyone_reads => {

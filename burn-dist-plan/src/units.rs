@@ -133,6 +133,29 @@ impl Visits {
         Some(&unit.owner)
     }
 
+    /// Adds operations that do what `ops` do, `copies` times, each time `apart` visits later; those that come later than
+    /// all of them move as far.
+    ///
+    /// Visits are numbers afterwards: of those that are added no unit is known.
+    pub fn repeat(
+        &mut self,
+        ops: &[u32],
+        comes_later: impl Fn(usize) -> bool,
+        copies: u32,
+        apart: u32,
+    ) {
+        for (op, visit) in self.of_op.iter_mut().enumerate() {
+            if comes_later(op) {
+                *visit += copies * apart;
+            }
+        }
+        for copy in 1..=copies {
+            for op in ops {
+                self.of_op.push(self.of(*op) + copy * apart);
+            }
+        }
+    }
+
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
     /// `next`.
     pub fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {

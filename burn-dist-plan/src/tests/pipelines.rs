@@ -13,24 +13,26 @@ use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text
 
 /// What a model of stages is made of.
 #[derive(Clone, Debug)]
-struct Model {
-    mesh: String,
-    schedule: ScheduleKind,
+pub(super) struct Model {
+    pub mesh: String,
+    pub schedule: ScheduleKind,
     /// Stages of a rank.
-    chunks: u32,
+    pub chunks: u32,
     /// Layers, and the stage of each.
-    layers: Vec<u32>,
-    microbatches: usize,
+    pub layers: Vec<u32>,
+    pub microbatches: usize,
     /// A layer to whose result the first activation is added.
-    skip: Option<usize>,
+    pub skip: Option<usize>,
     /// Whether the last layer has the weight of the first.
-    tied: bool,
+    pub tied: bool,
+    /// Whether each microbatch has data of its own, and the losses are added up.
+    pub apart: bool,
     /// A schedule of one's own.
-    table: Option<Schedule>,
+    pub table: Option<Schedule>,
 }
 
 impl Model {
-    fn new(mesh: &str, schedule: ScheduleKind, chunks: u32, microbatches: usize) -> Self {
+    pub fn new(mesh: &str, schedule: ScheduleKind, chunks: u32, microbatches: usize) -> Self {
         let ranks = mesh.parse::<crate::mesh::MeshShape>().expect("a mesh");
         let ranks = ranks
             .pipeline_axis()
@@ -43,6 +45,7 @@ impl Model {
             microbatches,
             skip: None,
             tied: false,
+            apart: false,
             table: None,
         }
     }
@@ -76,7 +79,7 @@ impl Model {
     }
 
     /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
-    fn step(&self, rows: usize) -> Builder {
+    pub fn step(&self, rows: usize) -> Builder {
         let mut b = Builder::new(&self.mesh);
         let weights: Vec<u32> = self
             .layers
@@ -97,10 +100,13 @@ impl Model {
             .collect();
         let mut sums: Vec<Option<u32>> = vec![None; weights.len()];
         let mut losses = Vec::new();
-        let batch = b.data(&[rows * self.microbatches, 4]);
+        let batch = (!self.apart).then(|| b.data(&[rows * self.microbatches, 4]));
         for microbatch in 0..self.microbatches {
             let range = microbatch * rows..(microbatch + 1) * rows;
-            let mut x = b.op(Kind::Slice(0, range), &[batch], &[rows, 4]);
+            let mut x = match batch {
+                Some(batch) => b.op(Kind::Slice(0, range), &[batch], &[rows, 4]),
+                None => b.data(&[rows, 4]),
+            };
             let first = x;
             let mut saved = Vec::new();
             for (layer, &w) in weights.iter().enumerate() {
@@ -138,6 +144,10 @@ impl Model {
                     None => gw,
                 });
             }
+            if let (true, [.., sum, loss]) = (self.apart, &losses[..]) {
+                let sum = b.pair(Kind::Add, *sum, *loss);
+                losses = vec![sum];
+            }
         }
         for (w, sum) in weights.iter().zip(sums) {
             if let Some(sum) = sum {
@@ -152,7 +162,7 @@ impl Model {
     }
 }
 
-fn chunks(schedule: ScheduleKind) -> u32 {
+pub(super) fn chunks(schedule: ScheduleKind) -> u32 {
     match schedule.is_looped() {
         true => 2,
         false => 1,

@@ -24,6 +24,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         topology: Topology::single(mesh.num_ranks()),
         links: Default::default(),
         hierarchy_bytes_min: None,
+        microbatches: None,
         ranks: mesh.ranks().collect(),
         bool_store: BoolStore::Native,
         storage: Default::default(),
