@@ -77,6 +77,11 @@ impl<'a> Network<'a> {
         self.mesh
     }
 
+    /// Returns whether something is known of the link of an axis.
+    pub fn is_known(&self, axis: AxisIndex) -> bool {
+        self.links[usize::from(axis.0)].is_some()
+    }
+
     /// Returns how long a collective over `axes` takes by which a rank receives `bytes` in so many rounds.
     pub fn transfer_ns(&self, axes: &[AxisIndex], rounds: u64, bytes: f64) -> f64 {
         let known = axes

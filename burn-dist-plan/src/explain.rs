@@ -98,6 +98,8 @@ pub struct Explanation {
     pub accumulated: Accumulated,
     /// What units make again in the backward, as text; of several policies, those other than `none`.
     pub checkpoint: String,
+    /// Pipelines with their schedules; several where windows have several.
+    pub scheduled: Vec<String>,
     /// What is made again in the backward.
     pub recomputed: Recomputed,
     /// Work that ranks repeat.
@@ -167,6 +169,11 @@ impl Explanation {
         for policy in &plan.policies {
             name(&mut self.accumulation, &policy.accumulation);
             name(&mut self.checkpoint, &policy.checkpoint);
+        }
+        if let Some(scheduled) = &plan.scheduled
+            && !self.scheduled.contains(scheduled)
+        {
+            self.scheduled.push(scheduled.clone());
         }
         self.recomputed += plan.recomputed;
         self.redundancy += &plan.redundancy;
@@ -386,6 +393,9 @@ impl std::fmt::Display for Explanation {
         match &self.nodes {
             Some(nodes) => writeln!(f, ", {nodes}")?,
             None => writeln!(f)?,
+        }
+        for scheduled in &self.scheduled {
+            writeln!(f, "{scheduled}")?;
         }
         if self.collectives.is_empty() {
             writeln!(f, "no communication")?;

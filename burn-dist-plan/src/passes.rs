@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::account;
 use crate::checkpoint::{self, Recomputed};
+use crate::cost::Network;
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::facts::stages::{Stages, stages};
@@ -17,6 +18,7 @@ use crate::policy::Policy;
 use crate::precision::{self, Precise};
 use crate::propagate::{self, Program};
 use crate::redundancy::{self, Redundancy};
+use crate::stage::ScheduleChoice;
 use crate::task::{CollectiveRecord, RankPlan};
 use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
@@ -38,6 +40,8 @@ pub(crate) struct State<'a, O> {
     pub programs: Vec<Program<O>>,
     /// The stages of its operations and values, if it has some.
     pub stages: Option<Stages>,
+    /// The schedule of its microbatches, for people.
+    pub scheduled: Option<String>,
     pub redundancy: Redundancy,
     pub recomputed: Recomputed,
     pub collectives: Vec<CollectiveRecord>,
@@ -104,6 +108,7 @@ impl<'a, O: Op> State<'a, O> {
             facts,
             programs: Vec::new(),
             stages: None,
+            scheduled: None,
             redundancy: Redundancy::default(),
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
@@ -219,8 +224,27 @@ impl<'a, O: Op> State<'a, O> {
             repeat::repeat(program, &mut parts, &mut self.visits, microbatches)?;
         }
         if let Some(stages) = &self.stages {
-            let everyone_reads = self.options.everyone_reads;
-            self.programs = staging::stage(program, window, &parts, stages, everyone_reads)?;
+            let (pipeline, count) = (&stages.pipeline, staging::count(&parts));
+            let options = self.options;
+            let costs = || {
+                let flow = checkpoint::Flow::new(program, &self.facts, self.mesh);
+                let network = Network::new(self.mesh, &options.links, &options.topology);
+                staging::costs(program, &flow, &parts, pipeline, &network)
+            };
+            let actions = match staging::has_backward(&parts) {
+                true => {
+                    let (name, schedule) = pipeline.schedule(count, costs)?;
+                    self.scheduled = Some(match &pipeline.schedule {
+                        ScheduleChoice::Auto { .. } => format!("{pipeline}: {name}"),
+                        _ => pipeline.to_string(),
+                    });
+                    schedule.order
+                }
+                false => pipeline.forwards(count),
+            };
+            let everyone_reads = options.everyone_reads;
+            self.programs =
+                staging::stage(program, window, (&parts, stages), actions, everyone_reads)?;
         }
         Ok(())
     }

@@ -72,6 +72,7 @@ pub fn plan<O: Op>(
         num_streams: program.num_streams,
         collectives: state.collectives,
         memory: state.memory,
+        scheduled: state.scheduled,
         recomputed: state.recomputed,
         policies: state.policies,
         redundancy: state.redundancy,

@@ -1,12 +1,15 @@
 //! Stages: parts of a model along a pipeline axis, one after the other.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::ScheduleKind;
 use crate::error::PlanError;
-use crate::mesh::AxisIndex;
-use crate::pipeline::{Action, Placement, Schedule};
+use crate::explain::human_bytes;
+use crate::mesh::{AxisIndex, TextError};
+use crate::pipeline::{Action, Limits, Placement, Schedule, choose};
+use crate::staging::Costs;
 
 /// In which order ranks work on microbatches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,11 +18,37 @@ pub enum ScheduleChoice {
     Kind(ScheduleKind),
     /// As a table says, for its number of microbatches.
     Table(Arc<Schedule>),
+    /// The fastest for the stages of each window, by [`Schedule::auto`]: times are estimated from the operations of the
+    /// plan. Stages go round the ranks.
+    Auto {
+        /// The most bytes that a rank may hold for backwards to come.
+        bytes_max: Option<u64>,
+    },
 }
 
 impl Default for ScheduleChoice {
     fn default() -> Self {
         Self::Kind(ScheduleKind::default())
+    }
+}
+
+impl FromStr for ScheduleChoice {
+    type Err = TextError;
+
+    /// Reads the name of a [`ScheduleKind`], `auto`, or `auto=N` with the most bytes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes_max = match text.strip_prefix("auto") {
+            Some("") => None,
+            Some(bytes) => {
+                let bytes = bytes.strip_prefix('=').and_then(|bytes| bytes.parse().ok());
+                let most = bytes.ok_or_else(|| {
+                    TextError::new(text, "is not a schedule: auto, or auto=N with N bytes for a rank to hold at most")
+                })?;
+                Some(most)
+            }
+            None => return text.parse::<ScheduleKind>().map(Self::Kind),
+        };
+        Ok(Self::Auto { bytes_max })
     }
 }
 
@@ -40,6 +69,10 @@ impl fmt::Display for ScheduleChoice {
         match self {
             Self::Kind(kind) => kind.fmt(f),
             Self::Table(table) => write!(f, "a table of {} microbatches", table.microbatches),
+            Self::Auto { bytes_max: None } => write!(f, "auto"),
+            Self::Auto {
+                bytes_max: Some(most),
+            } => write!(f, "auto within {}", human_bytes(*most)),
         }
     }
 }
@@ -64,49 +97,63 @@ impl Pipeline {
     pub fn coord(&self, stage: u32) -> u32 {
         let placement = match &self.schedule {
             ScheduleChoice::Kind(kind) if kind.is_v() => Placement::V,
-            ScheduleChoice::Kind(_) => Placement::Loop,
+            ScheduleChoice::Kind(_) | ScheduleChoice::Auto { .. } => Placement::Loop,
             ScheduleChoice::Table(table) => table.placement,
         };
         placement.rank(stage, self.ranks)
     }
 
-    /// Returns the actions of each coordinate, in order, for a window of so many microbatches that has a backward or
-    /// not.
-    pub(crate) fn actions(
+    /// Returns the actions of each coordinate, in order, for a window of so many microbatches without a backward.
+    pub(crate) fn forwards(&self, microbatches: u32) -> Vec<Vec<Action>> {
+        let of = |coord: u32| {
+            let stages = (0..self.stages).filter(move |stage| self.coord(*stage) == coord);
+            let actions = move |microbatch| {
+                let stages = stages.clone();
+                stages.map(move |stage| Action::forward(stage, microbatch))
+            };
+            (0..microbatches).flat_map(actions).collect()
+        };
+        (0..self.ranks).map(of).collect()
+    }
+
+    /// Returns the schedule of a window of so many microbatches, and its name; `costs` are asked for where they choose.
+    pub(crate) fn schedule(
         &self,
         microbatches: u32,
-        has_backward: bool,
-    ) -> Result<Vec<Vec<Action>>, PlanError> {
-        if !has_backward {
-            let of = |coord: u32| {
-                let stages = (0..self.stages).filter(move |stage| self.coord(*stage) == coord);
-                let actions = move |microbatch| {
-                    stages
-                        .clone()
-                        .map(move |stage| Action::forward(stage, microbatch))
-                };
-                (0..microbatches).flat_map(actions).collect()
-            };
-            return Ok((0..self.ranks).map(of).collect());
-        }
+        costs: impl FnOnce() -> Costs,
+    ) -> Result<(String, Schedule), PlanError> {
         let error = |reason| PlanError::Schedule {
             pipeline: self.to_string(),
             reason,
         };
         let chunks = self.stages / self.ranks;
-        match &self.schedule {
-            ScheduleChoice::Kind(kind) => {
-                let schedule = kind.schedule(self.ranks, chunks, microbatches);
-                Ok(schedule.map_err(|reason| error(reason.to_string()))?.order)
+        let schedule = match &self.schedule {
+            ScheduleChoice::Kind(kind) => kind
+                .schedule(self.ranks, chunks, microbatches)
+                .map(|schedule| (kind.to_string(), schedule)),
+            ScheduleChoice::Auto { bytes_max } => {
+                let Costs { times, bytes } = costs();
+                let limits = Limits {
+                    memory: bytes_max.unwrap_or(u64::MAX),
+                    ..Limits::default()
+                };
+                let bytes = |stage: u32| bytes[stage as usize];
+                let counts = (self.ranks, chunks, microbatches);
+                choose(counts, Some(Placement::Loop), &times, limits, bytes)
+                    .map(|choice| (choice.name, choice.schedule))
             }
             ScheduleChoice::Table(table) if table.microbatches == microbatches => {
-                Ok(table.order.clone())
+                Ok((self.schedule.to_string(), table.as_ref().clone()))
             }
-            ScheduleChoice::Table(table) => Err(error(format!(
-                "the step has {microbatches} microbatches, and its table is of {}: use as many, or a schedule by name",
-                table.microbatches
-            ))),
-        }
+            ScheduleChoice::Table(table) => {
+                return Err(error(format!(
+                    "the step has {microbatches} microbatches, and its table is of {}: use as many, or a schedule by \
+                     name",
+                    table.microbatches
+                )));
+            }
+        };
+        schedule.map_err(|reason| error(reason.to_string()))
     }
 }
 
@@ -141,6 +188,26 @@ impl Stage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_choice_is_read_by_its_name() {
+        let read = |text: &str| {
+            text.parse::<ScheduleChoice>()
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read("zb-v"), Ok(ScheduleKind::ZbV.into()));
+        assert_eq!(read("auto"), Ok(ScheduleChoice::Auto { bytes_max: None }));
+        let within = ScheduleChoice::Auto {
+            bytes_max: Some(4096),
+        };
+        assert_eq!(within.to_string(), "auto within 4.0 KiB");
+        assert_eq!(read("auto=4096"), Ok(within));
+        for wrong in ["auto=", "auto=4K", "automatic"] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(wrong) && error.contains("auto=N"), "{error}");
+        }
+        assert!(read("zb").unwrap_err().contains("zb-h1"));
+    }
 
     #[test]
     fn stages_go_round_or_there_and_back() {

@@ -13,6 +13,10 @@
 //!
 //! Stages of which only some ranks are planned for are split like all others: their sends have an order too.
 
+mod costs;
+
+pub(crate) use costs::{Costs, costs};
+
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::error::PlanError;
@@ -118,16 +122,16 @@ struct Staged<'a, O> {
 /// Splits `program` by the coordinates of the pipeline axis.
 ///
 /// # Errors
-/// [`PlanError::Schedule`] if the schedule cannot take so many microbatches.
+/// [`PlanError::Deadlock`] if the coordinates would wait for each other.
 pub(super) fn stage<O: Op>(
     program: &Program<O>,
     window: &Window<O>,
-    parts: &[Part],
-    stages: &Stages,
+    (parts, stages): (&[Part], &Stages),
+    actions: Vec<Vec<Action>>,
     everyone_reads: bool,
 ) -> Result<Vec<Program<O>>, PlanError> {
     let mut staged = Staged::new(program, window, (parts, stages), everyone_reads);
-    let whens = whens(parts, stages)?;
+    let whens = whens(parts, actions);
     let coords = 0..stages.pipeline.ranks;
     // Once to see what each coordinate needs of others, and once with what they send first.
     for coord in coords.clone() {
@@ -150,8 +154,7 @@ pub(super) fn stage<O: Op>(
 }
 
 /// Returns for each coordinate when each operation's steps run on it.
-fn whens(parts: &[Part], stages: &Stages) -> Result<Vec<Vec<When>>, PlanError> {
-    let actions = stages.pipeline.actions(count(parts), has_backward(parts))?;
+fn whens(parts: &[Part], actions: Vec<Vec<Action>>) -> Vec<Vec<When>> {
     let mut places: Vec<HashMap<Action, u32>> = Vec::with_capacity(actions.len());
     for actions in actions {
         places.push(
@@ -183,7 +186,7 @@ fn whens(parts: &[Part], stages: &Stages) -> Result<Vec<Vec<When>>, PlanError> {
         let whens = parts.map(|part| when(places, part).unwrap_or(When::Last));
         whens.collect()
     };
-    Ok(places.iter().map(of).collect())
+    places.iter().map(of).collect()
 }
 
 impl<'a, O: Op> Staged<'a, O> {

@@ -373,6 +373,8 @@ pub struct Plan<O> {
     pub accumulated: crate::explain::Accumulated,
     /// Runs of operations, by how their layouts were found.
     pub runs: crate::explain::Runs,
+    /// The stages of its pipeline and the schedule of their microbatches, for people.
+    pub scheduled: Option<String>,
     /// What is made again in the backward.
     pub recomputed: crate::checkpoint::Recomputed,
     /// The policies of its parameters.

@@ -2,6 +2,7 @@
 
 mod pipelines;
 mod repeats;
+mod schedules;
 
 use std::sync::Arc;
 

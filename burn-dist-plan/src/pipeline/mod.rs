@@ -41,5 +41,6 @@ pub use kind::ScheduleKind;
 pub use lower::{Lowered, Step};
 pub use memory::Bytes;
 pub use search::Choice;
+pub(crate) use search::choose;
 pub use table::{Placement, Schedule};
 pub use validate::Limits;

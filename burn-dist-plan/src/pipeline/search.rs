@@ -34,59 +34,75 @@ impl Schedule {
         limits: Limits,
         bytes: impl Fn(u32) -> Bytes,
     ) -> Result<Choice, ScheduleError> {
-        // Says what is wrong with the counts; it exists for all that are right.
-        let first = ScheduleKind::LoopedBfs.schedule(ranks, chunks, microbatches)?;
-        times.check(first.stages())?;
-        let mut best: Option<Choice> = None;
-        let mut least: Option<(u64, String)> = None;
-        let mut deadlock = None;
-        for (name, schedule) in candidates(ranks, chunks, microbatches, times) {
-            let memory = Limits {
-                memory: u64::MAX,
-                ..limits
-            };
-            let peaks = match schedule.validate(memory, &bytes) {
-                Ok(peaks) => peaks,
-                Err(error @ ScheduleError::Deadlock { .. }) => {
-                    deadlock = Some(error);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let peak = peaks.iter().copied().max().unwrap_or(0);
-            if least.as_ref().is_none_or(|(least, _)| peak < *least) {
-                least = Some((peak, name.clone()));
-            }
-            if peak > limits.memory {
+        choose((ranks, chunks, microbatches), None, times, limits, bytes)
+    }
+}
+
+/// As [`Schedule::auto`], for stages that are placed already, if `placement` says how.
+pub(crate) fn choose(
+    (ranks, chunks, microbatches): (u32, u32, u32),
+    placement: Option<Placement>,
+    times: &Times,
+    limits: Limits,
+    bytes: impl Fn(u32) -> Bytes,
+) -> Result<Choice, ScheduleError> {
+    // Says what is wrong with the counts; it exists for all that are right.
+    let first = ScheduleKind::LoopedBfs.schedule(ranks, chunks, microbatches)?;
+    times.check(first.stages())?;
+    let mut best: Option<Choice> = None;
+    let mut least: Option<(u64, String)> = None;
+    let mut deadlock = None;
+    // With one stage per rank both placements are the same.
+    let is_placed = |schedule: &Schedule| {
+        chunks == 1 || placement.is_none_or(|placement| schedule.placement == placement)
+    };
+    let candidates = candidates(ranks, chunks, microbatches, times);
+    for (name, schedule) in candidates.filter(|(_, schedule)| is_placed(schedule)) {
+        let memory = Limits {
+            memory: u64::MAX,
+            ..limits
+        };
+        let peaks = match schedule.validate(memory, &bytes) {
+            Ok(peaks) => peaks,
+            Err(error @ ScheduleError::Deadlock { .. }) => {
+                deadlock = Some(error);
                 continue;
             }
-            let choice = Choice {
-                timeline: schedule.simulate(times)?,
-                schedule,
-                name,
-                peaks,
-            };
-            let key = |choice: &Choice| {
-                let peak = choice.peaks.iter().copied().max();
-                (choice.timeline.span(), choice.timeline.end(), peak)
-            };
-            if best.as_ref().is_none_or(|best| key(&choice) < key(best)) {
-                best = Some(choice);
-            }
+            Err(error) => return Err(error),
+        };
+        let peak = peaks.iter().copied().max().unwrap_or(0);
+        if least.as_ref().is_none_or(|(least, _)| peak < *least) {
+            least = Some((peak, name.clone()));
         }
-        match (best, least, deadlock) {
-            (Some(best), _, _) => Ok(best),
-            (None, None, Some(deadlock)) => Err(deadlock),
-            (None, least, _) => {
-                let (least, name) = least.unwrap_or_default();
-                Err(ScheduleError::NoneFits {
-                    ranks,
-                    chunks,
-                    limit: limits.memory,
-                    least,
-                    name,
-                })
-            }
+        if peak > limits.memory {
+            continue;
+        }
+        let choice = Choice {
+            timeline: schedule.simulate(times)?,
+            schedule,
+            name,
+            peaks,
+        };
+        let key = |choice: &Choice| {
+            let peak = choice.peaks.iter().copied().max();
+            (choice.timeline.span(), choice.timeline.end(), peak)
+        };
+        if best.as_ref().is_none_or(|best| key(&choice) < key(best)) {
+            best = Some(choice);
+        }
+    }
+    match (best, least, deadlock) {
+        (Some(best), _, _) => Ok(best),
+        (None, None, Some(deadlock)) => Err(deadlock),
+        (None, least, _) => {
+            let (least, name) = least.unwrap_or_default();
+            Err(ScheduleError::NoneFits {
+                ranks,
+                chunks,
+                limit: limits.memory,
+                least,
+                name,
+            })
         }
     }
 }

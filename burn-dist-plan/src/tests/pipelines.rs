@@ -27,8 +27,8 @@ pub(super) struct Model {
     pub tied: bool,
     /// Whether each microbatch has data of its own, and the losses are added up.
     pub apart: bool,
-    /// A schedule of one's own.
-    pub table: Option<Schedule>,
+    /// A schedule without a name.
+    pub choice: Option<ScheduleChoice>,
 }
 
 impl Model {
@@ -46,7 +46,7 @@ impl Model {
             skip: None,
             tied: false,
             apart: false,
-            table: None,
+            choice: None,
         }
     }
 
@@ -57,10 +57,7 @@ impl Model {
             axis,
             ranks,
             stages: ranks * self.chunks,
-            schedule: self
-                .table
-                .clone()
-                .map_or(self.schedule.into(), ScheduleChoice::from),
+            schedule: self.choice.clone().unwrap_or(self.schedule.into()),
         };
         Some(Stage {
             index,
@@ -356,7 +353,7 @@ fn a_table_gives_what_one_device_gives() {
                 F1.1 B1.1 F1.0 B1.0 W1.1 W1.0\n";
     let table: Schedule = text.parse().expect("a table");
     let mut model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
-    model.table = Some(table);
+    model.choice = Some(table.into());
     let b = model.step(4);
     check(&b, &options(&b.mesh), text);
     model.microbatches = 3;

@@ -116,7 +116,7 @@ fn a_table_is_of_all_microbatches() {
     let schedule = ScheduleKind::ZbH2.schedule(3, 1, 7).expect("a schedule");
     let b = |microbatches| {
         let model = Model {
-            table: Some(schedule.clone()),
+            choice: Some(schedule.clone().into()),
             microbatches,
             ..model("pp=3", ScheduleKind::default())
         };

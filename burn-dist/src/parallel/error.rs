@@ -3,7 +3,7 @@
 use super::Style;
 use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
-use crate::plan::{Precision, ScheduleKind};
+use crate::plan::Precision;
 
 /// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -226,13 +226,15 @@ pub enum ParallelError {
     /// A schedule with a number of stages on each rank that it cannot have.
     #[error(
         "schedule {schedule} cannot have {per_rank} stage(s) per rank: {}",
-        stages_of(*.schedule)
+        stages_of(*.only)
     )]
     ImpossibleSchedule {
         /// The schedule.
-        schedule: ScheduleKind,
+        schedule: String,
         /// Stages on each rank.
         per_rank: u32,
+        /// How many it has, if that is not left open.
+        only: Option<u32>,
     },
     /// A table of a schedule that is for another pipeline.
     #[error(
@@ -290,9 +292,9 @@ fn path_or_root(path: &str) -> &str {
     if path.is_empty() { "(root)" } else { path }
 }
 
-/// How many stages a rank has under a schedule, and what else could be used.
-fn stages_of(schedule: ScheduleKind) -> &'static str {
-    match schedule.chunks() {
+/// How many stages a rank has under a schedule that may have `only` so many, and what else could be used.
+fn stages_of(only: Option<u32>) -> &'static str {
+    match only {
         None => "it takes 1 or more",
         Some(1) => "it has 1; use interleaved or looped-bfs for more",
         Some(_) => {

@@ -185,8 +185,9 @@ fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, 
         stages,
         schedule: plan.schedule.clone(),
     };
-    let schedule = match &plan.schedule {
-        ScheduleChoice::Kind(kind) => *kind,
+    let only = match &plan.schedule {
+        ScheduleChoice::Kind(kind) => kind.chunks(),
+        ScheduleChoice::Auto { .. } => None,
         ScheduleChoice::Table(table) => {
             let asked = plan.stages_per_rank.unwrap_or(table.chunks);
             return match (table.ranks, table.chunks) == (ranks, asked) {
@@ -200,12 +201,15 @@ fn pipeline(plan: &Plan, axis: AxisIndex, mesh: &MeshShape) -> Result<Pipeline, 
             };
         }
     };
-    let only = schedule.chunks();
     let per_rank = plan.stages_per_rank.or(only).unwrap_or(1);
     let fits = per_rank > 0 && only.is_none_or(|only| only == per_rank);
     match per_rank.checked_mul(ranks).filter(|_| fits) {
         Some(stages) => Ok(pipeline(stages)),
-        None => Err(ParallelError::ImpossibleSchedule { schedule, per_rank }),
+        None => Err(ParallelError::ImpossibleSchedule {
+            schedule: plan.schedule.to_string(),
+            per_rank,
+            only,
+        }),
     }
 }
 

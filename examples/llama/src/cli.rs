@@ -11,7 +11,7 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
-use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard, ScheduleKind};
+use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -58,7 +58,7 @@ pub struct ShowMeshArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct PipelineArgs {
     /// In which order the ranks along pp work on microbatches: gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v
-    /// or dualpipe-v, or the file of a table.
+    /// or dualpipe-v; auto, or auto=N, for the fastest by which a rank holds at most N bytes; or the file of a table.
     #[arg(long, value_name = "NAME|FILE", default_value_t, value_parser = schedule)]
     pub schedule: ScheduleChoice,
     /// Stages on each rank along pp; 1 by default, 2 for zb-v and dualpipe-v.
@@ -85,8 +85,8 @@ pub enum StagesBy {
 
 /// Reads the name of a schedule, or the file of a table.
 fn schedule(text: &str) -> Result<ScheduleChoice, String> {
-    let unknown = match text.parse::<ScheduleKind>() {
-        Ok(kind) => return Ok(kind.into()),
+    let unknown = match text.parse::<ScheduleChoice>() {
+        Ok(choice) => return Ok(choice),
         Err(unknown) => unknown,
     };
     match std::fs::read_to_string(text) {
