@@ -22,6 +22,9 @@ pub struct Ask {
     pub after: Option<&'static str>,
     /// Hardware to simulate the plans on.
     pub hardware: Option<Hardware>,
+    /// How many microbatches a step is to have: in a window of fewer one is repeated, for what is explained and
+    /// simulated alone.
+    pub microbatches: Option<u32>,
 }
 
 /// Totals of one kind of collective.

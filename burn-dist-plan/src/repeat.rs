@@ -82,10 +82,7 @@ struct Groups {
 
 impl Groups {
     fn new<O: Op>(program: &Program<O>, parts: &[Part]) -> Self {
-        let of_part = |at: u32| {
-            let part = parts[at as usize];
-            part.kind.map(|_| part.microbatch)
-        };
+        let of_part = |at: u32| parts[at as usize].used_in;
         let steps = program.steps.iter();
         let mut of_step: Vec<Option<u32>> = steps.map(|step| step.at().and_then(of_part)).collect();
         // What enters, or is drawn, for one microbatch alone belongs to it.
@@ -238,19 +235,22 @@ impl Pattern {
     ) {
         let ops = ops_of(parts, &self.again);
         let end = self.again.end;
-        let comes_later = |op: usize| parts[op].kind.is_none() || parts[op].microbatch >= end;
+        let comes_later = |op: usize| parts[op].used_in.is_none_or(|group| group >= end);
         visits.repeat(&ops, comes_later, copies, self.visits);
         let size = end - self.again.start;
         for part in parts.iter_mut() {
-            if part.kind.is_some() && part.microbatch >= end {
+            if let Some(group) = part.used_in.filter(|group| *group >= end) {
+                part.used_in = Some(group + copies * size);
                 part.microbatch += copies * size;
             }
         }
         for copy in 1..=copies {
             for op in &ops {
                 let part = parts[*op as usize];
+                let later = copy * size;
                 parts.push(Part {
-                    microbatch: part.microbatch + copy * size,
+                    microbatch: part.microbatch + later,
+                    used_in: part.used_in.map(|group| group + later),
                     ..part
                 });
             }
@@ -265,10 +265,7 @@ impl Pattern {
 /// Returns the operations of some microbatches.
 fn ops_of(parts: &[Part], microbatches: &Range<u32>) -> Vec<u32> {
     let all = (0..).zip(parts);
-    let mine = all.filter(|(_, part)| {
-        let group = part.kind.map(|_| part.microbatch);
-        is_in(group, microbatches)
-    });
+    let mine = all.filter(|(_, part)| is_in(part.used_in, microbatches));
     mine.map(|(op, _)| op).collect()
 }
 

@@ -47,6 +47,9 @@ pub(super) struct Part {
     /// What it does in an action of a schedule; `None` of what belongs to no microbatch.
     pub kind: Option<Kind>,
     pub microbatch: u32,
+    /// The first microbatch that has a use for it: what a backward makes of forward values alone counts as work on the
+    /// microbatch after it. `None` of what belongs to none.
+    pub used_in: Option<u32>,
 }
 
 /// Returns the part that each operation of a window is, and the end.
@@ -69,15 +72,32 @@ pub(super) fn parts<O: Op>(
             Phase::Update => None,
         },
         microbatch: facts.microbatches[index],
+        used_in: None,
     };
     // Beyond the last operation, what lives on is brought to where it rests.
     let end = Part {
         stage: None,
         kind: None,
         microbatch: 0,
+        used_in: None,
     };
     let ops = window.ops.iter().enumerate().map(part);
-    ops.chain([end]).collect()
+    let mut parts: Vec<Part> = ops.chain([end]).collect();
+    // By value.
+    let mut first_use = vec![u32::MAX; window.dies.len()];
+    for (op, part) in window.ops.iter().zip(&mut parts).rev() {
+        if part.kind.is_none() {
+            continue;
+        }
+        let uses = op.outputs().map(|out| first_use[out.id as usize]);
+        let used_in = uses.chain([part.microbatch]).min().unwrap_or_default();
+        part.used_in = Some(used_in);
+        for input in op.inputs() {
+            let first = &mut first_use[input.id as usize];
+            *first = used_in.min(*first);
+        }
+    }
+    parts
 }
 
 /// Returns whether some of `parts` go backward.

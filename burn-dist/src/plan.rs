@@ -5,13 +5,13 @@ use crate::ops::Recorded;
 pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
 pub use burn_dist_plan::pipeline as schedule;
-pub(crate) use burn_dist_plan::text_after;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Offload, Pipeline, PlanError, PlanOptions,
     Policy, Precision, Redundancy, Reshard, ScheduleChoice, ScheduleKind, ShardStrategy, Stage,
     Storage, UnitPolicy, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
+pub(crate) use burn_dist_plan::{plan, text_after};
 
 pub(crate) type Window = burn_dist_plan::window::Window<Recorded>;
 pub(crate) type PlanCache = burn_dist_plan::cache::PlanCache<Recorded>;

@@ -181,6 +181,7 @@ impl<B: BackendIr> Recorder<B> {
                 _ => BoolStore::Native,
             },
             storage: Runtime::<B>::storage(),
+            microbatches: None,
         };
         let ended = device.inner().is_none().then(|| Fault::ended(device));
         let queue = Queue::new(options.queue_bytes_max, options.timeout);

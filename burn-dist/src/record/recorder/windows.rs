@@ -13,7 +13,9 @@ use crate::comm::{PartPrint, WindowPrint};
 use crate::layout::{Rows, repeated};
 use crate::ops::check_known;
 use crate::plan::clock::simulate;
-use crate::plan::{Entry, Input, InputState, PlanError, Redundancy, Window, text_after};
+use crate::plan::{
+    Entry, Input, InputState, PlanError, PlanOptions, Redundancy, Window, plan, text_after,
+};
 use crate::record::canonical::canonicalize;
 use crate::record::hold::HoldNote;
 use crate::record::log::Taken;
@@ -226,10 +228,23 @@ impl<B: BackendIr> Recorder<B> {
                     .then(|| window.digest().into()),
             }
         });
-        let (plan, _fresh) = self
-            .cache
-            .get(window, &self.mesh, &self.plan_options)
-            .map_err(|error: PlanError| Fault::Plan(Arc::new(error)))?;
+        let fault = |error: PlanError| Fault::Plan(Arc::new(error));
+        let microbatches = self.explanation.as_ref().and(self.asked.microbatches);
+        let repeated = microbatches.map(|_| {
+            let options = PlanOptions {
+                microbatches,
+                ..self.plan_options.clone()
+            };
+            plan(&window, &self.mesh, &options).map(Arc::new)
+        });
+        let repeated = repeated.transpose().map_err(fault)?;
+        let plan = match &repeated {
+            Some(plan) if self.options.dry_run => plan.clone(),
+            _ => {
+                let (mesh, options) = (&self.mesh, &self.plan_options);
+                self.cache.get(window, mesh, options).map_err(fault)?.0
+            }
+        };
         for id in &ended {
             self.live.remove(id);
         }
@@ -258,7 +273,8 @@ impl<B: BackendIr> Recorder<B> {
             );
         }
         if let Some(explanation) = &mut self.explanation {
-            explanation.add(&plan);
+            let plan = repeated.as_ref().unwrap_or(&plan);
+            explanation.add(plan);
             if let Some(hardware) = &self.asked.hardware {
                 let ranks = self.plan_options.ranks.iter().copied();
                 let ranks: Vec<_> = ranks.zip(plan.ranks.iter().cloned()).collect();

@@ -29,7 +29,8 @@ pub(super) struct Predicted {
     pub(super) steady: Explanation,
 }
 
-/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `ask` is asked of every step.
+/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `ask` is asked of steps but the
+/// first.
 pub(super) fn step(
     mesh: &Mesh,
     shape: &Shape,
@@ -37,19 +38,43 @@ pub(super) fn step(
     weighted: bool,
     ask: &Ask,
 ) -> anyhow::Result<Predicted> {
+    steps(mesh, shape, seed, weighted, (shape.accumulate, ask))
+}
+
+/// Plans any step but the first on a dry mesh, and asks `ask` of it.
+pub(super) fn steady(
+    mesh: &Mesh,
+    shape: &Shape,
+    seed: u64,
+    ask: &Ask,
+) -> anyhow::Result<Explanation> {
+    // However many microbatches the first has, it leaves the same behind.
+    Ok(steps(mesh, shape, seed, false, (1, ask))?.steady)
+}
+
+/// Plans two steps, the first one of `microbatches`.
+fn steps(
+    mesh: &Mesh,
+    shape: &Shape,
+    seed: u64,
+    weighted: bool,
+    (microbatches, ask): (usize, &Ask),
+) -> anyhow::Result<Predicted> {
     let device = mesh.device();
     let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
     if shape.fused {
         model = model.with_fused_attention();
     }
     let mut source = RandomTokens {
-        batch: shape.batch,
+        batch: 0,
         seq: shape.seq,
         vocab: shape.config.vocab,
         rng: Rng::new(seed, 2),
-        held: Rows::all(shape.batch),
+        held: Rows::all(0),
     };
-    let mut next = || -> anyhow::Result<Batch> {
+    let mut next = |microbatches: usize| -> anyhow::Result<Batch> {
+        source.batch = shape.batch / shape.accumulate * microbatches;
+        source.held = Rows::all(source.batch);
         let mut batch = source.next_batch()?;
         if weighted {
             batch.weights = Some(vec![0.0; batch.tokens.len()]);
@@ -57,12 +82,12 @@ pub(super) fn step(
         Ok(batch)
     };
     let mut optim = train::optimizer::<TrainBackend>();
-    let recipe = Recipe {
-        accumulate: shape.accumulate,
-        clip: None,
-    };
-    let mut plan = |model| {
-        let batch = next()?;
+    let mut plan = |model, (microbatches, ask): (usize, &Ask)| {
+        let batch = next(microbatches)?;
+        let recipe = Recipe {
+            accumulate: microbatches,
+            clip: None,
+        };
         let (result, plan) = mesh.explain(ask.clone(), || {
             let hold = TrainBackend::hold(device);
             let (model, loss) = train::step_with(model, &mut optim, &batch, recipe, 1e-4, device);
@@ -73,9 +98,9 @@ pub(super) fn step(
         anyhow::Ok((model, plan))
     };
     let first;
-    (model, first) = plan(model)?;
+    (model, first) = plan(model, (microbatches, &Ask::default()))?;
     // The second is like all later ones.
-    let (_model, steady) = plan(model)?;
+    let (_model, steady) = plan(model, (shape.accumulate, ask))?;
     Ok(Predicted {
         first: first.memory,
         steady,

@@ -23,6 +23,9 @@ struct Simulated<'a> {
     world_size: usize,
     batch: usize,
     seq: usize,
+    /// Microbatches of a step, and how many of them are planned: one stands for the others.
+    microbatches: usize,
+    planned_microbatches: usize,
     hardware: &'a Hardware,
     step_s: f64,
     tokens_per_s_per_rank: f64,
@@ -55,13 +58,18 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     shape.fused = args.fused_attention;
     let (devices, seed) = (&args.model.devices, args.model.seed);
     let mesh = Mesh::dry(&predict::costed(devices, &shape, seed, &hardware)?)?;
+    let (batch, microbatches) = (shape.batch, shape.accumulate);
+    let planned_microbatches = planned(microbatches);
+    shape.accumulate = planned_microbatches;
+    shape.batch = batch / microbatches * planned_microbatches;
     let ask = Ask {
         hardware: Some(hardware.clone()),
+        microbatches: (planned_microbatches < microbatches)
+            .then(|| u32::try_from(microbatches))
+            .transpose()?,
         ..Ask::default()
     };
-    let windows = predict::step(&mesh, &shape, args.model.seed, false, &ask)?
-        .steady
-        .simulations;
+    let windows = predict::steady(&mesh, &shape, args.model.seed, &ask)?.simulations;
     let dtype = match args.model.devices.forward.param_dtype {
         Float::F32 => DType::F32,
         Float::BF16 => DType::BF16,
@@ -76,13 +84,15 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         size: &shape.name,
         mesh: mesh.name(),
         world_size,
-        batch: shape.batch,
+        batch,
         seq: shape.seq,
+        microbatches,
+        planned_microbatches,
         hardware: &hardware,
         step_s,
-        tokens_per_s_per_rank: (shape.batch * shape.seq) as f64 / step_s / world_size as f64,
+        tokens_per_s_per_rank: (batch * shape.seq) as f64 / step_s / world_size as f64,
         model_flops_utilization: share(
-            step_flops(&shape.config, shape.batch, shape.seq) / world_size as f64,
+            step_flops(&shape.config, batch, shape.seq) / world_size as f64,
         ),
         hardware_flops_utilization: share(windows.iter().map(executed).sum()),
         peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
@@ -97,7 +107,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     say!(
         "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}",
         simulated.size,
-        shape.batch,
+        batch,
         shape.seq,
         simulated.mesh,
         match (args.fused_attention, compile) {
@@ -116,10 +126,24 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         bytes_text(simulated.peak_bytes),
         bytes_text(hardware.memory_bytes())
     );
+    if planned_microbatches < microbatches {
+        say!(
+            "planned {planned_microbatches} of {microbatches} microbatches; the others are like them"
+        );
+    }
     for window in &windows {
         say!("{}", window.to_string().trim_end());
     }
     Ok(End::Done)
+}
+
+/// Returns how many microbatches of a step are planned: enough for some of them to be alike.
+fn planned(microbatches: usize) -> usize {
+    let few = match std::env::var("FEW") {
+        Ok(few) => few.parse().unwrap_or(4),
+        _ => 4,
+    };
+    microbatches.min(few)
 }
 
 /// Returns the most that a rank has.
