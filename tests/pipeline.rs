@@ -1,13 +1,15 @@
 //! A step in microbatches is, bit by bit, accumulation of gradients, and its window stays open.
 
+use burn::nn::LinearConfig;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
-use burn_dist::plan::ScheduleKind;
+use burn_dist::clock::Hardware;
+use burn_dist::plan::{ScheduleChoice, ScheduleKind};
 use burn_dist::{
     Checkpoint, Float, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision, ShardStrategy,
-    pipeline,
+    pipeline, simulate,
 };
 
 use crate::batches::Warnings;
@@ -161,8 +163,13 @@ fn every_schedule_is_accumulation() {
         equals_accumulation("pp=2", "", &plan, 4);
         if schedule.is_looped() {
             equals_accumulation("pp=2", "", &plan.stages_per_rank(2), 4);
+        } else {
+            equals_accumulation("pp=3", "", &plan, 5);
         }
     }
+    let auto = stages(Plan::new()).schedule(ScheduleChoice::Auto { bytes_max: None });
+    equals_accumulation("pp=4", "", &auto, 7);
+    equals_accumulation("pp=2,fsdp=2", "fsdp=2", &auto.stages_per_rank(2), 3);
 }
 
 #[test]
@@ -249,6 +256,58 @@ fn a_parameter_lives_on_the_ranks_of_its_stage_alone() {
     }
     let kept = kept("pp=2,fsdp=2");
     assert!(kept.iter().all(|kept| *kept < whole * 2 / 5), "{kept:?}");
+}
+
+/// Flops of products that the ranks execute in a step of equal layers, by their plans.
+fn flops(axes: &str, schedule: ScheduleKind) -> Vec<f64> {
+    let mesh = builder(axes).dry_run().build().expect("a mesh");
+    let device = mesh.device();
+    let layers: Vec<_> = (0..4)
+        .map(|_| LinearConfig::new(32, 32).init::<B>(&device))
+        .collect();
+    let plan = Plan::new().stages("").schedule(schedule);
+    let layers = layers.parallelize_with(&mesh, &plan).expect("a plan");
+    let x = Tensor::<B, 2>::random([24, 32], Distribution::Default, &device);
+    let mut optimizer = AdamWConfig::new().init();
+    let step = || {
+        let (loss, gradients) = pipeline::forward_backward(&layers, x, 6, |layers, x| {
+            // The first layer has a gradient of its input too.
+            let out = layers
+                .iter()
+                .fold(x.require_grad(), |x, layer| layer.forward(x));
+            out.powi_scalar(2).mean()
+        })
+        .expect("rows enough");
+        (
+            optimizer.step(1e-2, layers.clone(), gradients),
+            loss.into_data(),
+        )
+    };
+    let hardware = Hardware::preset("h100").expect("a preset");
+    let (_, windows) = simulate::<B, _>(&device, &hardware, step).expect("it ends");
+    let mut flops = Vec::new();
+    for rank in windows.iter().flat_map(|window| &window.ranks) {
+        flops.resize(flops.len().max(mesh.shape().num_ranks()), 0.0);
+        for same in &rank.ranks {
+            flops[same.0 as usize] += rank.flops;
+        }
+    }
+    flops
+}
+
+#[test]
+fn a_rank_computes_its_own_stages_alone() {
+    let whole = flops("", ScheduleKind::OneFOneB)[0];
+    assert!(whole > 0.0);
+    for schedule in [ScheduleKind::OneFOneB, ScheduleKind::ZbH1] {
+        for (axes, ranks) in [("pp=2", 2), ("pp=4", 4)] {
+            let flops = flops(axes, schedule);
+            assert_eq!(flops.len(), ranks);
+            let most = flops.iter().copied().fold(0.0, f64::max);
+            let share = whole / ranks as f64;
+            assert!(most <= share * 1.02, "{axes}: {flops:?} of {whole}");
+        }
+    }
 }
 
 /// Windows that are closed before a loop ends which never reads.

@@ -236,11 +236,13 @@ impl<'a, O: Op> Staged<'a, O> {
             let from = from.next();
             let stage = match step {
                 Common::Load { value, .. } => outside.get(value).copied(),
-                Common::Local(_) | Common::Move(_) => from.and_then(|from| {
+                Common::Local(_) | Common::Move(_) => {
                     // Beyond the last operation, what lives on is brought to where it rests.
                     let of_op = step.stage_of().filter(|op| *op != end);
-                    of_op.map_or(Some(from), |op| parts[op as usize].stage)
-                }),
+                    let stage = of_op.map_or(from, |op| parts[op as usize].stage);
+                    // What every stage makes that needs it, each stage moves as well.
+                    stage.filter(|_| from.is_some() || matches!(step, Common::Local(_)))
+                }
                 Common::Store { value, .. } => stages.homes[*value as usize],
                 Common::Read { read, .. } if !everyone_reads => {
                     let (_, value) = program.reads[*read as usize];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::check;
+use crate::op::Mark;
 use crate::pipeline::Schedule;
 use crate::stage::{Pipeline, ScheduleChoice, Stage};
 use crate::task::{CollectiveKind, Task};
@@ -247,6 +248,33 @@ fn ranks_run_their_own_stage() {
             "rank {rank}"
         );
     }
+}
+
+/// Parameters that the window itself makes, as the first step of a model does, are on their stage alone, and so is what
+/// is computed with them.
+#[test]
+fn new_parameters_are_on_their_stage() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
+    let mut b = Builder::new("pp=2");
+    let weights = [0, 1].map(|stage| {
+        let mut spec = Builder::spec(&format!("w{stage}"), &[4, 4], None);
+        spec.stage = model.stage(&b, stage);
+        let value = b.data(&[4, 4]);
+        b.mark(Mark::Param(Arc::new(spec)), value)
+    });
+    let x = b.data(&[8, 4]);
+    let y = weights.iter().fold(x, |x, w| b.linear(x, *w));
+    b.read(y);
+    weights.map(|w| b.survive(w));
+    check(&b, &options(&b.mesh), "new weights");
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let products = plan.ranks.iter().map(|rank| {
+        let tasks = rank.tasks.iter();
+        let is_product =
+            |task: &&Task<crate::toy::Toy>| matches!(task, Task::Op(op, _) if op.kind == Kind::Linear);
+        tasks.filter(is_product).count()
+    });
+    assert_eq!(products.collect::<Vec<_>>(), [1, 1]);
 }
 
 /// What waits for its use because it is made of little runs on its own stage all the same.
