@@ -19,6 +19,7 @@ use crate::precision::{self, Precise};
 use crate::propagate::{self, Program};
 use crate::redundancy::{self, Redundancy};
 use crate::stage::ScheduleChoice;
+use crate::staging::Split;
 use crate::task::{CollectiveRecord, RankPlan};
 use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
@@ -45,8 +46,10 @@ pub(crate) struct State<'a, O> {
     pub redundancy: Redundancy,
     pub recomputed: Recomputed,
     pub collectives: Vec<CollectiveRecord>,
+    /// How the program is split into those of the coordinates, until they are written down.
+    split: Option<Split>,
     /// The tasks of each rank, and the visit that each belongs to.
-    pub ranks: Vec<(RankPlan<O>, Vec<u32>)>,
+    pub ranks: Vec<(Rank, RankPlan<O>, Vec<u32>)>,
     pub memory: Vec<MemoryPlan>,
 }
 
@@ -78,6 +81,9 @@ pub const PASSES: [(&str, &str); 10] = [
         "last uses, and the bytes that each rank will hold",
     ),
 ];
+
+/// How many passes after `staging` work on the program of one coordinate.
+const NUM_EACH: usize = 3;
 
 /// Returns the passes, in the order of [`PASSES`].
 fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
@@ -112,6 +118,7 @@ impl<'a, O: Op> State<'a, O> {
             redundancy: Redundancy::default(),
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
+            split: None,
             ranks: Vec::new(),
             memory: Vec::new(),
         }
@@ -127,12 +134,60 @@ impl<'a, O: Op> State<'a, O> {
         {
             return Err(PlanError::UnknownPass { name: last.into() });
         }
-        for ((name, _), pass) in PASSES.iter().zip(passes::<O>()) {
+        let mut passes = PASSES.iter().map(|(name, _)| *name).zip(passes::<O>());
+        while let Some((name, pass)) = passes.next() {
             pass(self)?;
-            if last == Some(*name) {
+            if last == Some(name) {
                 break;
             }
+            if let Some(split) = self.split.take() {
+                let each = passes.by_ref().take(NUM_EACH).collect::<Vec<_>>();
+                self.each(&split, &each, last)?;
+                if each.iter().any(|(name, _)| last == Some(*name)) {
+                    break;
+                }
+            }
         }
+        if let Some(split) = self.split.take() {
+            let whole = self.program();
+            self.programs = split
+                .coords()
+                .map(|coord| split.program(whole, coord))
+                .collect();
+        }
+        Ok(())
+    }
+
+    /// Runs passes on the program of one coordinate after the other. Unless one of them is the `last`, the steps of a
+    /// program go once they are lowered.
+    fn each(
+        &mut self,
+        split: &Split,
+        passes: &[(&str, Pass<O>)],
+        last: Option<&str>,
+    ) -> Result<(), PlanError> {
+        let mut done = Vec::new();
+        let whole = std::mem::take(&mut self.programs);
+        for coord in split.coords() {
+            self.programs = vec![split.program(&whole[0], coord)];
+            for (name, pass) in passes {
+                pass(self)?;
+                if last == Some(*name) {
+                    break;
+                }
+            }
+            let keeps_steps = passes.iter().any(|(name, _)| last == Some(*name));
+            for mut program in self.programs.drain(..) {
+                if !keeps_steps {
+                    program.steps = Vec::new();
+                }
+                // Of those without steps, one is as good as another.
+                if keeps_steps || done.is_empty() {
+                    done.push(program);
+                }
+            }
+        }
+        self.programs = done;
         Ok(())
     }
 
@@ -157,14 +212,6 @@ impl<'a, O: Op> State<'a, O> {
     pub fn reader(&self, value: ValueIndex) -> usize {
         let stages = self.stages.as_ref();
         stages.map_or(0, |stages| stages.coord(stages.reader(value)) as usize)
-    }
-
-    /// Returns the program of a rank.
-    fn program_of(&self, rank: Rank) -> &Program<O> {
-        match self.mesh.pipeline_axis() {
-            Some(axis) if self.programs.len() > 1 => &self.programs[self.mesh.coord(rank, axis)],
-            _ => self.program(),
-        }
     }
 
     fn precision(&mut self) -> Result<(), PlanError> {
@@ -220,32 +267,38 @@ impl<'a, O: Op> State<'a, O> {
             return Ok(());
         }
         let mut parts = staging::parts(window, &self.facts, self.stages.as_ref());
-        if let Some(microbatches) = self.options.microbatches {
-            repeat::repeat(program, &mut parts, &mut self.visits, microbatches)?;
-        }
-        if let Some(stages) = &self.stages {
-            let (pipeline, count) = (&stages.pipeline, staging::count(&parts));
-            let options = self.options;
-            let costs = || {
-                let flow = checkpoint::Flow::new(program, &self.facts, self.mesh);
-                let network = Network::new(self.mesh, &options.links, &options.topology);
-                staging::costs(program, &flow, &parts, pipeline, &network)
-            };
-            let actions = match staging::has_backward(&parts) {
-                true => {
-                    let (name, schedule) = pipeline.schedule(count, costs)?;
-                    self.scheduled = Some(match &pipeline.schedule {
-                        ScheduleChoice::Auto { .. } => format!("{pipeline}: {name}"),
-                        _ => pipeline.to_string(),
-                    });
-                    schedule.order
-                }
-                false => pipeline.forwards(count),
-            };
-            let everyone_reads = options.everyone_reads;
-            self.programs =
-                staging::stage(program, window, (&parts, stages), actions, everyone_reads)?;
-        }
+        let recorded = parts.clone();
+        let options = self.options;
+        let repeated = match options.microbatches {
+            Some(count) => repeat::repeat(program, &mut parts, &mut self.visits, count)?,
+            None => None,
+        };
+        let Some(stages) = &self.stages else {
+            if let Some(repeated) = repeated {
+                program.steps = repeated.steps(program);
+            }
+            return Ok(());
+        };
+        let (pipeline, count) = (&stages.pipeline, staging::count(&parts));
+        let costs = || {
+            let flow = checkpoint::Flow::new(program, &self.facts, self.mesh);
+            let network = Network::new(self.mesh, &options.links, &options.topology);
+            staging::costs(program, &flow, &recorded, pipeline, &network)
+        };
+        let actions = match staging::has_backward(&parts) {
+            true => {
+                let (name, schedule) = pipeline.schedule(count, costs)?;
+                self.scheduled = Some(match &pipeline.schedule {
+                    ScheduleChoice::Auto { .. } => format!("{pipeline}: {name}"),
+                    _ => pipeline.to_string(),
+                });
+                schedule.order
+            }
+            false => pipeline.forwards(count),
+        };
+        let (facts, everyone_reads) = ((&parts[..], stages), options.everyone_reads);
+        let split = staging::stage(program, repeated, window, facts, actions, everyone_reads)?;
+        self.split = Some(split);
         Ok(())
     }
 
@@ -265,14 +318,16 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn lower(&mut self) -> Result<(), PlanError> {
+        let mut ranks = std::mem::take(&mut self.ranks);
+        let mut collectives = std::mem::take(&mut self.collectives);
         let window = self.window();
-        let mut ranks = Vec::with_capacity(self.options.ranks.len());
-        let mut collectives = Vec::new();
+        let axis = self.stages.as_ref().map(|stages| stages.pipeline.axis);
         for program in &self.programs {
             let first = collectives.len() as u32;
             let lowering = Lowering::new(window, program, self.mesh, self.options, first);
+            let coord = |rank: &Rank| axis.map_or(0, |axis| self.mesh.coord(*rank, axis) as u32);
             let mine = self.options.ranks.iter();
-            for &rank in mine.filter(|rank| self.program_of(**rank).coord == program.coord) {
+            for &rank in mine.filter(|rank| coord(rank) == program.coord) {
                 let (mut plan, visits) = lowering.rank(rank, &self.visits);
                 let classes = account::classes(window, program, &self.facts, &plan);
                 plan.classes = classes.into();
@@ -281,8 +336,7 @@ impl<'a, O: Op> State<'a, O> {
             collectives.extend(lowering.records());
         }
         ranks.sort_by_key(|(rank, ..)| *rank);
-        let ranks = ranks.into_iter().map(|(_, plan, visits)| (plan, visits));
-        (self.ranks, self.collectives) = (ranks.collect(), collectives);
+        (self.ranks, self.collectives) = (ranks, collectives);
         Ok(())
     }
 
@@ -290,7 +344,7 @@ impl<'a, O: Op> State<'a, O> {
         if self.policies.iter().any(|policy| policy.offload.is_on()) {
             // Of a slot its policy is asked for, which is the same in all programs.
             let program = self.programs.first().expect("layouts were propagated");
-            for (plan, visits) in &mut self.ranks {
+            for (_, plan, visits) in &mut self.ranks {
                 offload::offload(plan, visits, program);
             }
         }
@@ -298,7 +352,7 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn lifetimes(&mut self) -> Result<(), PlanError> {
-        for (plan, _) in &mut self.ranks {
+        for (_, plan, _) in &mut self.ranks {
             lifetimes::lifetimes(plan);
             self.memory.push(account::account(plan).0);
         }
@@ -320,6 +374,6 @@ impl<'a, O: Op> State<'a, O> {
     /// Takes the tasks of all ranks.
     pub fn take_ranks(&mut self) -> Vec<Arc<RankPlan<O>>> {
         let ranks = std::mem::take(&mut self.ranks).into_iter();
-        ranks.map(|(plan, _)| Arc::new(plan)).collect()
+        ranks.map(|(_, plan, _)| Arc::new(plan)).collect()
     }
 }

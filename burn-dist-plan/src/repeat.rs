@@ -25,8 +25,8 @@ use crate::staging::{Part, count, has_backward};
 use crate::task::Slot;
 use crate::units::Visits;
 
-/// Repeats a microbatch of `program` until there are `microbatches`; a program of as many or more, or without a backward,
-/// stays as it is.
+/// Repeats a microbatch of `program` until there are `microbatches`; `None` of a program of as many or more, or without
+/// a backward. `program` then has the slots of all of them, `parts` and `visits` their operations.
 ///
 /// # Errors
 /// [`PlanError::Repeat`] if neither of the last two microbatches does what the one before it does.
@@ -35,11 +35,11 @@ pub(super) fn repeat<O: Op>(
     parts: &mut Vec<Part>,
     visits: &mut Visits,
     microbatches: u32,
-) -> Result<(), PlanError> {
+) -> Result<Option<Repeated>, PlanError> {
     let planned = count(parts);
     let copies = microbatches.saturating_sub(planned);
     if copies == 0 || !has_backward(parts) {
-        return Ok(());
+        return Ok(None);
     }
     let groups = Groups::new(program, parts);
     let mut reason = None;
@@ -54,15 +54,15 @@ pub(super) fn repeat<O: Op>(
             continue;
         }
         let found = Pattern::find(program, (parts, visits), &groups, end - size..end);
+        let copies = copies / size;
         let repeated = found.and_then(|pattern| {
-            let copier = Copier::new(program, parts, &groups, &pattern, copies / size);
-            copier.copy(program).map(|steps| (steps, pattern))
+            let repeated = Repeated::new(program, parts, &groups, &pattern, copies)?;
+            Ok((repeated, pattern))
         });
         match repeated {
-            Ok((steps, pattern)) => {
-                pattern.extend(program, parts, visits, copies / size);
-                program.steps = steps;
-                return Ok(());
+            Ok((repeated, pattern)) => {
+                pattern.extend(program, parts, visits, copies);
+                return Ok(Some(repeated));
             }
             Err(problem) => reason = reason.or(Some(problem)),
         }
@@ -308,169 +308,203 @@ fn name<O: Op>(step: &Common<O>) -> String {
     }
 }
 
-/// Writes the steps of a program with copies of microbatches.
-struct Copier<'a> {
-    groups: &'a Groups,
-    pattern: &'a Pattern,
-    copies: u32,
-    /// By slot of the microbatches, its number among what they make.
-    slots: Vec<u32>,
-    /// By operation of theirs, its number among theirs; likewise of those before them.
-    ops: Vec<Option<u32>>,
-    ops_before: Vec<Option<u32>>,
-    /// Theirs.
-    mine: Vec<u32>,
-    /// The slots that are there.
-    made: Vec<bool>,
+/// What a step of the longer program is made of.
+#[derive(Clone, Copy)]
+struct Ref {
+    /// The step of the recorded program.
+    step: u32,
+    /// The copy that it belongs to; 0 of what is as recorded.
+    copy: u32,
+    /// Whether it follows the copies: then it takes what the last of them has made.
+    follows: bool,
 }
 
-impl<'a> Copier<'a> {
-    fn new<O>(
+/// The step of a program in which microbatches are repeated, by number. They are written down one by one.
+pub(super) struct Repeated {
+    steps: Vec<Ref>,
+    copies: u32,
+    num_slots: u32,
+    num_copied: u32,
+    /// By slot that the repeated microbatches make, or those before them, its number among what they make.
+    slots: Vec<Number>,
+    /// By operation, likewise.
+    ops: Vec<Number>,
+    /// What the repeated microbatches have by number.
+    own_slots: Vec<Slot>,
+    own_ops: Vec<u32>,
+}
+
+/// What something is to copies.
+#[derive(Clone, Copy)]
+enum Number {
+    /// The same in all of them.
+    Shared,
+    /// They have their own.
+    Own(u32),
+    /// They have that of the copy before.
+    Before(u32),
+}
+
+impl Repeated {
+    /// Returns the steps, or what a step would use before it is made.
+    fn new<O: Op>(
         program: &Program<O>,
         parts: &[Part],
-        groups: &'a Groups,
-        pattern: &'a Pattern,
+        groups: &Groups,
+        pattern: &Pattern,
         copies: u32,
-    ) -> Self {
-        let mut slots = vec![u32::MAX; program.slots.len()];
-        for (number, slot) in (0..).zip(&pattern.slots) {
-            slots[*slot as usize] = number;
+    ) -> Result<Self, String> {
+        let (own_ops, own_slots) = (ops_of(parts, &pattern.again), pattern.slots.clone());
+        let mut ops = vec![Number::Shared; parts.len()];
+        for (number, op) in (0..).zip(ops_of(parts, &pattern.before)) {
+            ops[op as usize] = Number::Before(number);
         }
-        let number = |ops: &[u32]| {
-            let mut numbers = vec![None; parts.len()];
-            for (number, op) in (0..).zip(ops) {
-                numbers[*op as usize] = Some(number);
+        for (number, op) in (0..).zip(&own_ops) {
+            ops[*op as usize] = Number::Own(number);
+        }
+        let mut slots = vec![Number::Shared; program.slots.len()];
+        for (number, slot) in (0..).zip(&own_slots) {
+            slots[*slot as usize] = Number::Own(number);
+        }
+        for (slot, instead) in pattern.instead.iter().enumerate() {
+            if *instead != Slot::MAX
+                && let Number::Own(number) = slots[*instead as usize]
+            {
+                slots[slot] = Number::Before(number);
             }
-            numbers
-        };
-        let mine = ops_of(parts, &pattern.again);
-        let num_slots = slots.len() + pattern.slots.len() * copies as usize;
-        Self {
-            groups,
-            pattern,
-            copies,
-            slots,
-            ops: number(&mine),
-            ops_before: number(&ops_of(parts, &pattern.before)),
-            mine,
-            made: vec![false; num_slots],
         }
+        let mut this = Self {
+            steps: Vec::new(),
+            copies,
+            num_slots: slots.len() as u32,
+            num_copied: own_slots.len() as u32,
+            slots,
+            ops,
+            own_slots,
+            own_ops,
+        };
+        this.order(program, groups, pattern);
+        this.check(program)?;
+        Ok(this)
     }
 
-    /// Returns the steps, or what a step would use before it is made.
-    fn copy<O: Op>(mut self, program: &Program<O>) -> Result<Vec<Common<O>>, String> {
-        let pattern = self.pattern;
-        let Some(&end) = pattern.steps.last() else {
-            return Err(format!("microbatch {} takes no steps", pattern.again.start));
-        };
-        let num_copied = pattern.steps.len() * self.copies as usize;
-        let mut out = Vec::with_capacity(program.steps.len() + num_copied);
-        let is_later = |index: usize| {
-            let group = self.groups.of_step[index];
+    /// Puts the steps in order.
+    fn order<O: Op>(&mut self, program: &Program<O>, groups: &Groups, pattern: &Pattern) {
+        let is_later = |index: &usize| {
+            let group = groups.of_step[*index];
             group.is_some_and(|group| group >= pattern.again.end)
         };
-        let (later, first): (Vec<usize>, Vec<usize>) =
-            (0..=end).partition(|index| is_later(*index));
-        let read: Vec<Slot> = program.steps.iter().filter_map(read_slot).collect();
-        for index in first {
-            self.push(&mut out, program.steps[index].clone())?;
-        }
+        let end = pattern.steps.last().map_or(0, |last| last + 1);
+        let (later, first): (Vec<usize>, Vec<usize>) = (0..end).partition(is_later);
+        let copied = pattern.steps.len() * self.copies as usize;
+        self.steps.reserve(program.steps.len() + copied);
+        let mut push = |step: usize, copy: u32, follows: bool| {
+            let step = step as u32;
+            self.steps.push(Ref {
+                step,
+                copy,
+                follows,
+            });
+        };
+        first.into_iter().for_each(|index| push(index, 0, false));
         for copy in 1..=self.copies {
-            for index in &pattern.steps {
-                let mut step = program.steps[*index].clone();
-                self.rename(&mut step, copy);
-                self.push(&mut out, step)?;
-            }
+            pattern
+                .steps
+                .iter()
+                .for_each(|index| push(*index, copy, false));
         }
-        for index in later.into_iter().chain(end + 1..program.steps.len()) {
-            let step = &program.steps[index];
-            let of_copied = |slot: &Slot| is_in(self.groups.of_slot(*slot), &pattern.again);
-            if let Some(slot) = read_slot(step).filter(of_copied)
-                && read
-                    .iter()
-                    .any(|read| pattern.instead[*read as usize] == slot)
-            {
-                // Read of each microbatch.
-                self.push(&mut out, step.clone())?;
-                for copy in 1..=self.copies {
-                    let mut step = step.clone();
-                    self.rename(&mut step, copy);
-                    self.push(&mut out, step)?;
-                }
-                continue;
-            }
-            let mut step = step.clone();
-            if !is_in(self.groups.of_step[index], &pattern.again) {
-                let last = |slot: Slot| match of_copied(&slot) {
-                    true => self.slot(slot, self.copies),
-                    false => slot,
-                };
-                each_slot(&mut step, |slot| *slot = last(*slot));
-                each_op(&mut step, |op| {
-                    if let Some(number) = self.ops[*op as usize] {
-                        *op = self.op(number, self.copies);
-                    }
+        let read: Vec<Slot> = program.steps.iter().filter_map(read_slot).collect();
+        for index in later.into_iter().chain(end..program.steps.len()) {
+            let copied = read_slot(&program.steps[index])
+                .filter(|slot| matches!(self.slots[*slot as usize], Number::Own(_)))
+                .filter(|slot| {
+                    read.iter()
+                        .any(|read| pattern.instead[*read as usize] == *slot)
                 });
+            // What is read of each microbatch is read of each copy.
+            match copied {
+                Some(_) => (0..=self.copies).for_each(|copy| push(index, copy, false)),
+                None => push(index, 0, true),
             }
-            self.push(&mut out, step)?;
         }
-        Ok(out)
     }
 
-    fn push<O: Op>(&mut self, out: &mut Vec<Common<O>>, step: Common<O>) -> Result<(), String> {
-        if step.reads().iter().any(|slot| !self.made[*slot as usize]) {
-            return Err(format!(
-                "{} would take what microbatch {} makes later",
-                name(&step),
-                self.pattern.again.start
-            ));
+    /// Checks that nothing is used before it is made.
+    fn check<O: Op>(&self, program: &Program<O>) -> Result<(), String> {
+        let num_slots = self.num_slots + self.num_copied * self.copies;
+        let mut made = vec![false; num_slots as usize];
+        for index in 0..self.len() {
+            let step = &program.steps[self.recorded(index)];
+            let mut reads = step.reads().into_iter();
+            if reads.any(|slot| !made[self.slot(index, slot) as usize]) {
+                return Err(format!("{} would take what is made later", name(step)));
+            }
+            for slot in step.writes() {
+                made[self.slot(index, slot) as usize] = true;
+            }
         }
-        for slot in step.writes() {
-            self.made[slot as usize] = true;
-        }
-        out.push(step);
         Ok(())
     }
 
-    /// Returns what a copy has for a slot that the microbatches make.
-    fn slot(&self, slot: Slot, copy: u32) -> Slot {
-        match copy {
-            0 => slot,
-            _ => {
-                let first = self.slots.len() as u32 + (copy - 1) * self.pattern.slots.len() as u32;
-                first + self.slots[slot as usize]
-            }
+    /// Returns the number of steps.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Returns the number of the step in the recorded program.
+    pub fn recorded(&self, index: usize) -> usize {
+        self.steps[index].step as usize
+    }
+
+    /// Returns the slot that a step has for one of the recorded step.
+    pub fn slot(&self, index: usize, slot: Slot) -> Slot {
+        match self.number(index, self.slots[slot as usize]) {
+            None => slot,
+            Some((number, 0)) => self.own_slots[number as usize],
+            Some((number, copy)) => self.num_slots + (copy - 1) * self.num_copied + number,
         }
     }
 
-    /// Makes a step of the microbatches that of a copy.
-    fn rename<O: Op>(&self, step: &mut Common<O>, copy: u32) {
-        let pattern = self.pattern;
-        each_slot(step, |slot| match self.groups.of_slot(*slot) {
-            group if is_in(group, &pattern.again) => *slot = self.slot(*slot, copy),
-            // What they take of those before them, a copy takes of those before the copy.
-            group if is_in(group, &pattern.before) => {
-                *slot = self.slot(pattern.instead[*slot as usize], copy - 1);
+    /// Returns the operation that a step has for one of the recorded step.
+    pub fn op(&self, index: usize, op: u32) -> u32 {
+        let (num_ops, num_copied) = (self.ops.len() as u32, self.own_ops.len() as u32);
+        match self.number(index, self.ops[op as usize]) {
+            None => op,
+            Some((number, 0)) => self.own_ops[number as usize],
+            Some((number, copy)) => num_ops + (copy - 1) * num_copied + number,
+        }
+    }
+
+    /// Returns the number of what a step has for something, and the copy that it is of; `None` for itself.
+    fn number(&self, index: usize, number: Number) -> Option<(u32, u32)> {
+        let Ref { copy, follows, .. } = self.steps[index];
+        match (number, copy) {
+            (Number::Own(number), _) if follows => Some((number, self.copies)),
+            (Number::Own(number), 1..) => Some((number, copy)),
+            (Number::Before(number), 1..) => Some((number, copy - 1)),
+            _ => None,
+        }
+    }
+
+    /// Writes down a step.
+    pub fn step<O: Op>(&self, program: &Program<O>, index: usize) -> Common<O> {
+        let mut step = program.steps[self.recorded(index)].clone();
+        each_slot(&mut step, |slot| *slot = self.slot(index, *slot));
+        match &mut step {
+            Common::Local(step) => {
+                step.at = self.op(index, step.at);
+                step.of = self.op(index, step.of);
             }
+            Common::Move(step) => step.at = self.op(index, step.at),
             _ => {}
-        });
-        each_op(step, |op| {
-            let (own, before) = (self.ops[*op as usize], self.ops_before[*op as usize]);
-            match (own, before) {
-                (Some(number), _) => *op = self.op(number, copy),
-                (None, Some(number)) => *op = self.op(number, copy - 1),
-                (None, None) => {}
-            }
-        });
+        }
+        step
     }
 
-    /// Returns the operation that a copy has for one of the microbatches.
-    fn op(&self, number: u32, copy: u32) -> u32 {
-        let num_mine = self.mine.len() as u32;
-        match copy {
-            0 => self.mine[number as usize],
-            _ => self.ops.len() as u32 + (copy - 1) * num_mine + number,
-        }
+    /// Writes down all steps.
+    pub fn steps<O: Op>(&self, program: &Program<O>) -> Vec<Common<O>> {
+        let all = 0..self.len();
+        all.map(|index| self.step(program, index)).collect()
     }
 }
 
@@ -500,17 +534,5 @@ fn each_slot<O: Op>(step: &mut Common<O>, edit: impl Fn(&mut Slot)) {
         | Common::Read { slot, .. } => edit(slot),
         // Made by later passes.
         Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
-    }
-}
-
-/// Lets `edit` change the operations that a step stands at, and is.
-fn each_op<O>(step: &mut Common<O>, edit: impl Fn(&mut u32)) {
-    match step {
-        Common::Local(step) => {
-            edit(&mut step.at);
-            edit(&mut step.of);
-        }
-        Common::Move(step) => edit(&mut step.at),
-        _ => {}
     }
 }

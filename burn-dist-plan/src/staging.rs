@@ -14,10 +14,14 @@
 //! Stages of which only some ranks are planned for are split like all others: their sends have an order too.
 
 mod costs;
+mod steps;
 
 pub(crate) use costs::{Costs, costs};
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::PlanError;
 use crate::facts::stages::Stages;
@@ -25,8 +29,10 @@ use crate::facts::{Facts, Phase};
 use crate::op::Op;
 use crate::pipeline::{Action, Kind};
 use crate::propagate::{Common, Program, Transfer};
+use crate::repeat::Repeated;
 use crate::task::Slot;
 use crate::window::{InputState, Window};
+use steps::Steps;
 
 /// When a step of a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,69 +128,96 @@ impl Part {
 
 /// What a coordinate does, in order.
 enum Item {
-    Step(usize),
+    Step(u32),
     /// Waits for what another coordinate makes.
     Need(Slot),
 }
 
-struct Staged<'a, O> {
-    program: &'a Program<O>,
-    stages: &'a Stages,
-    /// The step that makes each slot.
-    producer: Vec<usize>,
-    /// The stage of each slot and of each step.
-    slots: Vec<Option<u32>>,
-    steps: Vec<Option<u32>>,
-    /// Coordinates besides its own that need each slot.
-    wanted: HashMap<Slot, Vec<u32>>,
+/// A step of a coordinate.
+enum Planned {
+    Step(u32),
+    Send(Transfer),
+    Receive(Transfer),
 }
 
-/// Splits `program` by the coordinates of the pipeline axis.
+/// A program that is split by the coordinates of the pipeline axis. Each coordinate's steps are written down when they
+/// are wanted: those of many microbatches need not all be there at once.
+pub(super) struct Split {
+    repeated: Option<Repeated>,
+    coords: Vec<Vec<Planned>>,
+}
+
+impl Split {
+    /// Returns the coordinates.
+    pub fn coords(&self) -> Range<u32> {
+        0..self.coords.len() as u32
+    }
+
+    /// Returns the program of a coordinate, of the one that was split.
+    pub fn program<O: Op>(&self, whole: &Program<O>, coord: u32) -> Program<O> {
+        let step = |planned: &Planned| match planned {
+            Planned::Step(index) => match &self.repeated {
+                Some(repeated) => repeated.step(whole, *index as usize),
+                None => whole.steps[*index as usize].clone(),
+            },
+            Planned::Send(transfer) => Common::Send(transfer.clone()),
+            Planned::Receive(transfer) => Common::Receive(transfer.clone()),
+        };
+        let steps = self.coords[coord as usize].iter().map(step).collect();
+        whole.of_coord(coord, steps)
+    }
+}
+
+struct Staged<'a, O> {
+    steps: Steps<'a, O>,
+    stages: &'a Stages,
+    /// The step that makes each slot.
+    producer: Vec<u32>,
+    /// The stage of each slot and of each step.
+    of_slot: Vec<Option<u32>>,
+    of_step: Vec<Option<u32>>,
+    /// Coordinates besides its own that need each slot.
+    wanted: FxHashMap<Slot, Vec<u32>>,
+}
+
+/// Splits `program`, whose slots are those of all microbatches, by the coordinates of the pipeline axis.
 ///
 /// # Errors
 /// [`PlanError::Deadlock`] if the coordinates would wait for each other.
 pub(super) fn stage<O: Op>(
     program: &Program<O>,
+    repeated: Option<Repeated>,
     window: &Window<O>,
     (parts, stages): (&[Part], &Stages),
     actions: Vec<Vec<Action>>,
     everyone_reads: bool,
-) -> Result<Vec<Program<O>>, PlanError> {
-    let mut staged = Staged::new(program, window, (parts, stages), everyone_reads);
-    let whens = whens(parts, actions);
-    let coords = 0..stages.pipeline.ranks;
+) -> Result<Split, PlanError> {
+    let steps = Steps::new(program, repeated.as_ref());
+    let mut staged = Staged::new(program, steps, window, (parts, stages), everyone_reads);
+    let places: Vec<_> = actions.into_iter().map(places).collect();
     // Once to see what each coordinate needs of others, and once with what they send first.
-    for coord in coords.clone() {
-        for item in staged.items(coord, &whens[coord as usize]) {
+    for (coord, places) in (0..).zip(&places) {
+        for item in staged.items(coord, &whens(parts, places)) {
             if let Item::Need(slot) = item {
                 staged.wanted.entry(slot).or_default().push(coord);
             }
         }
     }
-    let items = coords
-        .clone()
-        .map(|coord| staged.items(coord, &whens[coord as usize]))
-        .collect();
-    let steps = staged.transfers(items)?;
-    let mut programs = Vec::with_capacity(steps.len());
-    for (coord, steps) in coords.zip(steps) {
-        programs.push(program.of_coord(coord, steps));
-    }
-    Ok(programs)
+    let items = (0..).zip(&places);
+    let items = items.map(|(coord, places)| staged.items(coord, &whens(parts, places)));
+    let coords = staged.transfers(items.collect())?;
+    Ok(Split { repeated, coords })
 }
 
-/// Returns for each coordinate when each operation's steps run on it.
-fn whens(parts: &[Part], actions: Vec<Vec<Action>>) -> Vec<Vec<When>> {
-    let mut places: Vec<HashMap<Action, u32>> = Vec::with_capacity(actions.len());
-    for actions in actions {
-        places.push(
-            (0..)
-                .zip(actions)
-                .map(|(at, action)| (action, at))
-                .collect(),
-        );
-    }
-    let when = |places: &HashMap<Action, u32>, part: &Part| {
+/// Returns the number of each action of a coordinate.
+fn places(actions: Vec<Action>) -> FxHashMap<Action, u32> {
+    let numbered = (0..).zip(actions);
+    numbered.map(|(at, action)| (action, at)).collect()
+}
+
+/// Returns when each operation's steps run on a coordinate.
+fn whens(parts: &[Part], places: &FxHashMap<Action, u32>) -> Vec<When> {
+    let when = |part: &Part| {
         let stage = part.stage?;
         let place = |kind| {
             let action = Action {
@@ -201,17 +234,14 @@ fn whens(parts: &[Part], actions: Vec<Vec<Action>>) -> Vec<Vec<When>> {
         };
         found.map(When::Action)
     };
-    let of = |places: &HashMap<Action, u32>| -> Vec<When> {
-        let parts = parts.iter();
-        let whens = parts.map(|part| when(places, part).unwrap_or(When::Last));
-        whens.collect()
-    };
-    places.iter().map(of).collect()
+    let parts = parts.iter();
+    parts.map(|part| when(part).unwrap_or(When::Last)).collect()
 }
 
 impl<'a, O: Op> Staged<'a, O> {
     fn new(
         program: &'a Program<O>,
+        steps: Steps<'a, O>,
         window: &Window<O>,
         (parts, stages): (&[Part], &'a Stages),
         everyone_reads: bool,
@@ -223,25 +253,26 @@ impl<'a, O: Op> Staged<'a, O> {
         });
         let outside: HashMap<_, _> = outside.collect();
         let mut this = Self {
-            program,
             stages,
-            producer: program.producers(),
-            slots: vec![None; program.slots.len()],
-            steps: Vec::with_capacity(program.steps.len()),
-            wanted: HashMap::new(),
+            producer: vec![0; program.slots.len()],
+            of_slot: vec![None; program.slots.len()],
+            of_step: Vec::with_capacity(steps.len()),
+            wanted: FxHashMap::default(),
+            steps,
         };
-        for step in &program.steps {
-            let inputs = step.reads();
-            let mut from = inputs.iter().filter_map(|slot| this.slots[*slot as usize]);
-            let from = from.next();
-            let stage = match step {
+        for index in 0..this.steps.len() {
+            let reads = this.steps.reads(index).iter();
+            let from = reads.filter_map(|slot| this.of_slot[*slot as usize]).next();
+            let stage = match this.steps.recorded(index) {
                 Common::Load { value, .. } => outside.get(value).copied(),
                 Common::Local(_) | Common::Move(_) => {
                     // Beyond the last operation, what lives on is brought to where it rests.
-                    let of_op = step.stage_of().filter(|op| *op != end);
+                    let [_, of_op] = this.steps.ops(index);
+                    let of_op = of_op.filter(|op| *op != end);
                     let stage = of_op.map_or(from, |op| parts[op as usize].stage);
                     // What every stage makes that needs it, each stage moves as well.
-                    stage.filter(|_| from.is_some() || matches!(step, Common::Local(_)))
+                    let is_made = matches!(this.steps.recorded(index), Common::Local(_));
+                    stage.filter(|_| from.is_some() || is_made)
                 }
                 Common::Store { value, .. } => stages.homes[*value as usize],
                 Common::Read { read, .. } if !everyone_reads => {
@@ -250,26 +281,29 @@ impl<'a, O: Op> Staged<'a, O> {
                 }
                 _ => None,
             };
-            for slot in step.writes() {
-                this.slots[slot as usize] = stage;
+            for slot in this.steps.writes(index) {
+                this.of_slot[*slot as usize] = stage;
+                this.producer[*slot as usize] = index as u32;
             }
-            this.steps.push(stage);
+            this.of_step.push(stage);
         }
         this
     }
 
     /// Returns what a coordinate does, in order; `whens` say when it takes the steps of each operation.
     fn items(&self, coord: u32, whens: &[When]) -> Vec<Item> {
-        let mut mine: Vec<(When, usize)> = Vec::new();
-        for (index, step) in self.program.steps.iter().enumerate() {
-            let stage = self.steps[index];
-            let is_here = stage.is_none_or(|stage| self.stages.coord(stage) == coord);
-            let when = match step {
+        let mut mine: Vec<(When, u32)> = Vec::new();
+        for index in 0..self.steps.len() {
+            let stage = self.of_step[index];
+            if stage.is_some_and(|stage| self.stages.coord(stage) != coord) {
+                continue;
+            }
+            let when = match self.steps.recorded(index) {
                 Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
                 Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
                 Common::Local(_) | Common::Move(_) => {
                     // What is made for another coordinate is made with its own operation.
-                    let ops = [step.at(), step.stage_of()].into_iter().flatten();
+                    let ops = self.steps.ops(index).into_iter().flatten();
                     let mut whens = ops.map(|op| whens[op as usize]);
                     let of_action = whens.find(|when| matches!(when, When::Action(_)));
                     of_action.unwrap_or(When::Last)
@@ -277,30 +311,28 @@ impl<'a, O: Op> Staged<'a, O> {
                 Common::Upload { .. } | Common::Random { .. } => continue,
                 _ => When::Last,
             };
-            if is_here {
-                mine.push((when, index));
-            }
+            mine.push((when, index as u32));
         }
         mine.sort_unstable();
         let mut items = Vec::with_capacity(mine.len());
-        let mut done = vec![false; self.program.steps.len()];
-        let mut received: HashSet<Slot> = HashSet::new();
-        let mut stack: Vec<(usize, bool)> = Vec::new();
+        let mut done = vec![false; self.steps.len()];
+        let mut received: FxHashSet<Slot> = FxHashSet::default();
+        let mut stack: Vec<(u32, bool)> = Vec::new();
         for (_, index) in mine {
             stack.push((index, false));
             // What a step needs comes first, wherever the schedule has it.
             while let Some((index, is_ready)) = stack.pop() {
-                if done[index] {
+                if done[index as usize] {
                     continue;
                 }
                 if is_ready {
-                    done[index] = true;
+                    done[index as usize] = true;
                     items.push(Item::Step(index));
                     continue;
                 }
                 stack.push((index, true));
-                for slot in self.program.steps[index].reads().into_iter().rev() {
-                    let of = self.slots[slot as usize];
+                for &slot in self.steps.reads(index as usize).iter().rev() {
+                    let of = self.of_slot[slot as usize];
                     let is_here = of.is_none_or(|stage| self.stages.coord(stage) == coord);
                     match is_here {
                         true => stack.push((self.producer[slot as usize], false)),
@@ -317,25 +349,24 @@ impl<'a, O: Op> Staged<'a, O> {
     }
 
     /// Returns the steps of each coordinate, with what is sent and received.
-    fn transfers(&self, items: Vec<Vec<Item>>) -> Result<Vec<Vec<Common<O>>>, PlanError> {
-        let mut programs: Vec<Vec<Common<O>>> = Vec::with_capacity(items.len());
+    fn transfers(&self, items: Vec<Vec<Item>>) -> Result<Vec<Vec<Planned>>, PlanError> {
+        let mut programs: Vec<Vec<Planned>> = Vec::with_capacity(items.len());
         // Slots in the order in which one coordinate sends them to another.
         let mut sent: HashMap<(u32, u32), Vec<Slot>> = HashMap::new();
         for (from, items) in (0..).zip(&items) {
             let mut steps = Vec::with_capacity(items.len());
             for item in items {
                 match item {
-                    Item::Need(slot) => steps.push(Common::Receive(self.transfer(*slot, from))),
+                    Item::Need(slot) => steps.push(Planned::Receive(self.transfer(*slot, from))),
                     Item::Step(index) => {
-                        let step = &self.program.steps[*index];
-                        steps.push(step.clone());
-                        for slot in step.writes() {
-                            let owner =
-                                self.slots[slot as usize].map(|stage| self.stages.coord(stage));
+                        steps.push(Planned::Step(*index));
+                        for &slot in self.steps.writes(*index as usize) {
+                            let owner = self.of_slot[slot as usize];
+                            let owner = owner.map(|stage| self.stages.coord(stage));
                             let wanted = self.wanted.get(&slot).filter(|_| owner == Some(from));
                             for to in wanted.into_iter().flatten() {
                                 sent.entry((from, *to)).or_default().push(slot);
-                                steps.push(Common::Send(self.transfer(slot, *to)));
+                                steps.push(Planned::Send(self.transfer(slot, *to)));
                             }
                         }
                     }
@@ -352,7 +383,7 @@ impl<'a, O: Op> Staged<'a, O> {
             let mut received: HashSet<Slot> = HashSet::new();
             let mut ordered = Vec::with_capacity(steps.len());
             for step in std::mem::take(steps) {
-                let Common::Receive(needed) = &step else {
+                let Planned::Receive(needed) = &step else {
                     ordered.push(step);
                     continue;
                 };
@@ -363,7 +394,7 @@ impl<'a, O: Op> Staged<'a, O> {
                     && let Some(slot) = ahead.pop_front()
                 {
                     received.insert(slot);
-                    ordered.push(Common::Receive(self.transfer(slot, to)));
+                    ordered.push(Planned::Receive(self.transfer(slot, to)));
                 }
             }
             *steps = ordered;
@@ -373,20 +404,19 @@ impl<'a, O: Op> Staged<'a, O> {
     }
 
     fn transfer(&self, slot: Slot, to: u32) -> Transfer {
-        let stage = self.slots[slot as usize].unwrap_or_default();
+        let stage = self.of_slot[slot as usize].unwrap_or_default();
+        let producer = self.producer[slot as usize] as usize;
         Transfer {
             slot,
             from: self.stages.coord(stage),
             to,
             axis: self.stages.pipeline.axis,
-            path: self.program.steps[self.producer[slot as usize]]
-                .path()
-                .cloned(),
+            path: self.steps.recorded(producer).path().cloned(),
         }
     }
 
     /// Checks that all coordinates come to their ends.
-    fn check(&self, programs: &[Vec<Common<O>>]) -> Result<(), PlanError> {
+    fn check(&self, programs: &[Vec<Planned>]) -> Result<(), PlanError> {
         let mut at = vec![0; programs.len()];
         let mut sent: HashSet<(Slot, u32)> = HashSet::new();
         loop {
@@ -395,8 +425,8 @@ impl<'a, O: Op> Staged<'a, O> {
                 let at = &mut at[coord as usize];
                 while let Some(step) = steps.get(*at) {
                     match step {
-                        Common::Send(transfer) => drop(sent.insert((transfer.slot, transfer.to))),
-                        Common::Receive(transfer) if !sent.contains(&(transfer.slot, coord)) => {
+                        Planned::Send(transfer) => drop(sent.insert((transfer.slot, transfer.to))),
+                        Planned::Receive(transfer) if !sent.contains(&(transfer.slot, coord)) => {
                             break;
                         }
                         _ => {}
@@ -416,7 +446,7 @@ impl<'a, O: Op> Staged<'a, O> {
                     at.iter()
                         .zip(programs)
                         .filter_map(|(at, steps)| match steps.get(*at)? {
-                            Common::Receive(transfer) => {
+                            Planned::Receive(transfer) => {
                                 Some(format!("s{} from {}", transfer.slot, transfer.from))
                             }
                             _ => None,

@@ -180,7 +180,7 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
 }
 
 fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
-    let Some((plan, _)) = state.ranks.first() else {
+    let Some((_, plan, _)) = state.ranks.first() else {
         return Ok(());
     };
     let last = |taken: bool| if taken { "!" } else { "" };

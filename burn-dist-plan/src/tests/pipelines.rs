@@ -265,7 +265,9 @@ fn new_parameters_are_on_their_stage() {
     let x = b.data(&[8, 4]);
     let y = weights.iter().fold(x, |x, w| b.linear(x, *w));
     b.read(y);
-    weights.map(|w| b.survive(w));
+    for weight in weights {
+        b.survive(weight);
+    }
     check(&b, &options(&b.mesh), "new weights");
     let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
     let products = plan.ranks.iter().map(|rank| {
