@@ -185,7 +185,8 @@ struct Content {
 struct Walk<'a, O> {
     plan: &'a RankPlan<O>,
     ledger: Ledger,
-    slots: Vec<Option<Content>>,
+    /// Those that hold something now: few of all.
+    slots: rustc_hash::FxHashMap<Slot, Content>,
     kept: rustc_hash::FxHashMap<u32, u64>,
     /// What collectives under way hold: number of the launch, and what is sent.
     flying: Vec<(u32, u64)>,
@@ -205,7 +206,7 @@ impl<'a, O: Op> Walk<'a, O> {
         Self {
             plan,
             ledger: Ledger::default(),
-            slots: vec![None; plan.num_slots as usize],
+            slots: Default::default(),
             kept: Default::default(),
             flying: Vec::new(),
             keys: 0,
@@ -257,7 +258,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 buffer: self.ledger.bytes(content.key),
             });
         }
-        self.slots[slot as usize] = Some(content);
+        self.slots.insert(slot, content);
     }
 
     fn add_host(&mut self, bytes: u64) {
@@ -269,7 +270,7 @@ impl<'a, O: Op> Walk<'a, O> {
         if let Some(bytes) = self.on_host.remove(&slot) {
             self.host -= bytes;
         }
-        if let Some(content) = self.slots[slot as usize].take() {
+        if let Some(content) = self.slots.remove(&slot) {
             self.ledger.release(content.key);
         }
     }
@@ -364,7 +365,7 @@ impl<'a, O: Op> Walk<'a, O> {
                     }
                     return;
                 }
-                if let Some(content) = &self.slots[*slot as usize] {
+                if let Some(content) = self.slots.get(slot) {
                     let key = content.key;
                     match self.ledger.bytes(key) > *bytes {
                         // What is kept must not keep more than itself.
@@ -405,7 +406,7 @@ impl<'a, O: Op> Walk<'a, O> {
                 self.drop_slot(*slot);
             }
             Task::Send(task) => {
-                if let Some(content) = &self.slots[task.slot as usize] {
+                if let Some(content) = self.slots.get(&task.slot) {
                     self.ledger.lend(content.key);
                 }
                 self.settle();
@@ -415,7 +416,7 @@ impl<'a, O: Op> Walk<'a, O> {
             }
             Task::Receive(task) => {
                 self.make(task.slot, &task.shape, task.dtype.size());
-                if let Some(content) = &self.slots[task.slot as usize] {
+                if let Some(content) = self.slots.get(&task.slot) {
                     self.ledger.lend(content.key);
                 }
                 self.settle();
@@ -429,8 +430,8 @@ impl<'a, O: Op> Walk<'a, O> {
         let contents: Vec<Content> = tensors
             .iter()
             .map(|input| {
-                let content = self.slots.get(input.id as usize);
-                content.cloned().flatten().unwrap_or_else(|| empty.clone())
+                let content = self.slots.get(&input.id);
+                content.cloned().unwrap_or_else(|| empty.clone())
             })
             .collect();
         for (index, out) in op.outputs().enumerate() {
@@ -477,7 +478,7 @@ impl<'a, O: Op> Walk<'a, O> {
 
     /// A collective holds what it sends, contiguous, and room for what it returns.
     fn start(&mut self, task: &CollectiveTask) {
-        let Some(content) = self.slots[task.from as usize].clone() else {
+        let Some(content) = self.slots.get(&task.from).cloned() else {
             return;
         };
         let sent = match content.at.is_contiguous() {
@@ -496,7 +497,7 @@ impl<'a, O: Op> Walk<'a, O> {
             }
         };
         self.make(task.to, &task.to_shape, task.dtype.size());
-        if let Some(content) = &self.slots[task.to as usize] {
+        if let Some(content) = self.slots.get(&task.to) {
             self.ledger.lend(content.key);
         }
         self.flying.push((task.to, sent));

@@ -99,7 +99,7 @@ pub enum PlanError {
     },
     /// A microbatch cannot stand for those that were not recorded.
     #[error(
-        "a step of {planned} microbatches cannot stand for one of {microbatches}: {reason}; record all of them"
+        "a step of {planned} microbatches cannot stand for one of {microbatches}: {reason}; record more of them, or all"
     )]
     Repeat {
         /// Microbatches of the window.

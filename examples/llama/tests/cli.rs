@@ -130,6 +130,39 @@ fn simulated_stages_wait_for_each_other() {
     assert!(text.contains("1>0: "), "{text}");
 }
 
+/// What is said of a step does not depend on how many of its microbatches are planned.
+#[test]
+fn one_microbatch_stands_for_others() {
+    let with = |more: &str| {
+        let step = "simulate --size tiny --batch-per-rank 12 --microbatches 12";
+        let args = format!("{step} {more}");
+        works(&args.split_whitespace().collect::<Vec<_>>())
+    };
+    for more in [
+        "--mesh pp=2,fsdp=2 --activation-checkpoint full --schedule zb-h1",
+        "--mesh pp=2,tp=2 --activation-checkpoint selective",
+        "--mesh dp=2,pp=2 --schedule interleaved --stages-per-rank 2 --param-dtype bf16",
+        "--mesh fsdp=4",
+    ] {
+        let all = with(&format!("{more} --json --plan-microbatches 12"));
+        let few = with(&format!("{more} --json"));
+        let json = |said: &str| -> serde_json::Value { serde_json::from_str(said).unwrap() };
+        let (all, mut few) = (json(&all), json(&few));
+        assert_eq!(few["planned_microbatches"], 5, "{more}");
+        few["planned_microbatches"] = 12.into();
+        assert_eq!(few, all, "{more}");
+    }
+    let said = with("--mesh pp=2");
+    assert!(said.contains("planned 5 of 12 microbatches"), "{said}");
+    let few = "simulate --size tiny --mesh pp=2 --batch 12 --microbatches 12 --plan-microbatches 2";
+    let few: Vec<&str> = few.split_whitespace().collect();
+    fails(
+        &few,
+        78,
+        &["a step of 2 microbatches cannot stand for one of 12"],
+    );
+}
+
 #[test]
 fn a_pipeline_trains_as_its_mesh_without_stages() {
     let losses = |more: &[&str]| {

@@ -231,6 +231,9 @@ impl<B: BackendIr> Recorder<B> {
         let fault = |error: PlanError| Fault::Plan(Arc::new(error));
         let microbatches = self.explanation.as_ref().and(self.asked.microbatches);
         let repeated = microbatches.map(|_| {
+            if self.options.dry_run {
+                self.cache.clear();
+            }
             let options = PlanOptions {
                 microbatches,
                 ..self.plan_options.clone()
@@ -239,6 +242,7 @@ impl<B: BackendIr> Recorder<B> {
         });
         let repeated = repeated.transpose().map_err(fault)?;
         let plan = match &repeated {
+            // Nothing of it will run, so nothing of it is kept for a later window.
             Some(plan) if self.options.dry_run => plan.clone(),
             _ => {
                 let (mesh, options) = (&self.mesh, &self.plan_options);

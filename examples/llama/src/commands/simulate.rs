@@ -59,7 +59,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let (devices, seed) = (&args.model.devices, args.model.seed);
     let mesh = Mesh::dry(&predict::costed(devices, &shape, seed, &hardware)?)?;
     let (batch, microbatches) = (shape.batch, shape.accumulate);
-    let planned_microbatches = planned(microbatches);
+    let planned_microbatches = microbatches.min(args.plan_microbatches);
     shape.accumulate = planned_microbatches;
     shape.batch = batch / microbatches * planned_microbatches;
     let ask = Ask {
@@ -128,22 +128,13 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     );
     if planned_microbatches < microbatches {
         say!(
-            "planned {planned_microbatches} of {microbatches} microbatches; the others are like them"
+            "planned {planned_microbatches} of {microbatches} microbatches; one of them stands for the others"
         );
     }
     for window in &windows {
         say!("{}", window.to_string().trim_end());
     }
     Ok(End::Done)
-}
-
-/// Returns how many microbatches of a step are planned: enough for some of them to be alike.
-fn planned(microbatches: usize) -> usize {
-    let few = match std::env::var("FEW") {
-        Ok(few) => few.parse().unwrap_or(4),
-        _ => 4,
-    };
-    microbatches.min(few)
 }
 
 /// Returns the most that a rank has.
