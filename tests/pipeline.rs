@@ -6,6 +6,7 @@ use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer}
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, ElementConversion, Int, Tensor, TensorData};
 use burn_dist::clock::Hardware;
+use burn_dist::plan::schedule::Action;
 use burn_dist::plan::{ScheduleChoice, ScheduleKind};
 use burn_dist::{
     Checkpoint, Float, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision, ShardStrategy,
@@ -308,6 +309,47 @@ fn a_rank_computes_its_own_stages_alone() {
             assert!(most <= share * 1.02, "{axes}: {flops:?} of {whole}");
         }
     }
+}
+
+#[test]
+fn a_trace_shows_the_actions_of_a_step() {
+    let mesh = builder("pp=2,dp=2").trace().build().expect("a mesh");
+    let device = mesh.device();
+    let schedule = ScheduleKind::ZbV;
+    let plan = stages(Plan::new()).schedule(schedule);
+    let net = deterministic(Net::<B>::new(BLOCKS, &device));
+    let mut net = net.parallelize_with(&mesh, &plan).expect("a plan");
+    let mut optimizer = AdamWConfig::new().init();
+    let trace = || B::trace(&device).expect("the mesh keeps one");
+    assert_eq!(trace().pipeline(), None);
+    for number in 0..2 {
+        let batch = (tokens(number, &device), tokens(number + 1, &device));
+        let (loss, gradients) = by_function(&net, batch, 3);
+        net = optimizer.step(1e-2, net, gradients);
+        loss.into_scalar();
+    }
+    // Without a backward: the step before is shown.
+    let out = net.forward(tokens(0, &device)).inner();
+    out.sum().into_scalar();
+    let timeline = trace().pipeline().expect("a step");
+    let order = schedule.schedule(2, 2, 3).expect("a schedule").order;
+    assert_eq!(timeline.ranks.len(), 2);
+    for (spans, order) in timeline.ranks.iter().zip(order) {
+        // An action that waits has several spans.
+        let mut begun: Vec<Action> = Vec::new();
+        for span in spans {
+            assert!(span.start <= span.end);
+            if !begun.contains(&span.action) {
+                begun.push(span.action);
+            }
+        }
+        let sorted = |mut actions: Vec<Action>| {
+            actions.sort_unstable();
+            actions
+        };
+        assert_eq!(sorted(begun), sorted(order));
+    }
+    drop(net);
 }
 
 /// Windows that are closed before a loop ends which never reads.

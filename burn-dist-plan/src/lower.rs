@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank, ReduceOp, Topology};
 use crate::op::{Indexed, LocalView, NewTensor, Op};
+use crate::pipeline::Action;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::storage::Storage;
 use crate::task::{
@@ -21,6 +22,15 @@ use crate::task::{
 use crate::units::Visits;
 use crate::unneeded;
 use crate::window::Window;
+
+/// The tasks of a rank before lifetimes are known.
+pub(super) struct Lowered<O> {
+    pub plan: RankPlan<O>,
+    /// The number of the unit visit that each task belongs to.
+    pub visits: Vec<u32>,
+    /// The actions in which operations make slots.
+    pub actions: FxHashMap<Slot, Action>,
+}
 
 pub(super) struct Lowering<'a, O> {
     pub window: &'a Window<O>,
@@ -172,9 +182,15 @@ impl<'a, O: Op> Lowering<'a, O> {
         })
     }
 
-    /// Returns the tasks of one rank, before lifetimes are known, and the number of the unit visit that each belongs
-    /// to.
-    pub fn rank(&self, rank: Rank, visits: &Visits) -> (RankPlan<O>, Vec<u32>) {
+    /// Returns the tasks of one rank, before lifetimes are known; `action` says what operations of a schedule a step
+    /// belongs to.
+    pub fn rank(
+        &self,
+        rank: Rank,
+        visits: &Visits,
+        action: impl Fn(&Common<O>) -> Option<Action>,
+    ) -> Lowered<O> {
+        let mut actions = FxHashMap::default();
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as Slot;
         let mut ops = Vec::new();
@@ -217,6 +233,10 @@ impl<'a, O: Op> Lowering<'a, O> {
                 Common::Local(step) => {
                     ops.clear();
                     self.local(rank, step, &mut num_slots, &mut ops, &mut indexed);
+                    if let Some(action) = action(common) {
+                        let made = ops.iter().flat_map(Op::outputs);
+                        actions.extend(made.map(|out| (out.id as Slot, action)));
+                    }
                     let path = self.path_index(&step.path);
                     tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
                 }
@@ -296,8 +316,13 @@ impl<'a, O: Op> Lowering<'a, O> {
             classes: Arc::default(),
             storage: self.storage,
             indexed: indexed.into(),
+            actions: Arc::default(),
         };
-        (plan, visit_of)
+        Lowered {
+            plan,
+            visits: visit_of,
+            actions,
+        }
     }
 
     fn transfer(&self, rank: Rank, transfer: &Transfer, coord: u32, record: u32) -> TransferTask {

@@ -9,14 +9,15 @@ use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::facts::stages::{Stages, stages};
 use crate::hierarchy::Hierarchy;
-use crate::lower::Lowering;
+use crate::lower::{Lowered, Lowering};
 use crate::memory::MemoryPlan;
 use crate::mesh::{MeshShape, Rank};
 use crate::op::Op;
 use crate::options::PlanOptions;
+use crate::pipeline::Action;
 use crate::policy::Policy;
 use crate::precision::{self, Precise};
-use crate::propagate::{self, Program};
+use crate::propagate::{self, Common, Program};
 use crate::redundancy::{self, Redundancy};
 use crate::stage::ScheduleChoice;
 use crate::staging::Split;
@@ -48,8 +49,10 @@ pub(crate) struct State<'a, O> {
     pub collectives: Vec<CollectiveRecord>,
     /// How the program is split into those of the coordinates, until they are written down.
     split: Option<Split>,
-    /// The tasks of each rank, and the visit that each belongs to.
-    pub ranks: Vec<(Rank, RankPlan<O>, Vec<u32>)>,
+    /// The action of its schedule that each operation belongs to; empty without one.
+    actions: Vec<Option<Action>>,
+    /// The tasks of each rank.
+    pub ranks: Vec<(Rank, Lowered<O>)>,
     pub memory: Vec<MemoryPlan>,
 }
 
@@ -119,6 +122,7 @@ impl<'a, O: Op> State<'a, O> {
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
             split: None,
+            actions: Vec::new(),
             ranks: Vec::new(),
             memory: Vec::new(),
         }
@@ -296,6 +300,7 @@ impl<'a, O: Op> State<'a, O> {
             }
             false => pipeline.forwards(count),
         };
+        self.actions = staging::actions(&parts, &actions);
         let (facts, everyone_reads) = ((&parts[..], stages), options.everyone_reads);
         let split = staging::stage(program, repeated, window, facts, actions, everyone_reads)?;
         self.split = Some(split);
@@ -328,10 +333,19 @@ impl<'a, O: Op> State<'a, O> {
             let coord = |rank: &Rank| axis.map_or(0, |axis| self.mesh.coord(*rank, axis) as u32);
             let mine = self.options.ranks.iter();
             for &rank in mine.filter(|rank| coord(rank) == program.coord) {
-                let (mut plan, visits) = lowering.rank(rank, &self.visits);
-                let classes = account::classes(window, program, &self.facts, &plan);
-                plan.classes = classes.into();
-                ranks.push((rank, plan, visits));
+                let is_here = |action: &Action| {
+                    let stages = self.stages.as_ref();
+                    stages.is_some_and(|stages| stages.coord(action.stage) == program.coord)
+                };
+                let action = |step: &Common<O>| {
+                    let ops = [step.at(), step.stage_of()].into_iter().flatten();
+                    let mut actions = ops.filter_map(|op| *self.actions.get(op as usize)?);
+                    actions.find(is_here)
+                };
+                let mut lowered = lowering.rank(rank, &self.visits, action);
+                let classes = account::classes(window, program, &self.facts, &lowered.plan);
+                lowered.plan.classes = classes.into();
+                ranks.push((rank, lowered));
             }
             collectives.extend(lowering.records());
         }
@@ -344,16 +358,17 @@ impl<'a, O: Op> State<'a, O> {
         if self.policies.iter().any(|policy| policy.offload.is_on()) {
             // Of a slot its policy is asked for, which is the same in all programs.
             let program = self.programs.first().expect("layouts were propagated");
-            for (_, plan, visits) in &mut self.ranks {
-                offload::offload(plan, visits, program);
+            for (_, lowered) in &mut self.ranks {
+                offload::offload(&mut lowered.plan, &lowered.visits, program);
             }
         }
         Ok(())
     }
 
     fn lifetimes(&mut self) -> Result<(), PlanError> {
-        for (_, plan, _) in &mut self.ranks {
+        for (_, Lowered { plan, actions, .. }) in &mut self.ranks {
             lifetimes::lifetimes(plan);
+            plan.find_actions(actions);
             self.memory.push(account::account(plan).0);
         }
         let asked: u64 = self.memory.iter().map(|rank| rank.host_peak_bytes).sum();
@@ -374,6 +389,6 @@ impl<'a, O: Op> State<'a, O> {
     /// Takes the tasks of all ranks.
     pub fn take_ranks(&mut self) -> Vec<Arc<RankPlan<O>>> {
         let ranks = std::mem::take(&mut self.ranks).into_iter();
-        ranks.map(|(_, plan, _)| Arc::new(plan)).collect()
+        ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect()
     }
 }

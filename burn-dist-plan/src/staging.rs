@@ -209,6 +209,21 @@ pub(super) fn stage<O: Op>(
     Ok(Split { repeated, coords })
 }
 
+/// Returns the action that each part is in a schedule, which may not take a backward apart.
+pub(super) fn actions(parts: &[Part], order: &[Vec<Action>]) -> Vec<Option<Action>> {
+    let all: HashSet<Action> = order.iter().flatten().copied().collect();
+    let of = |part: &Part| {
+        let action = Action::new(part.kind?, part.stage?, part.microbatch);
+        let kinds = match action.kind {
+            Kind::Forward => [Kind::Forward; 2],
+            split => [split, Kind::Full],
+        };
+        let mut actions = kinds.map(|kind| action.with_kind(kind)).into_iter();
+        actions.find(|action| all.contains(action))
+    };
+    parts.iter().map(of).collect()
+}
+
 /// Returns the number of each action of a coordinate.
 fn places(actions: Vec<Action>) -> FxHashMap<Action, u32> {
     let numbered = (0..).zip(actions);

@@ -10,7 +10,8 @@ use crate::facts::Role;
 use crate::layout::Layout;
 use crate::memory::MemoryClass;
 use crate::mesh::{Rank, ReduceOp};
-use crate::op::{Indexed, TensorIndex};
+use crate::op::{Indexed, Op, TensorIndex};
+use crate::pipeline::Action;
 use crate::stage::Stage;
 use crate::storage::Storage;
 use crate::window::{Origin, ValueIndex, op_bytes};
@@ -293,6 +294,30 @@ pub struct RankPlan<O> {
     pub storage: Storage,
     /// Of operations that read or write at indices, by the slot of their result, what they do globally.
     pub indexed: Arc<FxHashMap<Slot, Indexed>>,
+    /// The actions of its schedule, in the order in which they begin, with the tasks from the first operation of each to
+    /// its last; empty without a pipeline.
+    pub actions: Arc<[(Action, Range<u32>)]>,
+}
+
+impl<O: Op> RankPlan<O> {
+    /// Finds the tasks of each action, by the slots that operations make in it.
+    pub(crate) fn find_actions(&mut self, made_in: &FxHashMap<Slot, Action>) {
+        let mut found: Vec<(Action, Range<u32>)> = Vec::new();
+        let mut known: FxHashMap<Action, usize> = FxHashMap::default();
+        for (index, task) in (0..).zip(&self.tasks) {
+            let Task::Op(op, _) = task else { continue };
+            let mut made = op
+                .outputs()
+                .filter_map(|out| made_in.get(&(out.id as Slot)));
+            let Some(&action) = made.next() else { continue };
+            let at = *known.entry(action).or_insert_with(|| {
+                found.push((action, index..index));
+                found.len() - 1
+            });
+            found[at].1.end = index + 1;
+        }
+        self.actions = found.into();
+    }
 }
 
 /// A value that a window leaves behind.

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use crate::facts::Role;
 use crate::hierarchy::{Level, levels};
 use crate::layout::redistribute::StepKind;
-use crate::lower::collective;
+use crate::lower::{Lowered, collective};
 use crate::op::{Mark, Op, Tensor};
 use crate::passes::State;
 use crate::propagate::{Common, Move, OnNodes, Program, Transfer};
@@ -180,7 +180,7 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
 }
 
 fn tasks<O: Op>(state: &State<'_, O>, out: &mut String) -> fmt::Result {
-    let Some((_, plan, _)) = state.ranks.first() else {
+    let Some((_, Lowered { plan, .. })) = state.ranks.first() else {
         return Ok(());
     };
     let last = |taken: bool| if taken { "!" } else { "" };

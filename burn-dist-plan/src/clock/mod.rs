@@ -102,6 +102,7 @@ pub fn simulate<O: Op>(
             timeline,
             lanes: &lanes.names,
             paths: &plan.paths,
+            actions: &plan.actions,
             hardware,
         };
         out.push(report::rank(of, memory, &over_time));

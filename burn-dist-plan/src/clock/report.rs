@@ -1,16 +1,18 @@
 //! What a simulation found, in numbers and as text.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::events::{COMPUTE, Timeline};
+use super::events::{self, COMPUTE};
 use super::hardware::Hardware;
 use super::rank::{RankActions, What};
 use crate::explain::human_bytes;
 use crate::memory::{ClassBytes, MemoryPlan, MemoryTimeline};
 use crate::mesh::Rank;
+use crate::pipeline::{Action, Span, Timeline, spans_of};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -52,6 +54,9 @@ pub struct RankSimulation {
     pub peak_bytes: u64,
     /// Memory of the device.
     pub memory_bytes: u64,
+    /// The actions of its schedule, in order of time; not part of JSON.
+    #[serde(skip)]
+    pub actions: Vec<Span>,
     /// What it holds, task by task; not part of JSON.
     #[serde(skip)]
     pub memory_over_time: Vec<MemoryAt>,
@@ -105,9 +110,10 @@ pub struct Entry {
 pub(super) struct Of<'a> {
     pub ranks: Vec<Rank>,
     pub about: &'a RankActions,
-    pub timeline: &'a Timeline,
+    pub timeline: &'a events::Timeline,
     pub lanes: &'a [String],
     pub paths: &'a [Arc<str>],
+    pub actions: &'a [(Action, Range<u32>)],
     pub hardware: &'a Hardware,
 }
 
@@ -130,7 +136,7 @@ fn total(intervals: &[(u64, u64)]) -> u64 {
 
 /// Sums up what a rank did.
 pub(super) fn rank(of: Of<'_>, memory: MemoryPlan, over_time: &MemoryTimeline) -> RankSimulation {
-    let Timeline {
+    let events::Timeline {
         spans,
         starved,
         done,
@@ -200,6 +206,10 @@ pub(super) fn rank(of: Of<'_>, memory: MemoryPlan, over_time: &MemoryTimeline) -
         peak_bytes: memory.peak_bytes + of.hardware.reserved_bytes(),
         memory_bytes: of.hardware.memory_bytes(),
         memory,
+        actions: spans_of(of.actions, || {
+            let computing = entries.iter().filter(|entry| entry.lane == COMPUTE);
+            computing.map(|entry| (entry.tasks.0 as u32, entry.start_ns, entry.end_ns))
+        }),
         memory_over_time: memory_over_time
             .map(|(&after, &bytes)| MemoryAt {
                 ns: at(after),
@@ -217,6 +227,12 @@ impl Simulation {
             step_ns: ranks.iter().map(|rank| rank.end_ns).max().unwrap_or(0),
             ranks,
         }
+    }
+
+    /// Returns when the stages of a pipeline work on which microbatch, in nanoseconds, of the first rank with each stage;
+    /// `None` without a pipeline.
+    pub fn pipeline(&self) -> Option<Timeline> {
+        Timeline::of_ranks(self.ranks.iter().map(|rank| rank.actions.clone()))
     }
 
     /// Returns how long the plan takes, in seconds.

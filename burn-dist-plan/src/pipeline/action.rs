@@ -67,7 +67,7 @@ impl Action {
         Self::new(Kind::Full, stage, microbatch)
     }
 
-    pub(super) const fn new(kind: Kind, stage: u32, microbatch: u32) -> Self {
+    pub(crate) const fn new(kind: Kind, stage: u32, microbatch: u32) -> Self {
         Self {
             kind,
             stage,
@@ -75,7 +75,7 @@ impl Action {
         }
     }
 
-    pub(super) const fn with_kind(self, kind: Kind) -> Self {
+    pub(crate) const fn with_kind(self, kind: Kind) -> Self {
         Self::new(kind, self.stage, self.microbatch)
     }
 }

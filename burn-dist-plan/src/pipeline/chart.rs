@@ -57,78 +57,18 @@ impl Timeline {
     /// Draws an SVG: a row per rank, a colour per kind, lighter for all but the first stage of a rank, with microbatches,
     /// a legend, and the bubble rate beside the title.
     pub fn svg(&self, title: &str) -> String {
-        self.try_svg(title)
-            .expect("writing to a string cannot fail")
+        let title = format!("{title}: {}", self.summary());
+        try_svg(&[(title, self)]).expect("writing to a string cannot fail")
     }
 
-    fn try_svg(&self, title: &str) -> Result<String, std::fmt::Error> {
-        let mut out = String::new();
-        let scale = (WIDTH - LEFT - 16.0) / self.end().max(1) as f64;
-        let bottom = TOP + ROW * self.ranks.len() as f64;
-        let height = bottom + LEGEND;
-        writeln!(
-            out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-             font-kind=\"sans-serif\" font-size=\"12\">"
-        )?;
-        writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>")?;
-        writeln!(
-            out,
-            "<text x=\"{LEFT}\" y=\"24\" font-size=\"15\">{}: {}</text>",
-            escaped(title),
-            self.summary()
-        )?;
-        for (rank, spans) in self.ranks.iter().enumerate() {
-            let y = TOP + ROW * rank as f64;
-            writeln!(out, "<text x=\"8\" y=\"{}\">rank {rank}</text>", y + 18.0)?;
-            writeln!(
-                out,
-                "<rect x=\"{LEFT}\" y=\"{}\" width=\"{:.2}\" height=\"{}\" fill=\"#eeeeee\"/>",
-                y + 2.0,
-                self.end() as f64 * scale,
-                ROW - 4.0
-            )?;
-            for span in spans {
-                self.write_span(&mut out, span, y, scale)?;
-            }
-        }
-        let mut x = LEFT;
-        for (kind, name, colour) in KINDS {
-            if !self
-                .ranks
-                .iter()
-                .flatten()
-                .any(|span| span.action.kind == kind)
-            {
-                continue;
-            }
-            let y = bottom + 12.0;
-            writeln!(
-                out,
-                "<rect x=\"{x}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\"/>"
-            )?;
-            writeln!(
-                out,
-                "<text x=\"{}\" y=\"{}\">{name} ({kind})</text>",
-                x + 20.0,
-                y + 12.0
-            )?;
-            x += 170.0;
-        }
-        if self
-            .ranks
-            .iter()
-            .flatten()
-            .any(|span| self.later_stage(span))
-        {
-            writeln!(
-                out,
-                "<text x=\"{x}\" y=\"{}\">lighter: later stages of the rank</text>",
-                bottom + 24.0
-            )?;
-        }
-        writeln!(out, "</svg>")?;
-        Ok(out)
+    /// As [`Timeline::svg`], of several timelines one below the other, such as what was planned and what was measured.
+    /// Each is as wide as the others, whatever its unit of time.
+    pub fn svg_of(timelines: &[(&str, &Self)]) -> String {
+        let titled = timelines.iter().map(|(title, timeline)| {
+            let bubble = 100.0 * timeline.bubble();
+            (format!("{title}: bubble {bubble:.1} %"), *timeline)
+        });
+        try_svg(&titled.collect::<Vec<_>>()).expect("writing to a string cannot fail")
     }
 
     fn write_span(&self, out: &mut String, span: &Span, y: f64, scale: f64) -> std::fmt::Result {
@@ -194,6 +134,84 @@ impl Timeline {
             self.end()
         )
     }
+}
+
+fn try_svg(timelines: &[(String, &Timeline)]) -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    let rows: usize = timelines.iter().map(|(_, of)| of.ranks.len()).sum();
+    let bottom = TOP * timelines.len() as f64 + ROW * rows as f64;
+    let height = bottom + LEGEND;
+    writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">"
+    )?;
+    writeln!(out, "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>")?;
+    let mut top = 0.0;
+    for (title, timeline) in timelines {
+        writeln!(
+            out,
+            "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>",
+            top + 24.0,
+            escaped(title)
+        )?;
+        top += TOP;
+        let scale = (WIDTH - LEFT - 16.0) / timeline.end().max(1) as f64;
+        for (rank, spans) in timeline.ranks.iter().enumerate() {
+            writeln!(out, "<text x=\"8\" y=\"{}\">rank {rank}</text>", top + 18.0)?;
+            writeln!(
+                out,
+                "<rect x=\"{LEFT}\" y=\"{}\" width=\"{:.2}\" height=\"{}\" fill=\"#eeeeee\"/>",
+                top + 2.0,
+                timeline.end() as f64 * scale,
+                ROW - 4.0
+            )?;
+            for span in spans {
+                timeline.write_span(&mut out, span, top, scale)?;
+            }
+            top += ROW;
+        }
+    }
+    write_legend(&mut out, timelines, bottom)?;
+    writeln!(out, "</svg>")?;
+    Ok(out)
+}
+
+fn write_legend(
+    out: &mut String,
+    timelines: &[(String, &Timeline)],
+    bottom: f64,
+) -> std::fmt::Result {
+    let any = |is_meant: &dyn Fn(&Timeline, &Span) -> bool| {
+        let mut all = timelines.iter();
+        all.any(|(_, of)| of.ranks.iter().flatten().any(|span| is_meant(of, span)))
+    };
+    let mut x = LEFT;
+    for (kind, name, colour) in KINDS {
+        if !any(&|_, span| span.action.kind == kind) {
+            continue;
+        }
+        let y = bottom + 12.0;
+        writeln!(
+            out,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"14\" height=\"14\" fill=\"{colour}\"/>"
+        )?;
+        writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\">{name} ({kind})</text>",
+            x + 20.0,
+            y + 12.0
+        )?;
+        x += 170.0;
+    }
+    if any(&Timeline::later_stage) {
+        writeln!(
+            out,
+            "<text x=\"{x}\" y=\"{}\">lighter: later stages of the rank</text>",
+            bottom + 24.0
+        )?;
+    }
+    Ok(())
 }
 
 fn cells_of(span: &Span, column: impl Fn(u64) -> usize) -> usize {

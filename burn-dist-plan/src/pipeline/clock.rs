@@ -1,5 +1,8 @@
 //! When every action of a schedule starts and ends.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use super::validate::waits;
@@ -108,6 +111,35 @@ pub struct Span {
     pub end: u64,
 }
 
+/// Pauses within an action that take less than this share of its work are part of it.
+const PAUSE_MAX: u64 = 20;
+
+/// Returns when some actions took place, in order of time, by the tasks that did: which, its start and its end, in order.
+/// `actions` have ranges of tasks. An action that waits in between, for what is sent to it, has several spans.
+pub fn spans_of<I: Iterator<Item = (u32, u64, u64)>>(
+    actions: &[(Action, Range<u32>)],
+    took_place: impl Fn() -> I,
+) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (action, tasks) in actions {
+        let mine = || took_place().filter(|(task, ..)| tasks.contains(task));
+        let work: u64 = mine().map(|(_, start, end)| end - start).sum();
+        let first = spans.len();
+        for (_, start, end) in mine() {
+            match spans[first..].last_mut() {
+                Some(last) if start <= last.end + work / PAUSE_MAX => last.end = last.end.max(end),
+                _ => spans.push(Span {
+                    action: *action,
+                    start,
+                    end,
+                }),
+            }
+        }
+    }
+    spans.sort_by_key(|span| (span.start, span.end));
+    spans
+}
+
 /// The actions of every rank in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
@@ -116,6 +148,25 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Returns the timeline of ranks of a mesh, the first with each stage, from its first action on; `None` if none has an
+    /// action.
+    pub fn of_ranks(ranks: impl IntoIterator<Item = Vec<Span>>) -> Option<Self> {
+        let mut found: BTreeMap<u32, Vec<Span>> = BTreeMap::new();
+        for spans in ranks {
+            if let Some(first) = spans.iter().map(|span| span.action.stage).min() {
+                found.entry(first).or_insert(spans);
+            }
+        }
+        let start = found.values().flatten().map(|span| span.start).min()?;
+        for span in found.values_mut().flatten() {
+            span.start -= start;
+            span.end -= start;
+        }
+        Some(Self {
+            ranks: found.into_values().collect(),
+        })
+    }
+
     /// Returns when the last action ends; the first starts at 0.
     pub fn end(&self) -> u64 {
         let last = self.ranks.iter().filter_map(|spans| spans.last());

@@ -35,7 +35,7 @@ mod tests;
 mod validate;
 
 pub use action::{Action, Kind};
-pub use clock::{Span, StageTimes, Timeline, Times};
+pub use clock::{Span, StageTimes, Timeline, Times, spans_of};
 pub use error::ScheduleError;
 pub use kind::ScheduleKind;
 pub use lower::{Lowered, Step};

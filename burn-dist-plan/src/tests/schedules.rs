@@ -204,3 +204,28 @@ fn transfers_take_time_where_the_link_is_known() {
     assert_eq!(of("pp:latency_us=1,gbps=8"), [1032]);
     assert_eq!(of("fsdp:latency_us=1,gbps=8"), [0]);
 }
+
+/// Every rank does the actions of its schedule in order on the clock, and a chart of them has the time that they take.
+#[test]
+fn the_clock_shows_the_actions() {
+    let model = Model::new("pp=3", ScheduleKind::ZbH1, 1, 5);
+    let b = model.step(4);
+    let planned = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let ranks: Vec<_> = b.mesh.ranks().zip(planned.ranks).collect();
+    let hardware = crate::clock::Hardware::preset("h100").expect("a preset");
+    let simulation = crate::clock::simulate(&ranks, &b.mesh, &hardware).expect("it ends");
+    let timeline = simulation.pipeline().expect("stages");
+    let order = ScheduleKind::ZbH1
+        .schedule(3, 1, 5)
+        .expect("a schedule")
+        .order;
+    assert_eq!(timeline.ranks.len(), 3);
+    for (spans, order) in timeline.ranks.iter().zip(order) {
+        let mut actions: Vec<Action> = spans.iter().map(|span| span.action).collect();
+        actions.dedup();
+        assert_eq!(actions, order);
+    }
+    assert!(timeline.end() <= simulation.step_ns);
+    let drawn = crate::pipeline::Timeline::svg_of(&[("one", &timeline), ("two", &timeline)]);
+    assert_eq!(drawn.matches(">rank 2<").count(), 2);
+}

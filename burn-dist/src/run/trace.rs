@@ -10,6 +10,7 @@ mod format;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use burn_ir::BackendIr;
 use super::observe::Observer;
 use crate::comm::CallInfo;
 use crate::mesh::{MeshShape, Rank, Topology};
+use crate::plan::schedule::{Kind, Span, Timeline, spans_of};
 use crate::plan::task::{CollectiveTask, RankPlan, Task, TransferTask};
 
 /// Events that a rank keeps.
@@ -40,7 +42,7 @@ pub(super) enum What {
     Transfer,
 }
 
-/// Which task of a plan, and for launches of several collectives, which of them.
+/// Which task of a plan, and for launches of several collectives, which of them; of a window, its number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TaskPart {
     pub task: u32,
@@ -112,11 +114,56 @@ pub struct Trace {
     ranks: Vec<RankTrace>,
 }
 
+impl Trace {
+    /// Returns when the stages of a pipeline worked on which microbatch in the last window with a backward that all ranks
+    /// kept, in nanoseconds, of the first rank with each stage; `None` if there is none.
+    pub fn pipeline(&self) -> Option<Timeline> {
+        let here = self.ranks.iter().filter(|rank| !rank.events.is_empty());
+        let windows = here.map(|rank| rank.steps().collect::<BTreeSet<u32>>());
+        let common = windows.reduce(|all, windows| &all & &windows)?;
+        let last = common.last()?;
+        Timeline::of_ranks(self.ranks.iter().map(|rank| rank.actions(*last)))
+    }
+}
+
+impl RankTrace {
+    /// Returns the windows with a backward of a pipeline, by number.
+    fn steps(&self) -> impl Iterator<Item = u32> {
+        let ends = self
+            .events
+            .iter()
+            .filter(|event| event.what == What::Window);
+        let has_backward = |event: &&Event| {
+            let mut actions = self.plans[event.plan as usize].actions.iter();
+            actions.any(|(action, _)| action.kind != Kind::Forward)
+        };
+        ends.filter(has_backward).map(|event| event.at.task)
+    }
+
+    /// Returns the actions of a window.
+    fn actions(&self, number: u32) -> Vec<Span> {
+        let is_end = |event: &Event| event.what == What::Window;
+        let is_it = |event: &Event| is_end(event) && event.at.task == number;
+        let Some(last) = self.events.iter().position(is_it) else {
+            return Vec::new();
+        };
+        let first = self.events[..last].iter().rposition(is_end);
+        let window = &self.events[first.map_or(0, |before| before + 1)..last];
+        let plan = self.events[last].plan;
+        spans_of(&self.plans[plan as usize].actions, || {
+            let tasks = window.iter().filter(|event| event.what == What::Task);
+            tasks.map(|event| (event.at.task, event.start, event.end))
+        })
+    }
+}
+
 /// Notes the events of one rank: those of the window that runs, then all at once in the log.
 pub(super) struct Tracer {
     log: Arc<TraceLog>,
     rank: Rank,
     window: Vec<Event>,
+    /// Windows so far.
+    windows: u32,
     began: u64,
     /// When the last task ended.
     last: u64,
@@ -128,6 +175,7 @@ impl Tracer {
             log,
             rank,
             window: Vec::new(),
+            windows: 0,
             began: 0,
             last: 0,
         }
@@ -225,7 +273,12 @@ impl Observer for Tracer {
     /// Moves the events of the window to the log.
     fn window_ends(&mut self, plan: &Arc<RankPlan>, _: bool) {
         let now = self.ns(Instant::now());
-        self.push(What::Window, TaskPart::default(), self.began, now);
+        let number = TaskPart {
+            task: self.windows,
+            part: 0,
+        };
+        self.windows += 1;
+        self.push(What::Window, number, self.began, now);
         let mut rank = lock(&self.log.ranks[self.rank.0 as usize]);
         let known = rank.plans.iter().position(|known| Arc::ptr_eq(known, plan));
         let full = rank.events.len() + self.window.len() > EVENTS_MAX

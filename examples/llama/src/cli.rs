@@ -257,6 +257,10 @@ pub struct TrainArgs {
     /// machine, and counts time from when it made the mesh.
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
+    /// On a mesh with stages, draw as SVG which microbatch each rank works on when: as the clock says for an H100, and as
+    /// the last step did.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
+    pub chart: Option<PathBuf>,
     /// Draw the loss curve here, as PNG or SVG by the file's name.
     #[arg(long, value_name = "FILE", default_value = "loss.png")]
     pub plot: PathBuf,
@@ -372,9 +376,20 @@ pub struct SimulateArgs {
     /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub plan_microbatches: usize,
+    /// On a mesh with stages, draw as SVG which microbatch each rank works on when.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
+    pub chart: Option<PathBuf>,
     /// Print the figures as one line of JSON instead.
     #[arg(long)]
     pub json: bool,
+}
+
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().is_some_and(|extension| extension == "svg") {
+        true => Ok(path),
+        false => Err("charts are drawn as .svg".to_string()),
+    }
 }
 
 fn pass(text: &str) -> Result<&'static str, String> {

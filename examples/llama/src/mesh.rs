@@ -15,6 +15,7 @@ use burn_dist::mesh::{Axis, AxisRole, MeshError, MeshShape};
 use burn_dist::parallel::{DTensorError, ParallelError};
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
+use burn_dist::plan::schedule::Timeline;
 use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
 use burn_dist::{
     DeviceMesh, Dist, Float, MeshBackend, MeshDevice, Parallelize, ParallelizeWith, Plan,
@@ -347,6 +348,16 @@ impl Mesh {
             account.times.push(rank.times);
         }
         account
+    }
+
+    /// Whether the model is cut into stages.
+    pub fn has_stages(&self) -> bool {
+        self.mesh.shape().pipeline_axis().is_some()
+    }
+
+    /// When the stages worked on which microbatch in the last step, if the devices were opened by [`Self::traced`].
+    pub fn pipeline(&self) -> Option<Timeline> {
+        TrainBackend::trace(&self.device)?.pipeline()
     }
 
     /// Writes what every rank of this process did when, and returns how many events were too many to keep.

@@ -95,6 +95,27 @@ fn stages_are_shown() {
     fails(&more(&["--stages-per-rank", "2"]), 1, &parts);
     let parts = ["fewer stages", "stages"];
     fails(&["mesh", "--mesh", "pp=64"], 1, &parts);
+    let dir = tempfile::tempdir().unwrap();
+    let chart = dir.path().join("stages.svg");
+    let chart = chart.to_str().unwrap();
+    let planned = works(&[
+        "simulate",
+        "--mesh",
+        "pp=2",
+        "--microbatches",
+        "4",
+        "--chart",
+        chart,
+    ]);
+    assert!(planned.contains("bubble of the stages"), "{planned}");
+    assert!(std::fs::read_to_string(chart).unwrap().contains(">rank 1<"));
+    let none = ["simulate", "--mesh", "fsdp=2", "--chart", chart];
+    fails(&none, 1, &["has none", "pp=2"]);
+    fails(
+        &["simulate", "--mesh", "pp=2", "--chart", "c.png"],
+        2,
+        &["drawn as .svg"],
+    );
     // The head costs about a layer and a half.
     let by_cost = ["mesh", "--mesh", "pp=4", "--size", "8b", "--stages-by"];
     let shown = |by| works(&[&by_cost[..], &[by]].concat());

@@ -9,6 +9,7 @@ fn plan() -> Arc<RankPlan> {
         classes: Default::default(),
         storage: Default::default(),
         indexed: Default::default(),
+        actions: Default::default(),
         tasks: vec![Task::Free(0); 3],
         num_slots: 1,
         paths: Arc::new([]),

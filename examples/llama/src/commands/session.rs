@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
-use burn_dist::clock::Hardware;
+use burn_dist::clock::{Hardware, Simulation};
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
+use burn_dist::plan::schedule::Timeline;
 
 use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::tokenizer::Text;
+use crate::files::write_whole;
 use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::model::{Llama, LlamaConfig, Size};
@@ -121,6 +123,7 @@ impl<'a> Session<'a> {
         let shape = Shape::new(&args.model)?;
         let plot = (!args.no_plot).then_some(&args.plot);
         let files = args.json.iter().chain(&args.trace).chain(&args.memory);
+        let files = files.chain(&args.chart);
         for path in files.chain(plot) {
             let folder = path
                 .parent()
@@ -148,15 +151,25 @@ impl<'a> Session<'a> {
         }
         let hardware = Hardware::preset("h100")?;
         let devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
-        let mesh = match args.trace {
-            Some(_) => Mesh::traced(&devices)?,
-            None => Mesh::open(&devices)?,
+        let mesh = match args.trace.is_some() || args.chart.is_some() {
+            true => Mesh::traced(&devices)?,
+            false => Mesh::open(&devices)?,
         };
+        if args.chart.is_some() && !mesh.has_stages() {
+            bail!(
+                "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
+                mesh.name()
+            );
+        }
         // Nothing has run yet: threads, weights and data come later.
-        let predicted = match IN_HOST_MEMORY || args.memory.is_some() {
+        let ask = Ask {
+            hardware: args.chart.is_some().then_some(hardware),
+            ..Ask::default()
+        };
+        let predicted = match IN_HOST_MEMORY || args.memory.is_some() || args.chart.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
-                let plan = predict::step(&dry, &shape, args.model.seed, weighted, &Ask::default())?;
+                let plan = predict::step(&dry, &shape, args.model.seed, weighted, &ask)?;
                 let reading = weights_on_host(&shape, origin.is_some());
                 let windows = [(&plan.first[..], reading), (&plan.steady.memory, 0)];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
@@ -393,12 +406,12 @@ impl<'a> Session<'a> {
             }
             _ => Ok(()),
         };
-        let trace = self.save_trace();
+        let (trace, chart) = (self.save_trace(), self.save_chart());
         let plot = match &self.args.plot {
             _ if self.args.no_plot || !speaks() => Ok(()),
             path => draw(path, report).inspect(|()| say!("plot: {}", path.display())),
         };
-        let results = [json, trace, plot].into_iter().chain(tried);
+        let results = [json, trace, chart, plot].into_iter().chain(tried);
         let mut errors = results.filter_map(Result::err);
         let first = errors.next();
         errors.for_each(|error| complain(&error));
@@ -424,6 +437,31 @@ impl<'a> Session<'a> {
         println!("trace: {}", path.display());
         Ok(())
     }
+
+    /// With `--chart`, draws when the ranks of this process worked on which microbatch, below what was planned.
+    fn save_chart(&self) -> anyhow::Result<()> {
+        let Some(path) = &self.args.chart else {
+            return Ok(());
+        };
+        let path = of_process(path, self.mesh.processes().process());
+        let simulations = self.predicted.iter().flat_map(|plan| &plan.simulations);
+        let planned = simulations.filter_map(Simulation::pipeline).next();
+        let measured = self.mesh.pipeline();
+        let named = [("planned, on h100", &planned), ("measured", &measured)];
+        let timelines = named
+            .iter()
+            .filter_map(|(name, of)| Some((*name, of.as_ref()?)));
+        draw_chart(&path, &timelines.collect::<Vec<_>>())?;
+        println!("chart: {}", path.display());
+        Ok(())
+    }
+}
+
+/// Draws timelines of stages.
+pub(super) fn draw_chart(path: &Path, timelines: &[(&str, &Timeline)]) -> anyhow::Result<()> {
+    let drawn = Timeline::svg_of(timelines);
+    let written = write_whole(path, |to| to.write_all(drawn.as_bytes()));
+    written.with_context(|| format!("cannot write the chart {}", path.display()))
 }
 
 /// The name of a file that every process writes: `trace.json`, `trace-1.json`, `trace-2.json`.

@@ -1,4 +1,4 @@
-use anyhow::Context;
+use anyhow::{Context, bail};
 use burn_dist::Float;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::mesh::DType;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::End;
 use super::explain::step_flops;
 use super::predict;
-use super::session::Shape;
+use super::session::{Shape, draw_chart};
 use crate::cli::SimulateArgs;
 use crate::mesh::Mesh;
 use crate::report::bytes_text;
@@ -98,6 +98,17 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
         windows: &windows,
     };
+    let pipeline = windows.iter().find_map(Simulation::pipeline);
+    if let Some(path) = &args.chart {
+        let Some(pipeline) = &pipeline else {
+            bail!(
+                "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
+                mesh.name()
+            );
+        };
+        let title = format!("{}, {}", mesh.name(), hardware.name);
+        draw_chart(path, &[(&title, pipeline)])?;
+    }
     if args.json {
         if speaks() {
             say!("{}", serde_json::to_string(&simulated)?);
@@ -130,6 +141,12 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         say!(
             "planned {planned_microbatches} of {microbatches} microbatches; one of them stands for the others"
         );
+    }
+    if let Some(pipeline) = &pipeline {
+        say!("bubble of the stages: {:.1} %", 100.0 * pipeline.bubble());
+    }
+    if let Some(path) = &args.chart {
+        say!("chart: {}", path.display());
     }
     for window in &windows {
         say!("{}", window.to_string().trim_end());
