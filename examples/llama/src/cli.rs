@@ -352,9 +352,10 @@ pub struct SimulateArgs {
     /// operation.
     #[arg(long)]
     pub fused_attention: bool,
-    /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
-    pub plan_microbatches: usize,
+    /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others. By
+    /// default 5, or all where none stands for others.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub plan_microbatches: Option<usize>,
     /// Print the figures as one line of JSON instead.
     #[arg(long)]
     pub json: bool,
