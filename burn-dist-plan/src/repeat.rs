@@ -82,9 +82,12 @@ struct Groups {
 
 impl Groups {
     fn new<O: Op>(program: &Program<O>, parts: &[Part]) -> Self {
-        let of_part = |at: u32| parts[at as usize].used_in;
-        let steps = program.steps.iter();
-        let mut of_step: Vec<Option<u32>> = steps.map(|step| step.at().and_then(of_part)).collect();
+        // What is made for an update by an operation of a microbatch belongs to that, as in the order of a stage.
+        let of_step = |step: &Common<O>| {
+            let mut ops = [step.at(), step.stage_of()].into_iter().flatten();
+            ops.find_map(|op| parts[op as usize].used_in)
+        };
+        let mut of_step: Vec<Option<u32>> = program.steps.iter().map(of_step).collect();
         // What enters, or is drawn, for one microbatch alone belongs to it.
         let mut used: Vec<Option<Option<u32>>> = vec![None; program.slots.len()];
         for (step, group) in program.steps.iter().zip(&of_step) {
@@ -390,12 +393,26 @@ impl Repeated {
 
     /// Puts the steps in order.
     fn order<O: Op>(&mut self, program: &Program<O>, groups: &Groups, pattern: &Pattern) {
-        let is_later = |index: &usize| {
-            let group = groups.of_step[*index];
-            group.is_some_and(|group| group >= pattern.again.end)
-        };
         let end = pattern.steps.last().map_or(0, |last| last + 1);
-        let (later, first): (Vec<usize>, Vec<usize>) = (0..end).partition(is_later);
+        let (mut first, mut later) = (Vec::new(), Vec::new());
+        // What belongs to no microbatch comes after the copies if it takes what they make, or what comes after them.
+        let mut made_later = vec![false; program.slots.len()];
+        for (index, step) in program.steps[..end].iter().enumerate() {
+            let is_later = match groups.of_step[index] {
+                Some(group) => group >= pattern.again.end,
+                None => step.reads().iter().any(|slot| {
+                    made_later[*slot as usize] || is_in(groups.of_slot(*slot), &pattern.again)
+                }),
+            };
+            if is_later {
+                for slot in step.writes() {
+                    made_later[slot as usize] = true;
+                }
+                later.push(index);
+            } else {
+                first.push(index);
+            }
+        }
         let copied = pattern.steps.len() * self.copies as usize;
         self.steps.reserve(program.steps.len() + copied);
         let mut push = |step: usize, copy: u32, follows: bool| {

@@ -373,9 +373,10 @@ pub struct SimulateArgs {
     /// operation.
     #[arg(long)]
     pub fused_attention: bool,
-    /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
-    pub plan_microbatches: usize,
+    /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others. By
+    /// default 5, or all where none stands for others.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub plan_microbatches: Option<usize>,
     /// On a mesh with stages, draw as SVG which microbatch each rank works on when.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub chart: Option<PathBuf>,

@@ -173,8 +173,11 @@ fn one_microbatch_stands_for_others() {
         few["planned_microbatches"] = 12.into();
         assert_eq!(few, all, "{more}");
     }
-    let said = with("--mesh pp=2");
+    let said = with("--mesh pp=2,fsdp=2");
     assert!(said.contains("planned 5 of 12 microbatches"), "{said}");
+    // Here none of the five does what the one before it does.
+    let said = with("--mesh pp=2");
+    assert!(said.contains("planned all 12 microbatches: "), "{said}");
     let few = "simulate --size tiny --mesh pp=2 --batch 12 --microbatches 12 --plan-microbatches 2";
     let few: Vec<&str> = few.split_whitespace().collect();
     fails(

@@ -1,8 +1,10 @@
 use anyhow::{Context, bail};
-use burn_dist::Float;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::mesh::DType;
+use burn_dist::plan::PlanError;
 use burn_dist::plan::explain::Ask;
+use burn_dist::run::Fault;
+use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
 use super::End;
@@ -10,10 +12,14 @@ use super::explain::step_flops;
 use super::predict;
 use super::session::{Shape, draw_chart};
 use crate::cli::SimulateArgs;
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, TrainBackend};
 use crate::report::bytes_text;
 use crate::say;
 use crate::voice::speaks;
+
+/// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
+/// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
+const PLANNED: usize = 5;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -57,19 +63,38 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let mut shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     shape.fused = args.fused_attention;
     let (devices, seed) = (&args.model.devices, args.model.seed);
-    let mesh = Mesh::dry(&predict::costed(devices, &shape, seed, &hardware)?)?;
+    let devices = predict::costed(devices, &shape, seed, &hardware)?;
     let (batch, microbatches) = (shape.batch, shape.accumulate);
-    let planned_microbatches = microbatches.min(args.plan_microbatches);
-    shape.accumulate = planned_microbatches;
-    shape.batch = batch / microbatches * planned_microbatches;
-    let ask = Ask {
-        hardware: Some(hardware.clone()),
-        microbatches: (planned_microbatches < microbatches)
-            .then(|| u32::try_from(microbatches))
-            .transpose()?,
-        ..Ask::default()
+    let mut planned_microbatches = microbatches.min(args.plan_microbatches.unwrap_or(PLANNED));
+    let mut why_all = None;
+    let (mesh, windows) = loop {
+        let few = Shape {
+            accumulate: planned_microbatches,
+            batch: batch / microbatches * planned_microbatches,
+            ..shape.clone()
+        };
+        let mesh = Mesh::dry(&devices)?;
+        let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
+        let ask = Ask {
+            hardware: Some(hardware.clone()),
+            microbatches: asked.transpose()?,
+            ..Ask::default()
+        };
+        let error = match predict::steady(&mesh, &few, args.model.seed, &ask) {
+            Ok(steady) => break (mesh, steady.simulations),
+            Err(error) => error,
+        };
+        match TrainBackend::fault(mesh.device()) {
+            Some(Fault::Plan(reason))
+                if args.plan_microbatches.is_none()
+                    && matches!(*reason, PlanError::Repeat { .. }) =>
+            {
+                why_all = Some(reason);
+                planned_microbatches = microbatches;
+            }
+            _ => return Err(error),
+        }
     };
-    let windows = predict::steady(&mesh, &shape, args.model.seed, &ask)?.simulations;
     let dtype = match args.model.devices.forward.param_dtype {
         Float::F32 => DType::F32,
         Float::BF16 => DType::BF16,
@@ -141,6 +166,9 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         say!(
             "planned {planned_microbatches} of {microbatches} microbatches; one of them stands for the others"
         );
+    }
+    if let Some(reason) = why_all {
+        say!("planned all {microbatches} microbatches: {reason}");
     }
     if let Some(pipeline) = &pipeline {
         say!("bubble of the stages: {:.1} %", 100.0 * pipeline.bubble());
