@@ -312,6 +312,29 @@ fn a_rank_computes_its_own_stages_alone() {
 }
 
 #[test]
+fn steps_are_planned_twice_and_then_known() {
+    let mesh = builder("pp=2,dp=2").build().expect("a mesh");
+    let device = mesh.device();
+    let plan = stages(Plan::new()).schedule(ScheduleKind::ZbH1);
+    let net = deterministic(Net::<B>::new(BLOCKS, &device));
+    let mut net = net.parallelize_with(&mesh, &plan).expect("a plan");
+    let mut optimizer = AdamWConfig::new().init();
+    let mut misses = Vec::new();
+    for number in 0..5 {
+        let batch = (tokens(number, &device), tokens(number + 1, &device));
+        let (loss, gradients) = by_function(&net, batch, 4);
+        net = optimizer.step(1e-2, net, gradients);
+        loss.into_scalar();
+        misses.push(B::report(&device).cache.misses);
+    }
+    assert!(
+        misses[1..].windows(2).all(|two| two[0] == two[1]),
+        "{misses:?}"
+    );
+    drop(net);
+}
+
+#[test]
 fn a_trace_shows_the_actions_of_a_step() {
     let mesh = builder("pp=2,dp=2").trace().build().expect("a mesh");
     let device = mesh.device();
