@@ -39,6 +39,8 @@ pub(crate) struct Flow {
     pub bytes: Vec<u64>,
     /// Whether the value of each slot lasts: see [`Facts::lasting`].
     pub lasting: Vec<bool>,
+    /// Whether the backward makes the value of each slot: see [`Facts::backward`].
+    pub backward: Vec<bool>,
     /// Whether each slot holds a parameter.
     pub param: Vec<bool>,
     /// The parameter of which each slot is a copy, a view, or a function of it alone.
@@ -55,6 +57,7 @@ impl Flow {
             root: (0..num_slots as Slot).collect(),
             bytes: Vec::with_capacity(num_slots),
             lasting: Vec::with_capacity(num_slots),
+            backward: Vec::with_capacity(num_slots),
             param: Vec::with_capacity(num_slots),
             owner: Vec::with_capacity(num_slots),
         };
@@ -63,6 +66,7 @@ impl Flow {
                 .push((info.layout.local_numel_max(mesh) * info.dtype.size()) as u64);
             let param = program.values[info.value as usize].tag.is_some();
             flow.lasting.push(facts.lasting[info.value as usize]);
+            flow.backward.push(facts.backward[info.value as usize]);
             flow.param.push(param);
             flow.owner.push(param.then_some(info.value));
         }

@@ -57,7 +57,9 @@ impl Section {
                     .filter(|user| *user != self.segment)
                     .any(|user| visits.near(self.segment, user));
                 let param = flow.param[slot as usize];
-                if !param && (outside || border || flow.lasting[slot as usize]) {
+                // What the backward makes is never made again, however far off it is used.
+                let stays = flow.lasting[slot as usize] || flow.backward[slot as usize];
+                if !param && (outside || border || stays) {
                     self.keep(slot, flow);
                 }
                 let first = uses

@@ -223,6 +223,30 @@ fn activations_are_made_again_on_their_stage() {
     }
 }
 
+/// The gradient of a skip connection is used far from where it is made, and is not made again there: that would be
+/// forwards and backwards of later stages.
+#[test]
+fn gradients_are_not_made_again() {
+    for (mesh, schedule, skip) in [
+        ("pp=2", ScheduleKind::ZbV, 2),
+        ("pp=2", ScheduleKind::Interleaved, 3),
+        ("pp=3", ScheduleKind::OneFOneB, 1),
+        ("dp=2,pp=3", ScheduleKind::ZbH1, 1),
+    ] {
+        for checkpoint in [Checkpoint::Full, Checkpoint::Selective] {
+            let model = Model {
+                skip: Some(skip),
+                ..Model::new(mesh, schedule, chunks(schedule), 3)
+            };
+            let b = model.step(4).under(Policy {
+                checkpoint,
+                ..Policy::default()
+            });
+            check(&b, &options(&b.mesh), &format!("{model:?}, {checkpoint}"));
+        }
+    }
+}
+
 /// Each rank runs the operations of its stage alone, and what crosses is an activation and its gradient.
 #[test]
 fn ranks_run_their_own_stage() {
