@@ -5,11 +5,11 @@
 //! | `format/` | what the files say: manifest, safetensors headers, keys, checksums |
 //! | `save/` | who writes what, the files, the commit, and which checkpoints are kept |
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |
-//! | `storage/` | the few operations on files that both need, on disk and, for tests, in memory with faults |
+//! | `storage/` | the few operations on files that both need: on disk, and in memory with faults for tests |
 //! | `tools/` | what people do with a checkpoint: look, verify, compare, consolidate, reshard |
 //!
-//! A checkpoint is a directory of safetensors files and a manifest. Every element is written once, by one of those that
-//! hold it ([`SavePlan`]); a rename makes the checkpoint visible when all of it is synced ([`Save`]). Whoever loads asks
+//! A checkpoint is a directory of safetensors files and a manifest. Every element is written once, by one of those
+//! that hold it ([`SavePlan`]). A rename makes the checkpoint visible when all of it is synced ([`Save`]). A load asks
 //! for [`Region`]s of tensors, whatever pieces they were saved in ([`Checkpoint::load`]).
 //!
 //! ```

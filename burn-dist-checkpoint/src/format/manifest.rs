@@ -12,7 +12,8 @@ pub const VERSION: u64 = 1;
 
 /// What a checkpoint holds, and where.
 ///
-/// One that was read is [checked](Manifest::check): pieces lie in their files, share no byte, and make up their tensors.
+/// One that was read is [checked](Manifest::check): pieces lie in their files, share no byte, and make up their
+/// tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes are read and verified by so many, while they are in the processor's cache.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 18;
 /// What is read at once where nothing is verified.
 const UNVERIFIED_GRANULE: usize = 1 << 12;
 

@@ -51,11 +51,12 @@ impl<'a> Save<'a> {
     /// Writes the file of one writer and syncs it. `source` gives every share by [`FileWriter::write`], at once or bit
     /// by bit; `progress` is told after at most 1 MiB.
     ///
-    /// Writers of one process may run on threads of their own.
+    /// Writers of one process may run on threads of their own. Who gets an error gives the save up:
+    /// [`Save::abandon`].
     ///
     /// # Errors
-    /// [`CheckpointError::Io`], also of a full disk; [`CheckpointError::Bytes`] if a share is given more or less than it
-    /// has; [`CheckpointError::Header`]; those of `source`.
+    /// [`CheckpointError::Io`], also of a full disk; [`CheckpointError::Bytes`] if a share is given more or less than
+    /// it has; [`CheckpointError::Header`]; those of `source`.
     pub fn write(
         &self,
         plan: &SavePlan,

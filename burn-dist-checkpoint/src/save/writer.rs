@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Bytes are hashed and written by so many, so that they are read from memory once.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 18;
 /// Shorter writes are collected.
 const SMALL_BYTES: usize = 1 << 17;
 

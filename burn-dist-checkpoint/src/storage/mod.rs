@@ -11,7 +11,8 @@ use std::path::Path;
 
 /// Files and directories.
 ///
-/// What is not synced may be lost or torn when the machine stops; [`memory`](self) has one for tests that does so.
+/// What is not synced may be lost or torn when the machine stops. The feature `faults` has storage that does so, for
+/// tests.
 pub trait Storage: Send + Sync {
     /// Creates a directory and those above it, whose names are then kept whatever happens to the machine. One that is
     /// there is left as it is.

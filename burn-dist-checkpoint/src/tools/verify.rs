@@ -37,7 +37,9 @@ pub fn verify(checkpoint: &Checkpoint) -> Result<Verified, CheckpointError> {
             pieces[piece.file].push((tensor, index));
         }
     }
-    for (file, pieces) in pieces.iter().enumerate() {
+    for (file, pieces) in pieces.iter_mut().enumerate() {
+        // As they lie in the file.
+        pieces.sort_by_key(|(tensor, index)| tensor.pieces[*index].offset);
         let before = verified.problems.len();
         if let Err(error) = verify_file(checkpoint, file, pieces, &mut verified) {
             verified.problems.push(error);
