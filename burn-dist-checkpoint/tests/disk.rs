@@ -312,3 +312,57 @@ fn links_and_pipes_are_not_followed() {
     }
     load().unwrap();
 }
+
+/// Saves one step after the other and removes the one before, until it is killed.
+#[test]
+#[ignore = "run and killed by `a_killed_process_leaves_the_newest_checkpoint_whole`"]
+fn save_until_killed() {
+    let root = std::env::var("CHECKPOINT_ROOT").unwrap();
+    let keep = burn_dist_checkpoint::Keep {
+        last: std::num::NonZeroUsize::MIN,
+        every: None,
+    };
+    let checkpoints = Checkpoints::at(&root);
+    let first = checkpoints
+        .steps()
+        .unwrap()
+        .last()
+        .map_or(0, |step| step + 1);
+    for step in first.. {
+        save(Path::new(&root), step);
+        checkpoints.prune(keep).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_process_leaves_the_newest_checkpoint_whole() {
+    use std::process::{Command, Stdio};
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("run");
+    let checkpoints = Checkpoints::at(&root);
+    save(&root, 0);
+    let mut newest = 0;
+    for kill in 0..12u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "save_until_killed"])
+            .env("CHECKPOINT_ROOT", &root)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // It has saved something, and is somewhere in the next save.
+        while checkpoints.steps().unwrap().last() == Some(&newest) {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(kill * 700));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (step, checkpoint) = checkpoints.open_latest().unwrap().unwrap();
+        assert!(step > newest);
+        assert_loads(&checkpoint);
+        assert!(verify(&checkpoint).unwrap().problems.is_empty());
+        newest = step;
+    }
+}
