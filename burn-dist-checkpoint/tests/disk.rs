@@ -47,6 +47,10 @@ fn bytes(dtype: DType, shape: &[usize]) -> Vec<u8> {
 }
 
 fn save(root: &Path, step: u64) -> PathBuf {
+    save_as(root, step, SaveId::new(0x0123_4567_89ab_cdef))
+}
+
+fn save_as(root: &Path, step: u64, save_id: SaveId) -> PathBuf {
     let mesh = mesh();
     let tensors = TENSORS.map(|(key, dtype, shape, layout)| {
         Tensor::new(
@@ -57,9 +61,8 @@ fn save(root: &Path, step: u64) -> PathBuf {
     });
     let plan = SavePlan::new(&mesh, tensors.to_vec(), &[0, 0, 1, 1]).unwrap();
     let checkpoints = Checkpoints::at(root);
-    let save = checkpoints
-        .save(step, SaveId::new(0x0123_4567_89ab_cdef))
-        .unwrap();
+    // As in several processes: each begins the save, and sends its part to the one that commits.
+    let begin = || checkpoints.save(step, save_id).unwrap();
     let part = |writer| {
         let source = |share: &burn_dist_checkpoint::Share,
                       file: &mut burn_dist_checkpoint::FileWriter<'_>| {
@@ -77,12 +80,16 @@ fn save(root: &Path, step: u64) -> PathBuf {
                 .collect();
             file.write(&block[share.bytes.clone()])
         };
-        save.write(&plan, writer, source, |_| {}).unwrap()
+        let part = begin().write(&plan, writer, source, |_| {}).unwrap();
+        serde_json::to_vec(&part).unwrap()
     };
-    let parts = (0..2).map(part).collect();
+    let parts: Vec<Vec<u8>> = (0..2).map(part).collect();
+    let parts = parts
+        .iter()
+        .map(|part| serde_json::from_slice(part).unwrap());
     let metadata = serde_json::json!({"note": "a sample", "step": step});
-    save.commit(&plan, parts, metadata.as_object().unwrap().clone())
-        .unwrap()
+    let metadata = metadata.as_object().unwrap().clone();
+    begin().commit(&plan, parts.collect(), metadata).unwrap()
 }
 
 fn assert_loads(checkpoint: &Checkpoint) {
@@ -329,7 +336,7 @@ fn save_until_killed() {
         .last()
         .map_or(0, |step| step + 1);
     for step in first.. {
-        save(Path::new(&root), step);
+        save_as(Path::new(&root), step, SaveId::random().unwrap());
         checkpoints.prune(keep).unwrap();
     }
 }

@@ -27,7 +27,7 @@ pub struct Checkpoint {
 pub struct Options {
     /// Whether checksums are verified.
     pub verify: bool,
-    /// How many threads read.
+    /// How many threads read, the calling one included.
     pub threads: usize,
     /// Which differences between what is asked for and what there is are errors.
     pub matching: Match,
@@ -118,8 +118,8 @@ impl Checkpoint {
     /// After an error their contents are arbitrary.
     ///
     /// # Errors
-    /// [`CheckpointError::Keys`], before anything is read; [`CheckpointError::Grid`] and [`CheckpointError::Bytes`] for
-    /// a request that does not fit its tensor; [`CheckpointError::File`], [`CheckpointError::Checksum`] and
+    /// [`CheckpointError::Keys`], before anything is read; [`CheckpointError::Grid`], [`CheckpointError::Bytes`] and
+    /// [`CheckpointError::DType`] for a request that does not fit its tensor; [`CheckpointError::File`], [`CheckpointError::Checksum`] and
     /// [`CheckpointError::Io`].
     pub fn load(
         &self,
@@ -236,8 +236,7 @@ fn run(
         }
     };
     match threads {
-        0 => {}
-        1 => work(),
+        0 | 1 => work(),
         _ => std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);

@@ -13,6 +13,9 @@ const CHUNK_BYTES: usize = 1 << 18;
 /// What is read at once where nothing is verified.
 const UNVERIFIED_GRANULE: usize = 1 << 12;
 
+/// Bytes that nobody needs are read too where that saves a read.
+const GAP_BYTES: u64 = 1 << 15;
+
 /// Reads from one checkpoint; used by any number of threads.
 pub(crate) struct Reader<'a> {
     checkpoint: &'a Checkpoint,
@@ -218,7 +221,7 @@ fn batch(segments: &[Segment]) -> usize {
     let mut stop = end(&segments[0]);
     let follows = |segment: &&Segment| {
         let is_next = segment.file == file
-            && segment.offset <= stop
+            && segment.offset <= stop + GAP_BYTES
             && end(segment) - start <= SCRATCH_BYTES as u64
             && matches!(segment.kind, Kind::Scatter(_));
         stop = stop.max(end(segment));

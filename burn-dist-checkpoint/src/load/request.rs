@@ -57,6 +57,10 @@ impl<'a> Request<'a> {
                 found,
             });
         }
+        if self.dtype.size() == 0 {
+            let dtype = self.dtype;
+            return Err(CheckpointError::DType { key: key(), dtype });
+        }
         let bytes = self.region.numel().saturating_mul(self.dtype.size());
         match self.target.len() == bytes {
             true => Ok(()),
