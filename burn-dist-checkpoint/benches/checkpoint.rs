@@ -209,6 +209,22 @@ fn drop_pages(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
 }
 
+/// Returns the KiB by which the memory of the process grows at most during a call; 0 where Linux does not tell.
+fn peak_of<T>(what: impl FnOnce() -> T) -> (T, u64) {
+    // Makes the highest the current again.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+    let before = status("VmRSS:");
+    let result = what();
+    (result, status("VmHWM:").saturating_sub(before))
+}
+
+fn status(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+    number.unwrap_or(0)
+}
+
 /// Seconds of each measurement, by name.
 #[derive(Default)]
 struct Times(BTreeMap<&'static str, Vec<f64>>);
@@ -252,9 +268,7 @@ fn main() {
     let mut times = Times::default();
     let mut buffer = vec![1; total];
     let mut halves = vec![vec![vec![1u8; TENSOR_BYTES / READERS]; tensors]; READERS];
-    let (mut rows, mut columns) = ((0, 0), (0, 0));
-    let large = dir.join("large");
-    write_large_manifest(&large);
+    let (mut rows, mut columns, mut peaks) = ((0, 0), (0, 0), [0; 2]);
     let keep = Keep {
         last: NonZeroUsize::MIN,
         every: None,
@@ -262,7 +276,8 @@ fn main() {
     for step in 0..reps as u64 {
         let _ = fs::remove_file(&plain);
         times.time("plain write", || state.plain_write(&plain));
-        let path = times.time("save", || state.save(&checkpoints, 2 * step));
+        let (path, peak) = peak_of(|| times.time("save", || state.save(&checkpoints, 2 * step)));
+        peaks[0] = peaks[0].max(peak);
         let checkpoint = Checkpoint::open(&path).expect("the checkpoint");
         for (is_cold, read, load, strided) in [
             (true, "plain read, cold", "load, cold", "load columns, cold"),
@@ -281,7 +296,9 @@ fn main() {
             prepare(&plain);
             times.time(read, || plain_read(&plain, &mut buffer));
             prepare(&path);
-            rows = times.time(load, || state.load(&checkpoint, 0, &mut halves));
+            let (bytes, peak) =
+                peak_of(|| times.time(load, || state.load(&checkpoint, 0, &mut halves)));
+            (rows, peaks[1]) = (bytes, peaks[1].max(peak));
             assert_rows(&state, &halves);
             prepare(&path);
             columns = times.time(strided, || state.load(&checkpoint, 1, &mut halves));
@@ -291,11 +308,14 @@ fn main() {
         let saving = times.time("stall", || {
             saver.start(Busy::Wait, move |_| Ok(own.save(&to, 2 * step + 1)))
         });
-        times.time("inspect 1 TB", || inspect_large(&large));
-        times.time("save in the background", || {
-            saving.and_then(|it| it.wait()).expect("saved")
-        });
+        saving.and_then(|it| it.wait()).expect("saved");
         checkpoints.prune(keep).expect("pruned");
+    }
+    // Last, for what it frees would hide how much memory the others take.
+    let large = dir.join("large");
+    write_large_manifest(&large);
+    for _ in 0..reps {
+        times.time("inspect 1 TB", || inspect_large(&large));
     }
     for (name, all) in &times.0 {
         let time = median(all.clone());
@@ -321,6 +341,7 @@ fn main() {
         "bytes_read_of_needed_columns": amplification(columns),
         "stall_of_save": times.ratio("stall", "save"),
         "inspect_1_tb_seconds": median(times.0["inspect 1 TB"].clone()),
+        "extra_peak_mib": {"save": peaks[0] >> 10, "load": peaks[1] >> 10},
         "seconds": seconds,
     });
     fs::remove_dir_all(&dir).expect("removed");
