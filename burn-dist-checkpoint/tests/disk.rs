@@ -373,3 +373,14 @@ fn a_killed_process_leaves_the_newest_checkpoint_whole() {
         newest = step;
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn a_manifest_that_is_a_hole_is_not_read() {
+    // 8 TiB, larger than memory.
+    let directory = tempfile::tempdir().unwrap();
+    let file = fs::File::create(directory.path().join(MANIFEST)).unwrap();
+    file.set_len(1 << 43).unwrap();
+    let error = Checkpoint::open(directory.path()).err().unwrap();
+    assert!(matches!(error, CheckpointError::Manifest { .. }), "{error}");
+}

@@ -1,6 +1,9 @@
 //! What must hold for the numbers of a manifest, before anything is read by them.
 
-use super::{BLOCK_BYTES_MAX, Checksum, Manifest, PieceEntry, TensorEntry, is_key};
+use super::{
+    BLOCK_BYTES_MAX, Checksum, HEADER_BYTES_MAX, Manifest, PREFIX_BYTES, PieceEntry, TensorEntry,
+    is_key,
+};
 use crate::region::{Region, RegionError};
 use std::path::{Component, Path};
 
@@ -52,7 +55,7 @@ pub enum ManifestError {
         /// Its name.
         name: String,
     },
-    /// A header that is longer than its file.
+    /// A header that is longer than its file, or than readers of safetensors accept.
     #[error("the file `{name}` has a header of {header_bytes} bytes and {bytes} bytes in all")]
     FileBytes {
         /// Its name.
@@ -221,7 +224,9 @@ impl Manifest {
             if !is_file_name(name) {
                 return Err(ManifestError::FileName { name: name.into() });
             }
-            if file.header_bytes > file.bytes {
+            // Nobody has to make room for more.
+            let max = (PREFIX_BYTES + HEADER_BYTES_MAX) as u64;
+            if file.header_bytes > file.bytes.min(max) {
                 return Err(ManifestError::FileBytes {
                     name: name.into(),
                     header_bytes: file.header_bytes,

@@ -12,15 +12,17 @@ use std::collections::BTreeMap;
 
 /// Bytes before the JSON text.
 pub(crate) const PREFIX_BYTES: usize = 8;
-/// Readers of safetensors accept no longer header.
-const HEADER_BYTES_MAX: usize = 100_000_000;
+/// Readers of safetensors accept no longer JSON text.
+pub(crate) const HEADER_BYTES_MAX: usize = 100_000_000;
 
 /// Something that is no header of a safetensors file, or none of this format.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The file ends within the header.
-    #[error("its header would be of {length} bytes, and the file has {file_bytes}")]
+    /// The file ends within the header, or no reader would accept it.
+    #[error(
+        "its header would be of {length} bytes, of at most {HEADER_BYTES_MAX}, and the file has {file_bytes}"
+    )]
     Length {
         /// What the file says.
         length: u64,
@@ -111,10 +113,11 @@ impl Header {
     pub fn length(prefix: [u8; PREFIX_BYTES], file_bytes: u64) -> Result<usize, HeaderError> {
         let length = u64::from_le_bytes(prefix);
         let error = HeaderError::Length { length, file_bytes };
-        let total = length.checked_add(PREFIX_BYTES as u64);
-        match total.filter(|&total| total <= file_bytes) {
-            Some(total) => usize::try_from(total).map_err(|_| error),
-            None => Err(error),
+        match usize::try_from(length).map(|length| (length, length.saturating_add(PREFIX_BYTES))) {
+            Ok((length, total)) if length <= HEADER_BYTES_MAX && total as u64 <= file_bytes => {
+                Ok(total)
+            }
+            _ => Err(error),
         }
     }
 

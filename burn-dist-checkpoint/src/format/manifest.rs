@@ -160,6 +160,11 @@ impl Manifest {
         Ok(bytes)
     }
 
+    /// Whether a file that starts so may be a manifest.
+    pub(crate) fn is_start(bytes: &[u8]) -> bool {
+        bytes.starts_with(format_prefix().as_bytes())
+    }
+
     /// Reads the bytes of the file and checks what they say.
     ///
     /// # Errors

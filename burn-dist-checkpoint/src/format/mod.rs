@@ -20,7 +20,7 @@ pub use save_id::SaveId;
 
 pub(crate) use checksum::{BlockHasher, block_bytes, checksum, list as checksum_list};
 pub(crate) use dtype::{dtype_of, safetensors_name};
-pub(crate) use header::{Header, PREFIX_BYTES};
+pub(crate) use header::{HEADER_BYTES_MAX, Header, PREFIX_BYTES};
 pub(crate) use key::{is_key, piece_name};
 pub(crate) use manifest::local_shape;
 

@@ -178,10 +178,19 @@ impl Checkpoint {
     }
 }
 
+/// Returns the bytes of a manifest; of what is none, the first.
 fn read_manifest(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let length = usize::try_from(file.num_bytes()).map_err(io::Error::other)?;
-    let mut bytes = vec![0; length];
+    // Enough to know whether it is one: a hole may be larger than memory.
+    let mut start = vec![0; length.min(64)];
+    file.read_at(&mut start, 0)?;
+    if !Manifest::is_start(&start) {
+        return Ok(start);
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(io::Error::other)?;
+    bytes.resize(length, 0);
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
 }

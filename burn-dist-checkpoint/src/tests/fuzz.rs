@@ -320,6 +320,13 @@ fn every_lie_has_its_error() {
         ),
         (set("/save_id", json!("12")), "32 hexadecimal digits"),
         (
+            error_of(|body| {
+                body["files"][0]["header_bytes"] = json!(1u64 << 40);
+                body["files"][0]["bytes"] = json!(1u64 << 41);
+            }),
+            "has a header of",
+        ),
+        (
             error_of(|body| drop(body["tensors"][0]["pieces"].as_array_mut().unwrap().pop())),
             "12 of 24 elements",
         ),
