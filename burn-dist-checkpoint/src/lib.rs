@@ -1,7 +1,8 @@
 //! Checkpoints: tensors saved from any mesh and loaded onto any mesh.
 //!
-//! | folder | idea |
+//! | folder, file | idea |
 //! | --- | --- |
+//! | `region.rs` | parts of tensors: boxes, the runs that they are made of, what two have in common |
 //! | `format/` | what the files say: manifest, safetensors headers, keys, checksums |
 //! | `save/` | who writes what, the files, the commit, and which checkpoints are kept |
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |

@@ -5,6 +5,7 @@
 mod check;
 mod checksum;
 mod dtype;
+mod error;
 mod header;
 mod key;
 mod manifest;
@@ -12,8 +13,8 @@ mod save_id;
 #[cfg(test)]
 mod tests;
 
-pub use check::ManifestError;
 pub use checksum::{BLOCK_BYTES_MAX, Checksum};
+pub use error::ManifestError;
 pub use header::HeaderError;
 pub use manifest::{FileEntry, Manifest, PieceEntry, TensorEntry, VERSION};
 pub use save_id::SaveId;

@@ -10,8 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Large tensors are loaded by parts of so many bytes, small ones together.
-const JOB_BYTES: usize = 64 << 20;
+/// Large tensors are loaded by parts of so many bytes (fewer in tests, whose tensors are smaller), small ones together.
+const JOB_BYTES: usize = if cfg!(test) { 9 << 20 } else { 64 << 20 };
 const GROUP_BYTES: usize = 16 << 20;
 
 /// A complete checkpoint: its manifest, and the way to its files.
@@ -119,8 +119,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`CheckpointError::Keys`], before anything is read; [`CheckpointError::Grid`], [`CheckpointError::Bytes`] and
-    /// [`CheckpointError::DType`] for a request that does not fit its tensor; [`CheckpointError::File`], [`CheckpointError::Checksum`] and
-    /// [`CheckpointError::Io`].
+    /// [`CheckpointError::DType`] for a request that does not fit its tensor; [`CheckpointError::File`],
+    /// [`CheckpointError::Checksum`] and [`CheckpointError::Io`].
     pub fn load(
         &self,
         requests: &mut [Request<'_>],

@@ -181,7 +181,7 @@ fn fill_in(
         for share in plan.shares(writer) {
             let blocks = share.bytes.len().div_ceil(block_bytes);
             let (own, after) = rest.split_at_checked(blocks).ok_or(planned.clone())?;
-            let tensor = share.tensor();
+            let tensor = share.tensor;
             manifest.tensors[tensor].pieces[next[tensor]].checksums = own.to_vec();
             next[tensor] += 1;
             rest = after;

@@ -1,6 +1,7 @@
 //! Saving: who writes what, the files, the commit, and which checkpoints are kept.
 
 mod background;
+mod block;
 mod commit;
 mod keep;
 mod plan;

@@ -1,16 +1,13 @@
 //! Who writes what: a pure function of tensors, mesh and writers.
 
+use super::block::blocks_of;
 use crate::error::CheckpointError;
 use crate::format::{FileEntry, Manifest, PieceEntry, TensorEntry, checksum, local_shape};
 use crate::format::{Header, SaveId, block_bytes, file_name, is_key, piece_name, safetensors_name};
 use crate::region::Region;
 use burn_dist_mesh::{DType, MeshShape, Rank};
 use burn_dist_plan::layout::Layout;
-use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// Copies of a block that several writers have are split among them from this size on.
-const SPLIT_BYTES: usize = 4 << 20;
 
 /// A tensor that is to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +52,7 @@ pub struct SavePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Index of the tensor.
-    tensor: usize,
+    pub(super) tensor: usize,
     /// The key of the tensor.
     pub key: String,
     /// The type of its elements.
@@ -192,11 +189,6 @@ impl SavePlan {
 }
 
 impl Share {
-    /// Returns the index of its tensor.
-    pub(super) fn tensor(&self) -> usize {
-        self.tensor
-    }
-
     /// Returns its name and type in a safetensors file.
     fn entry(&self) -> (String, &'static str) {
         let dtype = safetensors_name(self.dtype).expect("the plan has no quantized tensors");
@@ -263,81 +255,5 @@ fn check(tensor: &Tensor, mesh: &MeshShape) -> Result<(), CheckpointError> {
             stages,
         }),
         None => Ok(()),
-    }
-}
-
-/// A block of a tensor, and the writers that have it, each with the first of its ranks that hold it.
-struct Block {
-    tensor: usize,
-    region: Region,
-    element_bytes: usize,
-    holders: BTreeMap<usize, Rank>,
-}
-
-/// Returns the blocks of a tensor: ranks that agree in the axes of the layout hold the same.
-fn blocks_of(
-    index: usize,
-    tensor: &Tensor,
-    mesh: &MeshShape,
-    writers: &[usize],
-) -> Result<Vec<Block>, CheckpointError> {
-    let axes = tensor.layout.axes_used();
-    let mut found: BTreeMap<Vec<usize>, Block> = BTreeMap::new();
-    for (rank, &writer) in mesh.ranks().zip(writers) {
-        let is_elsewhere = tensor.stage.is_some_and(|stage| {
-            let axis = mesh.pipeline_axis();
-            axis.is_some_and(|axis| mesh.coord(rank, axis) != stage)
-        });
-        if is_elsewhere {
-            continue;
-        }
-        let coords = axes.iter().map(|&axis| mesh.coord(rank, axis)).collect();
-        let block = match found.entry(coords) {
-            std::collections::btree_map::Entry::Occupied(block) => block.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => {
-                let region = Region::of(&tensor.layout, mesh, rank).map_err(|source| {
-                    let key = tensor.key.clone();
-                    CheckpointError::Region { key, source }
-                })?;
-                place.insert(Block {
-                    tensor: index,
-                    region,
-                    element_bytes: tensor.dtype.size(),
-                    holders: BTreeMap::new(),
-                })
-            }
-        };
-        block.holders.entry(writer).or_insert(rank);
-    }
-    let blocks = found.into_values();
-    Ok(blocks.filter(|block| block.region.numel() > 0).collect())
-}
-
-impl Block {
-    fn num_bytes(&self) -> usize {
-        self.region.numel() * self.element_bytes
-    }
-
-    /// Gives the block to those of its holders that have least.
-    fn share_out(self, tensors: &[Tensor], shares: &mut [Vec<Share>], load: &mut [u64]) {
-        let parts = (self.num_bytes() / SPLIT_BYTES).clamp(1, self.holders.len());
-        for part in 0..parts {
-            let (region, elements) = self.region.part(parts, part);
-            let least = self.holders.iter().min_by_key(|(writer, _)| load[**writer]);
-            let Some((&writer, &rank)) = least.filter(|_| !elements.is_empty()) else {
-                continue;
-            };
-            let bytes = elements.start * self.element_bytes..elements.end * self.element_bytes;
-            load[writer] += bytes.len() as u64;
-            let tensor = &tensors[self.tensor];
-            shares[writer].push(Share {
-                tensor: self.tensor,
-                key: tensor.key.clone(),
-                dtype: tensor.dtype,
-                rank,
-                region,
-                bytes,
-            });
-        }
     }
 }

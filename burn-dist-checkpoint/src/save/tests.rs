@@ -105,7 +105,7 @@ proptest! {
         }
         // What a share says of the block of its rank is true.
         for share in (0..plan.num_writers()).flat_map(|writer| plan.shares(writer)) {
-            let layout = &plan.tensors()[share.tensor()].layout;
+            let layout = &plan.tensors()[share.tensor].layout;
             let block = Region::of(layout, &state.mesh, share.rank).unwrap();
             let block: Vec<usize> = block.ranges().flatten().collect();
             let size = share.dtype.size();
