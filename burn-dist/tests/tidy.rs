@@ -36,6 +36,7 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-mesh", &[]),
     ("burn-dist-plan", &["burn-dist-mesh"]),
     ("burn-dist-comm", &["burn-dist-mesh"]),
+    ("burn-dist-checkpoint", &["burn-dist-mesh", "burn-dist-plan"]),
     ("burn-dist-launch", &["burn-dist-comm"]),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
@@ -397,6 +398,7 @@ fn workspace() -> PathBuf {
 fn packages() -> Vec<PathBuf> {
     let packages: Vec<PathBuf> = [
         "burn-dist",
+        "burn-dist-checkpoint",
         "burn-dist-comm",
         "burn-dist-launch",
         "burn-dist-macros",

@@ -1,0 +1,231 @@
+//! What must hold for the numbers of a manifest, before anything is read by them.
+
+use super::{
+    BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Manifest, ManifestError, PREFIX_BYTES, PieceEntry,
+    TensorEntry, is_key,
+};
+use crate::region::Region;
+use std::path::{Component, Path};
+
+/// Where a piece lies: file, first byte, the byte after the last, and its tensor.
+type Place = (usize, u64, u64, usize);
+
+impl Manifest {
+    /// Checks that every number makes sense, and that the pieces make up the tensors.
+    ///
+    /// # Errors
+    /// The first that is found.
+    pub fn check(&self) -> Result<(), ManifestError> {
+        let is_whole = self.block_bytes.is_multiple_of(8);
+        if !is_whole || !(8..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
+            return Err(ManifestError::BlockBytes {
+                found: self.block_bytes,
+                max: BLOCK_BYTES_MAX,
+            });
+        }
+        self.check_files()?;
+        let mut places: Vec<Place> = Vec::new();
+        let (mut last, mut total) = ("", 0u64);
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            let key = tensor.key.as_str();
+            if !is_key(key) {
+                return Err(ManifestError::Key { key: key.into() });
+            }
+            if index > 0 && last >= key {
+                return Err(ManifestError::KeyOrder { key: key.into() });
+            }
+            last = key;
+            let bytes = self.check_tensor(tensor, index, &mut places)?;
+            total = total.checked_add(bytes).ok_or(ManifestError::TooLarge)?;
+        }
+        places.sort_unstable();
+        for pair in places.windows(2) {
+            let ((file, _, end, _), (next_file, start, _, tensor)) = (pair[0], pair[1]);
+            if file == next_file && start < end {
+                return Err(ManifestError::SharedBytes {
+                    file: self.files[file].name.clone(),
+                    offset: start,
+                    key: self.tensors[tensor].key.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_files(&self) -> Result<(), ManifestError> {
+        let mut names: Vec<&str> = Vec::with_capacity(self.files.len());
+        for file in &self.files {
+            let name = file.name.as_str();
+            if !is_file_name(name) {
+                return Err(ManifestError::FileName { name: name.into() });
+            }
+            // Nobody has to make room for more.
+            let max = (PREFIX_BYTES + HEADER_BYTES_MAX) as u64;
+            if file.header_bytes > file.bytes.min(max) {
+                return Err(ManifestError::FileBytes {
+                    name: name.into(),
+                    header_bytes: file.header_bytes,
+                    bytes: file.bytes,
+                });
+            }
+            names.push(name);
+        }
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(ManifestError::DuplicateFile {
+                name: pair[0].into(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks one tensor; returns its bytes.
+    fn check_tensor(
+        &self,
+        tensor: &TensorEntry,
+        index: usize,
+        places: &mut Vec<Place>,
+    ) -> Result<u64, ManifestError> {
+        let key = || tensor.key.clone();
+        let dtype = tensor.dtype().ok_or_else(|| ManifestError::DType {
+            key: key(),
+            dtype: tensor.dtype.clone(),
+        })?;
+        let region_error = |source| ManifestError::Region { key: key(), source };
+        // Counts the elements, too.
+        let whole = Region::whole(&tensor.shape).map_err(region_error)?;
+        if let Some(factors) = &tensor.factors
+            && !is_made_of(&tensor.shape, factors)
+        {
+            return Err(ManifestError::Factors {
+                key: key(),
+                factors: factors.clone(),
+                shape: tensor.shape.clone(),
+            });
+        }
+        let mut regions = Vec::with_capacity(tensor.pieces.len());
+        for piece in &tensor.pieces {
+            let region = tensor.region(piece).map_err(region_error)?;
+            let bytes = self.check_piece(tensor, piece, &region, dtype.size() as u64)?;
+            places.push((piece.file, piece.offset, piece.offset + bytes, index));
+            regions.push(region);
+        }
+        let found = regions
+            .iter()
+            .fold(0usize, |n, r| n.saturating_add(r.numel()));
+        if let Some((first, second)) = overlapping(&mut regions) {
+            return Err(ManifestError::Overlap {
+                key: key(),
+                first: Box::new(first),
+                second: Box::new(second),
+            });
+        }
+        if found != whole.numel() {
+            return Err(ManifestError::Incomplete {
+                key: key(),
+                expected: whole.numel(),
+                found,
+            });
+        }
+        let bytes = (found as u64).checked_mul(dtype.size() as u64);
+        bytes.ok_or(ManifestError::TooLarge)
+    }
+
+    /// Checks one piece; returns its bytes.
+    fn check_piece(
+        &self,
+        tensor: &TensorEntry,
+        piece: &PieceEntry,
+        region: &Region,
+        element_bytes: u64,
+    ) -> Result<u64, ManifestError> {
+        let (key, region_of) = (|| tensor.key.clone(), || region.clone());
+        if region.numel() == 0 {
+            return Err(ManifestError::Empty {
+                key: key(),
+                region: region_of(),
+            });
+        }
+        let bytes = (region.numel() as u64).saturating_mul(element_bytes);
+        let end = piece.offset.checked_add(bytes);
+        let is_inside = self.files.get(piece.file).is_some_and(|file| {
+            piece.offset >= file.header_bytes && end.is_some_and(|end| end <= file.bytes)
+        });
+        if !is_inside {
+            return Err(ManifestError::Outside {
+                key: key(),
+                region: region_of(),
+                file: piece.file,
+                offset: piece.offset,
+                bytes,
+            });
+        }
+        let blocks = bytes.div_ceil(self.block_bytes as u64);
+        if blocks != piece.checksums.len() as u64 {
+            return Err(ManifestError::Blocks {
+                key: key(),
+                region: region_of(),
+                expected: blocks,
+                found: piece.checksums.len(),
+            });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Whether `name` is a plain file name, on every system.
+fn is_file_name(name: &str) -> bool {
+    let is_bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
+    let mut components = Path::new(name).components();
+    let is_one = matches!(components.next(), Some(Component::Normal(_)));
+    is_one
+        && components.next().is_none()
+        && !name.contains(is_bad)
+        && !name.starts_with('.')
+        && name.ends_with(".safetensors")
+}
+
+fn is_made_of(shape: &[usize], factors: &[Vec<usize>]) -> bool {
+    let product = |dim: &Vec<usize>| {
+        let product = dim
+            .iter()
+            .try_fold(1usize, |n, &factor| n.checked_mul(factor));
+        product.filter(|_| !dim.is_empty())
+    };
+    shape.len() == factors.len()
+        && shape
+            .iter()
+            .zip(factors)
+            .all(|(&size, dim)| product(dim) == Some(size))
+}
+
+/// Returns two regions of one grid that have an element in common.
+///
+/// Sweeps along the dim in which most starts differ, so grids of pieces take far less than all pairs.
+fn overlapping(regions: &mut [Region]) -> Option<(Region, Region)> {
+    let dims = regions.first()?.grid().len();
+    let starts = |dim: usize| {
+        let mut starts: Vec<usize> = regions.iter().map(|r| r.start()[dim]).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        starts.len()
+    };
+    let Some(dim) = (0..dims).max_by_key(|&dim| starts(dim)) else {
+        // Scalars: one piece is all there is.
+        return match regions {
+            [first, second, ..] => Some((first.clone(), second.clone())),
+            _ => None,
+        };
+    };
+    regions.sort_unstable_by_key(|region| region.start()[dim]);
+    let mut open: Vec<&Region> = Vec::new();
+    for region in regions.iter() {
+        let at = region.start()[dim];
+        open.retain(|other| other.start()[dim] + other.extent()[dim] > at);
+        if let Some(other) = open.iter().find(|other| !other.is_disjoint(region)) {
+            return Some(((*other).clone(), region.clone()));
+        }
+        open.push(region);
+    }
+    None
+}

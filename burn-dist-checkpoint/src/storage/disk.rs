@@ -1,0 +1,144 @@
+//! The file system.
+
+use super::{ReadFile, Storage, WriteFile};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The file system of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disk;
+
+impl Storage for Disk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        let parent = path.parent().unwrap_or(Path::new(""));
+        self.create_dir(parent)?;
+        match fs::create_dir(path) {
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => self.sync_dir(parent),
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Box::new(Written(file)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        let file = open_ordinary(path)?;
+        let num_bytes = file.metadata()?.len();
+        Ok(Box::new(Read { file, num_bytes }))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+        names.filter_map(Result::transpose).collect()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        // An empty directory would be replaced.
+        match fs::symlink_metadata(to) {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        // Only Unix opens directories; elsewhere the names are kept with the files.
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        match cfg!(unix) {
+            true => File::open(path)?.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+}
+
+/// Opens an ordinary file: neither follows a symbolic link nor waits for what is behind a pipe.
+#[cfg(unix)]
+fn open_ordinary(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags, open};
+
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(not_ordinary()),
+        Err(error) => return Err(error.into()),
+    };
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(not_ordinary()),
+    }
+}
+
+#[cfg(not(unix))]
+fn open_ordinary(path: &Path) -> io::Result<File> {
+    match fs::symlink_metadata(path)?.is_file() {
+        true => File::open(path),
+        false => Err(not_ordinary()),
+    }
+}
+
+fn not_ordinary() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "not an ordinary file: links and pipes are not followed",
+    )
+}
+
+struct Written(File);
+
+impl WriteFile for Written {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+}
+
+struct Read {
+    file: File,
+    num_bytes: u64,
+}
+
+impl ReadFile for Read {
+    fn num_bytes(&self) -> u64 {
+        self.num_bytes
+    }
+
+    #[cfg(unix)]
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&self.file, buffer, offset)
+    }
+
+    #[cfg(windows)]
+    fn read_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match std::os::windows::fs::FileExt::seek_read(&self.file, buffer, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = &mut buffer[count..];
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
