@@ -36,7 +36,10 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-mesh", &[]),
     ("burn-dist-plan", &["burn-dist-mesh"]),
     ("burn-dist-comm", &["burn-dist-mesh"]),
-    ("burn-dist-checkpoint", &["burn-dist-mesh", "burn-dist-plan"]),
+    (
+        "burn-dist-checkpoint",
+        &["burn-dist-mesh", "burn-dist-plan"],
+    ),
     ("burn-dist-launch", &["burn-dist-comm"]),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
