@@ -107,8 +107,14 @@ fn a_process_may_have_meshes_of_its_own() {
 fn train() -> String {
     let mesh = mesh();
     let device = mesh.device();
+    let plan = sequence_parallel().unit("blocks");
+    let plan = plan
+        .first("embedding")
+        .stages("blocks")
+        .last("norm")
+        .last("output");
     let net = deterministic(Net::<B>::new(2, &device))
-        .parallelize_with(&mesh, &sequence_parallel().unit("blocks"))
+        .parallelize_with(&mesh, &plan)
         .expect("a plan");
     let mut training = Training { net, step: 0 };
     let mut optimizer = AdamWConfig::new().init();
@@ -143,7 +149,7 @@ fn processes_have_the_bits_of_one() {
         let results = results.filter_map(|result| Some(result.split_once(' ')?.1.to_string()));
         results.collect()
     };
-    for mesh in ["fsdp=4", "fsdp=2,tp=2"] {
+    for mesh in ["fsdp=4", "fsdp=2,tp=2", "pp=2,fsdp=2"] {
         let alone = results(1, mesh);
         assert_eq!(alone.len(), 1);
         for processes in [2, 4] {

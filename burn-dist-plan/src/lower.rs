@@ -16,8 +16,8 @@ use crate::pipeline::Action;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::storage::Storage;
 use crate::task::{
-    CollectiveKind, CollectiveRecord, CollectiveTask, RandomTask, RankPlan, Slot, Task, TermOf,
-    TransferTask, UploadTask,
+    CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind, RandomTask, RankPlan,
+    Slot, Task, TermOf, TransferTask, UploadTask,
 };
 use crate::units::Visits;
 use crate::unneeded;
@@ -107,9 +107,11 @@ impl<'a, O: Op> Lowering<'a, O> {
                 let records = moves.iter().map(|step| self.record(step, Some(*group)));
                 records.flatten().collect()
             }
-            Common::Send(transfer) => vec![self.transfer_record(transfer, CollectiveKind::Send)],
+            Common::Send(transfer) => {
+                vec![self.transfer_record(transfer, CommunicationKind::Send)]
+            }
             Common::Receive(transfer) => {
-                vec![self.transfer_record(transfer, CollectiveKind::Receive)]
+                vec![self.transfer_record(transfer, CommunicationKind::Receive)]
             }
             _ => Vec::new(),
         });
@@ -140,7 +142,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         let spans_nodes = self.topology.spans(&first.group);
         let place = if spans_nodes { "between" } else { "inside" };
         Some(CollectiveRecord {
-            kind: first.kind,
+            kind: CommunicationKind::Collective(first.kind),
             axes: self.topology.axes_text(self.mesh, &first.group),
             reason: format!(
                 "{}; {} over {split}: {place} nodes",
@@ -165,7 +167,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             .unwrap_or(0);
         let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
         Some(CollectiveRecord {
-            kind,
+            kind: CommunicationKind::Collective(kind),
             axes: names.join(","),
             reason: moved.reason.to_string(),
             path: moved.path.clone(),
@@ -339,7 +341,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Describes a transfer between two coordinates; it is the receiver that counts bytes.
-    fn transfer_record(&self, transfer: &Transfer, kind: CollectiveKind) -> CollectiveRecord {
+    fn transfer_record(&self, transfer: &Transfer, kind: CommunicationKind) -> CollectiveRecord {
         let info = &self.program.slots[transfer.slot as usize];
         let text = info.layout.display(self.mesh).to_string();
         let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
@@ -355,7 +357,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             dtype: info.dtype,
             layouts: (text.clone(), text),
             bytes: match kind {
-                CollectiveKind::Receive => bytes.unwrap_or(0),
+                CommunicationKind::Receive => bytes.unwrap_or(0),
                 _ => 0,
             },
             members: 2,

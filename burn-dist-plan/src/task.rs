@@ -201,10 +201,6 @@ pub enum CollectiveKind {
     AllReduce,
     /// A split over one dim becomes a split over another.
     AllToAll,
-    /// A rank of another stage is sent what this one has.
-    Send,
-    /// The rank of another stage sends what it has.
-    Receive,
 }
 
 impl CollectiveKind {
@@ -215,8 +211,6 @@ impl CollectiveKind {
             Self::ReduceScatter => "reduce_scatter",
             Self::AllReduce => "all_reduce",
             Self::AllToAll => "all_to_all",
-            Self::Send => "send",
-            Self::Receive => "recv",
         }
     }
 
@@ -225,8 +219,38 @@ impl CollectiveKind {
         let others = members.saturating_sub(1) as u64;
         match self {
             Self::AllReduce => 2 * others,
-            Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::Receive => others,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+        }
+    }
+}
+
+/// Kinds of communication a plan contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CommunicationKind {
+    /// Among all members of a group.
+    Collective(CollectiveKind),
+    /// A rank of another stage is sent what this one has.
+    Send,
+    /// The rank of another stage sends what it has.
+    Receive,
+}
+
+impl CommunicationKind {
+    /// Returns the field's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Collective(kind) => kind.name(),
+            Self::Send => "send",
+            Self::Receive => "recv",
+        }
+    }
+
+    /// Steps between `members` members, as the receivers count them; see [`CollectiveKind::rounds`].
+    pub fn rounds(self, members: usize) -> u64 {
+        match self {
+            Self::Collective(kind) => kind.rounds(members),
             Self::Send => 0,
+            Self::Receive => 1,
         }
     }
 }
@@ -352,7 +376,7 @@ pub struct ReadPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectiveRecord {
     /// Which.
-    pub kind: CollectiveKind,
+    pub kind: CommunicationKind,
     /// Names of the mesh axes it runs over.
     pub axes: String,
     /// Why it is there.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::mesh::{DType, Split};
-use crate::task::CollectiveKind;
+use crate::task::{CollectiveKind, CommunicationKind};
 
 const NS_PER_US: f64 = 1e3;
 const NS_PER_S: f64 = 1e9;
@@ -329,11 +329,11 @@ impl Hardware {
     /// One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes.
     ///
     /// Source: the ring of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
-    pub fn collective_ns(&self, kind: CollectiveKind, on: Split, bytes: u64) -> f64 {
+    pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {
         let (inside, between) = (self.links.inside, self.links.between);
         let rounds = kind.rounds(on.nodes * on.per_node) as f64;
         let passes = match kind {
-            CollectiveKind::AllReduce => 2.0,
+            CommunicationKind::Collective(CollectiveKind::AllReduce) => 2.0,
             _ => 1.0,
         };
         let steps_between = passes * on.nodes.saturating_sub(1) as f64;

@@ -9,7 +9,7 @@ use super::events::{Action, Call, Lane};
 use super::kernels::{Kernel, Walk};
 use crate::mesh::{MeshShape, Rank, Split, Topology};
 use crate::op::Op;
-use crate::task::{CollectiveKind, CollectiveTask, RankPlan, Slot, Task, TransferTask};
+use crate::task::{CollectiveTask, CommunicationKind, RankPlan, Slot, Task, TransferTask};
 
 /// What an action is, for people.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,7 +227,11 @@ impl Builder<'_, '_> {
 
     fn start(&mut self, index: usize, task: &CollectiveTask) {
         let (lane, on) = self.lanes.of(&task.group);
-        let ns = self.hardware.collective_ns(task.kind, on, task.bytes);
+        let ns = self.hardware.communication_ns(
+            CommunicationKind::Collective(task.kind),
+            on,
+            task.bytes,
+        );
         self.calls.insert(task.to, self.out.groups.len());
         self.out.groups.push(task.group.clone());
         let action = Action::Start {
@@ -253,7 +257,7 @@ impl Builder<'_, '_> {
         let (lane, on) = self.lanes.channel(pair);
         let ns = self
             .hardware
-            .collective_ns(CollectiveKind::Receive, on, task.bytes());
+            .communication_ns(CommunicationKind::Receive, on, task.bytes());
         self.out.groups.push(Arc::from(pair));
         let call = Call {
             lane,

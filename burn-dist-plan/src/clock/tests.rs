@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::mesh::{DType, Split};
 use crate::op::Op;
-use crate::task::{CollectiveKind, Plan, Task};
+use crate::task::{CollectiveKind, CommunicationKind, Plan, Task};
 use crate::toy::{Builder, Kind, Toy, options};
 use crate::{Policy, plan};
 
@@ -161,7 +161,11 @@ fn ranks_that_make_other_calls_are_stuck() {
 fn a_collective_takes_what_its_formula_says() {
     let hardware = simple();
     let time = |kind, nodes, per_node, bytes| {
-        hardware.collective_ns(kind, Split { nodes, per_node }, bytes)
+        hardware.communication_ns(
+            CommunicationKind::Collective(kind),
+            Split { nodes, per_node },
+            bytes,
+        )
     };
     // Three steps of 10 ns, and a byte a nanosecond.
     assert_eq!(time(CollectiveKind::AllGather, 1, 4, 300), 330.0);

@@ -8,7 +8,7 @@ use super::check;
 use crate::op::Mark;
 use crate::pipeline::Schedule;
 use crate::stage::{Pipeline, ScheduleChoice, Stage};
-use crate::task::{CollectiveKind, Task};
+use crate::task::{CollectiveKind, CommunicationKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
 use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
@@ -386,7 +386,10 @@ fn a_stage_gathers_and_reduces_once() {
     let model = Model::new("pp=2,fsdp=2", ScheduleKind::ZbH1, 1, 4);
     let b = model.step(4);
     let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
-    let count = |kind| plan.collectives.iter().filter(|of| of.kind == kind).count();
+    let count = |kind| {
+        let kind = CommunicationKind::Collective(kind);
+        plan.collectives.iter().filter(|of| of.kind == kind).count()
+    };
     assert_eq!(count(CollectiveKind::AllGather), 2);
     assert_eq!(count(CollectiveKind::ReduceScatter), 2);
 }

@@ -183,7 +183,7 @@ impl From<CommError> for CollectiveError {
 }
 
 impl CollectiveError {
-    pub fn into_fault(self, rank: Rank, kind: CollectiveKind, path: Option<&Arc<str>>) -> Fault {
+    pub fn into_fault(self, rank: Rank, name: &str, path: Option<&Arc<str>>) -> Fault {
         let path = path.cloned();
         match self {
             Self::Comm(source) => Fault::Collective {
@@ -193,7 +193,7 @@ impl CollectiveError {
             },
             Self::Backend(message) => Fault::Op {
                 rank,
-                op: kind.name().to_string(),
+                op: name.to_string(),
                 path,
                 message,
             },
@@ -321,7 +321,6 @@ fn collective(task: &CollectiveTask) -> Collective {
                 elem_bytes: elem,
             })
         }
-        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
     }
 }
 

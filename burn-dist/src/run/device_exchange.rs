@@ -106,8 +106,6 @@ fn kind(kind: CollectiveKind) -> Kind {
         CollectiveKind::ReduceScatter => Kind::ReduceScatter,
         CollectiveKind::AllReduce => Kind::AllReduce,
         CollectiveKind::AllToAll => Kind::AllToAll,
-        CollectiveKind::Send => Kind::Send,
-        CollectiveKind::Receive => Kind::Recv,
     }
 }
 
@@ -126,7 +124,6 @@ fn fingerprint(task: &CollectiveTask) -> String {
             "{dtype} for {name}, dim {} split into {:?}, dim {} joined from {:?}",
             task.dim, task.sizes, task.to_dim, task.to_sizes
         ),
-        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
     }
 }
 
@@ -206,7 +203,6 @@ impl<B: BackendIr> Context<'_, B> {
                 });
                 K::cat(parts.collect(), at_join)
             }
-            CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
         };
         Ok(K::reshape(combined, shape()))
     }

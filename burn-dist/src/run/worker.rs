@@ -22,7 +22,7 @@ use crate::ops::Recorded;
 use crate::ops::dtype::to_burn;
 use crate::ops::execute::{execute_recorded, into_data};
 use crate::ops::index::indexing;
-use crate::plan::task::{CollectiveKind, CollectiveTask, Slot, Task, TransferTask};
+use crate::plan::task::{CollectiveTask, Slot, Task, TransferTask};
 
 /// What the workers of a process share.
 #[derive(Clone)]
@@ -290,7 +290,7 @@ impl<B: BackendIr> Worker<B> {
             path,
             &self.tensors.device,
         )
-        .map_err(|error| error.into_fault(self.rank, task.kind, path))?;
+        .map_err(|error| error.into_fault(self.rank, task.kind.name(), path))?;
         tracing::trace!(target: "burn_dist", rank = self.rank.0, call = %started.info(), "launched");
         let observers = &mut self.tensors.observers;
         observers.collective_started(part, began, Instant::now());
@@ -322,7 +322,7 @@ impl<B: BackendIr> Worker<B> {
             .wait(task, comm, &mut self.routes, &self.turn, device)
             .map_err(|error| {
                 let path = run.plan.paths.get(task.path as usize);
-                error.into_fault(self.rank, task.kind, path)
+                error.into_fault(self.rank, task.kind.name(), path)
             })?;
         self.tensors
             .put_received(part, task, output, &info, (began, Instant::now()));
@@ -340,7 +340,7 @@ impl<B: BackendIr> Worker<B> {
         };
         transfer
             .send::<B>(input, self.comm.as_ref(), &mut self.routes, &self.turn)
-            .map_err(|error| error.into_fault(self.rank, CollectiveKind::Send, label))
+            .map_err(|error| error.into_fault(self.rank, "send", label))
     }
 
     fn receive(&mut self, run: &Run, part: TaskPart, task: &TransferTask) -> Result<(), Fault> {
@@ -354,7 +354,7 @@ impl<B: BackendIr> Worker<B> {
         let (comm, device) = (self.comm.as_ref(), &self.tensors.device);
         let (output, info) = transfer
             .receive::<B>(comm, &mut self.routes, &self.turn, device)
-            .map_err(|error| error.into_fault(self.rank, CollectiveKind::Receive, label))?;
+            .map_err(|error| error.into_fault(self.rank, "recv", label))?;
         let times = (began, Instant::now());
         self.tensors.put_sent(part, task, output, &info, times);
         Ok(())

@@ -67,9 +67,6 @@ pub(in crate::run) fn tasks(
                 (CollectiveKind::AllToAll, true) => {
                     (vec![to_size, 2, whole, 2], vec![to_whole, 2, size, 2], 2, 0)
                 }
-                (CollectiveKind::Send | CollectiveKind::Receive, _) => {
-                    unreachable!("a task of its own")
-                }
             };
             let reduces = kind == CollectiveKind::AllReduce;
             tasks.push(CollectiveTask {
@@ -212,7 +209,9 @@ fn run(tasks: &[Vec<CollectiveTask>], apart: bool) -> (Vec<Results>, Vec<(Kind, 
                                     started.wait(task, comm, &mut routes, turn, &FlexDevice)
                                 })
                                 .map_err(|error| {
-                                    error.into_fault(comm.rank(), task.kind, None).to_string()
+                                    error
+                                        .into_fault(comm.rank(), task.kind.name(), None)
+                                        .to_string()
                                 })?;
                             let data = block_on(into_data::<Flex>(
                                 output,

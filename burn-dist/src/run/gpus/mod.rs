@@ -324,7 +324,6 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             let (block, at_cut, _) = swapped(task, task.to_sizes[me]);
             view.packed::<B, K>(task, input, block.into(), at_cut)
         }
-        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
     };
     let elements: usize = task.from_shape.iter().product();
     let (sent, from) = gpus.memory.pinned(packed, &[elements], dtype)?;
@@ -377,7 +376,6 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             let ops = collectives::exchange(from, &sends, into.1, &recvs, me, element);
             (ops, into, Next::Swap)
         }
-        CollectiveKind::Send | CollectiveKind::Receive => unreachable!("a task of its own"),
     };
     let memory = (sent, received);
     let call = launch::<B>(gpus, comm, info, element, &ops, memory, device)?;

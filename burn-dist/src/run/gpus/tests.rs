@@ -165,7 +165,7 @@ fn read(
     comm: &dyn Communicator,
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
-        let fault = error.into_fault(comm.rank(), task.kind, None);
+        let fault = error.into_fault(comm.rank(), task.kind.name(), None);
         comm.abort(fault.told_by(comm.rank()));
         fault.to_string()
     })?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Event, RankTrace, Trace, What};
 use crate::mesh::{DType, Rank};
-use crate::plan::task::{CollectiveKind, RankPlan, Task};
+use crate::plan::task::{CommunicationKind, RankPlan, Task};
 use burn_dist_plan::op::Op;
 
 /// The lane of a rank's thread; lanes of axes follow.
@@ -209,7 +209,7 @@ impl Trace {
 
 /// What moves between ranks.
 struct Moved {
-    kind: CollectiveKind,
+    kind: CommunicationKind,
     group: Arc<[Rank]>,
     bytes: u64,
     dtype: DType,
@@ -225,7 +225,7 @@ impl RankTrace {
             Task::Launch { tasks, .. } => tasks.get(event.at.part as usize)?,
             Task::Receive(task) => {
                 return Some(Moved {
-                    kind: CollectiveKind::Receive,
+                    kind: CommunicationKind::Receive,
                     group: Arc::from([task.peer, Rank(rank as u32)]),
                     bytes: task.bytes(),
                     dtype: task.dtype,
@@ -235,7 +235,7 @@ impl RankTrace {
             _ => return None,
         };
         Some(Moved {
-            kind: task.kind,
+            kind: CommunicationKind::Collective(task.kind),
             group: task.group.clone(),
             bytes: task.bytes,
             dtype: task.dtype,
