@@ -8,6 +8,7 @@
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |
 //! | `storage/` | the few operations on files that both need: on disk, and in memory with faults for tests |
 //! | `tools/` | what people do with a checkpoint: look, verify, compare, consolidate, reshard |
+//! | `cli.rs` | these as commands (feature `cli`) |
 //!
 //! A checkpoint is a directory of safetensors files and a manifest. Every element is written once, by one of those
 //! that hold it ([`SavePlan`]). A rename makes the checkpoint visible when all of it is synced ([`Save`]). A load asks
@@ -57,6 +58,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "cli")]
+pub mod cli;
 mod error;
 mod format;
 mod load;

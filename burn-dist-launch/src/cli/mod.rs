@@ -1,33 +1,30 @@
-//! The program `burn-dist`: what is asked, and who does it.
+//! Commands of the program `burn-dist`: what is asked, and who does it.
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 use std::process::ExitCode;
 
 mod doctor;
 mod run;
 
-/// Starts and examines programs that use burn-dist.
-#[derive(Parser)]
-#[command(name = "burn-dist", version, about, max_term_width = 120)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What starts and examines programs that use burn-dist.
 #[derive(Subcommand)]
-enum Command {
+pub enum Command {
+    #[expect(missing_docs, reason = "its own text is the help of the command")]
     Run(run::Run),
     /// Says in words what went wrong, from the flight records of a run.
     Doctor(doctor::Doctor),
     #[command(hide = true)]
+    #[expect(missing_docs, reason = "its own text is the help of the command")]
     Supervise(run::Supervise),
 }
 
-/// Does what the command line asks.
-pub fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Run(run) => run.run(),
-        Command::Doctor(doctor) => doctor.run(),
-        Command::Supervise(supervise) => supervise.run(),
+impl Command {
+    /// Does what the command line asks.
+    pub fn run(self) -> ExitCode {
+        match self {
+            Self::Run(run) => run.run(),
+            Self::Doctor(doctor) => doctor.run(),
+            Self::Supervise(supervise) => supervise.run(),
+        }
     }
 }
