@@ -58,6 +58,7 @@ fn burn_dist_by(mut command: Command, options: &str, program: &[String]) -> Comm
 /// Without what the surroundings of the tests may say.
 fn alone(command: &mut Command) {
     for variable in [
+        "RUST_TEST_THREADS",
         "RANK",
         "WORLD_SIZE",
         "MASTER_ADDR",

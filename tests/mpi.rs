@@ -38,6 +38,7 @@ fn command(processes: usize, program: &str, mesh: &str) -> Command {
 fn mpirun_with(options: &[&str], processes: usize, program: &str) -> Command {
     let mut command = Command::new("mpirun");
     command
+        .env_remove("RUST_TEST_THREADS")
         .args(["--allow-run-as-root", "--oversubscribe"])
         .args(options)
         .args(["-n", &processes.to_string()])

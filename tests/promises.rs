@@ -38,6 +38,8 @@ use std::process::Command;
 fn child(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", name, "--ignored", "--nocapture"]);
+    // On one thread, a test's name and the first line that it prints are one line.
+    command.env_remove("RUST_TEST_THREADS");
     command
 }
 
