@@ -111,8 +111,8 @@ pub struct Span {
     pub end: u64,
 }
 
-/// Pauses within an action that take less than this share of its work are part of it.
-const PAUSE_MAX: u64 = 20;
+/// A pause within an action that takes less than its work divided by this is part of it.
+const PAUSE_DIVISOR: u64 = 20;
 
 /// Returns when some actions took place, in order of time, by the tasks that did: which, its start and its end, in order.
 /// `actions` have ranges of tasks. An action that waits in between, for what is sent to it, has several spans.
@@ -127,7 +127,9 @@ pub fn spans_of<I: Iterator<Item = (u32, u64, u64)>>(
         let first = spans.len();
         for (_, start, end) in mine() {
             match spans[first..].last_mut() {
-                Some(last) if start <= last.end + work / PAUSE_MAX => last.end = last.end.max(end),
+                Some(last) if start <= last.end + work / PAUSE_DIVISOR => {
+                    last.end = last.end.max(end)
+                }
                 _ => spans.push(Span {
                     action: *action,
                     start,
