@@ -9,10 +9,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("ops", &["mesh", "layout", "plan"]),
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
-    (
-        "parallel/error.rs",
-        &["mesh", "layout", "plan::Precision", "plan::ScheduleKind"],
-    ),
+    ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
     (
         "parallel/stages.rs",
         &[
@@ -20,6 +17,8 @@ const PURE: &[(&str, &[&str])] = &[
             "plan::Pipeline",
             "plan::ScheduleChoice",
             "plan::Stage",
+            "plan::clock::ModuleCosts",
+            "plan::clock::is_inside",
         ],
     ),
 ];
