@@ -172,13 +172,14 @@ fn every_schedule_gives_what_one_device_gives() {
     for mesh in [
         "pp=2",
         "pp=3",
+        "pp=4",
         "pp=2,fsdp=2",
         "dp=2,pp=2",
         "pp=2,tp=2",
         "fsdp=2,pp=2,tp=2",
     ] {
         for schedule in ScheduleKind::ALL {
-            for microbatches in [1, 2, 3, 4, 6] {
+            for microbatches in 1..=9 {
                 let model = Model::new(mesh, schedule, chunks(schedule), microbatches);
                 let b = model.step(4);
                 check(&b, &options(&b.mesh), &format!("{model:?}"));
