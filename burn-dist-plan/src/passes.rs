@@ -271,8 +271,9 @@ impl<'a, O: Op> State<'a, O> {
             return Ok(());
         }
         let mut parts = staging::parts(window, &self.facts, self.stages.as_ref());
-        let recorded = parts.clone();
         let options = self.options;
+        // Before microbatches are repeated.
+        let recorded = options.microbatches.map(|_| parts.clone());
         let repeated = match options.microbatches {
             Some(count) => repeat::repeat(program, &mut parts, &mut self.visits, count)?,
             None => None,
@@ -287,7 +288,8 @@ impl<'a, O: Op> State<'a, O> {
         let costs = || {
             let flow = checkpoint::Flow::new(program, &self.facts, self.mesh);
             let network = Network::new(self.mesh, &options.links, &options.topology);
-            staging::costs(program, &flow, &recorded, pipeline, &network)
+            let recorded = recorded.as_deref().unwrap_or(&parts);
+            staging::costs(program, &flow, recorded, pipeline, &network)
         };
         let actions = match staging::has_backward(&parts) {
             true => {

@@ -155,12 +155,7 @@ impl<'a> Session<'a> {
             true => Mesh::traced(&devices)?,
             false => Mesh::open(&devices)?,
         };
-        if args.chart.is_some() && !mesh.has_stages() {
-            bail!(
-                "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
-                mesh.name()
-            );
-        }
+        check_chart(args.chart.as_ref(), &mesh)?;
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
             hardware: args.chart.is_some().then_some(hardware),
@@ -455,6 +450,17 @@ impl<'a> Session<'a> {
         println!("chart: {}", path.display());
         Ok(())
     }
+}
+
+/// Refuses a chart of a mesh that has nothing to draw.
+pub(super) fn check_chart(chart: Option<&PathBuf>, mesh: &Mesh) -> anyhow::Result<()> {
+    if chart.is_some() && !mesh.has_stages() {
+        bail!(
+            "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
+            mesh.name()
+        );
+    }
+    Ok(())
 }
 
 /// Draws timelines of stages.

@@ -1,4 +1,4 @@
-use anyhow::{Context, bail};
+use anyhow::Context;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::mesh::DType;
 use burn_dist::plan::PlanError;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::End;
 use super::explain::step_flops;
 use super::predict;
-use super::session::{Shape, draw_chart};
+use super::session::{Shape, check_chart, draw_chart};
 use crate::cli::SimulateArgs;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::report::bytes_text;
@@ -74,6 +74,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             ..shape.clone()
         };
         let mesh = Mesh::dry(&devices)?;
+        check_chart(args.chart.as_ref(), &mesh)?;
         let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
         let ask = Ask {
             hardware: Some(hardware.clone()),
@@ -124,13 +125,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         windows: &windows,
     };
     let pipeline = windows.iter().find_map(Simulation::pipeline);
-    if let Some(path) = &args.chart {
-        let Some(pipeline) = &pipeline else {
-            bail!(
-                "--chart draws stages, and the mesh {} has none: try --mesh pp=2",
-                mesh.name()
-            );
-        };
+    if let (Some(path), Some(pipeline)) = (&args.chart, &pipeline) {
         let title = format!("{}, {}", mesh.name(), hardware.name);
         draw_chart(path, &[(&title, pipeline)])?;
     }
