@@ -136,7 +136,19 @@ impl World {
     /// # Errors
     /// As [`World::connect`].
     pub fn votes(&self) -> Result<Votes, CommError> {
-        let here = self.connect(self.num_processes(), LocalOptions::default())?;
+        self.votes_within(LocalOptions::default().timeout)
+    }
+
+    /// As [`World::votes`], where a process waits so long for one that is alive before it calls it late.
+    ///
+    /// # Errors
+    /// As [`World::connect`].
+    pub fn votes_within(&self, timeout: Duration) -> Result<Votes, CommError> {
+        let options = LocalOptions {
+            timeout,
+            ..LocalOptions::default()
+        };
+        let here = self.connect(self.num_processes(), options)?;
         let group = Group::world(self.num_processes())?;
         let here = here.into_iter().next().ok_or(CommError::EmptyGroup)?;
         Ok(Votes { here, group })

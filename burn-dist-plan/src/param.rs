@@ -4,6 +4,7 @@ use crate::Policy;
 use crate::Stage;
 use crate::layout::{Layout, LayoutText};
 use crate::mesh::MeshShape;
+use crate::units::Owner;
 use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
@@ -162,6 +163,13 @@ impl ParamSpec {
             ";rest=no"
         });
         text
+    }
+
+    /// Returns the layout in which it lies between uses.
+    pub fn home(&self, mesh: &MeshShape) -> Layout {
+        let mut layout = self.layout.clone();
+        layout.normalize(mesh);
+        layout.at_rest_over(mesh, &Owner::from(self).rest_axes(mesh))
     }
 
     /// Returns the spec for the shape the parameter turned out to have.

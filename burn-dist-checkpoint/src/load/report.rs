@@ -81,7 +81,8 @@ impl KeyReport {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 
-    pub(super) fn is_fine(&self, wanted: Match) -> bool {
+    /// Whether its differences are none that `wanted` makes errors.
+    pub fn is_fine(&self, wanted: Match) -> bool {
         match wanted {
             Match::Exact => self.is_empty(),
             Match::Subset => self.missing.is_empty() && self.mismatched.is_empty(),

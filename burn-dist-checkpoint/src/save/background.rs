@@ -2,6 +2,7 @@
 
 use super::Progress;
 use crate::error::CheckpointError;
+use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -26,8 +27,8 @@ pub struct Saver {
 ///
 /// Who does not ask for its error finds it in the log.
 #[must_use = "whether the save succeeds is known by `wait`"]
-pub struct Saving<T> {
-    thread: JoinHandle<Result<T, CheckpointError>>,
+pub struct Saving<T, E = CheckpointError> {
+    thread: JoinHandle<Result<T, E>>,
     state: Arc<State>,
 }
 
@@ -84,11 +85,15 @@ impl Saver {
     /// # Errors
     /// [`CheckpointError::Busy`] if a save is under way and `busy` says so, [`CheckpointError::Io`] if there is no
     /// thread.
-    pub fn start<T: Send + 'static>(
+    pub fn start<T, E>(
         &mut self,
         busy: Busy,
-        save: impl FnOnce(&Meter) -> Result<T, CheckpointError> + Send + 'static,
-    ) -> Result<Saving<T>, CheckpointError> {
+        save: impl FnOnce(&Meter) -> Result<T, E> + Send + 'static,
+    ) -> Result<Saving<T, E>, CheckpointError>
+    where
+        T: Send + 'static,
+        E: Display + Send + 'static,
+    {
         if let Some(current) = &self.current {
             match busy {
                 Busy::Refuse if !current.inner().has_ended => return Err(CheckpointError::Busy),
@@ -133,7 +138,7 @@ impl Drop for Saver {
     }
 }
 
-impl<T> Saving<T> {
+impl<T, E: From<CheckpointError>> Saving<T, E> {
     /// Returns how far it is.
     pub fn progress(&self) -> Progress {
         self.state.inner().progress
@@ -148,7 +153,7 @@ impl<T> Saving<T> {
     ///
     /// # Errors
     /// Those of the save, and [`CheckpointError::Panicked`].
-    pub fn wait(self) -> Result<T, CheckpointError> {
+    pub fn wait(self) -> Result<T, E> {
         let joined = self.thread.join();
         joined.map_err(|_| CheckpointError::Panicked)?
     }

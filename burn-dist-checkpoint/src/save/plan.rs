@@ -131,6 +131,11 @@ impl SavePlan {
         &self.tensors
     }
 
+    /// Returns the tensor of which a share is a piece.
+    pub fn tensor_of(&self, share: &Share) -> &Tensor {
+        &self.tensors[share.tensor]
+    }
+
     /// Returns the size of the blocks that have a checksum.
     pub fn block_bytes(&self) -> usize {
         let all = (0..self.num_writers()).map(|writer| self.num_bytes(writer));

@@ -190,7 +190,7 @@ impl<'a, O: Op> Propagator<'a, O> {
         for (value, param) in facts.update_of.iter().enumerate() {
             this.values[value].tag = facts.roles[value].parameter().cloned();
             this.values[value].home = param.as_ref().and_then(|param| {
-                let home = this.home(param);
+                let home = param.home(this.mesh);
                 (!param.at_rest || !home.at_rest.is_empty()).then(|| Arc::new(home))
             });
         }

@@ -24,7 +24,7 @@ impl<O: Op> Propagator<'_, O> {
         let (layout, tag, what) = match mark {
             Mark::Param(spec) => {
                 self.values[out as usize].owner = Owner::from(spec.as_ref());
-                (self.home(spec), Some(spec.clone()), "parameter placed")
+                (spec.home(self.mesh), Some(spec.clone()), "parameter placed")
             }
             Mark::Redistribute(layout) => (layout.as_ref().clone(), None, "redistribute"),
         };
@@ -56,14 +56,6 @@ impl<O: Op> Propagator<'_, O> {
             && partial.iter().all(|p| p.op == ReduceOp::Sum)
     }
 
-    /// Returns the layout in which a parameter lives between windows.
-    pub(super) fn home(&self, spec: &ParamSpec) -> Layout {
-        let mut layout = spec.layout.clone();
-        layout.normalize(self.mesh);
-        let axes = Owner::from(spec).rest_axes(self.mesh);
-        layout.at_rest_over(self.mesh, &axes)
-    }
-
     /// Returns where the result of an elementwise operation rests, if it belongs to the update of a parameter.
     pub(super) fn updates(&self, rule: &Rule, tensors: &Tensors) -> Option<Arc<Layout>> {
         let (out, ..) = &tensors.outputs[0];
@@ -82,7 +74,7 @@ impl<O: Op> Propagator<'_, O> {
         if let (Some(Adjoint::Written { .. }), Role::Gradient(Some(table))) =
             (traits.adjoint, &self.facts.roles[out as usize])
         {
-            return Some(self.home(table)).filter(|home| !home.at_rest.is_empty());
+            return Some(table.home(self.mesh)).filter(|home| !home.at_rest.is_empty());
         }
         let gradient = traits.makes_weight_gradient && self.facts.of_layer[out as usize];
         let rest = made.at_rest_over(self.mesh, &self.rest_axes(out));
