@@ -18,7 +18,7 @@ use crate::mesh::{MeshShape, Rank};
 use crate::plan::clock::{ClockError, Hardware, Simulation};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{PASSES, PlanError};
-use crate::record::{Dist, Hold, MeshDevice, MeshReport};
+use crate::record::{Dist, Hold, MeshDevice, MeshReport, Parts};
 use crate::run::{Fault, Trace};
 
 /// A layout that cannot be asked for or read.
@@ -95,7 +95,7 @@ pub enum DTensorError {
 }
 
 /// A backend whose float and int tensors have layouts: [`Dist<B>`] and `Autodiff` over it.
-pub trait MeshBackend: Backend {
+pub trait MeshBackend: Backend + Parts {
     /// The backend that a rank's part lives on.
     type Local: Backend;
 
@@ -681,7 +681,7 @@ pub fn simulate<B: MeshBackend, T>(
     Ok((result, simulations.collect::<Result<_, _>>()?))
 }
 
-fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {
+pub(crate) fn mesh_of<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, Fault> {
     B::mesh_of(device).ok_or_else(|| Fault::Ended {
         mesh: format!("{device:?}"),
     })

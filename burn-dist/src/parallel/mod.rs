@@ -37,11 +37,13 @@ pub use apply::ParallelizeWith;
 pub use burn_dist_macros::Parallelize;
 pub use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};
 pub use describe::Parallelize;
+pub(crate) use dtensor::mesh_of;
 pub use dtensor::{
     DTensor, DTensorError, LocalParts, MeshBackend, ProcessLocal, explain, explain_after, simulate,
 };
 pub use error::ParallelError;
 pub use plan::Plan;
+pub(crate) use walk::Place;
 
 /// What the derive's expansion names; not for users.
 #[doc(hidden)]

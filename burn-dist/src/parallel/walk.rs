@@ -7,7 +7,7 @@ use core::marker::PhantomData;
 
 /// Where a walk stands: one segment per `enter_module`.
 #[derive(Default)]
-pub(super) struct Place {
+pub(crate) struct Place {
     segments: Vec<Segment>,
 }
 
@@ -38,19 +38,19 @@ impl Segment {
 }
 
 impl Place {
-    pub(super) fn enter(&mut self, name: &str, container: &str) {
+    pub(crate) fn enter(&mut self, name: &str, container: &str) {
         self.segments.push(Segment {
             name: name.into(),
             container: container.into(),
         });
     }
 
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.segments.pop();
     }
 
     /// The dotted path.
-    pub(super) fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.names().join(".")
     }
 

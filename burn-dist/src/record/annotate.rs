@@ -6,10 +6,13 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData};
+use burn_dist_plan::Role;
 use burn_dist_plan::op::Mark;
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 
+use super::intercept;
+use super::parts::Placement;
 use super::{Dist, MeshChannel, MeshClient, MeshDevice};
 use crate::layout::{Layout, Rows};
 use crate::mesh::MeshShape;
@@ -37,6 +40,9 @@ pub(super) fn record_mark<B: BackendIr>(
 
 impl<B: BackendIr> Annotate for Dist<B> {
     fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
+        if intercept::notes_spec(spec) {
+            return tensor;
+        }
         record_mark(tensor, Mark::Param(Arc::new(spec.clone())))
     }
 
@@ -73,7 +79,13 @@ pub(crate) fn from_local<B: BackendIr>(
 ) -> Result<RouterTensor<MeshClient<B>>, Fault> {
     let client = burn_router::get_client::<MeshChannel<B>>(device);
     let id = client.create_empty_handle();
-    client.with(|recorder| recorder.put(id, parts, layout, dtype))?;
+    let parts = parts.into_iter().map(Some).collect();
+    let placement = Placement {
+        layout: Arc::new(layout.clone()),
+        stage: None,
+        role: Role::Unknown,
+    };
+    client.with(|recorder| recorder.put(id, parts, placement, dtype))?;
     Ok(RouterTensor::new(id, layout.shape().into(), dtype, client))
 }
 

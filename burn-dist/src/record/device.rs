@@ -582,6 +582,16 @@ impl MeshDevice {
         ranks.unwrap_or(0..all as u32)
     }
 
+    /// Returns the devices of the ranks that this process runs.
+    pub(crate) fn devices<D: DeviceOps>(&self) -> Vec<D> {
+        let named = self.inner.as_ref().map_or(&[][..], |inner| &inner.devices);
+        let device = |rank: u32| match named.get(rank as usize) {
+            Some(&id) => D::from_id(id),
+            None => D::default(),
+        };
+        self.local_ranks().map(device).collect()
+    }
+
     pub(crate) fn find(id: u16) -> Self {
         let meshes = MESHES.lock().unwrap_or_else(|e| e.into_inner());
         let inner = meshes

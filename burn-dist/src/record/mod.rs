@@ -11,7 +11,9 @@ mod client;
 mod custom;
 mod device;
 mod hold;
+pub(crate) mod intercept;
 mod log;
+pub(crate) mod parts;
 mod recorder;
 mod repeat;
 mod report;
@@ -24,6 +26,8 @@ pub use custom::call;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub use hold::Hold;
 pub(crate) use hold::hold;
+#[doc(hidden)]
+pub use parts::Parts;
 pub(crate) use recorder::Recorder;
 pub use report::MeshReport;
 pub(crate) use report::{explained, fault, report, start_explaining, trace};

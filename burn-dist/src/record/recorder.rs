@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::items::Items;
 use super::hold::HoldNote;
 use super::log::Log;
+use super::parts::Placement;
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::layout::{Layout, Rows, by_rows};
@@ -485,12 +486,12 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    /// Hands the parts of a tensor to the ranks.
+    /// Hands the parts of a tensor to the ranks: `None` to those of other stages.
     pub fn put(
         &mut self,
         id: TensorId,
-        parts: Vec<B::Handle>,
-        layout: &Layout,
+        parts: Vec<Option<B::Handle>>,
+        placement: Placement,
         dtype: DType,
     ) -> Result<(), Fault> {
         if let Some(fault) = &self.ended {
@@ -499,19 +500,82 @@ impl<B: BackendIr> Recorder<B> {
         let Some(runtime) = &self.runtime else {
             return Err(Fault::bug("a mesh without workers"));
         };
-        runtime.put(id, parts, layout, dtype);
+        runtime.put(id, parts, &placement.layout, dtype);
         self.given += 1;
+        let Placement {
+            layout,
+            stage,
+            role,
+        } = placement;
         self.live.insert(
             id,
             Live::Placed {
-                layout: Arc::new(layout.clone()),
-                role: Role::Unknown,
+                layout,
+                role,
                 origin: None,
-                stage: None,
+                stage,
                 born: Born::Given(self.given),
             },
         );
         Ok(())
+    }
+
+    /// Returns where a tensor is. What makes it is run if it is still recorded; data of the host stays there, and is
+    /// whole.
+    pub fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {
+        let mut tensor = tensor.clone();
+        tensor.status = TensorStatus::ReadOnly;
+        if !self.live.contains_key(&tensor.id) {
+            self.use_item(tensor.id);
+            self.flush_needed(&tensor);
+        }
+        if let Some(fault) = self.fault() {
+            return Err(fault);
+        }
+        match self.live.get(&tensor.id) {
+            Some(Live::Host { part: None, .. }) => Ok(Placement {
+                layout: Arc::new(Layout::replicated(&tensor.shape)),
+                stage: None,
+                role: Role::Input,
+            }),
+            Some(Live::Host { part: Some(_), .. }) => {
+                self.place(&tensor)?;
+                self.settle(&tensor)
+            }
+            Some(Live::Placed {
+                layout,
+                role,
+                stage,
+                ..
+            }) => Ok(Placement {
+                layout: layout.clone(),
+                stage: stage.clone(),
+                role: role.clone(),
+            }),
+            None => Err(Fault::unknown_tensor(tensor.id)),
+        }
+    }
+
+    /// Returns the content of a tensor that is on the host.
+    pub fn host_data(&self, id: TensorId) -> Option<Arc<TensorData>> {
+        match self.live.get(&id) {
+            Some(Live::Host {
+                data, part: None, ..
+            }) => Some(data.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns what random numbers follow from: the seed, and how many streams were drawn from it.
+    pub fn random_state(&mut self) -> (u64, u64) {
+        self.flush_all();
+        (self.seed, self.streams)
+    }
+
+    /// Goes on with the random numbers of another run.
+    pub fn set_random_state(&mut self, (seed, streams): (u64, u64)) {
+        self.flush_all();
+        (self.seed, self.streams) = (seed, streams);
     }
 
     /// Returns the layout that `tensor` has on the ranks, closing the window and placing it if need be.

@@ -168,6 +168,20 @@ fn block<B: BackendIr>(
     }
 }
 
+/// Returns the bytes of a rank's part, row-major.
+///
+/// # Errors
+/// If the backend could not hand them over.
+pub(crate) fn block_of<B: BackendIr>(
+    handle: B::Handle,
+    rank: Rank,
+    shape: &[usize],
+    dtype: DType,
+) -> Result<Block, Fault> {
+    let block = block::<B>(handle, shape, dtype).map(|(block, _)| block);
+    block.map_err(|error| error.into_fault(rank, "read of a part", None))
+}
+
 /// Why a collective failed on this rank.
 pub(super) enum CollectiveError {
     /// The communicator says so.

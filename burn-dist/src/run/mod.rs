@@ -28,6 +28,7 @@ mod turn;
 mod worker;
 
 pub use account::AccountedMemory;
+pub(crate) use bridge::block_of;
 pub use fault::Fault;
 pub(crate) use queue::Queue;
 pub use runtime::RankStats;

@@ -409,9 +409,10 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    /// Hands each rank its part of a tensor that lives between windows.
-    pub fn put(&self, id: TensorId, parts: Vec<B::Handle>, layout: &Layout, dtype: DType) {
+    /// Hands each rank its part of a tensor that lives between windows, if it has one.
+    pub fn put(&self, id: TensorId, parts: Vec<Option<B::Handle>>, layout: &Layout, dtype: DType) {
         for ((worker, &rank), handle) in self.workers.iter().zip(&self.ranks).zip(parts) {
+            let Some(handle) = handle else { continue };
             let local = layout.local_shape(&self.mesh, rank);
             let bytes = (local.iter().product::<usize>() * dtype.size()) as u64;
             // A worker that has ended has left its fault behind; the next read reports it.

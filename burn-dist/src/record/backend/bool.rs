@@ -6,7 +6,7 @@ use burn_backend::{ExecutionError, FloatDType, IntDType, Scalar, Shape, Slice, T
 use burn_ir::{BackendIr, OperationIr};
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, read, recording, reshape};
+use super::{Call, Dist, Router, delegate, forward, from_data, read, recording, reshape};
 
 impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
     forward! {
@@ -18,7 +18,6 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
         fn bool_empty(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
         fn bool_zeros(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
         fn bool_ones(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self>;
-        fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self>;
         fn bool_into_int(tensor: BoolTensor<Self>, out_dtype: IntDType) -> IntTensor<Self>;
         fn bool_into_float(tensor: BoolTensor<Self>, out_dtype: FloatDType) -> FloatTensor<Self>;
         fn bool_slice(tensor: BoolTensor<Self>, slices: &[Slice]) -> BoolTensor<Self>;
@@ -45,6 +44,10 @@ impl<B: BackendIr> BoolTensorOps<Self> for Dist<B> {
 
     fn bool_reshape(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self> {
         reshape(tensor, shape, OperationIr::BaseBool)
+    }
+
+    fn bool_from_data(data: TensorData, device: &Device<Self>) -> BoolTensor<Self> {
+        from_data(data, |data| Router::<B>::bool_from_data(data, device))
     }
 
     async fn bool_into_data(tensor: BoolTensor<Self>) -> Result<TensorData, ExecutionError> {

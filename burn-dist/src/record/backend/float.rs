@@ -12,7 +12,9 @@ use burn_ir::{
 use burn_router::RunnerClient;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, Router, delegate, forward, read, record_on, recording, reshape};
+use super::{
+    Call, Dist, Router, delegate, forward, from_data, read, record_on, recording, reshape,
+};
 
 impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
     forward! {
@@ -21,7 +23,6 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
     }
 
     delegate! {
-        fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self>;
         fn float_random(shape: Shape, distribution: Distribution, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_zeros(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
         fn float_ones(shape: Shape, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self>;
@@ -123,6 +124,10 @@ impl<B: BackendIr> FloatTensorOps<Self> for Dist<B> {
 
     fn float_reshape(tensor: FloatTensor<Self>, shape: Shape) -> FloatTensor<Self> {
         reshape(tensor, shape, OperationIr::BaseFloat)
+    }
+
+    fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> {
+        from_data(data, |data| Router::<B>::float_from_data(data, device))
     }
 
     async fn float_into_data(tensor: FloatTensor<Self>) -> Result<TensorData, ExecutionError> {

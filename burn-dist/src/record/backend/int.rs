@@ -11,7 +11,9 @@ use burn_ir::{BackendIr, OperationIr};
 use burn_router::get_client;
 use burn_std::BoolDType;
 
-use super::{Call, Dist, MeshChannel, Router, delegate, forward, read, recording, reshape};
+use super::{
+    Call, Dist, MeshChannel, Router, delegate, forward, from_data, read, recording, reshape,
+};
 use crate::plan::Origin;
 
 impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
@@ -35,7 +37,6 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
 
     delegate! {
         fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self>;
-        fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self>;
         fn int_slice(tensor: IntTensor<Self>, slices: &[Slice]) -> IntTensor<Self>;
         fn int_slice_assign(tensor: IntTensor<Self>, slices: &[Slice], value: IntTensor<Self>) -> IntTensor<Self>;
         fn int_matmul(lhs: IntTensor<Self>, rhs: IntTensor<Self>) -> IntTensor<Self>;
@@ -120,6 +121,10 @@ impl<B: BackendIr> IntTensorOps<Self> for Dist<B> {
 
     fn int_reshape(tensor: IntTensor<Self>, shape: Shape) -> IntTensor<Self> {
         reshape(tensor, shape, OperationIr::BaseInt)
+    }
+
+    fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> {
+        from_data(data, |data| Router::<B>::int_from_data(data, device))
     }
 
     async fn int_into_data(tensor: IntTensor<Self>) -> Result<TensorData, ExecutionError> {

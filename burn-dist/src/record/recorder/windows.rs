@@ -53,6 +53,13 @@ impl<B: BackendIr> Recorder<B> {
         self.flush(taken, Vec::new());
     }
 
+    /// Runs what `tensor` needs, and all that the calling thread has recorded.
+    pub(super) fn flush_needed(&mut self, tensor: &TensorIr) {
+        let taken = self.log.take_for(std::slice::from_ref(tensor));
+        self.repeats.closed(taken.ops.len());
+        self.flush(taken, Vec::new());
+    }
+
     /// Runs what `reads` need, and all that the calling thread has recorded.
     pub(super) fn flush_for(&mut self, reads: Vec<TensorIr>) -> Vec<ReadTicket> {
         let taken = self.log.take_for(&reads);

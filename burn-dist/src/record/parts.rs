@@ -1,0 +1,266 @@
+//! Tensors as the parts that ranks hold: what a checkpoint takes from a mesh, and what it gives to one.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
+use burn_backend::{Backend, TensorData, TensorMetadata};
+use burn_dist_plan::{Role, Stage};
+use burn_ir::BackendIr;
+use burn_router::{RouterTensor, RunnerClient};
+use burn_std::device::{Device, DeviceId};
+use rustc_hash::FxHashMap;
+
+use super::{Dist, MeshChannel, MeshClient, MeshDevice};
+use crate::comm::{Block, World};
+use crate::layout::Layout;
+use crate::mesh::{DType, Rank};
+use crate::ops::dtype::{of_burn, to_burn};
+use crate::ops::execute::from_data;
+use crate::run::{Fault, block_of};
+
+/// Where a tensor is.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// What each rank holds.
+    pub layout: Arc<Layout>,
+    /// The stage whose ranks hold it; `None` if those of all stages do.
+    pub stage: Option<Stage>,
+    /// What it is to training.
+    pub role: Role,
+}
+
+/// The bytes of a rank's part, row-major, once the rank has come to it.
+pub type PendingPart = Box<dyn FnOnce() -> Result<Block, Fault> + Send>;
+
+/// A handle on a tensor of a mesh, of any kind and inner backend. The tensor lives as long.
+pub trait Taken: Send {
+    /// Returns the global shape.
+    fn shape(&self) -> Vec<usize>;
+    /// Returns the type of its elements.
+    fn dtype(&self) -> DType;
+    /// Returns where it is. If it is recorded and has not run, the window ends; nothing is read.
+    ///
+    /// # Errors
+    /// What has stopped the mesh.
+    fn place(&self) -> Result<Placement, Fault>;
+    /// Asks for what a rank of this process holds; `layout` is that of [`Self::place`]. What is recorded later does not
+    /// change it.
+    fn part(&self, rank: Rank, layout: &Layout) -> PendingPart;
+}
+
+/// What a tensor is made of that a checkpoint gives.
+pub struct Given {
+    /// Where it shall be.
+    pub placement: Placement,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// The parts; ranks that hold the same share one.
+    pub parts: Vec<TensorData>,
+    /// For each rank of this process, which part it holds; `None` if it is of another stage.
+    pub part_of: Vec<Option<usize>>,
+}
+
+/// A tensor of a mesh, of any inner backend, without its kind.
+pub type AnyTensor = Box<dyn Any + Send>;
+
+impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
+    fn shape(&self) -> Vec<usize> {
+        TensorMetadata::shape(self).to_vec()
+    }
+
+    fn dtype(&self) -> DType {
+        of_burn(TensorMetadata::dtype(self))
+    }
+
+    fn place(&self) -> Result<Placement, Fault> {
+        let tensor = self.clone();
+        let _recording = self.client.recording();
+        let tensor = tensor.into_ir();
+        self.client.with(|recorder| recorder.settle(&tensor))
+    }
+
+    fn part(&self, rank: Rank, layout: &Layout) -> PendingPart {
+        let id = self.clone().into_ir().id;
+        let (data, ticket, shape) = self.client.with(|recorder| {
+            let shape = layout.local_shape(recorder.mesh(), rank);
+            (recorder.host_data(id), recorder.local(id, rank), shape)
+        });
+        let dtype = TensorMetadata::dtype(self);
+        Box::new(move || match data {
+            Some(data) => Ok(Block::from(Arc::new(data.bytes.clone()))),
+            None => block_of::<B>(ticket.wait()?, rank, &shape, dtype),
+        })
+    }
+}
+
+/// Makes a tensor of the parts that ranks of this process shall hold.
+///
+/// # Errors
+/// What has stopped the mesh.
+pub(crate) fn give<B: BackendIr>(
+    given: Given,
+    device: &MeshDevice,
+) -> Result<RouterTensor<MeshClient<B>>, Fault> {
+    let client = burn_router::get_client::<MeshChannel<B>>(device);
+    let id = client.create_empty_handle();
+    let (shape, dtype) = (given.placement.layout.shape(), to_burn(given.dtype));
+    let devices: Vec<B::Device> = device.devices();
+    let mut made: FxHashMap<(usize, DeviceId), B::Handle> = FxHashMap::default();
+    let mut uses = vec![0; given.parts.len()];
+    let used = given.part_of.iter().flatten();
+    used.for_each(|part| uses[*part] += 1);
+    let mut parts: Vec<Option<TensorData>> = given.parts.into_iter().map(Some).collect();
+    let mut handles = Vec::with_capacity(given.part_of.len());
+    for (part, device) in given.part_of.iter().zip(&devices) {
+        let Some(part) = *part else {
+            handles.push(None);
+            continue;
+        };
+        let key = (part, device.to_id());
+        uses[part] -= 1;
+        if !made.contains_key(&key) {
+            // The last rank takes the bytes as they are.
+            let data = match uses[part] {
+                0 => parts[part].take(),
+                _ => parts[part].clone(),
+            };
+            let data = data.ok_or_else(|| Fault::bug("a part of a checkpoint was given away"))?;
+            made.insert(key, from_data::<B>(data, device));
+        }
+        handles.push(made.get(&key).cloned());
+    }
+    client.with(|recorder| recorder.put(id, handles, given.placement, dtype))?;
+    Ok(RouterTensor::new(id, shape.into(), dtype, client))
+}
+
+/// A backend whose tensors are taken off ranks and given to them part by part.
+pub trait Parts: Backend {
+    /// Returns a handle on a float tensor.
+    fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken>;
+    /// Returns a handle on an int tensor.
+    fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken>;
+    /// Returns a handle on a bool tensor.
+    fn take_bool(tensor: BoolTensor<Self>) -> Box<dyn Taken>;
+    /// Makes a tensor of the parts that ranks of this process shall hold.
+    ///
+    /// # Errors
+    /// What has stopped the mesh.
+    fn give(given: Given, device: &Self::Device) -> Result<AnyTensor, Fault>;
+    /// Returns the float tensor that [`Self::give`] has made, `None` if it is none.
+    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>>;
+    /// Returns the int tensor that [`Self::give`] has made, `None` if it is none.
+    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>>;
+    /// Returns the bool tensor that [`Self::give`] has made, `None` if it is none.
+    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>>;
+    /// Returns the seed of random numbers, and how many streams were drawn from it.
+    fn random_state(device: &Self::Device) -> (u64, u64);
+    /// Goes on with the random numbers of another run.
+    fn set_random_state(device: &Self::Device, state: (u64, u64));
+    /// Returns the processes that share the ranks out.
+    fn world(device: &Self::Device) -> Option<World>;
+    /// Whether nothing is computed on the mesh.
+    fn is_dry_run(device: &Self::Device) -> bool;
+}
+
+fn same<T: 'static>(tensor: AnyTensor) -> Option<T> {
+    tensor.downcast().ok().map(|tensor| *tensor)
+}
+
+impl<B: BackendIr> Parts for Dist<B> {
+    fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken> {
+        Box::new(tensor)
+    }
+
+    fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken> {
+        Box::new(tensor)
+    }
+
+    fn take_bool(tensor: BoolTensor<Self>) -> Box<dyn Taken> {
+        Box::new(tensor)
+    }
+
+    fn give(given: Given, device: &MeshDevice) -> Result<AnyTensor, Fault> {
+        give::<B>(given, device).map(|tensor| Box::new(tensor) as AnyTensor)
+    }
+
+    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
+        same(tensor)
+    }
+
+    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>> {
+        same(tensor)
+    }
+
+    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
+        same(tensor)
+    }
+
+    fn random_state(device: &MeshDevice) -> (u64, u64) {
+        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        client.with(|recorder| recorder.random_state())
+    }
+
+    fn set_random_state(device: &MeshDevice, state: (u64, u64)) {
+        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        client.with(|recorder| recorder.set_random_state(state));
+    }
+
+    fn world(device: &MeshDevice) -> Option<World> {
+        let options = device.inner().map(|inner| &inner.options);
+        options.filter(|options| !options.dry_run)?.world.clone()
+    }
+
+    fn is_dry_run(device: &MeshDevice) -> bool {
+        let inner = device.inner();
+        inner.is_some_and(|inner| inner.options.dry_run)
+    }
+}
+
+impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
+    fn take_float(tensor: FloatTensor<Self>) -> Box<dyn Taken> {
+        B::take_float(tensor.primitive)
+    }
+
+    fn take_int(tensor: IntTensor<Self>) -> Box<dyn Taken> {
+        B::take_int(tensor)
+    }
+
+    fn take_bool(tensor: BoolTensor<Self>) -> Box<dyn Taken> {
+        B::take_bool(tensor)
+    }
+
+    fn give(given: Given, device: &Self::Device) -> Result<AnyTensor, Fault> {
+        B::give(given, device)
+    }
+
+    fn float_given(tensor: AnyTensor) -> Option<FloatTensor<Self>> {
+        B::float_given(tensor).map(<FloatTensor<Self>>::new)
+    }
+
+    fn int_given(tensor: AnyTensor) -> Option<IntTensor<Self>> {
+        B::int_given(tensor)
+    }
+
+    fn bool_given(tensor: AnyTensor) -> Option<BoolTensor<Self>> {
+        B::bool_given(tensor)
+    }
+
+    fn random_state(device: &Self::Device) -> (u64, u64) {
+        B::random_state(device)
+    }
+
+    fn set_random_state(device: &Self::Device, state: (u64, u64)) {
+        B::set_random_state(device, state);
+    }
+
+    fn world(device: &Self::Device) -> Option<World> {
+        B::world(device)
+    }
+
+    fn is_dry_run(device: &Self::Device) -> bool {
+        B::is_dry_run(device)
+    }
+}
