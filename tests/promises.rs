@@ -23,6 +23,7 @@ mod planned;
 mod policies;
 mod precision;
 mod recording;
+mod resume;
 mod roles;
 mod rows;
 mod sharding;

@@ -14,13 +14,14 @@
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
 //! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
 //!
-//! Burn is 0.21.0 exactly, Rust 1.95 or later. Not here: pipeline and context parallelism, distributed checkpoints.
+//! Burn is 0.21.0 exactly, Rust 1.95 or later. Not here: context parallelism, float8.
 
 #![warn(missing_docs)]
 
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 
+pub mod checkpoint;
 pub mod custom;
 pub mod ops;
 pub mod optim;

@@ -4,6 +4,7 @@ use burn_core::module::AutodiffModule;
 use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_optim::GradientsParams;
+use serde::{Deserialize, Serialize};
 
 use super::clip::scale_grads;
 use super::finite::are_finite;
@@ -37,7 +38,7 @@ use super::finite::are_finite;
 /// assert_eq!(scaler.factor(), 1024.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScaler {
     factor: f32,
     /// Steps with finite gradients since the factor changed.

@@ -1,0 +1,446 @@
+//! Saving a state: who writes what, in all processes.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use burn_dist_checkpoint::{
+    Busy, CheckpointError, Checkpoints, Keep, Meter, Part, Save, SaveId, SavePlan, Saver, Saving,
+    Tensor,
+};
+use serde_json::{Map, Value, json};
+
+use super::saved::Saved;
+use super::{State, StateError};
+use crate::comm::Votes;
+use crate::mesh::MeshShape;
+use crate::parallel::MeshBackend;
+use crate::record::parts::{PendingPart, Taken};
+
+/// The entry of the metadata that is this crate's.
+pub(super) const ENTRY: &str = "burn-dist";
+/// The version of that entry.
+pub(super) const STATE_VERSION: u64 = 1;
+/// Threads of a process that write.
+const THREADS_MAX: usize = 4;
+/// How long a process waits for the others to have written their parts.
+const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// The checkpoints of a training run on a mesh.
+///
+/// In several processes, all of them make one, at the same point of the program, and all save and load alike; they
+/// share the directory.
+///
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+/// use burn::tensor::Tensor;
+/// use burn_dist::checkpoint::{Checkpointer, State};
+/// use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
+///
+/// type B = Autodiff<Dist<Flex>>;
+///
+/// let directory = std::env::temp_dir().join(format!("burn-dist-doc-{}", std::process::id()));
+/// let train = |mesh: &str| -> Result<Vec<f32>, Box<dyn std::error::Error>> {
+///     let mesh = DeviceMesh::parse(mesh)?;
+///     let device = mesh.device();
+///     let mut model: Linear<B> = LinearConfig::new(4, 2).init(&device).parallelize_with(&mesh, &Plan::new())?;
+///     let mut optimizer = AdamConfig::new().init();
+///     let mut checkpoints = Checkpointer::<B>::at(&directory, &device)?;
+///     let mut first = 0;
+///     if let Some(saved) = checkpoints.latest()? {
+///         model = saved.module("model", model)?;
+///         optimizer = saved.optimizer("optimizer", optimizer, &model)?;
+///         first = saved.value("next step")?;
+///     }
+///     for step in first..first + 2 {
+///         let loss = model.forward(Tensor::ones([2, 4], &device)).mean();
+///         let gradients = GradientsParams::from_grads(loss.backward(), &model);
+///         model = optimizer.step(0.1, model, gradients);
+///         let state = State::new().module("model", &model).optimizer("optimizer", &optimizer, &model);
+///         checkpoints.save(step + 1, state.value("next step", &(step + 1)))?;
+///     }
+///     Ok(model.weight.val().into_data().to_vec()?)
+/// };
+/// train("fsdp=2")?; // Steps 0 and 1,
+/// train("tp=3")?; // and 2 and 3, on another mesh.
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Checkpointer<B: MeshBackend> {
+    checkpoints: Checkpoints,
+    device: B::Device,
+    mesh: MeshShape,
+    keep: Option<Keep>,
+    processes: Option<Processes>,
+    saver: Saver,
+    /// The plan of the last save, which is that of the next one if the tensors are the same.
+    plan: Option<Arc<SavePlan>>,
+}
+
+/// The processes of a run, and which of them this is.
+#[derive(Clone)]
+pub(super) struct Processes {
+    votes: Arc<Mutex<Votes>>,
+    this: usize,
+}
+
+impl Processes {
+    /// Tells all processes what this one has, and returns what each has.
+    fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, StateError> {
+        let votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(votes.gather(mine)?)
+    }
+}
+
+/// Tells all processes how this one fared, and returns what they made, or the first failure.
+pub(super) fn agree(
+    processes: Option<&Processes>,
+    action: &'static str,
+    mine: Result<Value, StateError>,
+) -> Result<Vec<Value>, StateError> {
+    let Some(processes) = processes else {
+        return mine.map(|mine| vec![mine]);
+    };
+    let text = match &mine {
+        Ok(value) => json!({ "ok": value }),
+        Err(error) => json!({ "error": error.to_string() }),
+    };
+    let all = processes.gather(text.to_string().as_bytes())?;
+    mine?;
+    let each = all.into_iter().enumerate().map(|(process, text)| {
+        let elsewhere = |reason: &str| StateError::Elsewhere {
+            process,
+            action,
+            reason: reason.to_string(),
+        };
+        let mut text: Value =
+            serde_json::from_slice(&text).map_err(|error| elsewhere(&error.to_string()))?;
+        match text.get("error").and_then(Value::as_str) {
+            Some(reason) => Err(elsewhere(reason)),
+            None => Ok(text["ok"].take()),
+        }
+    });
+    each.collect()
+}
+
+impl<B: MeshBackend> Checkpointer<B> {
+    /// Keeps the checkpoints of a run in a directory, which need not be there yet.
+    ///
+    /// # Errors
+    /// [`StateError::DryRun`], [`StateError::Processes`], or what has stopped the mesh.
+    pub fn at(root: impl Into<PathBuf>, device: &B::Device) -> Result<Self, StateError> {
+        Self::with(Checkpoints::at(root), device)
+    }
+
+    /// As [`Self::at`], on any storage.
+    ///
+    /// # Errors
+    /// As [`Self::at`].
+    pub fn with(checkpoints: Checkpoints, device: &B::Device) -> Result<Self, StateError> {
+        let mesh = crate::parallel::mesh_of::<B>(device)?;
+        if B::is_dry_run(device) {
+            let mesh = mesh.to_string();
+            return Err(StateError::DryRun { mesh });
+        }
+        let processes = B::world(device).map(|world| {
+            let votes = Arc::new(Mutex::new(world.votes_within(PATIENCE)?));
+            let this = world.process();
+            Ok::<_, StateError>(Processes { votes, this })
+        });
+        Ok(Self {
+            checkpoints,
+            device: device.clone(),
+            mesh,
+            keep: None,
+            processes: processes.transpose()?,
+            saver: Saver::new(),
+            plan: None,
+        })
+    }
+
+    /// Removes checkpoints that need not be kept after each save. Without it all are kept.
+    pub fn keep(mut self, keep: Keep) -> Self {
+        self.keep = Some(keep);
+        self
+    }
+
+    /// Returns the directories of the run.
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    /// Saves a state and waits until it is safe on disk.
+    ///
+    /// # Communication
+    /// Ends the window, and waits for the ranks. Processes tell each other their checksums.
+    /// # Errors
+    /// [`StateError`]; earlier checkpoints are whole then, and this one is not there.
+    pub fn save(&mut self, step: u64, state: State<B>) -> Result<(), StateError> {
+        self.saver.wait();
+        let job = self.prepare(step, state)?;
+        job.run(None)
+    }
+
+    /// Saves a state while training goes on: returns as soon as the ranks were asked for their parts. What is trained
+    /// meanwhile changes nothing: a rank keeps at most one copy of its state until it is written.
+    ///
+    /// If an earlier save is under way, it waits for that. Who drops the result finds an error in the log alone.
+    ///
+    /// # Communication
+    /// Ends the window. Processes tell each other their checksums, in the background.
+    /// # Errors
+    /// [`StateError`]; what goes wrong later, [`Saving::wait`] returns.
+    pub fn save_in_background(
+        &mut self,
+        step: u64,
+        state: State<B>,
+    ) -> Result<Saving<(), StateError>, StateError> {
+        self.saver.wait();
+        let job = self.prepare(step, state)?;
+        let saving = self
+            .saver
+            .start(Busy::Wait, move |meter| job.run(Some(meter)));
+        Ok(saving?)
+    }
+
+    /// Waits until a save in the background has ended.
+    pub fn wait(&self) {
+        self.saver.wait();
+    }
+
+    /// Opens the latest checkpoint, if there is any: in all processes the one that process 0 finds.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn latest(&self) -> Result<Option<Saved<B>>, StateError> {
+        let steps = self.checkpoints.steps().map_err(StateError::from);
+        let latest = steps.map(|steps| json!(steps.last()));
+        let all = agree(self.processes.as_ref(), "find", latest)?;
+        let step = all.first().and_then(Value::as_u64);
+        step.map(|step| self.open(step)).transpose()
+    }
+
+    /// Opens the checkpoint of a step.
+    ///
+    /// # Errors
+    /// [`StateError`], if one of the processes cannot.
+    pub fn open(&self, step: u64) -> Result<Saved<B>, StateError> {
+        let opened = self.checkpoints.open(step).map_err(StateError::from);
+        let mine = match &opened {
+            Ok(_) => Ok(Value::Null),
+            Err(error) => Err(StateError::Unsaved {
+                name: step.to_string(),
+                reason: error.to_string(),
+            }),
+        };
+        let agreed = agree(self.processes.as_ref(), "open", mine);
+        let opened = opened?;
+        agreed?;
+        Saved::new(step, opened, self.device.clone(), self.mesh.clone())
+    }
+
+    /// Asks the ranks for what this process writes.
+    fn prepare(&mut self, step: u64, mut state: State<B>) -> Result<Job, StateError> {
+        state.check()?;
+        let mut tensors = Vec::with_capacity(state.tensors.len());
+        for (key, tensor) in &state.tensors {
+            let place = tensor.place()?;
+            let mut described = Tensor::new(key, tensor.dtype(), place.layout.as_ref().clone());
+            let coord = |stage: &crate::plan::Stage| stage.pipeline.coord(stage.index) as usize;
+            described.stage = place.stage.as_ref().map(coord);
+            tensors.push(described);
+        }
+        tensors.sort_by(|a, b| a.key.cmp(&b.key));
+        let plan = match self.plan.take().filter(|plan| plan.tensors() == tensors) {
+            Some(plan) => plan,
+            None => {
+                let writers: Vec<usize> = (0..self.mesh.num_ranks()).collect();
+                Arc::new(SavePlan::new(&self.mesh, tensors, &writers)?)
+            }
+        };
+        let taken = state.tensors.iter();
+        let taken: HashMap<&str, &dyn Taken> = taken
+            .map(|(key, tensor)| (key.as_str(), tensor.as_ref()))
+            .collect();
+        let mut writers = Vec::new();
+        for writer in B::local_ranks(&self.device) {
+            let shares = plan.shares(writer as usize).iter();
+            let parts = shares.map(|share| {
+                let layout = &plan.tensor_of(share).layout;
+                taken[share.key.as_str()].part(share.rank, layout)
+            });
+            writers.push((writer as usize, parts.collect()));
+        }
+        let (seed, streams) = B::random_state(&self.device);
+        let mut texts = state.texts;
+        texts.insert("version".into(), STATE_VERSION.into());
+        texts.insert("random".into(), json!({ "seed": seed, "streams": streams }));
+        self.plan = Some(plan.clone());
+        Ok(Job {
+            checkpoints: self.checkpoints.clone(),
+            step,
+            keep: self.keep,
+            processes: self.processes.clone(),
+            plan,
+            writers,
+            metadata: Map::from_iter([(ENTRY.to_string(), Value::Object(texts))]),
+        })
+    }
+}
+
+/// A save, as far as the ranks have been asked for their parts.
+struct Job {
+    checkpoints: Checkpoints,
+    step: u64,
+    keep: Option<Keep>,
+    processes: Option<Processes>,
+    plan: Arc<SavePlan>,
+    /// The writers of this process, each with its shares.
+    writers: Vec<(usize, Vec<PendingPart>)>,
+    metadata: Map<String, Value>,
+}
+
+impl Job {
+    fn run(self, meter: Option<&Meter>) -> Result<(), StateError> {
+        let processes = self.processes.as_ref();
+        let leads = processes.is_none_or(|processes| processes.this == 0);
+        // All use the one of process 0.
+        let id = SaveId::random().map_err(|source| CheckpointError::Io {
+            action: "find a name for",
+            path: self.checkpoints.root().to_path_buf(),
+            source,
+        });
+        let ids = agree(
+            processes,
+            "begin",
+            id.map(|id| json!(id)).map_err(StateError::from),
+        )?;
+        let id: SaveId = serde_json::from_value(ids[0].clone()).map_err(not_understood)?;
+
+        let (checkpoints, plan, step) = (self.checkpoints.clone(), self.plan, self.step);
+        let begun = checkpoints.save(step, id);
+        let written = match &begun {
+            Ok(save) => write(save, &plan, self.writers, meter),
+            Err(_) => Ok(Vec::new()),
+        };
+        let (save, parts) = match (begun, written) {
+            (Ok(save), Ok(parts)) => (Some(save), Ok(json!(parts))),
+            (Ok(save), Err(error)) => (Some(save), Err(error.into())),
+            (Err(error), _) => (None, Err(error.into())),
+        };
+        let all = agree(processes, "write", parts);
+        let committed = match (save.filter(|_| leads), &all) {
+            (Some(save), Ok(all)) => commit(save, &plan, all, self.metadata),
+            (Some(save), Err(_)) => {
+                save.abandon();
+                Ok(())
+            }
+            (None, _) => Ok(()),
+        };
+        all?;
+        agree(processes, "commit", committed.map(|()| Value::Null))?;
+        if let (Some(keep), true) = (self.keep, leads) {
+            // The checkpoint is there; what could not be removed is for people to know.
+            if let Err(error) = checkpoints.prune(keep) {
+                tracing::warn!(%error, "old checkpoints were not removed");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_understood(error: serde_json::Error) -> StateError {
+    StateError::Elsewhere {
+        process: 0,
+        action: "describe",
+        reason: error.to_string(),
+    }
+}
+
+fn commit(
+    save: Save<'_>,
+    plan: &SavePlan,
+    all: &[Value],
+    metadata: Map<String, Value>,
+) -> Result<(), StateError> {
+    let mut parts = Vec::new();
+    for part in all {
+        let of_process: Vec<Part> = serde_json::from_value(part.clone()).map_err(not_understood)?;
+        parts.extend(of_process);
+    }
+    save.commit(plan, parts, metadata)?;
+    Ok(())
+}
+
+/// Writes the files of this process, on several threads if it has several.
+fn write(
+    save: &Save<'_>,
+    plan: &SavePlan,
+    writers: Vec<(usize, Vec<PendingPart>)>,
+    meter: Option<&Meter>,
+) -> Result<Vec<Part>, CheckpointError> {
+    if let Some(meter) = meter {
+        meter.expect(
+            writers
+                .iter()
+                .map(|(writer, _)| plan.num_bytes(*writer))
+                .sum(),
+        );
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let threads = writers.len().min(cores).min(THREADS_MAX);
+    let queue = Mutex::new(writers.into_iter());
+    let work = || {
+        let mut parts = Vec::new();
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((writer, pending)) = next else {
+                return Ok(parts);
+            };
+            parts.push(write_one(save, plan, writer, pending, meter)?);
+        }
+    };
+    let results: Vec<Result<Vec<Part>, CheckpointError>> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut results = vec![work()];
+        let joined = others.into_iter().map(|thread| thread.join());
+        results.extend(joined.map(|result| result.unwrap_or(Err(CheckpointError::Panicked))));
+        results
+    });
+    let parts: Result<Vec<_>, _> = results.into_iter().collect();
+    Ok(parts?.into_iter().flatten().collect())
+}
+
+fn write_one(
+    save: &Save<'_>,
+    plan: &SavePlan,
+    writer: usize,
+    pending: Vec<PendingPart>,
+    meter: Option<&Meter>,
+) -> Result<Part, CheckpointError> {
+    let mut pending = pending.into_iter();
+    let mut tell = meter.map(Meter::writer);
+    save.write(
+        plan,
+        writer,
+        |share, file| {
+            let part = pending.next().map(|part| part());
+            let part = part.transpose().map_err(|fault| CheckpointError::Source {
+                key: share.key.clone(),
+                source: Box::new(fault),
+            })?;
+            match part {
+                Some(block) => file.write(&block.as_slice()[share.bytes.clone()]),
+                None => Ok(()),
+            }
+        },
+        |progress| {
+            if let Some(tell) = &mut tell {
+                tell(progress);
+            }
+        },
+    )
+}

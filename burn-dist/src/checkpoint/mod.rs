@@ -1,0 +1,31 @@
+//! Checkpoints of training runs: modules, optimizers, schedulers, random numbers and values of the program, saved from
+//! any mesh and loaded onto any mesh.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `state` | what is saved |
+//! | `checkpointer` | saving: who writes what, in all processes |
+//! | `saved` | loading: what goes where |
+//! | `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
+//! | `record` | Burn's records as text and tensors |
+//! | `read` | tensors of a checkpoint into the layouts that they shall have |
+//!
+//! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
+
+mod checkpointer;
+mod error;
+mod parameters;
+mod read;
+mod record;
+mod restore;
+mod saved;
+mod state;
+
+pub use burn_dist_checkpoint::{
+    Checkpoint, CheckpointError, Checkpoints, Keep, KeyReport, Match, Mismatch, Progress, Saving,
+    storage, tools,
+};
+pub use checkpointer::Checkpointer;
+pub use error::StateError;
+pub use saved::{LoadOptions, Saved};
+pub use state::State;

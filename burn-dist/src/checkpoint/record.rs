@@ -1,0 +1,251 @@
+//! Burn's records as text and tensors.
+//!
+//! The text is JSON; where the record has a tensor, it has `{"$tensor": KEY}`. What an optimizer keeps for a parameter
+//! it keeps under the parameter's id, which is random: the text has `parameter PATH` there.
+
+use std::collections::{BTreeMap, HashMap};
+
+use burn_backend::TensorData;
+use burn_core::record::{FullPrecisionSettings, Record};
+use serde_json::{Map, Value};
+
+use super::StateError;
+use super::parameters::Parameter;
+use crate::parallel::MeshBackend;
+use crate::record::intercept::{Nonce, giving, taking};
+use crate::record::parts::{AnyTensor, Taken};
+
+const TENSOR: &str = "$tensor";
+const PARAMETER: &str = "parameter ";
+
+/// A record, taken apart.
+pub struct Parted {
+    pub text: Value,
+    /// With their keys.
+    pub tensors: Vec<(String, Box<dyn Taken>)>,
+}
+
+/// Takes a record apart. `name` is what keys start with; `ids` has the paths of parameters, by their ids.
+///
+/// # Errors
+/// [`StateError::Unsaved`].
+pub fn part<B: MeshBackend, R: Record<B>>(
+    name: &str,
+    record: R,
+    ids: &HashMap<String, String>,
+) -> Result<Parted, StateError> {
+    let unsaved = |reason: String| StateError::Unsaved {
+        name: name.to_string(),
+        reason,
+    };
+    let write = || serde_json::to_value(record.into_item::<FullPrecisionSettings>());
+    let (text, nonce, taken) = taking(write);
+    let text = text.map_err(|error| unsaved(error.to_string()))?;
+    let mut writer = Writer {
+        nonce,
+        ids,
+        keys: BTreeMap::new(),
+        error: None,
+    };
+    let text = writer.value(text, &mut vec![name.to_string()]);
+    if let Some(reason) = writer.error {
+        return Err(unsaved(reason));
+    }
+    let mut tensors = Vec::new();
+    for (index, tensor) in taken.into_iter().enumerate() {
+        let key = writer.keys.remove(&index);
+        let key = key.ok_or_else(|| unsaved("it reads a tensor that it does not hold".into()))?;
+        tensors.push((key, tensor));
+    }
+    Ok(Parted { text, tensors })
+}
+
+struct Writer<'a> {
+    nonce: Nonce,
+    ids: &'a HashMap<String, String>,
+    /// Keys by the index of the tensor.
+    keys: BTreeMap<usize, String>,
+    error: Option<String>,
+}
+
+impl Writer<'_> {
+    fn value(&mut self, value: Value, path: &mut Vec<String>) -> Value {
+        match value {
+            Value::Object(map) => match self.token(&map) {
+                Some(index) => {
+                    let key = path.join(".");
+                    if self.keys.values().any(|other| *other == key) {
+                        self.error = Some(format!("two of its tensors are called {key}"));
+                    }
+                    self.keys.insert(index, key.clone());
+                    Value::Object(Map::from_iter([(TENSOR.to_string(), key.into())]))
+                }
+                None => Value::Object(self.map(map, path)),
+            },
+            Value::Array(values) => {
+                let each = values.into_iter().enumerate();
+                let each = each.map(|(index, value)| self.at(index.to_string(), value, path));
+                Value::Array(each.collect())
+            }
+            other => other,
+        }
+    }
+
+    fn map(&mut self, map: Map<String, Value>, path: &mut Vec<String>) -> Map<String, Value> {
+        let mut written = Map::new();
+        for (key, value) in map {
+            if key == TENSOR || key.starts_with(PARAMETER) {
+                self.error = Some(format!("it has a field called `{key}`"));
+            }
+            let (key, segment) = match self.ids.get(&key) {
+                Some(parameter) => (format!("{PARAMETER}{parameter}"), parameter.clone()),
+                None => (key.clone(), key),
+            };
+            let value = match is_noise(&segment) {
+                true => self.value(value, path),
+                false => self.at(segment, value, path),
+            };
+            written.insert(key, value);
+        }
+        written
+    }
+
+    fn at(&mut self, segment: String, value: Value, path: &mut Vec<String>) -> Value {
+        path.push(segment);
+        let value = self.value(value, path);
+        path.pop();
+        value
+    }
+
+    /// Returns the index of the tensor that an object stands for.
+    fn token(&self, map: &Map<String, Value>) -> Option<usize> {
+        let is_data = map.len() == 3 && map.contains_key("bytes") && map.contains_key("dtype");
+        if !is_data {
+            return None;
+        }
+        let data: TensorData = serde_json::from_value(Value::Object(map.clone())).ok()?;
+        self.nonce.index(&data)
+    }
+}
+
+/// Whether a segment of a path tells people nothing: how Burn wraps an optimizer's state.
+fn is_noise(segment: &str) -> bool {
+    let rank = segment.strip_prefix("Rank");
+    segment == "V1"
+        || rank.is_some_and(|rank| rank.len() == 1 && rank.as_bytes()[0].is_ascii_digit())
+}
+
+/// A tensor that a text names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    pub key: String,
+    /// The path of the parameter that it belongs to.
+    pub parameter: Option<String>,
+}
+
+/// Returns the tensors that a text names, in the order in which [`join`] takes them.
+pub fn tensors_of(text: &Value) -> Vec<Named> {
+    let mut found = Vec::new();
+    find(text, None, &mut found);
+    found
+}
+
+fn find(value: &Value, parameter: Option<&str>, found: &mut Vec<Named>) {
+    match value {
+        Value::Object(map) => match map.get(TENSOR) {
+            Some(Value::String(key)) => found.push(Named {
+                key: key.clone(),
+                parameter: parameter.map(str::to_string),
+            }),
+            _ => {
+                for (key, value) in map {
+                    find(value, key.strip_prefix(PARAMETER).or(parameter), found);
+                }
+            }
+        },
+        Value::Array(values) => values
+            .iter()
+            .for_each(|value| find(value, parameter, found)),
+        _ => {}
+    }
+}
+
+/// Puts a record together again. `tensors` are those of [`tensors_of`], each with its number of dims.
+///
+/// # Errors
+/// [`StateError::Mismatch`] and [`StateError::Parameters`].
+pub fn join<B: MeshBackend, R: Record<B>>(
+    name: &str,
+    text: Value,
+    tensors: Vec<(AnyTensor, usize)>,
+    parameters: &[Parameter],
+    device: &B::Device,
+) -> Result<R, StateError> {
+    let ids = parameters
+        .iter()
+        .map(|p| (p.path.as_str(), p.id.serialize()));
+    let (tensors, dims): (Vec<_>, Vec<_>) = tensors.into_iter().unzip();
+    giving(tensors, |nonce| {
+        let mut reader = Reader {
+            nonce,
+            ids: ids.collect(),
+            dims,
+            next: 0,
+            strangers: Vec::new(),
+        };
+        let text = reader.value(text);
+        if !reader.strangers.is_empty() {
+            return Err(StateError::Parameters {
+                name: name.to_string(),
+                paths: reader.strangers,
+            });
+        }
+        let item = serde_json::from_value(text).map_err(|error| StateError::Mismatch {
+            name: name.to_string(),
+            reason: error.to_string(),
+        })?;
+        Ok(R::from_item::<FullPrecisionSettings>(item, device))
+    })
+}
+
+struct Reader<'a> {
+    nonce: Nonce,
+    ids: HashMap<&'a str, String>,
+    dims: Vec<usize>,
+    next: usize,
+    strangers: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn value(&mut self, value: Value) -> Value {
+        match value {
+            Value::Object(map) if map.contains_key(TENSOR) => {
+                let index = self.next;
+                self.next += 1;
+                let dims = self.dims.get(index).copied().unwrap_or(1);
+                let token = self.nonce.token(index, dims);
+                serde_json::to_value(token).unwrap_or(Value::Null)
+            }
+            Value::Object(map) => {
+                let each = map.into_iter().map(|(key, value)| {
+                    let key = match key.strip_prefix(PARAMETER) {
+                        Some(path) => match self.ids.get(path) {
+                            Some(id) => id.clone(),
+                            None => {
+                                self.strangers.push(path.to_string());
+                                key
+                            }
+                        },
+                        None => key,
+                    };
+                    (key, self.value(value))
+                });
+                Value::Object(each.collect())
+            }
+            Value::Array(values) => {
+                Value::Array(values.into_iter().map(|value| self.value(value)).collect())
+            }
+            other => other,
+        }
+    }
+}
