@@ -114,13 +114,36 @@ impl Checkpoints {
     pub fn prune(&self, keep: Keep) -> Result<Vec<u64>, CheckpointError> {
         let superfluous = keep.superfluous(&self.steps()?);
         for &step in &superfluous {
-            let name = step_name(step);
-            let from = self.root.join(&name);
-            let renamed = self
-                .storage
-                .rename(&from, &self.root.join(format!("{TEMPORARY}{name}-removed")));
-            renamed.map_err(io_error("rename the directory", &from))?;
+            self.give_up(step)?;
         }
+        self.sweep()?;
+        Ok(superfluous)
+    }
+
+    /// Removes the checkpoint of a step, if it is there, and what interrupted saves have left.
+    ///
+    /// One process calls it, while nobody saves.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn remove(&self, step: u64) -> Result<(), CheckpointError> {
+        if self.steps()?.contains(&step) {
+            self.give_up(step)?;
+        }
+        self.sweep()
+    }
+
+    /// Takes a checkpoint its name.
+    fn give_up(&self, step: u64) -> Result<(), CheckpointError> {
+        let name = step_name(step);
+        let from = self.root.join(&name);
+        let to = self.root.join(format!("{TEMPORARY}{name}-removed"));
+        let renamed = self.storage.rename(&from, &to);
+        renamed.map_err(io_error("rename the directory", &from))
+    }
+
+    /// Removes what is no checkpoint.
+    fn sweep(&self) -> Result<(), CheckpointError> {
         let left: Vec<String> = self.names()?;
         let left: Vec<_> = left
             .iter()
@@ -136,7 +159,7 @@ impl Checkpoints {
             let removed = self.storage.remove_dir(&path);
             removed.map_err(io_error("remove the directory", &path))?;
         }
-        Ok(superfluous)
+        Ok(())
     }
 
     fn names(&self) -> Result<Vec<String>, CheckpointError> {

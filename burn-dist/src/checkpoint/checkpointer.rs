@@ -1,29 +1,24 @@
 //! Saving a state: who writes what, in all processes.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use burn_dist_checkpoint::{
-    Busy, CheckpointError, Checkpoints, Keep, Meter, Part, Save, SaveId, SavePlan, Saver, Saving,
-    Tensor,
-};
+use burn_dist_checkpoint::{Busy, Checkpoints, Keep, Meter, Part, Save, SavePlan, Saver, Saving};
 use serde_json::{Map, Value, json};
 
 use super::saved::Saved;
+use super::write::{ask, describe, new_id, write};
 use super::{State, StateError};
 use crate::comm::Votes;
 use crate::mesh::MeshShape;
 use crate::parallel::MeshBackend;
-use crate::record::parts::{PendingPart, Taken};
+use crate::record::parts::PendingPart;
 
 /// The entry of the metadata that is this crate's.
 pub(super) const ENTRY: &str = "burn-dist";
 /// The version of that entry.
 pub(super) const STATE_VERSION: u64 = 1;
-/// Threads of a process that write.
-const THREADS_MAX: usize = 4;
 /// How long a process waits for the others to have written their parts.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
@@ -245,15 +240,7 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// Asks the ranks for what this process writes.
     fn prepare(&mut self, step: u64, mut state: State<B>) -> Result<Job, StateError> {
         state.check()?;
-        let mut tensors = Vec::with_capacity(state.tensors.len());
-        for (key, tensor) in &state.tensors {
-            let place = tensor.place()?;
-            let mut described = Tensor::new(key, tensor.dtype(), place.layout.as_ref().clone());
-            let coord = |stage: &crate::plan::Stage| stage.pipeline.coord(stage.index) as usize;
-            described.stage = place.stage.as_ref().map(coord);
-            tensors.push(described);
-        }
-        tensors.sort_by(|a, b| a.key.cmp(&b.key));
+        let tensors = describe(&state.tensors)?;
         let plan = match self.plan.take().filter(|plan| plan.tensors() == tensors) {
             Some(plan) => plan,
             None => {
@@ -261,19 +248,7 @@ impl<B: MeshBackend> Checkpointer<B> {
                 Arc::new(SavePlan::new(&self.mesh, tensors, &writers)?)
             }
         };
-        let taken = state.tensors.iter();
-        let taken: HashMap<&str, &dyn Taken> = taken
-            .map(|(key, tensor)| (key.as_str(), tensor.as_ref()))
-            .collect();
-        let mut writers = Vec::new();
-        for writer in B::local_ranks(&self.device) {
-            let shares = plan.shares(writer as usize).iter();
-            let parts = shares.map(|share| {
-                let layout = &plan.tensor_of(share).layout;
-                taken[share.key.as_str()].part(share.rank, layout)
-            });
-            writers.push((writer as usize, parts.collect()));
-        }
+        let writers = ask(&plan, &state.tensors, B::local_ranks(&self.device));
         let (seed, streams) = B::random_state(&self.device);
         let mut texts = state.texts;
         texts.insert("version".into(), STATE_VERSION.into());
@@ -308,17 +283,13 @@ impl Job {
         let processes = self.processes.as_ref();
         let leads = processes.is_none_or(|processes| processes.this == 0);
         // All use the one of process 0.
-        let id = SaveId::random().map_err(|source| CheckpointError::Io {
-            action: "find a name for",
-            path: self.checkpoints.root().to_path_buf(),
-            source,
-        });
+        let id = new_id(&self.checkpoints);
         let ids = agree(
             processes,
             "begin",
             id.map(|id| json!(id)).map_err(StateError::from),
         )?;
-        let id: SaveId = serde_json::from_value(ids[0].clone()).map_err(not_understood)?;
+        let id = serde_json::from_value(ids[0].clone()).map_err(not_understood)?;
 
         let (checkpoints, plan, step) = (self.checkpoints.clone(), self.plan, self.step);
         let begun = checkpoints.save(step, id);
@@ -373,74 +344,4 @@ fn commit(
     }
     save.commit(plan, parts, metadata)?;
     Ok(())
-}
-
-/// Writes the files of this process, on several threads if it has several.
-fn write(
-    save: &Save<'_>,
-    plan: &SavePlan,
-    writers: Vec<(usize, Vec<PendingPart>)>,
-    meter: Option<&Meter>,
-) -> Result<Vec<Part>, CheckpointError> {
-    if let Some(meter) = meter {
-        meter.expect(
-            writers
-                .iter()
-                .map(|(writer, _)| plan.num_bytes(*writer))
-                .sum(),
-        );
-    }
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let threads = writers.len().min(cores).min(THREADS_MAX);
-    let queue = Mutex::new(writers.into_iter());
-    let work = || {
-        let mut parts = Vec::new();
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((writer, pending)) = next else {
-                return Ok(parts);
-            };
-            parts.push(write_one(save, plan, writer, pending, meter)?);
-        }
-    };
-    let results: Vec<Result<Vec<Part>, CheckpointError>> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut results = vec![work()];
-        let joined = others.into_iter().map(|thread| thread.join());
-        results.extend(joined.map(|result| result.unwrap_or(Err(CheckpointError::Panicked))));
-        results
-    });
-    let parts: Result<Vec<_>, _> = results.into_iter().collect();
-    Ok(parts?.into_iter().flatten().collect())
-}
-
-fn write_one(
-    save: &Save<'_>,
-    plan: &SavePlan,
-    writer: usize,
-    pending: Vec<PendingPart>,
-    meter: Option<&Meter>,
-) -> Result<Part, CheckpointError> {
-    let mut pending = pending.into_iter();
-    let mut tell = meter.map(Meter::writer);
-    save.write(
-        plan,
-        writer,
-        |share, file| {
-            let part = pending.next().map(|part| part());
-            let part = part.transpose().map_err(|fault| CheckpointError::Source {
-                key: share.key.clone(),
-                source: Box::new(fault),
-            })?;
-            match part {
-                Some(block) => file.write(&block.as_slice()[share.bytes.clone()]),
-                None => Ok(()),
-            }
-        },
-        |progress| {
-            if let Some(tell) = &mut tell {
-                tell(progress);
-            }
-        },
-    )
 }

@@ -34,6 +34,15 @@ pub enum StateError {
         /// Its text form.
         mesh: String,
     },
+    /// A recorder in one of several processes.
+    #[error(
+        "a `DistRecorder` is for one process, and the ranks of mesh {mesh} are shared out among several: save with a \
+         `Checkpointer`"
+    )]
+    OneProcess {
+        /// Its text form.
+        mesh: String,
+    },
     /// A name that is used twice.
     #[error("two things are called `{name}`: give each a name of its own")]
     Name {

@@ -8,6 +8,8 @@
 //! | `saved` | loading: what goes where |
 //! | `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
 //! | `record` | Burn's records as text and tensors |
+//! | `recorder` | records as files, for burn-train |
+//! | `write` | the parts of ranks into the files of a checkpoint |
 //! | `read` | tensors of a checkpoint into the layouts that they shall have |
 //!
 //! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
@@ -17,9 +19,11 @@ mod error;
 mod parameters;
 mod read;
 mod record;
+mod recorder;
 mod restore;
 mod saved;
 mod state;
+mod write;
 
 pub use burn_dist_checkpoint::{
     Checkpoint, CheckpointError, Checkpoints, Keep, KeyReport, Match, Mismatch, Progress, Saving,
@@ -27,5 +31,6 @@ pub use burn_dist_checkpoint::{
 };
 pub use checkpointer::Checkpointer;
 pub use error::StateError;
+pub use recorder::DistRecorder;
 pub use saved::{LoadOptions, Saved};
 pub use state::State;

@@ -44,16 +44,18 @@ pub fn part<B: MeshBackend, R: Record<B>>(
     let mut writer = Writer {
         nonce,
         ids,
+        taken: &taken,
         keys: BTreeMap::new(),
         error: None,
     };
     let text = writer.value(text, &mut vec![name.to_string()]);
-    if let Some(reason) = writer.error {
+    let (mut keys, error) = (writer.keys, writer.error);
+    if let Some(reason) = error {
         return Err(unsaved(reason));
     }
     let mut tensors = Vec::new();
     for (index, tensor) in taken.into_iter().enumerate() {
-        let key = writer.keys.remove(&index);
+        let key = keys.remove(&index);
         let key = key.ok_or_else(|| unsaved("it reads a tensor that it does not hold".into()))?;
         tensors.push((key, tensor));
     }
@@ -63,6 +65,7 @@ pub fn part<B: MeshBackend, R: Record<B>>(
 struct Writer<'a> {
     nonce: Nonce,
     ids: &'a HashMap<String, String>,
+    taken: &'a [Box<dyn Taken>],
     /// Keys by the index of the tensor.
     keys: BTreeMap<usize, String>,
     error: Option<String>,
@@ -93,15 +96,20 @@ impl Writer<'_> {
 
     fn map(&mut self, map: Map<String, Value>, path: &mut Vec<String>) -> Map<String, Value> {
         let mut written = Map::new();
+        let is_param = map.len() == 2 && map.contains_key("id");
         for (key, value) in map {
             if key == TENSOR || key.starts_with(PARAMETER) {
                 self.error = Some(format!("it has a field called `{key}`"));
             }
             let (key, segment) = match self.ids.get(&key) {
                 Some(parameter) => (format!("{PARAMETER}{parameter}"), parameter.clone()),
-                None => (key.clone(), key),
+                None => {
+                    let parameter = is_adapted(&value).then(|| self.parameter_of(&value));
+                    let segment = parameter.flatten().unwrap_or_else(|| key.clone());
+                    (key, segment)
+                }
             };
-            let value = match is_noise(&segment) {
+            let value = match is_noise(&segment) || (segment == "param" && is_param) {
                 true => self.value(value, path),
                 false => self.at(segment, value, path),
             };
@@ -117,6 +125,21 @@ impl Writer<'_> {
         value
     }
 
+    /// Returns the path of the parameter that an optimizer's state is for, if its mesh knows.
+    fn parameter_of(&self, value: &Value) -> Option<String> {
+        match value {
+            Value::Object(map) => match self.token(map) {
+                Some(index) => {
+                    let place = self.taken.get(index)?.place().ok()?;
+                    place.role.belongs_to().map(|spec| spec.path.clone())
+                }
+                None => map.values().find_map(|value| self.parameter_of(value)),
+            },
+            Value::Array(values) => values.iter().find_map(|value| self.parameter_of(value)),
+            _ => None,
+        }
+    }
+
     /// Returns the index of the tensor that an object stands for.
     fn token(&self, map: &Map<String, Value>) -> Option<usize> {
         let is_data = map.len() == 3 && map.contains_key("bytes") && map.contains_key("dtype");
@@ -126,6 +149,13 @@ impl Writer<'_> {
         let data: TensorData = serde_json::from_value(Value::Object(map.clone())).ok()?;
         self.nonce.index(&data)
     }
+}
+
+/// Whether a value is what Burn makes of an optimizer's state for one parameter: `{"V1": {"Rank2": ..}}`.
+fn is_adapted(value: &Value) -> bool {
+    let versions = value.as_object().filter(|versions| versions.len() == 1);
+    let state = versions.and_then(|versions| versions.get("V1")?.as_object());
+    state.is_some_and(|state| state.len() == 1 && state.keys().all(|rank| is_noise(rank)))
 }
 
 /// Whether a segment of a path tells people nothing: how Burn wraps an optimizer's state.

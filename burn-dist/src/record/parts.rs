@@ -41,6 +41,8 @@ pub trait Taken: Send {
     fn shape(&self) -> Vec<usize>;
     /// Returns the type of its elements.
     fn dtype(&self) -> DType;
+    /// Returns its mesh.
+    fn device(&self) -> MeshDevice;
     /// Returns where it is. If it is recorded and has not run, the window ends; nothing is read.
     ///
     /// # Errors
@@ -73,6 +75,10 @@ impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
 
     fn dtype(&self) -> DType {
         of_burn(TensorMetadata::dtype(self))
+    }
+
+    fn device(&self) -> MeshDevice {
+        self.client.device()
     }
 
     fn place(&self) -> Result<Placement, Fault> {

@@ -11,7 +11,7 @@
 //! - `inspect`: opens the manifest of 1 TB, 1024 tensors in 256 pieces each, and writes what it holds as text.
 //! - `stall`: how long the call takes that starts a save on a thread of its own.
 //!
-//! Run: `cargo bench -p burn-dist-checkpoint --bench checkpoint -- [--dir DIR] [--tensors 32] [--reps 5]`. Prints one
+//! Run: `cargo bench -p burn-dist-checkpoint --bench files -- [--dir DIR] [--tensors 32] [--reps 5]`. Prints one
 //! line of JSON at the end; ratios are medians over the repetitions, at least 1 is as fast as the plain file.
 
 use burn_dist_checkpoint::{
@@ -42,7 +42,7 @@ struct Arguments {
 
 fn arguments() -> Arguments {
     let mut found = Arguments {
-        dir: Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoint"),
+        dir: Path::new(env!("CARGO_TARGET_TMPDIR")).join("files"),
         tensors: 32,
         reps: 5,
     };

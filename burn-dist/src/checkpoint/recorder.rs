@@ -1,0 +1,252 @@
+//! A recorder for what asks for a [`FileRecorder`]: burn-train's `with_file_checkpointer`.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
+use burn_dist_checkpoint::{CheckpointError, Checkpoints};
+use burn_dist_plan::Role;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+use super::StateError;
+use super::read::{Reader, Want};
+use super::record::{join, part, tensors_of};
+use super::saved::LoadOptions;
+use super::write::save_here;
+use crate::layout::Layout;
+use crate::parallel::{MeshBackend, mesh_of};
+use crate::record::parts::Placement;
+
+/// The extension of the files, and that of the directories beside them.
+const EXTENSION: &str = "dist";
+const TENSORS: &str = "tensors";
+/// The version of the files.
+const VERSION: u64 = 1;
+
+/// Records of models, optimizers and schedulers whose tensors no process gathers: for burn-train's
+/// `with_file_checkpointer`, and for `save_file` and `load_file` of modules.
+///
+/// A record is a file, `model-3.dist`, and beside it a directory with its tensors, `model-3.tensors`, written by the
+/// ranks. Removing the file removes the record; its directory goes when the next one of that name is recorded.
+///
+/// It is for one process with any number of ranks: burn-train records on threads of its own, on which processes cannot
+/// agree. In several, a [`Checkpointer`](super::Checkpointer) saves.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::module::Module;
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn_dist::checkpoint::DistRecorder;
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// type B = Dist<Flex>;
+/// let directory = std::env::temp_dir().join(format!("burn-dist-recorder-{}", std::process::id()));
+/// let device = DeviceMesh::parse("fsdp=2")?.device();
+/// let linear: Linear<B> = LinearConfig::new(4, 2).init(&device);
+/// linear.clone().save_file(directory.join("linear"), &DistRecorder)?;
+/// let other: Linear<B> = LinearConfig::new(4, 2).init(&device);
+/// let other = other.load_file(directory.join("linear"), &DistRecorder, &device)?;
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DistRecorder;
+
+/// What the file says.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    version: u64,
+    /// Which checkpoint in the directory of tensors is meant, if the record has tensors.
+    save: Option<u64>,
+    record: Value,
+}
+
+impl<B: MeshBackend> Recorder<B> for DistRecorder {
+    type Settings = FullPrecisionSettings;
+    type RecordArgs = PathBuf;
+    type RecordOutput = ();
+    type LoadArgs = PathBuf;
+
+    fn record<R: Record<B>>(&self, record: R, path: PathBuf) -> Result<(), RecorderError> {
+        save::<B, R>(record, &with_extension(path)).map_err(unknown)
+    }
+
+    fn load<R: Record<B>>(&self, path: PathBuf, device: &B::Device) -> Result<R, RecorderError> {
+        let path = with_extension(path);
+        match load::<B, R>(&path, device) {
+            Err(StateError::Checkpoint(CheckpointError::Missing { .. })) => {
+                Err(RecorderError::FileNotFound(path.display().to_string()))
+            }
+            loaded => loaded.map_err(unknown),
+        }
+    }
+
+    fn save_item<I: Serialize>(&self, _item: I, path: PathBuf) -> Result<(), RecorderError> {
+        Err(only_records(&path))
+    }
+
+    fn load_item<I: DeserializeOwned>(&self, path: &mut PathBuf) -> Result<I, RecorderError> {
+        Err(only_records(path))
+    }
+}
+
+impl<B: MeshBackend> FileRecorder<B> for DistRecorder {
+    fn file_extension() -> &'static str {
+        EXTENSION
+    }
+}
+
+fn unknown(error: StateError) -> RecorderError {
+    RecorderError::Unknown(error.to_string())
+}
+
+fn only_records(path: &Path) -> RecorderError {
+    RecorderError::Unknown(format!(
+        "{}: `DistRecorder` takes records (`record`, `load`): the data of an item have left the ranks already",
+        path.display()
+    ))
+}
+
+/// As Burn's recorders do: another extension is replaced.
+fn with_extension(mut path: PathBuf) -> PathBuf {
+    path.set_extension(EXTENSION);
+    path
+}
+
+fn save<B: MeshBackend, R: Record<B>>(record: R, path: &Path) -> Result<(), StateError> {
+    let parted = part::<B, R>("record", record, &HashMap::new())?;
+    let tensors = Checkpoints::at(path.with_extension(TENSORS));
+    let write = |action| {
+        let path = path.to_path_buf();
+        move |source| CheckpointError::Io {
+            action,
+            path,
+            source,
+        }
+    };
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(write("create the directory of"))?;
+    let save = match parted.tensors.is_empty() {
+        true => None,
+        false => {
+            let next = tensors.steps()?.last().map_or(0, |last| last + 1);
+            save_here(&tensors, next, &parted.tensors)?;
+            Some(next)
+        }
+    };
+    let written = Written {
+        version: VERSION,
+        save,
+        record: parted.text,
+    };
+    replace(path, &serde_json::to_vec(&written).unwrap_or_default()).map_err(write("write"))?;
+    // What the file does not mean any more.
+    for step in tensors.steps()? {
+        if Some(step) != save {
+            tensors.remove(step)?;
+        }
+    }
+    sweep(parent, path);
+    Ok(())
+}
+
+/// Replaces a file at once: it has the old content or the new, and both survive a stop of the machine.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    let mut file = fs::File::create(&partial)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&partial, path)
+}
+
+/// Removes the tensors of records of this name whose file was removed: `model-1.tensors` where `model-3` is recorded.
+fn sweep(parent: &Path, path: &Path) {
+    let Some((name, _)) = numbered(path) else {
+        return;
+    };
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    for other in entries.map(|entry| entry.path()) {
+        let is_tensors = other
+            .extension()
+            .is_some_and(|extension| extension == TENSORS);
+        let is_like = numbered(&other).is_some_and(|(other, _)| other == name);
+        if is_tensors
+            && is_like
+            && !other.with_extension(EXTENSION).exists()
+            && let Err(error) = fs::remove_dir_all(&other)
+        {
+            tracing::warn!(path = %other.display(), %error, "tensors of a removed record stay");
+        }
+    }
+}
+
+/// Returns the name and the number of `NAME-NUMBER.EXTENSION`.
+fn numbered(path: &Path) -> Option<(&str, u64)> {
+    let (name, number) = path.file_stem()?.to_str()?.rsplit_once('-')?;
+    Some((name, number.parse().ok()?))
+}
+
+fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result<R, StateError> {
+    let bytes = fs::read(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => CheckpointError::Missing { path: path.into() },
+        _ => CheckpointError::Io {
+            action: "read",
+            path: path.into(),
+            source,
+        },
+    })?;
+    let mismatch = |reason: String| StateError::Mismatch {
+        name: path.display().to_string(),
+        reason,
+    };
+    let written: Written =
+        serde_json::from_slice(&bytes).map_err(|error| mismatch(error.to_string()))?;
+    if written.version > VERSION {
+        let reason = format!(
+            "it has version {}, and this program reads up to {VERSION}: update burn-dist",
+            written.version
+        );
+        return Err(mismatch(reason));
+    }
+    let mesh = mesh_of::<B>(device)?;
+    let mut tensors = Vec::new();
+    if let Some(save) = written.save {
+        let checkpoint = Checkpoints::at(path.with_extension(TENSORS)).open(save)?;
+        let mut wants = Vec::new();
+        for named in tensors_of(&written.record) {
+            let entry = checkpoint.manifest().tensor(&named.key);
+            let found = entry.and_then(|entry| Some((entry.shape.clone(), entry.dtype()?)));
+            let missing = || mismatch(format!("its tensor {} is not there", named.key));
+            let (shape, dtype) = found.ok_or_else(missing)?;
+            // A module that it is loaded into moves it to where it belongs.
+            let layout = Layout::replicated(&shape).at_rest(&mesh);
+            wants.push(Want {
+                key: named.key,
+                dtype,
+                shape,
+                placement: Placement {
+                    layout: Arc::new(layout),
+                    stage: None,
+                    role: Role::Unknown,
+                },
+            });
+        }
+        let dims: Vec<usize> = wants.iter().map(|want| want.shape.len()).collect();
+        let reader = Reader::<B> {
+            checkpoint: &checkpoint,
+            device,
+            mesh: &mesh,
+            options: LoadOptions::default(),
+        };
+        tensors = reader.read(wants)?.into_iter().zip(dims).collect();
+    }
+    join::<B, R>("record", written.record, tensors, &[], device)
+}
