@@ -22,6 +22,7 @@
 extern crate self as burn_dist;
 
 pub mod custom;
+pub mod data;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
@@ -73,6 +74,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../docs/guide/custom-operations.md")]
     struct CustomOperations;
+    #[doc = include_str!("../../docs/guide/data.md")]
+    struct Data;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
     #[doc = include_str!("../../docs/guide/models.md")]
