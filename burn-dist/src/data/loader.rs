@@ -25,9 +25,9 @@ use crate::layout::Rows;
 /// another batch size, another number of workers or processes, or another mesh. Samples that
 /// [`drop_last`](Self::drop_last) left out stay left out: their epoch is over.
 ///
-/// Use one iterator at a time: all of them move the position of their loader. As Burn's
-/// [`DataLoader`](burn_core::data::dataloader::DataLoader), which burn-train takes, each iterator lasts until the end of
-/// an epoch, and the next one goes on from there.
+/// Use one iterator at a time: all of them move the position of their loader. Where it is used as Burn's
+/// [`DataLoader`](burn_core::data::dataloader::DataLoader), which burn-train takes, each iterator lasts until the end
+/// of an epoch, and the next one goes on from there.
 ///
 /// ```
 /// use burn_core::data::dataloader::batcher::Batcher;
@@ -122,8 +122,8 @@ impl<B: Backend, I, O> Loader<B, I, O> {
     /// of them. All processes make the same batches of as many rows.
     ///
     /// `rows` is usually [`DeviceMesh::local_rows`](crate::DeviceMesh::local_rows). `batching` is told which rows it
-    /// gets, and of how many: as many as
-    /// [`from_process_local`](crate::ProcessLocal::from_process_local) wants to know, also in a last batch that is short.
+    /// gets, and of how many, also in a last batch that is short:
+    /// [`from_process_local`](crate::ProcessLocal::from_process_local) wants to know.
     ///
     /// # Panics
     /// The iterators do, if `rows(n)` are not of n rows.

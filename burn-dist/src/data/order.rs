@@ -8,10 +8,10 @@ const ROUNDS: usize = 24;
 /// The order of the samples of an epoch.
 ///
 /// # Source
-/// The generalised Feistel method and cycle walking of Black and Rogaway, "Ciphers with arbitrary finite domains" (CT-RSA
-/// 2002). The functions of the rounds are SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a given place in its sequence.
-/// Differs: this is no cipher, and the lower part has an even number of values, since permutations of an odd number of
-/// them by rotation are even, all of them.
+/// The generalised Feistel method and cycle walking of Black and Rogaway, "Ciphers with arbitrary finite domains"
+/// (CT-RSA 2002). The functions of the rounds are SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a given place in its
+/// sequence. Differs: this is no cipher, and the lower part has an even number of values, since rotations of an odd
+/// number of them are all even permutations.
 #[derive(Clone, Debug)]
 pub(super) enum Order {
     /// As they are.
