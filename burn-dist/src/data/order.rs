@@ -5,7 +5,7 @@ const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 /// An even number. With fewer, some orders of 5 to 7 samples came up more often than others.
 const ROUNDS: usize = 24;
 
-/// The order of the samples of an epoch.
+/// The random order of the samples of an epoch.
 ///
 /// # Source
 /// The generalised Feistel method and cycle walking of Black and Rogaway, "Ciphers with arbitrary finite domains"
@@ -13,30 +13,22 @@ const ROUNDS: usize = 24;
 /// sequence. Differs: this is no cipher, and the lower part has an even number of values, since rotations of an odd
 /// number of them are all even permutations.
 #[derive(Clone, Debug)]
-pub(super) enum Order {
-    /// As they are.
-    AsIs,
-    /// In random order.
-    Shuffled {
-        samples: u64,
-        /// Numbers below `low * high`, at least `samples`, are pairs of one below each.
-        low: u64,
-        high: u64,
-        keys: [u64; ROUNDS],
-    },
+pub(super) struct Order {
+    samples: u64,
+    /// Numbers below `low * high`, which is at least `samples`, are pairs of one below each.
+    low: u64,
+    high: u64,
+    keys: [u64; ROUNDS],
 }
 
 impl Order {
-    /// The order of an epoch of so many samples; as they are without a seed.
-    pub(super) fn new(samples: usize, seed: Option<u64>, epoch: u64) -> Self {
-        let Some(seed) = seed else {
-            return Self::AsIs;
-        };
+    /// The order of an epoch of so many samples.
+    pub(super) fn new(samples: usize, seed: u64, epoch: u64) -> Self {
         let samples = samples as u64;
         let root = samples.isqrt();
         let low = (root + u64::from(root * root < samples)).next_multiple_of(2);
         let key = draw(draw(seed, 0), epoch);
-        Self::Shuffled {
+        Self {
             samples,
             low,
             high: samples.div_ceil(low.max(1)),
@@ -46,29 +38,17 @@ impl Order {
 
     /// The index of the sample that comes at `place`, which lies below the number of samples.
     pub(super) fn at(&self, place: usize) -> usize {
-        let Self::Shuffled {
-            samples,
-            low,
-            high,
-            keys,
-        } = self
-        else {
-            return place;
-        };
-        assert!(
-            (place as u64) < *samples,
-            "place {place} of {samples} samples"
-        );
         let mut at = place as u64;
+        assert!(at < self.samples, "place {at} of {} samples", self.samples);
         // A permutation of the numbers below `low * high` leads back to one below `samples`: to `place` at the latest.
         loop {
-            let (mut l, mut h) = (at % low, at / low);
-            for keys in keys.chunks_exact(2) {
-                l = (l + draw(keys[0], h) % low) % low;
-                h = (h + draw(keys[1], l) % high) % high;
+            let (mut low, mut high) = (at % self.low, at / self.low);
+            for keys in self.keys.chunks_exact(2) {
+                low = (low + draw(keys[0], high) % self.low) % self.low;
+                high = (high + draw(keys[1], low) % self.high) % self.high;
             }
-            at = h * low + l;
-            if at < *samples {
+            at = high * self.low + low;
+            if at < self.samples {
                 return at as usize;
             }
         }
@@ -90,7 +70,7 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     fn order(samples: usize, seed: u64, epoch: u64) -> Vec<usize> {
-        let order = Order::new(samples, Some(seed), epoch);
+        let order = Order::new(samples, seed, epoch);
         (0..samples).map(|place| order.at(place)).collect()
     }
 
@@ -122,7 +102,7 @@ mod tests {
             seed: u64,
             epoch: u64,
         ) {
-            let order = Order::new(samples, Some(seed), epoch);
+            let order = Order::new(samples, seed, epoch);
             let ends = (0..500).chain(samples - 500..samples);
             let found: HashSet<_> = ends.map(|place| order.at(place)).collect();
             prop_assert_eq!(found.len(), 1000);
@@ -134,7 +114,7 @@ mod tests {
     fn positions_that_were_saved_keep_their_meaning() {
         assert_eq!(order(10, 42, 0), [0, 7, 6, 9, 3, 1, 4, 2, 5, 8]);
         assert_eq!(order(10, 42, 1), [2, 9, 6, 4, 1, 7, 0, 5, 3, 8]);
-        let large = Order::new(1 << 40, Some(42), 7);
+        let large = Order::new(1 << 40, 42, 7);
         assert_eq!(
             [large.at(0), large.at(1), large.at((1 << 40) - 1)],
             [685_171_491_901, 703_901_189_122, 332_991_673_355]

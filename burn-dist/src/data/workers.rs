@@ -46,9 +46,12 @@ impl<I> Source<I> {
             span.len,
             "rows are chosen of those that there are"
         );
-        let order = Order::new(self.samples, self.seed, span.epoch);
+        let order = self
+            .seed
+            .map(|seed| Order::new(self.samples, seed, span.epoch));
+        let sample = |place| order.as_ref().map_or(place, |order| order.at(place));
         let running = rows.iter().take_while(|_| !stop.load(Ordering::Relaxed));
-        let items = running.map(|row| self.item(order.at(span.start + row)));
+        let items = running.map(|row| self.item(sample(span.start + row)));
         let items = items.collect::<Result<_, _>>()?;
         Ok(Loaded { span, rows, items })
     }

@@ -587,7 +587,7 @@ mod tests {
                 // A process that holds every other row, and one that holds all of them.
                 let odd = Rows::new(batch, (0..batch / 2).map(|row| 2 * row + 1..2 * row + 2));
                 for held in [Rows::all(batch), odd] {
-                    let before = sources(4, seq, 5, Rows::new(4, [1..3]));
+                    let before = sources(4, seq, 5, Rows::new(4, [0..1, 2..3]));
                     let after = sources(batch, seq, 5, held.clone());
                     for ((mut before, mut after), whole) in
                         before.into_iter().zip(after).zip(&whole)
