@@ -2,8 +2,9 @@
 //!
 //! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's
 //! part on the inner backend `B`. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
-//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. The
-//! README of the repository is the guide.
+//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. A
+//! [`data::Loader`] hands out batches, and goes on where another run was left. The README of the repository is the
+//! guide.
 //!
 //! | feature | brings | needed to build | needed to run |
 //! | --- | --- | --- | --- |
