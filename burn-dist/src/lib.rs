@@ -2,8 +2,9 @@
 //!
 //! [`Dist<B>`](Dist) records a Burn program, partitions it over a [`DeviceMesh`] as plain data, and runs each rank's
 //! part on the inner backend `B`. What of a model is split, [`Parallelize`](trait@Parallelize) or a [`Plan`] says;
-//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. The
-//! README of the repository is the guide.
+//! [`explain()`] tells what that costs before anything runs, [`simulate`] how long it takes on modelled hardware. A
+//! [`data::Loader`] hands out batches, and goes on where another run was left. The README of the repository is the
+//! guide.
 //!
 //! | feature | brings | needed to build | needed to run |
 //! | --- | --- | --- | --- |
@@ -23,6 +24,7 @@ extern crate self as burn_dist;
 
 pub mod checkpoint;
 pub mod custom;
+pub mod data;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
@@ -74,6 +76,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../docs/guide/custom-operations.md")]
     struct CustomOperations;
+    #[doc = include_str!("../../docs/guide/data.md")]
+    struct Data;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
     #[doc = include_str!("../../docs/guide/models.md")]

@@ -7,6 +7,9 @@ use std::sync::OnceLock;
 /// The folders (and files) that only compute, and what of this crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
     ("ops", &["mesh", "layout", "plan"]),
+    ("data/order.rs", &[]),
+    ("data/position.rs", &[]),
+    ("data/spans.rs", &[]),
     ("parallel/pattern.rs", &[]),
     ("parallel/fit.rs", &["mesh", "layout"]),
     ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),

@@ -303,6 +303,7 @@ mod tests {
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{TensorData, Tolerance};
     use burn_dist::Accumulation;
+    use burn_dist::data::{Position, ResumeError, Stream};
     use burn_dist::layout::Rows;
 
     /// The same batch at every step: what a model can learn by heart.
@@ -311,6 +312,28 @@ mod tests {
     impl BatchSource for Repeat {
         fn next_batch(&mut self) -> anyhow::Result<Batch> {
             Ok(self.0.clone())
+        }
+
+        fn position(&self) -> Position {
+            repeated()
+        }
+
+        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+            position.check(&repeated().stream)
+        }
+    }
+
+    /// The only place in a batch that is always the same.
+    fn repeated() -> Position {
+        let stream = Stream {
+            samples: 1,
+            seed: None,
+            fingerprint: None,
+        };
+        Position {
+            epoch: 0,
+            sample: 0,
+            stream,
         }
     }
 

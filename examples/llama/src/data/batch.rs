@@ -2,13 +2,14 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::data::{Position, ResumeError, Stream};
 use burn_dist::layout::Rows;
 use burn_dist::parallel::DTensorError;
 use burn_dist::{MeshBackend, ProcessLocal};
 use thiserror::Error;
 
 use super::documents::{Documents, Extent};
-use super::rng::Rng;
+use super::rng::{Rng, hash_text};
 
 /// One step's data: `batch` rows of `seq` positions, of which this process has some, row-major.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,6 +146,15 @@ pub trait BatchSource {
     /// # Errors
     /// If documents can no longer be read or encoded.
     fn next_batch(&mut self) -> anyhow::Result<Batch>;
+
+    /// Where the next batch begins. It does not depend on how many rows a batch has, nor on which of them are here.
+    fn position(&self) -> Position;
+
+    /// Goes on at a position, which may be one of another run.
+    ///
+    /// # Errors
+    /// If that read other data, in another order, or in rows of other lengths.
+    fn resume(&mut self, position: &Position) -> Result<(), ResumeError>;
 }
 
 /// Uniformly random tokens: the data of measurements.
@@ -156,10 +166,24 @@ pub struct RandomTokens {
     pub seq: usize,
     /// Ids lie below this.
     pub vocab: usize,
-    /// Where the ids come from.
+    /// Where the ids come from, of which none was drawn.
     pub rng: Rng,
     /// The rows of a batch that are kept.
     pub held: Rows,
+}
+
+impl RandomTokens {
+    /// Rows without end, that is, until the generator repeats itself.
+    fn stream(&self) -> Stream {
+        let (seq, vocab, origin) = (self.seq, self.vocab, self.rng.origin());
+        Stream {
+            samples: usize::MAX / (seq + 1),
+            seed: None,
+            fingerprint: Some(format!(
+                "random tokens below {vocab} from {origin:016x}, rows of {seq}"
+            )),
+        }
+    }
 }
 
 impl BatchSource for RandomTokens {
@@ -187,6 +211,20 @@ impl BatchSource for RandomTokens {
             weights: None,
         })
     }
+
+    fn position(&self) -> Position {
+        Position {
+            epoch: 0,
+            sample: self.rng.drawn() as usize / (self.seq + 1),
+            stream: self.stream(),
+        }
+    }
+
+    fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        position.check(&self.stream())?;
+        self.rng.seek((position.sample * (self.seq + 1)) as u64);
+        Ok(())
+    }
 }
 
 /// Documents of which no batch can be made.
@@ -209,8 +247,15 @@ pub enum PackError {
 /// Whole documents packed into rows, in a new random order each time through.
 ///
 /// Every process packs all rows by the extents of the documents, and looks at the ids of those in its own rows.
+///
+/// A sample of its positions is a document.
 pub struct Packed<'a> {
     documents: Documents<'a>,
+    /// The documents that fit into a row, and the generator, before the first time through.
+    start: (Vec<usize>, Rng),
+    stream: Stream,
+    /// How often the documents have been gone through.
+    epoch: u64,
     order: Vec<usize>,
     next: usize,
     batch: usize,
@@ -245,18 +290,21 @@ impl<'a> Packed<'a> {
                 shortest,
             });
         }
-        let (left_out, next) = (count - order.len(), order.len());
+        let left_out = count - order.len();
         let mut packed = Self {
+            stream: stream(&documents, &order, seq, pad, &rng),
             documents,
-            order,
-            next,
+            start: (order, rng.clone()),
+            epoch: 0,
+            order: Vec::new(),
+            next: 0,
             batch,
             held: Rows::all(batch),
             seq,
             pad: pad as i32,
             rng,
         };
-        packed.turn_over();
+        packed.go_to(0, 0);
         Ok((packed, left_out))
     }
 
@@ -266,10 +314,19 @@ impl<'a> Packed<'a> {
         self
     }
 
+    /// Begins at a document of an epoch. Each has the order of the one before, shuffled.
+    fn go_to(&mut self, epoch: u64, next: usize) {
+        (self.order, self.rng) = self.start.clone();
+        for _ in 0..=epoch {
+            self.rng.shuffle(&mut self.order);
+        }
+        (self.epoch, self.next) = (epoch, next);
+    }
+
     fn turn_over(&mut self) {
         if self.next == self.order.len() {
             self.rng.shuffle(&mut self.order);
-            self.next = 0;
+            (self.epoch, self.next) = (self.epoch + 1, 0);
         }
     }
 
@@ -332,6 +389,38 @@ impl BatchSource for Packed<'_> {
             targets,
             weights: Some(weights),
         })
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            epoch: self.epoch,
+            sample: self.next,
+            stream: self.stream.clone(),
+        }
+    }
+
+    fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        position.check(&self.stream)?;
+        self.go_to(position.epoch, position.sample);
+        Ok(())
+    }
+}
+
+/// What tells these documents, packed into rows of `seq`, from others: their lengths, which all processes know. Others
+/// of the same lengths are not noticed.
+fn stream(documents: &Documents<'_>, order: &[usize], seq: usize, pad: u32, rng: &Rng) -> Stream {
+    let lengths = order.iter().map(|index| {
+        let Extent { len, answer_from } = documents.extent(*index);
+        format!("{index} {len} {answer_from}")
+    });
+    let hash = lengths.fold(u64::from(pad), |hash, text| hash_text(&text, hash));
+    let origin = rng.origin();
+    Stream {
+        samples: order.len(),
+        seed: None,
+        fingerprint: Some(format!(
+            "documents {hash:016x} shuffled from {origin:016x}, rows of {seq}"
+        )),
     }
 }
 
@@ -451,6 +540,104 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// Rows of a source that packs, and of one that draws, in batches of `batch` rows.
+    fn sources(batch: usize, seq: usize, seed: u64, held: Rows) -> [Box<dyn BatchSource>; 2] {
+        let documents: Vec<_> = (1..30)
+            .map(|i| document(&vec![i; 1 + i as usize % 6], i as usize % 3))
+            .collect();
+        let rng = Rng::new(seed, 0);
+        let packed = pack(&Processes::default(), &documents, (batch, seq), rng.clone());
+        let random = RandomTokens {
+            batch,
+            seq,
+            vocab: 50,
+            rng,
+            held: held.clone(),
+        };
+        let packed = packed.ok().unwrap().0.only(held);
+        [Box::new(packed), Box::new(random)]
+    }
+
+    /// As if the position had been written and read.
+    fn saved(source: &dyn BatchSource) -> Position {
+        let json = serde_json::to_string(&source.position()).unwrap();
+        let read = serde_json::from_str(&json).unwrap();
+        assert_eq!(source.position(), read);
+        read
+    }
+
+    #[test]
+    fn sources_go_on_where_another_run_was_left() {
+        let seq = 7;
+        let rows_of = |source: &mut dyn BatchSource, batches: usize| -> Vec<(Vec<i32>, Vec<i32>)> {
+            let mut rows = Vec::new();
+            for _ in 0..batches {
+                let batch = source.next_batch().unwrap();
+                let (tokens, targets) = (batch.tokens.chunks(seq), batch.targets.chunks(seq));
+                rows.extend(tokens.zip(targets).map(|(a, b)| (a.to_vec(), b.to_vec())));
+            }
+            rows
+        };
+        let mut whole = sources(4, seq, 5, Rows::all(4));
+        let whole = whole.each_mut().map(|source| rows_of(source.as_mut(), 12));
+        for taken in 0..8 {
+            for batch in [1, 2, 3, 4, 8] {
+                // A process that holds every other row, and one that holds all of them.
+                let odd = Rows::new(batch, (0..batch / 2).map(|row| 2 * row + 1..2 * row + 2));
+                for held in [Rows::all(batch), odd] {
+                    let before = sources(4, seq, 5, Rows::new(4, [0..1, 2..3]));
+                    let after = sources(batch, seq, 5, held.clone());
+                    for ((mut before, mut after), whole) in
+                        before.into_iter().zip(after).zip(&whole)
+                    {
+                        rows_of(before.as_mut(), taken);
+                        // Where it has been before does not matter.
+                        after.next_batch().unwrap();
+                        after.resume(&saved(before.as_ref())).unwrap();
+                        let first = 4 * taken;
+                        let found = rows_of(after.as_mut(), 2);
+                        let expected = (0..2 * batch).filter(|row| held.contains(row % batch));
+                        let expected = expected.map(|row| whole[first + row].clone());
+                        assert_eq!(found, expected.collect::<Vec<_>>(), "{taken} {batch}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_after_a_pause_is_that_without_one() {
+        let [mut whole, _] = sources(4, 7, 5, Rows::all(4));
+        let [mut after, _] = sources(4, 7, 5, Rows::all(4));
+        for _ in 0..20 {
+            let position = saved(whole.as_ref());
+            let batch = whole.next_batch().unwrap();
+            after.resume(&position).unwrap();
+            let resumed = after.next_batch().unwrap();
+            assert_eq!((&resumed, resumed.split(2)), (&batch, batch.split(2)));
+        }
+        assert!(whole.position().epoch > 2);
+    }
+
+    #[test]
+    fn positions_in_other_data_are_refused() {
+        let all = Rows::all(4);
+        let [packed, random] = sources(4, 7, 5, all.clone());
+        let positions = [saved(packed.as_ref()), saved(random.as_ref())];
+        let [packed, random] = &positions;
+        for (seq, seed) in [(8, 5), (7, 6)] {
+            for (mut other, position) in sources(4, seq, seed, all.clone())
+                .into_iter()
+                .zip(&positions)
+            {
+                let error = other.resume(position).unwrap_err().to_string();
+                assert!(error.contains("rows of 7") && error.contains(&format!("rows of {seq}")));
+            }
+        }
+        let [mut other_packed, mut other_random] = sources(4, 7, 5, all);
+        assert!(other_packed.resume(random).is_err() && other_random.resume(packed).is_err());
     }
 
     #[test]

@@ -3,26 +3,50 @@
 /// # Source
 /// Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub struct Rng {
+    /// Where the sequence starts.
+    origin: u64,
+    /// Numbers drawn so far.
+    drawn: u64,
+}
+
+/// From one state to the next.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Rng {
     /// Starts the sequence of `seed`; `stream` keeps uses of one seed apart.
     pub fn new(seed: u64, stream: u64) -> Self {
-        let mut rng = Self(seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03));
-        rng.next_u64();
-        rng
+        let origin = seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03);
+        Self {
+            origin: origin.wrapping_add(STEP),
+            drawn: 0,
+        }
+    }
+
+    /// What tells this sequence from others, however much of it was drawn.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
+    /// How many numbers were drawn.
+    pub fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// Goes to where so many numbers were drawn.
+    pub fn seek(&mut self, drawn: u64) {
+        self.drawn = drawn;
     }
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.skip(1);
-        mix(self.0)
+        mix(self.origin.wrapping_add(STEP.wrapping_mul(self.drawn)))
     }
 
     /// Goes on as if `draws` numbers had been drawn.
     pub fn skip(&mut self, draws: usize) {
-        let step = 0x9E37_79B9_7F4A_7C15_u64;
-        self.0 = self.0.wrapping_add(step.wrapping_mul(draws as u64));
+        self.drawn = self.drawn.wrapping_add(draws as u64);
     }
 
     /// A number below `bound`.
@@ -84,5 +108,14 @@ mod tests {
         });
         skipped.skip(1000);
         assert_eq!(drawn.next_u64(), skipped.next_u64());
+    }
+
+    #[test]
+    fn a_sequence_goes_on_where_it_is_sought() {
+        let mut rng = Rng::new(3, 1);
+        let all: Vec<u64> = (0..10).map(|_| rng.next_u64()).collect();
+        assert_eq!(all[..2], [0x0884_e843_b3dc_bd76, 0xd05c_459a_a401_a471]);
+        rng.seek(4);
+        assert_eq!((rng.drawn(), rng.next_u64()), (4, all[4]));
     }
 }
