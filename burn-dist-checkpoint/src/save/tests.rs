@@ -279,7 +279,8 @@ fn progress_reaches_the_end() {
 fn one_save_at_a_time() {
     let mut saver = Saver::new();
     let (release, wait) = channel::<()>();
-    let first = saver.start(Busy::Wait, move |meter| {
+    type Outcome = Result<&'static str, CheckpointError>;
+    let first = saver.start(Busy::Wait, move |meter| -> Outcome {
         meter.expect(10);
         let mut tell = meter.writer();
         for bytes_done in [4, 10] {
@@ -292,11 +293,12 @@ fn one_save_at_a_time() {
         Ok("first")
     });
     let first = first.unwrap();
-    let refused = saver.start(Busy::Refuse, |_| Ok(()));
+    let refused = saver.start(Busy::Refuse, |_| Outcome::Ok(""));
     assert!(matches!(refused, Err(CheckpointError::Busy)));
     assert!(!first.has_ended());
     release.send(()).unwrap();
-    let second = saver.start(Busy::Wait, |_| Ok("second")).unwrap();
+    let second = saver.start(Busy::Wait, |_| Outcome::Ok("second"));
+    let second = second.unwrap();
     assert!(first.has_ended());
     assert_eq!(
         (first.progress().bytes_done, first.progress().bytes_total),
@@ -306,12 +308,12 @@ fn one_save_at_a_time() {
     assert_eq!(second.wait().unwrap(), "second");
     // Errors and panics come out, and the next save starts.
     let failed = saver
-        .start::<()>(Busy::Wait, |_| Err(CheckpointError::Busy))
+        .start::<(), CheckpointError>(Busy::Wait, |_| Err(CheckpointError::Busy))
         .unwrap();
     assert!(matches!(failed.wait(), Err(CheckpointError::Busy)));
     let panicked = saver
-        .start::<()>(Busy::Wait, |_| panic!("on purpose"))
+        .start::<(), CheckpointError>(Busy::Wait, |_| panic!("on purpose"))
         .unwrap();
     assert!(matches!(panicked.wait(), Err(CheckpointError::Panicked)));
-    assert!(saver.start(Busy::Refuse, |_| Ok(())).is_ok());
+    assert!(saver.start(Busy::Refuse, |_| Outcome::Ok("")).is_ok());
 }

@@ -1,6 +1,7 @@
 //! A Llama-3-style model in plain Burn style, and what it takes to train it on a mesh of devices.
 
 pub mod capacity;
+pub mod checkpoints;
 pub mod cli;
 pub mod commands;
 pub mod data;

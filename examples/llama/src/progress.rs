@@ -13,7 +13,7 @@ const PLAIN_LINES: usize = 10;
 /// Shows loss, speed and memory of one phase.
 #[derive(Debug)]
 pub struct Progress {
-    name: &'static str,
+    name: String,
     steps: usize,
     /// Of all processes.
     num_ranks: usize,
@@ -23,7 +23,7 @@ pub struct Progress {
 
 impl Progress {
     /// Starts the display of a phase of `steps` steps, on `num_ranks` ranks in all processes.
-    pub fn new(name: &'static str, steps: usize, num_ranks: usize) -> Self {
+    pub fn new(name: &str, steps: usize, num_ranks: usize) -> Self {
         let speaks = speaks();
         let bar = (speaks && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template(
@@ -33,10 +33,10 @@ impl Progress {
             .progress_chars("━╸─");
             ProgressBar::new(steps as u64)
                 .with_style(style)
-                .with_prefix(name)
+                .with_prefix(name.to_string())
         });
         Self {
-            name,
+            name: name.to_string(),
             steps,
             num_ranks,
             bar,
@@ -48,7 +48,7 @@ impl Progress {
     #[cfg(test)]
     pub fn quiet() -> Self {
         Self {
-            name: "",
+            name: String::new(),
             steps: 0,
             num_ranks: 0,
             bar: None,

@@ -13,6 +13,7 @@ use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::MeshBackend;
 use burn_dist::optim::clip_grad_norm;
 
+use crate::checkpoints::{self, Keeper};
 use crate::data::batch::{Batch, BatchSource, BatchTensors};
 use crate::mesh::Mesh;
 use crate::model::Llama;
@@ -208,24 +209,48 @@ fn step_on<B: AutodiffBackend>(
     (optim.step(rate, model, gradients), sum)
 }
 
-/// Trains for `schedule.steps` steps, or until `stop`.
+/// A phase of training: how it goes, and what it is told.
+pub struct Phase<'a> {
+    /// The rates, and how many steps there are.
+    pub schedule: Schedule,
+    /// How a step is taken.
+    pub recipe: Recipe,
+    /// Shows how far it is.
+    pub progress: &'a Progress,
+    /// Ends it after the step in which it is set.
+    pub stop: &'a AtomicBool,
+    /// What there was before it, for its checkpoints.
+    pub before: &'a checkpoints::SoFar,
+}
+
+/// Trains for `schedule.steps` steps, or until `stop`; from a checkpoint, if `keeper` goes on from one of this phase.
 ///
 /// # Errors
-/// If the loss is no longer a number, or cannot be read.
+/// If the loss is no longer a number, or cannot be read; if a checkpoint cannot be read or written.
 pub fn run<B: AutodiffBackend + MeshBackend>(
-    mut model: Llama<B>,
+    model: Llama<B>,
     source: &mut dyn BatchSource,
-    (schedule, recipe): (Schedule, Recipe),
+    phase: &Phase<'_>,
     device: &B::Device,
     mesh: &Mesh,
-    progress: &Progress,
-    stop: &AtomicBool,
+    keeper: &mut Keeper<B>,
 ) -> anyhow::Result<(Llama<B>, Trace)> {
-    let mut optim = optimizer::<B>();
-    let mut trace = Trace::default();
+    let Phase {
+        schedule,
+        recipe,
+        progress,
+        ..
+    } = phase;
+    let fresh = phase.before.clone();
+    let (mut model, mut optim, mut so_far) =
+        keeper.enter(fresh, model, optimizer::<B>(), source)?;
+    let mut trace = Trace {
+        losses: so_far.losses.clone(),
+        ..Trace::default()
+    };
     let mut before = mesh.account();
     trace.times = vec![StepTimes::default(); before.times.len()];
-    for number in 0..schedule.steps {
+    for number in trace.losses.len()..schedule.steps {
         let start = Instant::now();
         let batch = source.next_batch()?;
         let rate = schedule.at(number);
@@ -264,8 +289,14 @@ pub fn run<B: AutodiffBackend + MeshBackend>(
                 schedule.peak
             );
         }
-        if mesh.processes().any(stop.load(Ordering::Relaxed))? {
-            trace.interrupted = true;
+        trace.interrupted = mesh.processes().any(phase.stop.load(Ordering::Relaxed))?;
+        if keeper.is_kept() {
+            so_far.losses.push(loss);
+            so_far.position = Some(source.position());
+            let is_last = trace.interrupted || number + 1 == schedule.steps;
+            keeper.after_step(&model, &optim, &so_far, is_last)?;
+        }
+        if trace.interrupted {
             break;
         }
     }
@@ -295,6 +326,7 @@ fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoints::{self, Keeper};
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::RandomTokens;
     use crate::data::rng::Rng;
@@ -359,24 +391,26 @@ mod tests {
         )
     }
 
+    fn thirty_steps(model: Llama<TrainBackend>, mesh: &Mesh, stop: &AtomicBool) -> Trace {
+        let phase = Phase {
+            schedule: Schedule::new(1e-2, 30),
+            recipe: Recipe::default(),
+            progress: &Progress::quiet(),
+            stop,
+            before: &checkpoints::SoFar::default(),
+        };
+        let keeper = &mut Keeper::none();
+        let ran = run(model, &mut repeat(), &phase, mesh.device(), mesh, keeper);
+        ran.unwrap().1
+    }
+
     #[test]
     fn the_loss_falls() {
         let mesh = Mesh::open(&devices(Some("fsdp=2,tp=2"))).unwrap();
         TrainBackend::seed(mesh.device(), 0);
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let model = mesh.parallelize(model).unwrap();
-        let stop = AtomicBool::new(false);
-        let schedule = Schedule::new(1e-2, 30);
-        let (_, trace) = run(
-            model,
-            &mut repeat(),
-            (schedule, Recipe::default()),
-            mesh.device(),
-            &mesh,
-            &Progress::quiet(),
-            &stop,
-        )
-        .unwrap();
+        let trace = thirty_steps(model, &mesh, &AtomicBool::new(false));
         assert_eq!((trace.losses.len(), trace.interrupted), (30, false));
         assert_eq!(trace.tokens_per_step, 32);
         let (first, last) = (trace.losses[0], trace.losses[29]);
@@ -480,18 +514,7 @@ mod tests {
     fn a_stopped_run_ends_after_its_step() {
         let mesh = Mesh::open(&MeshArgs::default()).unwrap();
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
-        let stop = AtomicBool::new(true);
-        let schedule = Schedule::new(1e-2, 30);
-        let (_, trace) = run(
-            model,
-            &mut repeat(),
-            (schedule, Recipe::default()),
-            mesh.device(),
-            &mesh,
-            &Progress::quiet(),
-            &stop,
-        )
-        .unwrap();
+        let trace = thirty_steps(model, &mesh, &AtomicBool::new(true));
         assert_eq!((trace.losses.len(), trace.interrupted), (1, true));
     }
 

@@ -5,6 +5,7 @@ use burn::module::AutodiffModule;
 
 use super::End;
 use super::session::Session;
+use crate::checkpoints::{self, Keeper};
 use crate::cli::FinetuneArgs;
 use crate::data::batch::Packed;
 use crate::data::documents::Documents;
@@ -20,7 +21,7 @@ use crate::processes::Processes;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Schedule, Trace};
+use crate::train::{self, Phase, Schedule, Trace};
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 60_000;
@@ -28,6 +29,8 @@ const GENERATED: usize = 60_000;
 const STEPS: usize = 2000;
 /// Steps of a generated base model without `--base-steps`.
 const BASE_STEPS: usize = 200;
+/// The name of the second phase.
+const FINETUNE: &str = "finetune";
 /// Devices without `--mesh`.
 const MESH: &str = "fsdp=2,tp=2";
 /// Questions of each kind shown at the end.
@@ -87,6 +90,12 @@ impl Lessons {
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH), true)?;
     session.introduce()?;
+    let mut keeper = session.keeper()?;
+    // A run that was left in its second phase has its first behind it.
+    let left = keeper
+        .resumed()
+        .filter(|left| left.phase == FINETUNE)
+        .cloned();
     let lessons = lessons(args, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();
@@ -99,6 +108,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let held_out = lessons.questions(&text, session.shape.seq)?;
     let base_source = match base_steps {
         0 => None,
+        _ if left.is_some() => None,
         _ => Some(source(&session, &lessons, text.end(), |index| {
             Ok(text.encode_text(&lessons.statement(index)?)?)
         })?),
@@ -107,16 +117,20 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         Ok(text.encode_example(&*lessons.examples.get(index)?)?)
     })?;
 
-    let mut model = session.model()?;
+    let mut model = session.model(&keeper)?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
-        (model, base) = train(&session, model, ("pretrain", base_steps), source)?;
+        let before = checkpoints::SoFar::of("pretrain");
+        (model, base) = train(&session, model, (before, base_steps), source, &mut keeper)?;
     }
 
-    let before = if base.interrupted {
-        None
-    } else {
-        exact_match(&ask(&model.valid(), &text, &held_out, device)?)
+    let before = match &left {
+        Some(left) => {
+            base.losses.clone_from(&left.before);
+            left.exact_match
+        }
+        None if base.interrupted => None,
+        None => exact_match(&ask(&model.valid(), &text, &held_out, device)?),
     };
     let num_questions = held_out.len();
     if let Some(before) = before {
@@ -128,7 +142,12 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let mut trace = Trace::default();
     if !base.interrupted {
         let steps = args.train.steps.unwrap_or(STEPS);
-        (model, trace) = train(&session, model, ("finetune", steps), source)?;
+        let before = checkpoints::SoFar {
+            before: base.losses.clone(),
+            exact_match: before,
+            ..checkpoints::SoFar::of(FINETUNE)
+        };
+        (model, trace) = train(&session, model, (before, steps), source, &mut keeper)?;
     }
 
     // Whatever becomes of the report, the model is kept.
@@ -147,7 +166,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         }
     }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn])
+    session.finish(&report, [saved, drawn], &keeper)
 }
 
 fn lessons(args: &FinetuneArgs, processes: &Processes) -> anyhow::Result<Lessons> {
@@ -221,19 +240,19 @@ fn source<'a>(
 fn train(
     session: &Session<'_>,
     model: Llama<TrainBackend>,
-    (name, steps): (&'static str, usize),
+    (before, steps): (checkpoints::SoFar, usize),
     mut source: Packed<'_>,
+    keeper: &mut Keeper<TrainBackend>,
 ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
     let mesh = &session.mesh;
-    train::run(
-        model,
-        &mut source,
-        (Schedule::new(session.rate(), steps), session.recipe()),
-        mesh.device(),
-        mesh,
-        &Progress::new(name, steps, mesh.world_size()),
-        &session.stop,
-    )
+    let phase = Phase {
+        schedule: Schedule::new(session.rate(), steps),
+        recipe: session.recipe(),
+        progress: &Progress::new(&before.phase, steps, mesh.world_size()),
+        stop: &session.stop,
+        before: &before,
+    };
+    train::run(model, &mut source, &phase, mesh.device(), mesh, keeper)
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with what the model said.

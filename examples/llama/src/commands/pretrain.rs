@@ -2,6 +2,7 @@ use anyhow::bail;
 
 use super::End;
 use super::session::Session;
+use crate::checkpoints;
 use crate::cli::TrainArgs;
 use crate::data::batch::{BatchSource, Packed, RandomTokens};
 use crate::data::documents::Documents;
@@ -10,7 +11,7 @@ use crate::data::rng::Rng;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Schedule, Trace};
+use crate::train::{self, Phase, Schedule, Trace};
 
 /// Steps without `--steps`: enough for a steady speed.
 const STEPS: usize = 20;
@@ -21,6 +22,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     }
     let session = Session::start(args, None, false)?;
     session.introduce()?;
+    let mut keeper = session.keeper()?;
     let shape = &session.shape;
     let rng = Rng::new(args.model.seed, 2);
 
@@ -68,15 +70,17 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         }
     };
     let steps = args.steps.unwrap_or(STEPS);
-    let (model, trace) = train::run(
-        session.model()?,
-        source.as_mut(),
-        (Schedule::new(session.rate(), steps), session.recipe()),
-        session.mesh.device(),
-        &session.mesh,
-        &Progress::new("pretrain", steps, session.mesh.world_size()),
-        &session.stop,
-    )?;
+    let progress = Progress::new("pretrain", steps, session.mesh.world_size());
+    let phase = Phase {
+        schedule: Schedule::new(session.rate(), steps),
+        recipe: session.recipe(),
+        progress: &progress,
+        stop: &session.stop,
+        before: &checkpoints::SoFar::of("pretrain"),
+    };
+    let (device, mesh) = (session.mesh.device(), &session.mesh);
+    let model = session.model(&keeper)?;
+    let (model, trace) = train::run(model, source.as_mut(), &phase, device, mesh, &mut keeper)?;
     // Whatever becomes of the report, the model is kept.
     let saved = session.save(&model, text.as_ref());
     let report = session.report("pretrain", &Trace::default(), &trace)?;
@@ -86,7 +90,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn])
+    session.finish(&report, [saved, drawn], &keeper)
 }
 
 /// A question and its answer as one text.

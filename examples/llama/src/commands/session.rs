@@ -15,6 +15,7 @@ use burn_dist::plan::schedule::Timeline;
 use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
+use crate::checkpoints::Keeper;
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::tokenizer::Text;
 use crate::files::write_whole;
@@ -216,13 +217,27 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The model on the mesh: with the checkpoint's weights, or random ones that are made on first use.
-    pub(super) fn model(&self) -> anyhow::Result<Llama<TrainBackend>> {
+    /// The checkpoints of the run.
+    ///
+    /// # Errors
+    /// As [`Keeper::open`].
+    pub(super) fn keeper(&self) -> anyhow::Result<Keeper<TrainBackend>> {
+        Keeper::open(&self.args.checkpoints, self.mesh.device())
+    }
+
+    /// The model on the mesh: with the weights of a folder, or random ones that are made on first use; without any, if
+    /// the run goes on from a checkpoint.
+    pub(super) fn model(
+        &self,
+        keeper: &Keeper<TrainBackend>,
+    ) -> anyhow::Result<Llama<TrainBackend>> {
         let model = self.shape.config.init::<TrainBackend>(self.mesh.device());
         let model = self.mesh.parallelize(model)?;
         match &self.args.model.model {
-            Some(dir) => Ok(hf::load(model, &self.shape.config, dir)?),
-            None => Ok(model),
+            Some(dir) if keeper.resumed().is_none() => {
+                Ok(hf::load(model, &self.shape.config, dir)?)
+            }
+            _ => Ok(model),
         }
     }
 
@@ -394,6 +409,7 @@ impl<'a> Session<'a> {
         &self,
         report: &Report,
         tried: impl IntoIterator<Item = anyhow::Result<()>>,
+        keeper: &Keeper<TrainBackend>,
     ) -> anyhow::Result<End> {
         let json = match &self.args.json {
             Some(path) if speaks() => {
@@ -412,6 +428,9 @@ impl<'a> Session<'a> {
         errors.for_each(|error| complain(&error));
         if let Some(first) = first {
             return Err(first);
+        }
+        if let (true, Some(way_on)) = (report.interrupted, keeper.way_on()) {
+            say!("{way_on}");
         }
         Ok(match report.interrupted {
             true => End::Interrupted,

@@ -1,0 +1,360 @@
+//! Checkpoints of a run: what is saved when, and how a run goes on.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use burn::tensor::backend::AutodiffBackend;
+use burn_dist::MeshBackend;
+use burn_dist::checkpoint::{Checkpointer, Keep, Saved, Saving, State, StateError};
+use burn_dist::data::Position;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{CheckpointArgs, Resume};
+use crate::data::batch::BatchSource;
+use crate::model::Llama;
+use crate::say;
+use crate::train::Optim;
+
+/// How far a run is, besides its weights.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SoFar {
+    /// The phase: pretrain or finetune.
+    pub phase: String,
+    /// Losses of the phase before this one, if there was one.
+    pub before: Vec<f32>,
+    /// Losses of this one; as many as it has done steps.
+    pub losses: Vec<f32>,
+    /// Where the next batch begins.
+    pub position: Option<Position>,
+    /// The share of questions right before the phase, if any were asked.
+    pub exact_match: Option<f64>,
+}
+
+impl SoFar {
+    /// The beginning of a phase.
+    pub fn of(phase: &str) -> Self {
+        Self {
+            phase: phase.to_string(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The checkpoints of a run, if it keeps any.
+pub struct Keeper<B: MeshBackend> {
+    kept: Option<Kept<B>>,
+}
+
+struct Kept<B: MeshBackend> {
+    checkpoints: Checkpointer<B>,
+    root: PathBuf,
+    every: usize,
+    /// What the run goes on from, until its phase has begun.
+    resumed: Option<(Saved<B>, SoFar)>,
+    saving: Option<Saving<(), StateError>>,
+}
+
+impl<B: MeshBackend> Keeper<B> {
+    /// Keeps nothing.
+    pub fn none() -> Self {
+        Self { kept: None }
+    }
+
+    /// Opens the folder of a run, and what it goes on from.
+    ///
+    /// # Communication
+    /// All processes open it together.
+    /// # Errors
+    /// If the folder holds another run's checkpoints, or cannot be read.
+    pub fn open(args: &CheckpointArgs, device: &B::Device) -> anyhow::Result<Self> {
+        let Some(root) = &args.checkpoint else {
+            return Ok(Self::none());
+        };
+        check_writable(root)
+            .with_context(|| format!("cannot keep checkpoints in {}", root.display()))?;
+        let checkpoints = Checkpointer::<B>::at(root, device)?.keep(Keep {
+            last: NonZeroUsize::new(args.keep).unwrap_or(NonZeroUsize::MIN),
+            every: None,
+        });
+        let latest = checkpoints.latest().with_context(|| unreadable(root))?;
+        // After a failure, the launcher starts the program with the arguments of its first start.
+        let resumes = args.resume == Resume::Auto || burn_dist::launch::restarts()? > 0;
+        let resumed = match (latest, resumes) {
+            (None, _) => None,
+            (Some(saved), true) => {
+                let progress: SoFar = saved.value("so far")?;
+                let (phase, done) = (&progress.phase, progress.losses.len());
+                say!("resuming {} after step {done} of {phase}", root.display());
+                Some((saved, progress))
+            }
+            (Some(saved), false) => bail!(
+                "{} has checkpoints up to step {}: go on from there with --resume auto, or choose another folder",
+                root.display(),
+                saved.step()
+            ),
+        };
+        Ok(Self {
+            kept: Some(Kept {
+                checkpoints,
+                root: root.clone(),
+                every: args.every,
+                resumed,
+                saving: None,
+            }),
+        })
+    }
+
+    /// What the run goes on from.
+    pub fn resumed(&self) -> Option<&SoFar> {
+        let resumed = self.kept.as_ref()?.resumed.as_ref();
+        resumed.map(|(_, progress)| progress)
+    }
+
+    /// Whether the run keeps checkpoints.
+    pub fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Goes on with the phase of `fresh`, if the run was left in it: the model, the optimizer and the source of batches
+    /// are then those of the checkpoint.
+    ///
+    /// # Errors
+    /// If one of them does not fit.
+    pub fn enter(
+        &mut self,
+        fresh: SoFar,
+        model: Llama<B>,
+        optim: Optim<B>,
+        source: &mut dyn BatchSource,
+    ) -> anyhow::Result<(Llama<B>, Optim<B>, SoFar)>
+    where
+        B: AutodiffBackend,
+    {
+        let Some(kept) = &mut self.kept else {
+            return Ok((model, optim, fresh));
+        };
+        let is_here = |(_, left): &mut (Saved<B>, SoFar)| left.phase == fresh.phase;
+        let Some((saved, progress)) = kept.resumed.take_if(is_here) else {
+            return Ok((model, optim, fresh));
+        };
+        let what = || {
+            let root = kept.root.display();
+            format!(
+                "cannot go on with {root}: give the model, the data, --seq and --seed that the run was begun with"
+            )
+        };
+        let model = saved.module("model", model).with_context(what)?;
+        let optim = saved
+            .optimizer("optimizer", optim, &model)
+            .with_context(what)?;
+        if let Some(position) = &progress.position {
+            source.resume(position).with_context(what)?;
+        }
+        saved.restore_random()?;
+        Ok((model, optim, progress))
+    }
+
+    /// Saves in the background if it is time; at the end of a phase (`is_last`), waits for it.
+    ///
+    /// # Errors
+    /// If this or the last save failed.
+    pub fn after_step(
+        &mut self,
+        model: &Llama<B>,
+        optim: &Optim<B>,
+        so_far: &SoFar,
+        is_last: bool,
+    ) -> anyhow::Result<()>
+    where
+        B: AutodiffBackend,
+    {
+        let Some(kept) = &mut self.kept else {
+            return Ok(());
+        };
+        let done = so_far.losses.len();
+        if !is_last && !done.is_multiple_of(kept.every) {
+            return Ok(());
+        }
+        let root = kept.root.clone();
+        let failed = || format!("cannot save a checkpoint in {}", root.display());
+        if let Some(saving) = kept.saving.take() {
+            saving.wait().with_context(failed)?;
+        }
+        let state = State::new()
+            .module("model", model)
+            .optimizer("optimizer", optim, model)
+            .value("so far", so_far);
+        let step = (so_far.before.len() + done) as u64;
+        let saving = kept.checkpoints.save_in_background(step, state);
+        let saving = saving.with_context(failed)?;
+        match is_last {
+            true => saving.wait().with_context(failed)?,
+            false => kept.saving = Some(saving),
+        }
+        Ok(())
+    }
+
+    /// How to go on with a run that was stopped.
+    pub fn way_on(&self) -> Option<String> {
+        let root = &self.kept.as_ref()?.root;
+        Some(format!(
+            "the run is in {}: go on with --resume auto",
+            root.display()
+        ))
+    }
+}
+
+/// Makes the folder and writes to it, so that a run does not find out after hours.
+fn check_writable(root: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(root)?;
+    let probe = root.join(format!(".tmp-probe-{}", std::process::id()));
+    std::fs::create_dir(&probe)?;
+    std::fs::remove_dir(&probe)
+}
+
+fn unreadable(root: &Path) -> String {
+    format!("cannot read the checkpoints in {}", root.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use burn::tensor::backend::Backend;
+    use burn_dist::checkpoint::tools;
+    use burn_dist::data::ResumeError;
+    use burn_dist::layout::Rows;
+
+    use super::*;
+    use crate::cli::{AxesArgs, MeshArgs};
+    use crate::data::batch::{Batch, RandomTokens};
+    use crate::data::rng::Rng;
+    use crate::mesh::{Mesh, TrainBackend};
+    use crate::model::LlamaConfig;
+    use crate::progress::Progress;
+    use crate::train::{Phase, Recipe, Schedule, run};
+
+    /// Random tokens; the run is stopped in the step of one of its batches.
+    struct Stopping<'a> {
+        source: RandomTokens,
+        left: usize,
+        stop: &'a AtomicBool,
+    }
+
+    impl BatchSource for Stopping<'_> {
+        fn next_batch(&mut self) -> anyhow::Result<Batch> {
+            self.left = self.left.saturating_sub(1);
+            self.stop.store(self.left == 0, Ordering::Relaxed);
+            self.source.next_batch()
+        }
+
+        fn position(&self) -> Position {
+            self.source.position()
+        }
+
+        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+            self.source.resume(position)
+        }
+    }
+
+    /// Losses of a run of six steps with so many rows, which is stopped after `steps`.
+    fn train(axes: &str, root: &Path, rows: usize, steps: usize) -> anyhow::Result<Vec<f32>> {
+        let axes = AxesArgs {
+            mesh: Some(axes.parse()?),
+            ..AxesArgs::default()
+        };
+        let mesh = Mesh::open(&MeshArgs::from(axes))?;
+        TrainBackend::seed(mesh.device(), 5);
+        let args = CheckpointArgs {
+            checkpoint: Some(root.to_path_buf()),
+            every: 2,
+            keep: 9,
+            resume: Resume::Auto,
+        };
+        let mut keeper = Keeper::open(&args, mesh.device())?;
+        let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
+        let stop = AtomicBool::new(false);
+        let mut source = Stopping {
+            source: RandomTokens {
+                batch: rows,
+                seq: 8,
+                vocab: 64,
+                rng: Rng::new(1, 2),
+                held: Rows::all(rows),
+            },
+            left: steps,
+            stop: &stop,
+        };
+        let phase = Phase {
+            schedule: Schedule::new(1e-2, 6),
+            recipe: Recipe::default(),
+            progress: &Progress::quiet(),
+            stop: &stop,
+            before: &SoFar::of("pretrain"),
+        };
+        let device = mesh.device();
+        let (_, trace) = run(model, &mut source, &phase, device, &mesh, &mut keeper)?;
+        Ok(trace.losses)
+    }
+
+    #[test]
+    fn a_stopped_run_goes_on_as_if_it_had_not_been() {
+        for axes in ["fsdp=2", "fsdp=2,tp=2", "pp=2"] {
+            let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            let expected = train(axes, whole.path(), 4, 9).unwrap();
+            assert_eq!(expected.len(), 6);
+            assert_eq!(train(axes, parts.path(), 4, 1).unwrap(), expected[..1]);
+            assert_eq!(train(axes, parts.path(), 4, 3).unwrap(), expected[..4]);
+            assert_eq!(train(axes, parts.path(), 4, 9).unwrap(), expected, "{axes}");
+            let last = |root: &Path| {
+                burn_dist::checkpoint::Checkpoint::open(root.join("step-0000000006")).unwrap()
+            };
+            let found = tools::diff(&last(parts.path()), &last(whole.path())).unwrap();
+            assert_eq!(found.changed, []);
+            // Nothing is left to do.
+            assert_eq!(train(axes, parts.path(), 4, 9).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn another_mesh_goes_on_with_the_same_data() {
+        let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let expected = train("fsdp=2", whole.path(), 4, 9).unwrap();
+        train("fsdp=2", parts.path(), 4, 2).unwrap();
+        train("tp=2", parts.path(), 4, 2).unwrap();
+        let found = train("pp=2", parts.path(), 4, 9).unwrap();
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(
+                (found - expected).abs() < 2e-4 * expected,
+                "{found}, {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_that_does_not_fit_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        train("fsdp=2", root.path(), 4, 2).unwrap();
+        let file = root.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = train("fsdp=2", &file, 4, 2).unwrap_err().to_string();
+        assert!(error.starts_with("cannot keep checkpoints in "), "{error}");
+        let mesh = Mesh::open(&MeshArgs::default()).unwrap();
+        let args = CheckpointArgs {
+            checkpoint: Some(root.path().to_path_buf()),
+            every: 2,
+            keep: 1,
+            resume: Resume::Never,
+        };
+        let refused = Keeper::<TrainBackend>::open(&args, mesh.device())
+            .err()
+            .unwrap();
+        assert!(
+            refused
+                .to_string()
+                .contains("go on from there with --resume auto"),
+            "{refused}"
+        );
+    }
+}
