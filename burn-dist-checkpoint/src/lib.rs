@@ -6,6 +6,8 @@
 //! | `format/` | what the files say: manifest, safetensors headers, keys, checksums |
 //! | `save/` | who writes what, the files, the commit, and which checkpoints are kept |
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |
+//! | `stored/` | tensors that lie whole in files of others: their form, and reading regions of parameters |
+//! | `hf/` | folders in the form of Hugging Face, read and written; which parameter is which tensor |
 //! | `storage/` | the few operations on files that both need: on disk, and in memory with faults for tests |
 //! | `tools/` | what people do with a checkpoint: look, verify, compare, consolidate, reshard |
 //! | `cli.rs` | these as commands (feature `cli`) |
@@ -62,10 +64,12 @@
 pub mod cli;
 mod error;
 mod format;
+pub mod hf;
 mod load;
 mod region;
 mod save;
 pub mod storage;
+mod stored;
 #[cfg(test)]
 mod tests;
 pub mod tools;
