@@ -3,6 +3,7 @@
 use crate::format::{Checksum, HeaderError, ManifestError, SaveId};
 use crate::hf::FolderProblem;
 use crate::load::KeyReport;
+use crate::records::RecordProblem;
 use crate::region::RegionError;
 use crate::stored::Form;
 use burn_dist_mesh::DType;
@@ -175,6 +176,14 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Why not.
         problem: FolderProblem,
+    },
+    /// A record of Burn cannot be used, or written.
+    #[error("the record {} cannot be used: {problem}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: RecordProblem,
     },
     /// A stage that the mesh does not have.
     #[error("{key} is on stage {stage} of a mesh with {stages}")]

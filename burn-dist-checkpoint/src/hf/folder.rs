@@ -125,6 +125,16 @@ impl Folder {
         self.tensors.read(form, request)
     }
 
+    pub(crate) fn into_tensors(self) -> Tensors {
+        self.tensors
+    }
+
+    /// Returns what the file of a tensor calls the type of its elements.
+    pub(crate) fn dtype_name(&self, name: &str) -> &str {
+        let stored = self.tensors.tensors.get(name);
+        stored.map_or("", |stored| &stored.dtype_name)
+    }
+
     /// Adds the tensors of every file of the index.
     fn add_all(&mut self, storage: &dyn Storage) -> Result<(), CheckpointError> {
         let path = self.path.join(INDEX);
