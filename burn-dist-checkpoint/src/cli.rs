@@ -1,5 +1,7 @@
 //! `burn-dist ckpt`: the [tools](crate::tools) as commands.
 
+mod convert;
+
 use crate::format::{MANIFEST, TensorEntry};
 use crate::storage::Disk;
 use crate::tools::{consolidate, diff, inspect, reshard, verify};
@@ -58,6 +60,7 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
         files: u16,
     },
+    Convert(convert::Convert),
 }
 
 impl Ckpt {
@@ -119,6 +122,7 @@ impl Command {
                 let path = reshard(&checkpoint, &Checkpoints::at(to), step, save_id, &plan)?;
                 writeln!(out, "{}", path.display())?;
             }
+            Self::Convert(convert) => convert.run(out)?,
         }
         Ok(true)
     }
@@ -233,6 +237,90 @@ mod tests {
         std::fs::write(&piece, bytes).unwrap();
         let (said, well) = ckpt(&["verify", &rows]).unwrap();
         assert!(!well && said.contains("1 problem(s)"), "{said}");
+    }
+
+    #[test]
+    fn records_folders_and_checkpoints_are_converted() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples/burn-0.21");
+        let sample = samples.join("model.mpk").display().to_string();
+        let names = at("names.toml");
+        let text =
+            "\"layers.*.linear.weight\" = \"l.*.w, transposed\"\nscale = \"s, rotary(width)\"\n";
+        let rest = [
+            "embedding",
+            "layers.0.linear.bias",
+            "layers.0.norm.gamma",
+            "mask",
+            "steps",
+        ];
+        let rest = rest.map(|name| format!("{name} = \"{name}\"\n")).concat();
+        std::fs::write(&names, format!("{text}{rest}")).unwrap();
+        let convert =
+            |from: &str, to: &str, more: &[&str]| ckpt(&[&["convert", from, to], more].concat());
+
+        let error = convert(&sample, &at("hf"), &[]).unwrap_err();
+        assert!(
+            error.contains("does not say what is to be written"),
+            "{error}"
+        );
+        let named = ["--to", "hf", "--names", &names];
+        let error = convert(&sample, &at("hf"), &named).unwrap_err();
+        assert!(
+            error.contains("names.toml cannot be used: line 2: the width `width`"),
+            "{error}"
+        );
+        // Three elements are no whole heads.
+        let error = convert(
+            &sample,
+            &at("hf"),
+            &[&named[..], &["--width", "width=2"]].concat(),
+        );
+        assert!(
+            error
+                .unwrap_err()
+                .contains("scale: a parameter of shape [3] cannot be held rotary(2)")
+        );
+        std::fs::write(
+            &names,
+            format!("{text}{rest}").replace(", rotary(width)", ""),
+        )
+        .unwrap();
+
+        let more = ["--shard-bytes", "60B"];
+        let (said, _) = convert(&sample, &at("hf"), &[&named[..], &more].concat()).unwrap();
+        assert!(
+            said.contains("hf: a model in the form of Hugging Face of 8 parameters"),
+            "{said}"
+        );
+        assert!(
+            dir.path()
+                .join("hf/model-00001-of-00003.safetensors")
+                .exists()
+        );
+        convert(
+            &at("hf"),
+            &at("run"),
+            &["--to", "checkpoint", "--names", &names],
+        )
+        .unwrap();
+        convert(&sample, &at("other"), &["--to", "checkpoint"]).unwrap();
+        let (same, is_same) = ckpt(&["diff", &at("run"), &at("other")]).unwrap();
+        assert!(is_same, "{same}");
+        convert(&at("run"), &at("a.bpk"), &["--dtype", "f16"]).unwrap();
+        convert(&at("a.bpk"), &at("b.mpk"), &[]).unwrap();
+        let error = convert(&at("a.bpk"), &at("b.mpk"), &[]).unwrap_err();
+        assert!(error.contains("b.mpk is there already"), "{error}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 6);
+        for wrong in [
+            ["--dtype", "i32"],
+            ["--shard-bytes", "0"],
+            ["--width", "a=2"],
+            ["--to", "gguf"],
+        ] {
+            assert!(convert(&sample, &at("c.mpk"), &wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! What can go wrong with a checkpoint.
 
 use crate::format::{Checksum, HeaderError, ManifestError, SaveId};
+use crate::hf::FolderProblem;
 use crate::load::KeyReport;
+use crate::records::RecordProblem;
 use crate::region::RegionError;
+use crate::stored::Form;
 use burn_dist_mesh::DType;
 use std::io;
 use std::path::PathBuf;
@@ -136,6 +139,51 @@ pub enum CheckpointError {
         key: String,
         /// Its type.
         dtype: DType,
+    },
+    /// A type that there is not here.
+    #[error("{key}: its elements are of the type {found}, which is not known here")]
+    UnknownDType {
+        /// The tensor.
+        key: String,
+        /// What its file says.
+        found: String,
+    },
+    /// A parameter that cannot be held like that.
+    #[error(
+        "{key}: a parameter of shape {shape:?} cannot be held {form}: that is for [input, output] and [output], of \
+         whole heads of an even width if rotary"
+    )]
+    Form {
+        /// The tensor.
+        key: String,
+        /// How it would hold the parameter.
+        form: Form,
+        /// The shape of the parameter.
+        shape: Vec<usize>,
+    },
+    /// There is no model.
+    #[error(
+        "there is no model at {}: it has neither model.safetensors nor model.safetensors.index.json", path.display()
+    )]
+    NoModel {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A file of a folder in Hugging Face's form cannot be used, or written.
+    #[error("the file {} cannot be used: {problem}", path.display())]
+    Folder {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: FolderProblem,
+    },
+    /// A record of Burn cannot be used, or written.
+    #[error("the record {} cannot be used: {problem}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        problem: RecordProblem,
     },
     /// A stage that the mesh does not have.
     #[error("{key} is on stage {stage} of a mesh with {stages}")]

@@ -6,6 +6,10 @@
 //! | `format/` | what the files say: manifest, safetensors headers, keys, checksums |
 //! | `save/` | who writes what, the files, the commit, and which checkpoints are kept |
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |
+//! | `stored/` | tensors that lie whole in files of others: their form, and reading regions of parameters |
+//! | `hf/` | folders in the form of Hugging Face, read and written; which parameter is which tensor |
+//! | `records/` | records of Burn's modules: named MessagePack and burnpack |
+//! | `convert/` | parameters from one of these forms to another |
 //! | `storage/` | the few operations on files that both need: on disk, and in memory with faults for tests |
 //! | `tools/` | what people do with a checkpoint: look, verify, compare, consolidate, reshard |
 //! | `cli.rs` | these as commands (feature `cli`) |
@@ -60,12 +64,16 @@
 
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod convert;
 mod error;
 mod format;
+pub mod hf;
 mod load;
+mod records;
 mod region;
 mod save;
 pub mod storage;
+mod stored;
 #[cfg(test)]
 mod tests;
 pub mod tools;
@@ -76,6 +84,7 @@ pub use format::{
     PieceEntry, SaveId, TensorEntry, VERSION,
 };
 pub use load::{Checkpoint, Convert, KeyReport, Loaded, Match, Mismatch, Options, Request};
+pub use records::RecordProblem;
 pub use region::{Region, RegionError};
 pub use save::{
     Busy, Checkpoints, FileWriter, Keep, Meter, Part, Progress, Save, SavePlan, Saver, Saving,

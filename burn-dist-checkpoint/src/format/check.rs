@@ -173,8 +173,8 @@ impl Manifest {
     }
 }
 
-/// Whether `name` is a plain file name, on every system.
-fn is_file_name(name: &str) -> bool {
+/// Whether `name` is the plain name of a safetensors file, on every system.
+pub(crate) fn is_file_name(name: &str) -> bool {
     let is_bad = |c: char| matches!(c, '/' | '\\' | ':') || c.is_control();
     let mut components = Path::new(name).components();
     let is_one = matches!(components.next(), Some(Component::Normal(_)));

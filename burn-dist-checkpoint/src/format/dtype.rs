@@ -46,3 +46,9 @@ pub(crate) fn safetensors_name(dtype: DType) -> Option<&'static str> {
         DType::Quantized(_) => return None,
     })
 }
+
+/// Returns the type that safetensors calls so; `None` if there is none here.
+pub(crate) fn dtype_of_safetensors(name: &str) -> Option<DType> {
+    let has_name = |dtype: &DType| safetensors_name(*dtype) == Some(name);
+    DTYPES.into_iter().find(has_name)
+}

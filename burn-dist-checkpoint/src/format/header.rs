@@ -7,8 +7,10 @@
 //! ```
 
 use super::{FORMAT, SaveId, VERSION};
-use serde::Deserialize;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Bytes before the JSON text.
 pub(crate) const PREFIX_BYTES: usize = 8;
@@ -57,7 +59,7 @@ pub(crate) struct Entry {
 pub(crate) struct Header {
     #[serde(rename = "__metadata__", default)]
     pub metadata: BTreeMap<String, String>,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "unique")]
     pub tensors: BTreeMap<String, Entry>,
 }
 
@@ -125,4 +127,28 @@ impl Header {
     pub fn parse(json: &[u8]) -> Result<Self, HeaderError> {
         Ok(serde_json::from_slice(json)?)
     }
+}
+
+/// Reads tensors; a name that is there twice is an error.
+fn unique<'de, D: Deserializer<'de>>(reader: D) -> Result<BTreeMap<String, Entry>, D::Error> {
+    struct Tensors;
+    impl<'de> Visitor<'de> for Tensors {
+        type Value = BTreeMap<String, Entry>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("tensors by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut tensors = BTreeMap::new();
+            while let Some((name, entry)) = map.next_entry::<String, Entry>()? {
+                if tensors.contains_key(&name) {
+                    return Err(A::Error::custom(format_args!("{name} is there twice")));
+                }
+                tensors.insert(name, entry);
+            }
+            Ok(tensors)
+        }
+    }
+    reader.deserialize_map(Tensors)
 }

@@ -19,8 +19,9 @@ pub use header::HeaderError;
 pub use manifest::{FileEntry, Manifest, PieceEntry, TensorEntry, VERSION};
 pub use save_id::SaveId;
 
+pub(crate) use check::is_file_name;
 pub(crate) use checksum::{BlockHasher, block_bytes, checksum, list as checksum_list};
-pub(crate) use dtype::{dtype_of, safetensors_name};
+pub(crate) use dtype::{dtype_of, dtype_of_safetensors, safetensors_name};
 pub(crate) use header::{HEADER_BYTES_MAX, Header, PREFIX_BYTES};
 pub(crate) use key::{is_key, piece_name};
 pub(crate) use manifest::local_shape;

@@ -156,7 +156,7 @@ impl Checkpoint {
             if report.mismatched.iter().any(is_other) {
                 continue;
             }
-            request.check(tensor)?;
+            request.check(&tensor.shape)?;
             let found = tensor.dtype();
             let target_size = request.dtype.size();
             let step = (JOB_BYTES / target_size).max(1);

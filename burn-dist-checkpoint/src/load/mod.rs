@@ -16,3 +16,4 @@ pub use request::{Convert, Request};
 pub(crate) use file::{check_header, open as open_file};
 pub(crate) use plan::Job;
 pub(crate) use read::{Reader, Scratch};
+pub(crate) use report::Found;

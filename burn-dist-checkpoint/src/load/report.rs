@@ -43,11 +43,35 @@ pub struct Mismatch {
     pub found_dtype: String,
 }
 
+/// What there is of a tensor.
+pub(crate) struct Found<'a> {
+    pub shape: &'a [usize],
+    pub dtype: Option<DType>,
+    pub dtype_name: &'a str,
+}
+
 impl KeyReport {
     /// Compares with tensors of this key, type and shape; the last says that any type will do.
     pub(crate) fn new<'a>(
         manifest: &Manifest,
         wanted: impl IntoIterator<Item = (&'a str, DType, Vec<usize>, bool)>,
+    ) -> Self {
+        let find = |key: &str| {
+            manifest.tensor(key).map(|tensor| Found {
+                shape: &tensor.shape,
+                dtype: tensor.dtype(),
+                dtype_name: &tensor.dtype,
+            })
+        };
+        let keys = manifest.tensors.iter().map(|tensor| tensor.key.as_str());
+        Self::between(wanted, find, keys)
+    }
+
+    /// Compares what is wanted with what is found under `keys`.
+    pub(crate) fn between<'a, 'f>(
+        wanted: impl IntoIterator<Item = (&'a str, DType, Vec<usize>, bool)>,
+        find: impl Fn(&str) -> Option<Found<'f>>,
+        keys: impl Iterator<Item = &'f str>,
     ) -> Self {
         let mut report = Self::default();
         let mut asked: BTreeSet<&str> = BTreeSet::new();
@@ -55,22 +79,21 @@ impl KeyReport {
             if !asked.insert(key) {
                 continue;
             }
-            let Some(tensor) = manifest.tensor(key) else {
+            let Some(tensor) = find(key) else {
                 report.missing.push(key.to_owned());
                 continue;
             };
-            let is_type = tensor.dtype() == Some(dtype) || is_converted;
+            let is_type = tensor.dtype == Some(dtype) || is_converted;
             if tensor.shape != shape || !is_type {
                 report.mismatched.push(Mismatch {
                     key: key.to_owned(),
                     wanted_shape: shape,
-                    found_shape: tensor.shape.clone(),
+                    found_shape: tensor.shape.to_vec(),
                     wanted_dtype: dtype,
-                    found_dtype: tensor.dtype.clone(),
+                    found_dtype: tensor.dtype_name.to_owned(),
                 });
             }
         }
-        let keys = manifest.tensors.iter().map(|tensor| tensor.key.as_str());
         let unexpected = keys.filter(|key| !asked.contains(key));
         report.unexpected = unexpected.map(str::to_owned).collect();
         report

@@ -1,7 +1,6 @@
 //! What is asked for: some elements of a tensor, and the buffer they go to.
 
 use crate::error::CheckpointError;
-use crate::format::TensorEntry;
 use crate::region::Region;
 use burn_dist_mesh::DType;
 
@@ -10,12 +9,12 @@ pub type Convert<'a> = dyn Fn(&[u8], &mut [u8]) + Sync + 'a;
 
 /// Some elements of a tensor, row-major, and the buffer they go to.
 pub struct Request<'a> {
-    pub(super) key: String,
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<usize>,
-    pub(super) region: Region,
-    pub(super) target: &'a mut [u8],
-    pub(super) convert: Option<&'a Convert<'a>>,
+    pub(crate) key: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) region: Region,
+    pub(crate) target: &'a mut [u8],
+    pub(crate) convert: Option<&'a Convert<'a>>,
 }
 
 impl<'a> Request<'a> {
@@ -46,9 +45,9 @@ impl<'a> Request<'a> {
     }
 
     /// Checks the region and the buffer, once it is known that shape and type fit.
-    pub(super) fn check(&self, tensor: &TensorEntry) -> Result<(), CheckpointError> {
+    pub(crate) fn check(&self, shape: &[usize]) -> Result<(), CheckpointError> {
         let key = || self.key.clone();
-        let expected: usize = tensor.shape.iter().product();
+        let expected: usize = shape.iter().product();
         let found: usize = self.region.grid().iter().product();
         if expected != found {
             return Err(CheckpointError::Grid {

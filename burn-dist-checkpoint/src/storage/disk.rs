@@ -30,9 +30,11 @@ impl Storage for Disk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
-        let file = open_ordinary(path)?;
-        let num_bytes = file.metadata()?.len();
-        Ok(Box::new(Read { file, num_bytes }))
+        read(open_ordinary(path, Links::Refused)?)
+    }
+
+    fn open_linked(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        read(open_ordinary(path, Links::Followed)?)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -47,6 +49,14 @@ impl Storage for Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => fs::rename(from, to),
             Err(error) => Err(error),
         }
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
@@ -67,12 +77,25 @@ impl Storage for Disk {
     }
 }
 
-/// Opens an ordinary file: neither follows a symbolic link nor waits for what is behind a pipe.
+/// Whether a symbolic link is what it leads to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Followed,
+    Refused,
+}
+
+fn read(file: File) -> io::Result<Box<dyn ReadFile>> {
+    let num_bytes = file.metadata()?.len();
+    Ok(Box::new(Read { file, num_bytes }))
+}
+
+/// Opens an ordinary file; does not wait for what is behind a pipe.
 #[cfg(unix)]
-fn open_ordinary(path: &Path) -> io::Result<File> {
+fn open_ordinary(path: &Path, links: Links) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, open};
 
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    flags.set(OFlags::NOFOLLOW, links == Links::Refused);
     let file = match open(path, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::LOOP) => return Err(not_ordinary()),
@@ -85,8 +108,12 @@ fn open_ordinary(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(not(unix))]
-fn open_ordinary(path: &Path) -> io::Result<File> {
-    match fs::symlink_metadata(path)?.is_file() {
+fn open_ordinary(path: &Path, links: Links) -> io::Result<File> {
+    let metadata = match links {
+        Links::Followed => fs::metadata(path),
+        Links::Refused => fs::symlink_metadata(path),
+    };
+    match metadata?.is_file() {
         true => File::open(path),
         false => Err(not_ordinary()),
     }

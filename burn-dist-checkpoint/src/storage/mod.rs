@@ -31,6 +31,11 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::InvalidInput`] if this is no ordinary file (a symbolic link, say), and those of the file
     /// system.
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>>;
+    /// As [`Storage::open`], and follows symbolic links: folders of others are made of them.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if what they lead to is no ordinary file, and those of the file system.
+    fn open_linked(&self, path: &Path) -> io::Result<Box<dyn ReadFile>>;
     /// Returns the names of what is in a directory, in any order; names that are not Unicode are left out.
     ///
     /// # Errors
@@ -41,6 +46,16 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// If there is something of the new name, and those of the file system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Renames a file, at once; what file or link has the new name is replaced.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Returns once the names in a directory are kept whatever happens to the machine.
     ///
     /// # Errors

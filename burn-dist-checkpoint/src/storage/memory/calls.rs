@@ -54,6 +54,10 @@ impl Storage for MemoryStorage {
         }
     }
 
+    fn open_linked(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        self.open(path)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut state = self.running()?;
         let node = state.find(path)?;
@@ -74,6 +78,29 @@ impl Storage for MemoryStorage {
                 return Err(io::ErrorKind::NotFound.into());
             }
             Ok(Some(Change::Rename(from, to)))
+        })
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((parent, from), (other, to)) = (split(from)?, split(to)?);
+        if parent != other {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
+        self.change(parent, |state, dir| {
+            match state.dir(dir)?.entries.contains_key(&from) {
+                true => Ok(Some(Change::Rename(from, to))),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        })
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        let (parent, name) = split(path)?;
+        self.change(parent, |state, dir| {
+            match state.dir(dir)?.entries.contains_key(&name) {
+                true => Ok(Some(Change::Unlink(name))),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
         })
     }
 

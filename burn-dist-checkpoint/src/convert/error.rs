@@ -1,0 +1,69 @@
+//! Why parameters cannot be converted.
+
+use super::Kind;
+use crate::error::CheckpointError;
+use burn_dist_mesh::DType;
+use std::path::PathBuf;
+
+/// A conversion that cannot be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    /// One side cannot be read, or not be written.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// Nothing that can be converted.
+    #[error(
+        "{} is {found}: a checkpoint (a directory with manifest.json, or one of step-...), a folder with \
+         model.safetensors or model.safetensors.index.json, a record .mpk and a burnpack .bpk are converted",
+        path.display()
+    )]
+    Unknown {
+        /// What was to be converted.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+    },
+    /// It is not said what is to be written.
+    #[error(
+        "the name {} does not say what is to be written: end it with .mpk or .bpk, or say --to checkpoint, hf, mpk or \
+         bpk", path.display()
+    )]
+    Target {
+        /// Where it is to be written.
+        path: PathBuf,
+    },
+    /// There is something where it is to be written.
+    #[error("{} is there already: {kind} is not written over it", path.display())]
+    Exists {
+        /// Where.
+        path: PathBuf,
+        /// What was to be written.
+        kind: Kind,
+    },
+    /// Names that no row fits.
+    #[error("no row of the names fits:\n  {}", names.join("\n  "))]
+    NoRow {
+        /// The parameters, or the tensors.
+        names: Vec<String>,
+    },
+    /// Elements of a type that is not known here.
+    #[error("{name}: elements of the type {found} are not converted")]
+    DType {
+        /// The tensor.
+        name: String,
+        /// What its file says.
+        found: String,
+    },
+    /// A number that the type has no place for.
+    #[error("{key} has values beyond the range of {dtype}: choose another type")]
+    Range {
+        /// The parameter.
+        key: String,
+        /// The type that it was to get.
+        dtype: DType,
+    },
+    /// The system gives no random numbers.
+    #[error("no id could be made: {0}")]
+    Random(String),
+}

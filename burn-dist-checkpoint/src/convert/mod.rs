@@ -1,0 +1,103 @@
+//! Parameters from one form to another: checkpoints, folders in Hugging Face's form, records of Burn's modules.
+//!
+//! Memory stays bounded, whatever the size of a tensor.
+
+mod error;
+mod floats;
+mod kind;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use error::ConvertError;
+pub use kind::Kind;
+
+use crate::hf::Names;
+use crate::storage::{Disk, Storage};
+use burn_dist_mesh::DType;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// As much of a tensor is in memory at once, up to three times.
+const CHUNK_BYTES: usize = if cfg!(test) { 48 } else { 128 << 20 };
+
+/// What is converted, and into what.
+///
+/// Keys are paths of parameters, and elements are in Burn's order, everywhere but in folders in Hugging Face's form:
+/// there, `names` say which tensor holds a parameter, and how.
+pub struct Conversion<'a> {
+    /// Where it is read from: a directory or a file, of whichever kind its content is.
+    pub from: &'a Path,
+    /// Where it is written to. Nothing is replaced.
+    pub to: &'a Path,
+    /// What is written; none if the name of `to` says it (`.mpk`, `.bpk`).
+    pub kind: Option<Kind>,
+    /// Names in folders; none if they and the order of elements are kept.
+    pub names: Option<&'a Names>,
+    /// The type that floats get; none if they keep theirs.
+    pub dtype: Option<DType>,
+    /// How many bytes of tensors a file of a folder has at most.
+    pub shard_bytes: Option<u64>,
+    /// Where both are.
+    pub storage: Arc<dyn Storage>,
+}
+
+/// What was converted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// What was found.
+    pub from: Kind,
+    /// What was written.
+    pub to: Kind,
+    /// Where: for a checkpoint, its own directory.
+    pub path: PathBuf,
+    /// How many parameters.
+    pub parameters: usize,
+    /// Bytes of their elements, as they were written.
+    pub bytes: u64,
+}
+
+impl<'a> Conversion<'a> {
+    /// Describes a conversion on the disk that keeps names and types.
+    pub fn new(from: &'a Path, to: &'a Path) -> Self {
+        Self {
+            from,
+            to,
+            kind: None,
+            names: None,
+            dtype: None,
+            shard_bytes: None,
+            storage: Arc::new(Disk),
+        }
+    }
+
+    /// Converts.
+    ///
+    /// Of an interrupted conversion nothing is visible at `to`. A folder gets the files beside the tensors that a
+    /// folder has, too.
+    ///
+    /// # Errors
+    /// [`ConvertError`].
+    pub fn run(&self) -> Result<Converted, ConvertError> {
+        let to = kind::of_target(&*self.storage, self.to, self.kind)?;
+        let mut source = source::Source::open(&self.storage, self.from, self.names)?;
+        let targets = source.entries.iter().map(|entry| match self.dtype {
+            Some(dtype) if entry.dtype.is_float() => dtype,
+            _ => entry.dtype,
+        });
+        let dtypes: Vec<DType> = targets.collect();
+        let (parameters, from) = (source.entries.len(), source.kind);
+        let sizes = source.entries.iter().zip(&dtypes);
+        let bytes = sizes.map(|(entry, dtype)| entry.numel() as u64 * dtype.size() as u64);
+        let bytes = bytes.sum();
+        let path = sink::write(self, to, &mut source, &dtypes)?;
+        Ok(Converted {
+            from,
+            to,
+            path,
+            parameters,
+            bytes,
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! What is read: parameters in Burn's order, whatever they are kept in.
+
+use super::{ConvertError, Kind, kind};
+use crate::error::CheckpointError;
+use crate::format::TensorEntry;
+use crate::hf::{Folder, Form, Names};
+use crate::load::{Checkpoint, Job, Reader, Request, Scratch};
+use crate::records::{Record, open_bpk, open_mpk};
+use crate::region::Region;
+use crate::save::Checkpoints;
+use crate::storage::Storage;
+use crate::stored::Tensors;
+use burn_dist_mesh::DType;
+use serde_json::{Map, Value};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A parameter that is there.
+pub(super) struct Entry {
+    pub key: String,
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    pub id: Option<u64>,
+}
+
+impl Entry {
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Parameters that are there, sorted by key.
+pub(super) struct Source {
+    pub kind: Kind,
+    pub entries: Vec<Entry>,
+    /// What a checkpoint says besides, and of which step it is.
+    pub metadata: Map<String, Value>,
+    pub step: u64,
+    content: Content,
+}
+
+enum Content {
+    Checkpoint(Checkpoint),
+    /// The tensor of each parameter, and how it holds it.
+    Tensors(Tensors, Vec<(String, Form)>),
+}
+
+impl Source {
+    pub fn open(
+        storage: &Arc<dyn Storage>,
+        path: &Path,
+        names: Option<&Names>,
+    ) -> Result<Self, ConvertError> {
+        match kind::of_source(storage, path)? {
+            Kind::Checkpoint => checkpoint(storage, path),
+            Kind::Hf => folder(Folder::open_on(&**storage, path)?, names),
+            Kind::Mpk => Ok(record(Kind::Mpk, open_mpk(&**storage, path)?)),
+            Kind::Bpk => Ok(record(Kind::Bpk, open_bpk(&**storage, path)?)),
+        }
+    }
+
+    /// Gives the elements of some regions of a parameter to `each`, one after the other.
+    pub fn read<E: From<CheckpointError>>(
+        &self,
+        index: usize,
+        regions: impl Iterator<Item = Region>,
+        mut each: impl FnMut(&Region, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let entry = &self.entries[index];
+        let mut buffer = Vec::new();
+        let mut scratch = Scratch::default();
+        let reader = match &self.content {
+            Content::Checkpoint(checkpoint) => Some(Reader::new(checkpoint, true)),
+            Content::Tensors(..) => None,
+        };
+        for region in regions {
+            buffer.resize(region.numel() * entry.dtype.size(), 0);
+            match (&self.content, &reader) {
+                (Content::Checkpoint(checkpoint), Some(reader)) => {
+                    if let Some(tensor) = checkpoint.manifest().tensor(&entry.key) {
+                        let mut jobs = [job(tensor, &region, &mut buffer)];
+                        reader.read(&mut jobs, &mut scratch)?;
+                    }
+                }
+                (Content::Tensors(tensors, rows), _) => {
+                    let (name, form) = &rows[index];
+                    let (dtype, region) = (entry.dtype, region.clone());
+                    let mut request = Request::new(name, dtype, &entry.shape, region, &mut buffer);
+                    tensors.read(*form, &mut request)?;
+                }
+                (Content::Checkpoint(_), None) => unreachable!("a checkpoint has a reader"),
+            }
+            each(&region, &buffer)?;
+        }
+        Ok(())
+    }
+}
+
+/// All of a region at once.
+fn job<'a>(tensor: &'a TensorEntry, region: &'a Region, target: &'a mut [u8]) -> Job<'a> {
+    // Manifests with other types are refused when they are read.
+    let size = tensor.dtype().map_or(1, |dtype| dtype.size());
+    Job {
+        tensor,
+        region,
+        within: 0..region.numel(),
+        target,
+        convert: None,
+        source_size: size,
+        target_size: size,
+    }
+}
+
+/// Opens a checkpoint, or the last one of a run.
+fn checkpoint(storage: &Arc<dyn Storage>, path: &Path) -> Result<Source, ConvertError> {
+    let (step, checkpoint) = match Checkpoints::on(storage.clone(), path).open_latest()? {
+        Some(latest) => latest,
+        None => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let step = name.rsplit('-').next().and_then(|step| step.parse().ok());
+            (
+                step.unwrap_or(0),
+                Checkpoint::open_on(storage.clone(), path)?,
+            )
+        }
+    };
+    let entry = |tensor: &TensorEntry| {
+        let dtype = tensor.dtype().ok_or_else(|| ConvertError::DType {
+            name: tensor.key.clone(),
+            found: tensor.dtype.clone(),
+        })?;
+        Ok(Entry {
+            key: tensor.key.clone(),
+            dtype,
+            shape: tensor.shape.clone(),
+            id: None,
+        })
+    };
+    let entries = checkpoint.manifest().tensors.iter().map(entry);
+    Ok(Source {
+        kind: Kind::Checkpoint,
+        entries: entries.collect::<Result<_, ConvertError>>()?,
+        metadata: checkpoint.manifest().metadata.clone(),
+        step,
+        content: Content::Checkpoint(checkpoint),
+    })
+}
+
+fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError> {
+    let (mut found, mut unknown) = (Vec::new(), Vec::new());
+    for (name, dtype, shape) in folder.tensors() {
+        let row = match names {
+            None => Some((name.to_owned(), Form::Same)),
+            Some(names) if names.is_ignored(name) => continue,
+            Some(names) => names.parameter(name),
+        };
+        let Some((key, form)) = row else {
+            unknown.push(name.to_owned());
+            continue;
+        };
+        let dtype = dtype.ok_or_else(|| ConvertError::DType {
+            name: name.to_owned(),
+            found: folder.dtype_name(name).to_owned(),
+        })?;
+        // Turning a shape twice gives it back.
+        let shape = form.stored_shape(shape);
+        let id = None;
+        let entry = Entry {
+            key,
+            dtype,
+            shape,
+            id,
+        };
+        found.push((entry, (name.to_owned(), form)));
+    }
+    if !unknown.is_empty() {
+        return Err(ConvertError::NoRow { names: unknown });
+    }
+    found.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+    let (entries, rows) = found.into_iter().unzip();
+    Ok(Source {
+        kind: Kind::Hf,
+        entries,
+        metadata: Map::new(),
+        step: 0,
+        content: Content::Tensors(folder.into_tensors(), rows),
+    })
+}
+
+fn record(kind: Kind, record: Record) -> Source {
+    let Record { tensors, ids } = record;
+    let entries = tensors.tensors.iter().filter_map(|(key, stored)| {
+        let entry = Entry {
+            key: key.clone(),
+            // Records with other types are refused when they are read.
+            dtype: stored.dtype?,
+            shape: stored.shape.clone(),
+            id: ids.get(key).copied(),
+        };
+        Some((entry, (key.clone(), Form::Same)))
+    });
+    let (entries, rows) = entries.unzip();
+    Source {
+        kind,
+        entries,
+        metadata: Map::new(),
+        step: 0,
+        content: Content::Tensors(tensors, rows),
+    }
+}

@@ -1,0 +1,213 @@
+//! A folder that is there, and reading from it.
+
+use super::{FolderProblem, Form, INDEX, NumBytes, SINGLE, header};
+use crate::error::{CheckpointError, io_error};
+use crate::format::{HEADER_BYTES_MAX, is_file_name};
+use crate::load::{KeyReport, Match, Request};
+use crate::storage::{Disk, Storage};
+use crate::stored::Tensors;
+use burn_dist_mesh::DType;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A model in the form of Hugging Face: the tensors of its files.
+///
+/// The header of every file was read and checked when it was opened: tensors lie in their files and share no byte.
+pub struct Folder {
+    path: PathBuf,
+    tensors: Tensors,
+}
+
+/// A parameter for which a tensor is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted<'a> {
+    /// The name of the tensor.
+    pub name: &'a str,
+    /// How it holds the parameter.
+    pub form: Form,
+    /// The type of its elements; none if any will do, because they are converted.
+    pub dtype: Option<DType>,
+    /// The shape of the parameter.
+    pub shape: &'a [usize],
+}
+
+/// Which tensor is in which file.
+#[derive(Deserialize)]
+pub(super) struct Index {
+    pub weight_map: BTreeMap<String, String>,
+}
+
+impl Folder {
+    /// Opens the model of a folder: `model.safetensors`, or the files of `model.safetensors.index.json` if there is
+    /// none. A file may be a symbolic link to one, as in the cache of Hugging Face's library.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoModel`], [`CheckpointError::Folder`] and [`CheckpointError::Io`].
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, CheckpointError> {
+        Self::open_on(&Disk, path)
+    }
+
+    /// As [`Folder::open`], on any storage.
+    ///
+    /// # Errors
+    /// Those of [`Folder::open`].
+    pub fn open_on(
+        storage: &dyn Storage,
+        path: impl Into<PathBuf>,
+    ) -> Result<Self, CheckpointError> {
+        let path = path.into();
+        let mut folder = Self {
+            tensors: Tensors {
+                files: Vec::new(),
+                tensors: BTreeMap::new(),
+            },
+            path,
+        };
+        match storage.open_linked(&folder.path.join(SINGLE)) {
+            Ok(_) => folder.add(storage, SINGLE)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => folder.add_all(storage)?,
+            Err(error) => {
+                return Err(io_error("open the file", &folder.path.join(SINGLE))(error));
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Returns its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the names of the tensors with their types and shapes, sorted by name. No type: one that is not known.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, Option<DType>, &[usize])> {
+        let tensors = self.tensors.tensors.iter();
+        tensors.map(|(name, stored)| (name.as_str(), stored.dtype, stored.shape.as_slice()))
+    }
+
+    /// Compares what is wanted with what there is. The keys of the report are names of tensors, and shapes are theirs.
+    pub fn compare<'a>(&self, wanted: impl IntoIterator<Item = Wanted<'a>>) -> KeyReport {
+        self.tensors.compare(wanted.into_iter().map(|wanted| {
+            let dtype = wanted.dtype.unwrap_or(DType::F32);
+            let any = wanted.dtype.is_none();
+            (wanted.name, wanted.form, dtype, wanted.shape, any)
+        }))
+    }
+
+    /// As [`Folder::compare`]; differences that matter are an error.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Keys`].
+    pub fn check<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = Wanted<'a>>,
+        matching: Match,
+    ) -> Result<KeyReport, CheckpointError> {
+        let report = self.compare(wanted);
+        match report.is_fine(matching) {
+            true => Ok(report),
+            false => Err(CheckpointError::Keys(Box::new(report))),
+        }
+    }
+
+    /// Fills the buffer of a request. Its key is the name of the tensor; its shape and region are those of the
+    /// parameter that the tensor holds in this form.
+    ///
+    /// Reads what is needed, and what lies between if that is less than a page. A few megabytes of memory are used
+    /// besides the buffer. Any number of threads may read.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Keys`] if the tensor is missing or of another shape or type, [`CheckpointError::Form`],
+    /// [`CheckpointError::Grid`], [`CheckpointError::Bytes`], [`CheckpointError::DType`],
+    /// [`CheckpointError::UnknownDType`] and [`CheckpointError::Io`], also if the file was cut meanwhile.
+    pub fn read(&self, form: Form, request: &mut Request<'_>) -> Result<NumBytes, CheckpointError> {
+        self.tensors.read(form, request)
+    }
+
+    pub(crate) fn into_tensors(self) -> Tensors {
+        self.tensors
+    }
+
+    /// Returns what the file of a tensor calls the type of its elements.
+    pub(crate) fn dtype_name(&self, name: &str) -> &str {
+        let stored = self.tensors.tensors.get(name);
+        stored.map_or("", |stored| &stored.dtype_name)
+    }
+
+    /// Adds the tensors of every file of the index.
+    fn add_all(&mut self, storage: &dyn Storage) -> Result<(), CheckpointError> {
+        let path = self.path.join(INDEX);
+        let index = read_index(storage, &path)?;
+        let Some(index) = index else {
+            let path = self.path.clone();
+            return Err(CheckpointError::NoModel { path });
+        };
+        let problem = |problem| {
+            let path = path.clone();
+            Err(CheckpointError::Folder { path, problem })
+        };
+        let names: BTreeSet<&String> = index.weight_map.values().collect();
+        if let Some(name) = names.iter().find(|name| !is_file_name(name)) {
+            let name = (*name).clone();
+            return problem(FolderProblem::FileName { name });
+        }
+        for name in &names {
+            self.add(storage, name)?;
+        }
+        let names: Vec<&String> = names.into_iter().collect();
+        for (tensor, file) in &index.weight_map {
+            let stored = self.tensors.tensors.get(tensor);
+            if stored.is_none_or(|stored| names[stored.file] != file) {
+                let (tensor, file) = (tensor.clone(), file.clone());
+                return problem(FolderProblem::Absent { tensor, file });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the tensors of one file.
+    fn add(&mut self, storage: &dyn Storage, name: &str) -> Result<(), CheckpointError> {
+        let path = self.path.join(name);
+        let file = storage.open_linked(&path);
+        let file = file.map_err(io_error("open the file", &path))?;
+        let index = self.tensors.files.len();
+        for (tensor, stored) in header::read(&*file, &path, index)? {
+            if let Some(other) = self.tensors.tensors.get(&tensor) {
+                let (other, _) = &self.tensors.files[other.file];
+                let other = other.display().to_string();
+                let problem = FolderProblem::Duplicate { tensor, other };
+                return Err(CheckpointError::Folder { path, problem });
+            }
+            self.tensors.tensors.insert(tensor, stored);
+        }
+        self.tensors.files.push((path, file));
+        Ok(())
+    }
+}
+
+/// Reads an index, if there is one.
+pub(super) fn read_index(
+    storage: &dyn Storage,
+    path: &Path,
+) -> Result<Option<Index>, CheckpointError> {
+    let file = match storage.open_linked(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(io_error("open the file", path))?,
+    };
+    let problem = |problem| {
+        let path = path.to_path_buf();
+        CheckpointError::Folder { path, problem }
+    };
+    let bytes = file.num_bytes();
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    if length > HEADER_BYTES_MAX {
+        let max = HEADER_BYTES_MAX;
+        return Err(problem(FolderProblem::TooLarge { bytes, max }));
+    }
+    let mut json = vec![0; length];
+    let read = file.read_at(&mut json, 0);
+    read.map_err(io_error("read the file", path))?;
+    let index = serde_json::from_slice(&json);
+    index.map(Some).map_err(|error| problem(error.into()))
+}

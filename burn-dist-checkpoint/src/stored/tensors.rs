@@ -1,0 +1,121 @@
+//! Tensors by name, and the files that they lie in.
+
+use super::Form;
+use super::pieces;
+use super::read::Batch;
+use crate::error::CheckpointError;
+use crate::load::{Found, KeyReport, Request};
+use crate::region::RegionError;
+use crate::storage::ReadFile;
+use burn_dist_mesh::DType;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A tensor that lies whole in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    /// Index of the file, and the first byte there.
+    pub file: usize,
+    pub offset: u64,
+    /// Of its elements; none if it is of a type that there is not here.
+    pub dtype: Option<DType>,
+    /// What the file calls that.
+    pub dtype_name: String,
+    pub shape: Vec<usize>,
+}
+
+/// Bytes of a read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NumBytes {
+    /// Of the elements that were asked for, as they are in the files.
+    pub needed: u64,
+    /// That were read for them.
+    pub read: u64,
+}
+
+/// Tensors by name, and the files that they lie in.
+pub(crate) struct Tensors {
+    pub files: Vec<(PathBuf, Box<dyn ReadFile>)>,
+    /// Every tensor lies in its file.
+    pub tensors: BTreeMap<String, Stored>,
+}
+
+/// What the region of a parameter may fail with while it is taken apart.
+enum Failure {
+    Region(RegionError),
+    Read(CheckpointError),
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Self {
+        Self::Region(error)
+    }
+}
+
+impl Tensors {
+    /// Compares what is wanted (name, form, type, shape of the parameter, whether any type will do) with what there is.
+    pub fn compare<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = (&'a str, Form, DType, &'a [usize], bool)>,
+    ) -> KeyReport {
+        let wanted = wanted
+            .into_iter()
+            .map(|(name, form, dtype, shape, any)| (name, dtype, form.stored_shape(shape), any));
+        let find = |name: &str| {
+            self.tensors.get(name).map(|stored| Found {
+                shape: &stored.shape,
+                dtype: stored.dtype,
+                dtype_name: &stored.dtype_name,
+            })
+        };
+        KeyReport::between(wanted, find, self.tensors.keys().map(String::as_str))
+    }
+
+    /// Fills the buffer of a request for elements of a parameter that a tensor holds in this form.
+    pub fn read(&self, form: Form, request: &mut Request<'_>) -> Result<NumBytes, CheckpointError> {
+        let key = || request.key.clone();
+        if !form.fits(&request.shape) {
+            let (key, shape) = (key(), request.shape.clone());
+            return Err(CheckpointError::Form { key, form, shape });
+        }
+        let is_converted = request.convert.is_some();
+        let wanted = (
+            request.key.as_str(),
+            form,
+            request.dtype,
+            request.shape.as_slice(),
+            is_converted,
+        );
+        let mut report = self.compare([wanted]);
+        report.unexpected.clear();
+        let Some(stored) = self.tensors.get(&request.key).filter(|_| report.is_empty()) else {
+            return Err(CheckpointError::Keys(Box::new(report)));
+        };
+        request.check(&request.shape)?;
+        let Some(found) = stored.dtype else {
+            let (key, found) = (key(), stored.dtype_name.clone());
+            return Err(CheckpointError::UnknownDType { key, found });
+        };
+        let (path, file) = &self.files[stored.file];
+        let mut batch = Batch::new(
+            (&**file, path),
+            (stored.offset, found.size()),
+            (&mut *request.target, request.dtype.size()),
+            request.convert.filter(|_| found != request.dtype),
+        );
+        let mut each = |piece| batch.add(piece).map_err(Failure::Read);
+        let read = pieces::for_each(form, &request.shape, &request.region, &mut each);
+        read.map_err(|failure| match failure {
+            Failure::Region(source) => CheckpointError::Region {
+                key: request.key.clone(),
+                source,
+            },
+            Failure::Read(error) => error,
+        })?;
+        batch.finish()?;
+        Ok(NumBytes {
+            needed: (request.region.numel() * found.size()) as u64,
+            read: batch.bytes_read,
+        })
+    }
+}
