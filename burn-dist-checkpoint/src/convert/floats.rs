@@ -6,7 +6,7 @@ use half::{bf16, f16};
 /// Turns elements of one type into another; returns whether the type has a place for all that are finite.
 ///
 /// Both are floats. Equal types are copied, bit by bit.
-pub(super) fn convert(from: DType, to: DType, source: &[u8], target: &mut [u8]) -> bool {
+pub fn convert(from: DType, to: DType, source: &[u8], target: &mut [u8]) -> bool {
     if from == to {
         target.copy_from_slice(source);
         return true;

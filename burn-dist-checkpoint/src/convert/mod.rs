@@ -11,6 +11,7 @@ mod source;
 mod tests;
 
 pub use error::ConvertError;
+pub use floats::convert as convert_floats;
 pub use kind::Kind;
 
 use crate::hf::Names;

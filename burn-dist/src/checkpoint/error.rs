@@ -3,6 +3,7 @@
 use burn_dist_checkpoint::CheckpointError;
 
 use crate::comm::CommError;
+use crate::mesh::DType;
 use crate::run::Fault;
 
 /// Training state that cannot be saved or loaded.
@@ -74,6 +75,20 @@ pub enum StateError {
         name: String,
         /// Why not.
         reason: String,
+    },
+    /// A parameter without a tensor in folders.
+    #[error("the parameter {path} has no tensor in the file of names: add a row for it")]
+    Unnamed {
+        /// Its path.
+        path: String,
+    },
+    /// Values that a type has no place for.
+    #[error("{name} has values beyond the range of {dtype}: choose another type")]
+    Range {
+        /// The tensor.
+        name: String,
+        /// The type.
+        dtype: DType,
     },
     /// The checkpoint has state for parameters that the model does not have.
     #[error("`{name}` has state of {}, and the model has no such parameter", paths.join(", "))]

@@ -10,13 +10,17 @@
 //! | `record` | Burn's records as text and tensors |
 //! | `recorder` | records as files, for burn-train |
 //! | `write` | the parts of ranks into the files of a checkpoint |
+//! | `hf` | folders in the form of Hugging Face |
+//! | `place` | where tensors that are loaded go |
 //! | `read` | tensors of a checkpoint into the layouts that they shall have |
 //!
 //! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
 
 mod checkpointer;
 mod error;
+pub mod hf;
 mod parameters;
+mod place;
 mod read;
 mod record;
 mod recorder;

@@ -2,17 +2,20 @@
 
 use std::marker::PhantomData;
 
+use burn_backend::tensor::{BoolTensor, IntTensor};
+use burn_backend::{
+    DType as BurnDType, ExecutionError, TensorData, TensorMetadata, get_device_settings,
+};
 use burn_core::module::{Module, ModuleVisitor, Param, ParamId};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_dist_plan::ParamSpec;
+use burn_std::future::block_on;
 
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
 use crate::parallel::{MeshBackend, Place};
 use crate::record::intercept::noting;
 use crate::record::parts::Taken;
-use burn_backend::get_device_settings;
-use burn_core::tensor::DType as BurnDType;
 
 /// The elements of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,27 +137,78 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
 pub fn take_parameters<B: MeshBackend>(
     module: &impl Module<B>,
 ) -> Result<Vec<(String, Box<dyn Taken>)>, String> {
-    let mut taker = Taker::<B> {
-        place: Place::default(),
-        taken: Vec::new(),
-        quantized: None,
-        backend: PhantomData,
-    };
-    module.visit(&mut taker);
-    match taker.quantized {
-        Some(path) => Err(path),
-        None => Ok(taker.taken),
+    let mut taken = Vec::new();
+    for (path, value) in values::<B>(module) {
+        let tensor = match value {
+            Value::Float(TensorPrimitive::Float(tensor)) => B::take_float(tensor),
+            Value::Float(TensorPrimitive::QFloat(_)) => return Err(path),
+            Value::Int(tensor) => B::take_int(tensor),
+            Value::Bool(tensor) => B::take_bool(tensor),
+        };
+        taken.push((path, tensor));
+    }
+    Ok(taken)
+}
+
+/// The value of a parameter, as records hold it.
+pub enum Value<B: MeshBackend> {
+    Float(TensorPrimitive<B>),
+    Int(IntTensor<B>),
+    Bool(BoolTensor<B>),
+}
+
+impl<B: MeshBackend> Value<B> {
+    /// Reads all of it, in every process.
+    ///
+    /// # Errors
+    /// What has stopped the mesh.
+    pub fn read(self) -> Result<TensorData, ExecutionError> {
+        block_on(async {
+            match self {
+                Self::Float(TensorPrimitive::Float(tensor)) => B::float_into_data(tensor).await,
+                Self::Float(TensorPrimitive::QFloat(tensor)) => B::q_into_data(tensor).await,
+                Self::Int(tensor) => B::int_into_data(tensor).await,
+                Self::Bool(tensor) => B::bool_into_data(tensor).await,
+            }
+        })
+    }
+
+    /// Returns the global shape.
+    pub fn shape(&self) -> Vec<usize> {
+        match self {
+            Self::Float(tensor) => tensor.shape().to_vec(),
+            Self::Int(tensor) => tensor.shape().to_vec(),
+            Self::Bool(tensor) => tensor.shape().to_vec(),
+        }
+    }
+
+    /// Returns the type of its elements.
+    pub fn dtype(&self) -> DType {
+        of_burn(match self {
+            Self::Float(tensor) => tensor.dtype(),
+            Self::Int(tensor) => tensor.dtype(),
+            Self::Bool(tensor) => tensor.dtype(),
+        })
     }
 }
 
-struct Taker<B> {
-    place: Place,
-    taken: Vec<(String, Box<dyn Taken>)>,
-    quantized: Option<String>,
-    backend: PhantomData<B>,
+/// Returns the values of a module's parameters as records hold them, with their paths. Parameters that have no value
+/// yet get one.
+pub fn values<B: MeshBackend>(module: &impl Module<B>) -> Vec<(String, Value<B>)> {
+    let mut collector = Collector::<B> {
+        place: Place::default(),
+        values: Vec::new(),
+    };
+    module.visit(&mut collector);
+    collector.values
 }
 
-impl<B: MeshBackend> ModuleVisitor<B> for Taker<B> {
+struct Collector<B: MeshBackend> {
+    place: Place,
+    values: Vec<(String, Value<B>)>,
+}
+
+impl<B: MeshBackend> ModuleVisitor<B> for Collector<B> {
     fn enter_module(&mut self, name: &str, container: &str) {
         self.place.enter(name, container);
     }
@@ -164,21 +218,18 @@ impl<B: MeshBackend> ModuleVisitor<B> for Taker<B> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let path = self.place.path();
-        match saved_float(param).into_primitive() {
-            TensorPrimitive::Float(tensor) => self.taken.push((path, B::take_float(tensor))),
-            TensorPrimitive::QFloat(_) => self.quantized = Some(path),
-        }
+        let value = Value::Float(saved_float(param).into_primitive());
+        self.values.push((self.place.path(), value));
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        let tensor = saved_int(param).into_primitive();
-        self.taken.push((self.place.path(), B::take_int(tensor)));
+        let value = Value::Int(saved_int(param).into_primitive());
+        self.values.push((self.place.path(), value));
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        let tensor = saved_bool(param).into_primitive();
-        self.taken.push((self.place.path(), B::take_bool(tensor)));
+        let value = Value::Bool(saved_bool(param).into_primitive());
+        self.values.push((self.place.path(), value));
     }
 }
 

@@ -1,9 +1,12 @@
 //! Reading tensors of a checkpoint into the layouts that they shall have.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use burn_backend::TensorData;
-use burn_dist_checkpoint::{Checkpoint, Match, Options, Region, Request};
+use burn_dist_checkpoint::convert::convert_floats;
+use burn_dist_checkpoint::hf::{Folder, Form};
+use burn_dist_checkpoint::{Checkpoint, CheckpointError, Match, Options, Region, Request};
 use burn_std::Bytes;
 
 use super::StateError;
@@ -12,7 +15,6 @@ use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
 use crate::record::parts::{AnyTensor, Given, Placement};
-use burn_dist_checkpoint::CheckpointError;
 
 /// Tensors are read together up to so many bytes.
 const GROUP_BYTES: usize = 64 << 20;
@@ -25,11 +27,20 @@ pub struct Want {
     pub dtype: DType,
     pub shape: Vec<usize>,
     pub placement: Placement,
+    /// How a folder's tensor holds it.
+    pub form: Form,
+}
+
+/// Where tensors are read from.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    Checkpoint(&'a Checkpoint),
+    Folder(&'a Folder),
 }
 
 /// What reads tensors onto a mesh.
 pub struct Reader<'a, B: MeshBackend> {
-    pub checkpoint: &'a Checkpoint,
+    pub source: Source<'a>,
     pub device: &'a B::Device,
     pub mesh: &'a MeshShape,
     pub options: LoadOptions,
@@ -103,7 +114,7 @@ impl<B: MeshBackend> Reader<'_, B> {
         let converts: Vec<_> = group
             .iter()
             .map(|(want, _)| {
-                let found = self.checkpoint.manifest().tensor(&want.key)?.dtype()?;
+                let found = self.dtype(&want.key)?;
                 let differs = self.options.convert && found != want.dtype;
                 differs.then(|| converter(found, want.dtype))
             })
@@ -113,19 +124,37 @@ impl<B: MeshBackend> Reader<'_, B> {
             for (region, bytes, _) in &mut parts.regions {
                 let request =
                     Request::new(&want.key, want.dtype, &want.shape, region.clone(), bytes);
-                requests.push(match convert {
+                let request = match convert {
                     Some(convert) => request.converted(convert),
                     None => request,
-                });
+                };
+                requests.push((want.form, request));
             }
         }
-        let options = Options {
-            verify: self.options.verify,
-            matching: Match::Subset,
-            ..Options::default()
-        };
-        self.checkpoint.load(&mut requests, options)?;
-        Ok(())
+        match self.source {
+            Source::Checkpoint(checkpoint) => {
+                let options = Options {
+                    verify: self.options.verify,
+                    matching: Match::Subset,
+                    ..Options::default()
+                };
+                let mut requests: Vec<_> = requests.into_iter().map(|(_, it)| it).collect();
+                checkpoint.load(&mut requests, options)?;
+                Ok(())
+            }
+            Source::Folder(folder) => Ok(read_all(folder, requests)?),
+        }
+    }
+
+    /// Returns the type of a tensor, if it is there.
+    fn dtype(&self, key: &str) -> Option<DType> {
+        match self.source {
+            Source::Checkpoint(checkpoint) => checkpoint.manifest().tensor(key)?.dtype(),
+            Source::Folder(folder) => {
+                let mut tensors = folder.tensors();
+                tensors.find(|(name, ..)| *name == key)?.1
+            }
+        }
     }
 
     fn give(&self, want: Want, parts: Parts) -> Result<AnyTensor, StateError> {
@@ -154,9 +183,37 @@ fn blank(elements: usize, size: usize) -> Bytes {
     }
 }
 
-/// Returns what turns elements of one type into those of another, as Burn converts tensors.
+/// Fills all requests, on several threads.
+fn read_all(folder: &Folder, requests: Vec<(Form, Request<'_>)>) -> Result<(), CheckpointError> {
+    let threads = Options::default().threads.min(requests.len()).max(1);
+    let queue = Mutex::new(requests.into_iter());
+    let work = || {
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((form, mut request)) = next else {
+                return Ok(());
+            };
+            folder.read(form, &mut request)?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let here = work();
+        let others = others.into_iter().map(|thread| thread.join());
+        let others: Result<(), _> = others
+            .map(|end| end.unwrap_or(Err(CheckpointError::Panicked)))
+            .collect();
+        here.and(others)
+    })
+}
+
+/// Returns what turns elements of one type into those of another: floats rounded to nearest, others as Burn does.
 fn converter(from: DType, to: DType) -> impl Fn(&[u8], &mut [u8]) + Sync {
     move |source, target| {
+        if is_float(from) && is_float(to) {
+            convert_floats(from, to, source, target);
+            return;
+        }
         let elements = source.len() / from.size().max(1);
         let mut bytes = blank(elements, from.size());
         bytes.copy_from_slice(source);
@@ -167,4 +224,8 @@ fn converter(from: DType, to: DType) -> impl Fn(&[u8], &mut [u8]) + Sync {
         };
         target.copy_from_slice(&data.convert_dtype(to_burn(to)).bytes);
     }
+}
+
+fn is_float(dtype: DType) -> bool {
+    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }

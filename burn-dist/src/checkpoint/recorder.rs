@@ -6,21 +6,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
+use burn_dist_checkpoint::hf::Form;
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
-use burn_dist_plan::Role;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
 
 use super::StateError;
-use super::read::{Reader, Want};
+use super::place::unknown_placement;
+use super::read::{Reader, Source, Want};
 use super::record::{join, part, tensors_of};
 use super::saved::LoadOptions;
 use super::write::save_here;
-use crate::layout::Layout;
 use crate::parallel::{MeshBackend, mesh_of};
-use crate::record::parts::Placement;
 
 /// The extension of the files, and that of the directories beside them.
 const EXTENSION: &str = "dist";
@@ -226,22 +224,18 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
             let found = entry.and_then(|entry| Some((entry.shape.clone(), entry.dtype()?)));
             let missing = || mismatch(format!("its tensor {} is not there", named.key));
             let (shape, dtype) = found.ok_or_else(missing)?;
-            // A module that it is loaded into moves it to where it belongs.
-            let layout = Layout::replicated(&shape).at_rest(&mesh);
             wants.push(Want {
                 key: named.key,
                 dtype,
+                // A module that it is loaded into moves it to where it belongs.
+                placement: unknown_placement(&shape, &mesh),
                 shape,
-                placement: Placement {
-                    layout: Arc::new(layout),
-                    stage: None,
-                    role: Role::Unknown,
-                },
+                form: Form::Same,
             });
         }
         let dims: Vec<usize> = wants.iter().map(|want| want.shape.len()).collect();
         let reader = Reader::<B> {
-            checkpoint: &checkpoint,
+            source: Source::Checkpoint(&checkpoint),
             device,
             mesh: &mesh,
             options: LoadOptions::default(),

@@ -3,25 +3,24 @@
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::record::Record;
 use burn_core::tensor::backend::AutodiffBackend;
+use burn_dist_checkpoint::hf::Form;
 use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport, Match, Mismatch};
-use burn_dist_plan::{ParamSpec, Role};
+use burn_dist_plan::Role;
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::sync::Arc;
 
 use super::StateError;
 use super::checkpointer::{ENTRY, STATE_VERSION};
 use super::parameters::{Parameter, parameters};
-use super::read::{Reader, Want};
+use super::place::placement;
+use super::read::{Reader, Source, Want};
 use super::record::{join, tensors_of};
 use super::restore::restore;
 use super::state::{MODULES, RECORDS, VALUES};
-use crate::layout::Layout;
 use crate::mesh::MeshShape;
 use crate::parallel::MeshBackend;
-use crate::record::parts::Placement;
 
 /// A checkpoint of a training run, to be loaded onto the mesh of its [`Checkpointer`](super::Checkpointer), whatever
 /// mesh it was saved from. Each process reads what its ranks hold.
@@ -245,7 +244,8 @@ impl<B: MeshBackend> Saved<B> {
                 key: named.key,
                 dtype,
                 shape: entry.shape.clone(),
-                placement: self.placement(&entry.shape, parameter, Role::State),
+                placement: placement(&entry.shape, parameter, Role::State, &self.mesh),
+                form: Form::Same,
             });
         }
         let dims: Vec<usize> = wants.iter().map(|want| want.shape.len()).collect();
@@ -259,31 +259,8 @@ impl<B: MeshBackend> Saved<B> {
             key,
             dtype: parameter.dtype,
             shape: parameter.shape.clone(),
-            placement: self.placement(&parameter.shape, Some(parameter), Role::Parameter),
-        }
-    }
-
-    /// Returns where a tensor goes: to where the parameter lies that it is or belongs to. One of another shape (its
-    /// load mapper turns it) is cut as parameters without a plan are.
-    fn placement(
-        &self,
-        shape: &[usize],
-        parameter: Option<&Parameter>,
-        role: impl Fn(Arc<ParamSpec>) -> Role,
-    ) -> Placement {
-        let spec = parameter.and_then(|parameter| parameter.spec.clone());
-        let home = spec.map(|spec| (spec.home(&self.mesh), spec));
-        match home.filter(|(home, _)| home.shape() == shape) {
-            Some((home, spec)) => Placement {
-                layout: Arc::new(home),
-                stage: spec.stage.clone(),
-                role: role(Arc::new(spec)),
-            },
-            None => Placement {
-                layout: Arc::new(Layout::replicated(shape).at_rest(&self.mesh)),
-                stage: None,
-                role: Role::Unknown,
-            },
+            placement: parameter.placement(&self.mesh),
+            form: Form::Same,
         }
     }
 
@@ -315,7 +292,7 @@ impl<B: MeshBackend> Saved<B> {
 
     fn reader(&self) -> Reader<'_, B> {
         Reader {
-            checkpoint: &self.checkpoint,
+            source: Source::Checkpoint(&self.checkpoint),
             device: &self.device,
             mesh: &self.mesh,
             options: self.options,
