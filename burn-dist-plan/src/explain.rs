@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::account::account;
 use crate::checkpoint::Recomputed;
 use crate::clock::{ClockError, Hardware, Simulation};
+use crate::float8::Float8Layer;
 use crate::memory::{MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::{Links, Rank, Topology};
 use crate::op::Op;
@@ -105,6 +106,9 @@ pub struct Explanation {
     pub scheduled: Vec<String>,
     /// What is made again in the backward.
     pub recomputed: Recomputed,
+    /// Linear layers whose units ask for float8, and why some are left as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub float8: Vec<Float8Layer>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
     /// How the layouts of its operations were found; not part of the text and of JSON.
@@ -179,6 +183,11 @@ impl Explanation {
             self.scheduled.push(scheduled.clone());
         }
         self.recomputed += plan.recomputed;
+        for layer in &plan.float8 {
+            if !self.float8.contains(layer) {
+                self.float8.push(layer.clone());
+            }
+        }
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
@@ -279,6 +288,32 @@ impl Explanation {
                  {visits_seen} pass(es) through a unit"
             ),
         }
+    }
+
+    /// How many layers compute in float8, and one line for the others with the same reason.
+    fn write_float8(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.float8.is_empty() {
+            return Ok(());
+        }
+        let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
+        for layer in &self.float8 {
+            let Some(reason) = &layer.skipped else {
+                continue;
+            };
+            let path = generalize(&layer.path);
+            match skipped.iter_mut().find(|(same, _)| same == reason) {
+                Some((_, paths)) if paths.contains(&path) => {}
+                Some((_, paths)) => paths.push(path),
+                None => skipped.push((reason, vec![path])),
+            }
+        }
+        let taken = self.float8.iter().filter(|layer| layer.skipped.is_none());
+        let (taken, all) = (taken.count(), self.float8.len());
+        writeln!(f, "float8: {taken} of {all} linear layer(s)")?;
+        for (reason, paths) in skipped {
+            writeln!(f, "float8 skips {}: {reason}", paths.join(", "))?;
+        }
+        Ok(())
     }
 
     /// One line for ranks of which the same is to be said.
@@ -444,6 +479,7 @@ impl std::fmt::Display for Explanation {
             )?;
         }
         self.write_checkpoint(f)?;
+        self.write_float8(f)?;
         if self.redundancy.flops > 0.0 {
             writeln!(f, "{}", self.redundancy)?;
         }

@@ -169,7 +169,6 @@ struct Elementwise {
     inputs: Vec<(ValueIndex, bool)>,
     /// Whether it adds its inputs up: each is a term of the result, whatever the others are.
     adds: bool,
-    is_cast: bool,
 }
 
 /// A way from a parameter to a value of which it is a term.
@@ -189,6 +188,8 @@ struct Finder<'a, O> {
     on_pieces: Vec<Option<bool>>,
     /// What each value is a reshape of.
     reshape_of: Vec<Option<ValueIndex>>,
+    /// What each value is in 8 bits.
+    quantized: HashMap<ValueIndex, ValueIndex>,
     /// What is a parameter.
     tags: Vec<Option<Arc<ParamSpec>>>,
     /// Number of the loss that each value comes from, from 1; 0 of what comes from none.
@@ -203,10 +204,16 @@ impl<'a, O: Op> Finder<'a, O> {
             elementwise: Vec::with_capacity(window.ops.len()),
             on_pieces: Vec::with_capacity(window.ops.len()),
             reshape_of: vec![None; num_values],
+            quantized: HashMap::new(),
             tags: vec![None; num_values],
             backward: vec![0; num_values],
         };
         for op in &window.ops {
+            if op.traits().quantizes
+                && let (Some(from), Some(out)) = (op.inputs().next(), op.outputs().next())
+            {
+                this.quantized.insert(out.id, from.id);
+            }
             let rule = match op.rule() {
                 OpRule::Factors(rule) => rule,
                 rule => {
@@ -232,7 +239,6 @@ impl<'a, O: Op> Finder<'a, O> {
                         .map(|input| (input.id, input.shape == out.shape))
                         .collect(),
                     adds: rule.partial == PartialRule::JointLinear,
-                    is_cast: op.traits().is_cast,
                 }),
                 _ => None,
             });
@@ -364,11 +370,13 @@ impl<'a, O: Op> Finder<'a, O> {
     }
 
     fn cast_parameters(&mut self) {
-        for op in self.elementwise.iter().flatten().filter(|op| op.is_cast) {
-            let of = op.inputs.first().map(|(input, _)| *input as usize);
+        for op in self.window.ops.iter().filter(|op| op.traits().is_cast) {
+            let of = op.inputs().next().map(|input| input.id as usize);
             let spec = of.and_then(|of| self.tags[of].clone());
-            let tag = &mut self.tags[op.out as usize];
-            *tag = tag.take().or(spec);
+            for out in op.outputs() {
+                let tag = &mut self.tags[out.id as usize];
+                *tag = tag.take().or_else(|| spec.clone());
+            }
         }
     }
 

@@ -20,6 +20,7 @@
 //!   facts       what values and operations are to training                facts.rs
 //! passes      in one list                                               passes.rs
 //!   precision   16-bit types where units ask for them                     precision/
+//!   float8      linear layers in 8 bits where units ask for them          float8/
 //!   propagate   a layout for every value, redistributions inserted        propagate/
 //!   redundancy  counts the work that ranks repeat                         redundancy.rs, flops.rs
 //!   checkpoint  activations made again in the backward                    checkpoint/
@@ -46,6 +47,7 @@ pub mod cost;
 mod error;
 pub mod explain;
 pub mod facts;
+pub mod float8;
 pub mod flops;
 pub mod fuzz;
 mod hierarchy;
@@ -93,7 +95,8 @@ pub use passes::PASSES;
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
-    Accumulation, Checkpoint, Float, Offload, Policy, Precision, Reshard, ShardStrategy, UnitPolicy,
+    Accumulation, Checkpoint, Float, Float8, Fp8, Offload, Policy, Precision, Reshard, Scaling,
+    ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use stage::{Pipeline, ScheduleChoice, Stage};

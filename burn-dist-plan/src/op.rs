@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::float8::Float8Op;
 use crate::layout::Layout;
 use crate::mesh::{DType, ReduceOp};
 use crate::param::ParamSpec;
@@ -189,6 +190,10 @@ pub struct Traits {
     pub makes_weight_gradient: bool,
     /// Whether it is the same values in another type.
     pub is_cast: bool,
+    /// Whether it is such a cast to 8 bits, with a scale.
+    pub quantizes: bool,
+    /// Whether it finds out what a cast of its input needs to know: that is no use of a parameter by its unit.
+    pub measures: bool,
     /// Whether it draws random numbers.
     pub is_random: bool,
     /// Whether its result looks at the memory of its first input.
@@ -215,6 +220,8 @@ impl Default for Traits {
             makes_ones: false,
             makes_weight_gradient: false,
             is_cast: false,
+            quantizes: false,
+            measures: false,
             is_random: false,
             is_view: false,
             assigns: false,
@@ -312,4 +319,7 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
 
     /// Makes the same values in the type of `out`.
     fn cast(input: NewTensor, out: NewTensor) -> Self;
+
+    /// Makes an operation of float8 training.
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self;
 }

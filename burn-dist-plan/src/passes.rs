@@ -8,6 +8,7 @@ use crate::cost::Network;
 use crate::error::PlanError;
 use crate::facts::Facts;
 use crate::facts::stages::{Stages, stages};
+use crate::float8::{self, Float8Layer};
 use crate::hierarchy::Hierarchy;
 use crate::lower::{Lowered, Lowering};
 use crate::memory::MemoryPlan;
@@ -32,9 +33,11 @@ pub(crate) struct State<'a, O> {
     pub options: &'a PlanOptions,
     /// The window as it was recorded.
     pub recorded: &'a Window<O>,
-    /// The window with its casts, if there are any.
+    /// The window with its casts and products in 8 bits, if there are any.
     pub precise: Option<Precise<O>>,
     pub facts: Facts,
+    /// Linear layers whose units ask for float8.
+    pub float8: Vec<Float8Layer>,
     /// The policies of its parameters, in order.
     pub policies: Vec<Arc<Policy>>,
     pub visits: Visits,
@@ -60,8 +63,9 @@ pub(crate) struct State<'a, O> {
 type Pass<O> = fn(&mut State<'_, O>) -> Result<(), PlanError>;
 
 /// The names of the passes, in order, with what each does.
-pub const PASSES: [(&str, &str); 10] = [
+pub const PASSES: [(&str, &str); 11] = [
     ("precision", "16-bit types where units ask for them"),
+    ("float8", "linear layers in 8 bits where units ask for them"),
     (
         "propagate",
         "a layout for every value, redistributions inserted",
@@ -92,6 +96,7 @@ const NUM_EACH: usize = 3;
 fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
     [
         |state| state.precision(),
+        |state| state.float8(),
         |state| state.propagate(),
         |state| state.redundancy(),
         |state| state.checkpoint(),
@@ -112,6 +117,7 @@ impl<'a, O: Op> State<'a, O> {
             options,
             recorded: window,
             precise: None,
+            float8: Vec::new(),
             policies: facts.policies(),
             visits: Visits::new(window, &facts),
             facts,
@@ -225,6 +231,23 @@ impl<'a, O: Op> State<'a, O> {
             self.visits = Visits::new(&precise.window, &self.facts);
             self.precise = Some(precise);
         }
+        Ok(())
+    }
+
+    fn float8(&mut self) -> Result<(), PlanError> {
+        if self.policies.iter().all(|policy| policy.float8.is_none()) {
+            return Ok(());
+        }
+        let layers = float8::layers(self.window(), &self.facts);
+        if layers.has_products() {
+            let reduces_first = self.precise.as_ref();
+            let reduces_first = reduces_first.map_or(&[][..], |precise| &precise.reduces_first);
+            let precise = float8::rewrite(self.window(), reduces_first, &self.visits, &layers);
+            self.facts = Facts::new(&precise.window);
+            self.visits = Visits::new(&precise.window, &self.facts);
+            self.precise = Some(precise);
+        }
+        self.float8 = layers.layers;
         Ok(())
     }
 

@@ -74,6 +74,7 @@ pub fn plan<O: Op>(
         memory: state.memory,
         scheduled: state.scheduled,
         recomputed: state.recomputed,
+        float8: state.float8,
         policies: state.policies,
         redundancy: state.redundancy,
     })

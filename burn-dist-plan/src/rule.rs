@@ -82,8 +82,7 @@ pub struct Operand {
     pub shape: Vec<usize>,
     /// Only the shape is read (the weights of `embedding_backward`): the tensor is never moved, nor needed at run time.
     pub shape_only: bool,
-    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under [`PartialRule::JointLinear`],
-    /// all inputs with this mark are partial together; the others (masks, indices) never are.
+    /// Whether a partial value of this input may pass, as [`Rule::partial`] says. Under a joint one, all inputs with this mark are partial together; the others (masks, indices) never are.
     pub passes: bool,
 }
 
@@ -98,6 +97,15 @@ pub enum PartialRule {
     Linear,
     /// Linear in all its inputs together (add, sub, cat): a sum passes when all the inputs are partial over the axis.
     JointLinear,
+    /// Moves elements of all its inputs: every reduce op passes when all the inputs are partial over the axis.
+    JointMove,
+}
+
+impl PartialRule {
+    /// Whether all inputs that pass are partial together.
+    pub fn is_joint(self) -> bool {
+        matches!(self, Self::JointLinear | Self::JointMove)
+    }
 }
 
 /// How the local operation differs from the global one.
@@ -142,10 +150,13 @@ pub enum OpRule {
 }
 
 impl Rule {
-    /// Whether tensors at rest stay so: elementwise operations, and the sum of all elements, which is the sum of those
-    /// of the pieces.
+    /// Whether tensors at rest stay so: elementwise operations, and the sum or maximum of all elements, which is that of
+    /// those of the pieces.
     pub fn on_pieces(&self) -> bool {
-        let summed = |factor: &FactorRule| factor.kind == FactorKind::Reduce(ReduceOp::Sum);
+        let summed = |factor: &FactorRule| {
+            let kind = factor.kind;
+            matches!(kind, FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Max))
+        };
         let total =
             self.inputs.len() == 1 && !self.factors.is_empty() && self.factors.iter().all(summed);
         self.elementwise || total

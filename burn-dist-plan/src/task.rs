@@ -426,6 +426,8 @@ pub struct Plan<O> {
     pub scheduled: Option<String>,
     /// What is made again in the backward.
     pub recomputed: crate::checkpoint::Recomputed,
+    /// Linear layers whose units ask for float8.
+    pub float8: Vec<crate::float8::Float8Layer>,
     /// The policies of its parameters.
     pub policies: Vec<std::sync::Arc<crate::Policy>>,
     /// Work that ranks repeat.

@@ -10,6 +10,7 @@ use std::ops::Range;
 pub(crate) use builder::{Builder, options};
 pub(crate) use interpret::{planned, whole};
 
+use crate::float8::Float8Op;
 use crate::mesh::{DType, ReduceOp};
 use crate::op::{
     Adjoint, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side, Tensor,
@@ -55,6 +56,8 @@ pub(crate) enum Kind {
         base: bool,
     },
     Cast,
+    /// Of float8 training, in the field: see `interpret`.
+    Float8(Float8Op),
     Random,
     /// The same number everywhere.
     Full(i64),
@@ -108,6 +111,13 @@ impl Toy {
             out: out.into(),
         }
     }
+
+    fn shapes(&self) -> Shapes<'_> {
+        Shapes {
+            inputs: self.inputs.iter().map(|input| &input.shape[..]).collect(),
+            outputs: vec![&self.out.shape],
+        }
+    }
 }
 
 impl Op for Toy {
@@ -130,6 +140,7 @@ impl Op for Toy {
             Kind::Lookup { .. } => "lookup",
             Kind::SumAt { .. } => "sum_at",
             Kind::Cast => "cast",
+            Kind::Float8(op) => op.name(),
             Kind::Random => "random",
             Kind::Full(_) => "full",
             Kind::Mark(_) => "mark",
@@ -174,10 +185,7 @@ impl Op for Toy {
     fn compute_in(&mut self, _: DType) {}
 
     fn rule(&self) -> OpRule {
-        let shapes = Shapes {
-            inputs: self.inputs.iter().map(|input| &input.shape[..]).collect(),
-            outputs: vec![&self.out.shape],
-        };
+        let shapes = self.shapes();
         let ndim = self.out.shape.len();
         let elementwise = || RuleBuilder::uniform(&shapes, "...").elementwise();
         match &self.kind {
@@ -231,12 +239,16 @@ impl Op for Toy {
                 .joint_linear(&[0, 2])
                 .lowering(Lowering::Special)
                 .build(),
+            Kind::Float8(op) => op.rule(&shapes),
             Kind::Random | Kind::Full(_) => OpRule::Create,
             Kind::Mark(_) => OpRule::Replicated("a mark"),
         }
     }
 
     fn traits(&self) -> Traits {
+        if let Kind::Float8(op) = &self.kind {
+            return op.traits();
+        }
         Traits {
             is_cast: self.kind == Kind::Cast,
             is_random: self.kind == Kind::Random,
@@ -276,9 +288,11 @@ impl Op for Toy {
                 Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
                 Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
-                Kind::Cast | Kind::Mark(_) | Kind::Lookup { .. } | Kind::SumAt { .. } => {
-                    FloatClass::Recorded
-                }
+                Kind::Cast
+                | Kind::Float8(_)
+                | Kind::Mark(_)
+                | Kind::Lookup { .. }
+                | Kind::SumAt { .. } => FloatClass::Recorded,
             },
             work: match self.kind {
                 Kind::Matmul => Work::Product,
@@ -322,6 +336,9 @@ impl Op for Toy {
     }
 
     fn product_flops(&self) -> Option<f64> {
+        if let Kind::Float8(op) = &self.kind {
+            return op.product_flops(&self.shapes());
+        }
         let is_product = matches!(
             self.kind,
             Kind::Matmul | Kind::Linear | Kind::LinearX | Kind::LinearW
@@ -373,6 +390,10 @@ impl Op for Toy {
 
     fn cast(input: NewTensor, out: NewTensor) -> Self {
         Self::new(Kind::Cast, [input], out)
+    }
+
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self {
+        Self::new(Kind::Float8(op), inputs, out)
     }
 }
 

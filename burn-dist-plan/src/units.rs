@@ -88,7 +88,8 @@ impl Visits {
         };
         for op in &window.ops {
             // Making a parameter in another type is no visit.
-            let is_cast = op.traits().is_cast;
+            let traits = op.traits();
+            let is_cast = traits.is_cast || traits.measures;
             let tag = op.inputs().find_map(|input| facts.parameter(input.id));
             if let Some(tag) = tag.filter(|_| !is_cast) {
                 let next = units.len() as u32;

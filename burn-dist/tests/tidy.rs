@@ -10,7 +10,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("data/order.rs", &[]),
     ("data/position.rs", &[]),
     ("data/spans.rs", &[]),
-    ("parallel/pattern.rs", &[]),
+    ("parallel/pattern.rs", &["plan::Pattern"]),
     ("parallel/fit.rs", &["mesh", "layout"]),
     ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
     (

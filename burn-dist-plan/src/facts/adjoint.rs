@@ -8,12 +8,6 @@ use crate::op::{Adjoint, Op};
 use crate::param::ParamSpec;
 use crate::window::ValueIndex;
 
-/// Returns the operand of a layer at a position that its [`Adjoint`] names.
-fn operand<O: Op>(op: &O, position: usize) -> ValueIndex {
-    let operand = op.inputs().nth(position);
-    operand.expect("an operation has the operands it names").id
-}
-
 impl Elementwise {
     /// Returns what is `found` of every operand, if it is the same of all.
     fn common<T: Clone + PartialEq>(&self, found: &[Option<T>]) -> Option<T> {
@@ -24,6 +18,13 @@ impl Elementwise {
 }
 
 impl<O: Op> Finder<'_, O> {
+    /// Returns the operand of a layer at a position that its [`Adjoint`] names; of one in 8 bits, what it was before.
+    fn operand(&self, op: &O, position: usize) -> ValueIndex {
+        let operand = op.inputs().nth(position);
+        let value = operand.expect("an operation has the operands it names").id;
+        self.quantized.get(&value).copied().unwrap_or(value)
+    }
+
     /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
     pub(super) fn matched(&self) -> Vec<Option<Arc<ParamSpec>>> {
         let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
@@ -32,19 +33,19 @@ impl<O: Op> Finder<'_, O> {
         let mut by_gradient: HashMap<ValueIndex, ValueIndex> = HashMap::new();
         let mut by_input: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
         let mut by_indices: HashMap<ValueIndex, Vec<ValueIndex>> = HashMap::new();
-        let flat = |op: &O, indices| first_shape(&self.reshape_of, operand(op, indices));
+        let flat = |op: &O, indices| first_shape(&self.reshape_of, self.operand(op, indices));
         for op in &self.window.ops {
             match op.traits().adjoint {
                 Some(Adjoint::Forward { x, weight }) => {
-                    let weights = by_input.entry(operand(op, x)).or_default();
-                    weights.push(operand(op, weight));
+                    let weights = by_input.entry(self.operand(op, x)).or_default();
+                    weights.push(self.operand(op, weight));
                 }
                 Some(Adjoint::Input { weight, gradient }) => {
-                    by_gradient.insert(operand(op, gradient), operand(op, weight));
+                    by_gradient.insert(self.operand(op, gradient), self.operand(op, weight));
                 }
                 Some(Adjoint::Read { table, indices }) => {
                     let tables = by_indices.entry(flat(op, indices)).or_default();
-                    tables.push(operand(op, table));
+                    tables.push(self.operand(op, table));
                 }
                 _ => {}
             }
@@ -56,10 +57,10 @@ impl<O: Op> Finder<'_, O> {
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
             let weight = match op.traits().adjoint {
                 Some(Adjoint::Weight { x, gradient }) => by_gradient
-                    .get(&operand(op, gradient))
+                    .get(&self.operand(op, gradient))
                     .copied()
-                    .or_else(|| one(by_input.get(&operand(op, x)))),
-                Some(Adjoint::Named { weight }) => Some(operand(op, weight)),
+                    .or_else(|| one(by_input.get(&self.operand(op, x)))),
+                Some(Adjoint::Named { weight }) => Some(self.operand(op, weight)),
                 Some(Adjoint::Written { indices }) => one(by_indices.get(&flat(op, indices))),
                 _ => None,
             };
@@ -83,12 +84,12 @@ impl<O: Op> Finder<'_, O> {
         let mut by_weight: HashMap<&str, Vec<ValueIndex>> = HashMap::new();
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
             let path =
-                |weight: usize| Some(&*self.tags[operand(op, weight) as usize].as_ref()?.path);
+                |weight: usize| Some(&*self.tags[self.operand(op, weight) as usize].as_ref()?.path);
             let out = op.outputs().next().map(|out| out.id as usize);
             let of = match (op.traits().adjoint, elementwise) {
                 (Some(Adjoint::Forward { x, weight }), _) => {
                     if let Some(path) = path(weight) {
-                        by_weight.entry(path).or_default().push(operand(op, x));
+                        by_weight.entry(path).or_default().push(self.operand(op, x));
                     }
                     continue;
                 }

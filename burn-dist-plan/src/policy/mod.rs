@@ -1,11 +1,14 @@
 //! How to train on a mesh: what users choose, each with a text form.
 //!
 //! A [`Policy`] holds all of it, resolved for one unit; it travels with the parameters. A [`UnitPolicy`] is what a user
-//! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] changes any.
+//! says of a model or of a unit. A policy changes speed and memory; of the values, only [`Precision`] and
+//! [`Float8`] change any.
 
 mod accumulation;
 mod checkpoint;
+mod float8;
 mod offload;
+mod pattern;
 mod precision;
 mod reshard;
 mod resolved;
@@ -14,7 +17,9 @@ mod unit;
 
 pub use accumulation::Accumulation;
 pub use checkpoint::Checkpoint;
+pub use float8::{Float8, Fp8, Scaling};
 pub use offload::Offload;
+pub use pattern::Pattern;
 pub use precision::{Float, Precision};
 pub use reshard::Reshard;
 pub use resolved::Policy;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Accumulation, Checkpoint, Offload, Precision, Reshard, ShardStrategy};
+use super::{Accumulation, Checkpoint, Float8, Offload, Precision, Reshard, ShardStrategy};
 use crate::mesh::{AxisIndex, MeshShape};
 
 /// How one unit is trained, nothing left open. Every parameter carries that of its unit, and what belongs to none has
@@ -23,6 +23,8 @@ pub struct Policy {
     pub checkpoint: Checkpoint,
     /// What it computes in; in f32, it computes as it was recorded.
     pub precision: Precision,
+    /// How its linear layers compute in float8, if they do.
+    pub float8: Option<Float8>,
     /// What lives on the host while it is not needed.
     pub offload: Offload,
 }
@@ -37,6 +39,7 @@ impl Default for Policy {
             accumulation: Accumulation::default(),
             checkpoint: Checkpoint::default(),
             precision: Precision::default(),
+            float8: None,
             offload: Offload::default(),
         }
     }
@@ -85,6 +88,13 @@ impl Policy {
                 "precision",
                 self.precision.to_string(),
                 self.precision != default.precision,
+            ),
+            (
+                "float8",
+                self.float8
+                    .as_ref()
+                    .map_or_else(|| "off".into(), Float8::to_string),
+                self.float8 != default.float8,
             ),
             ("strategy", strategies.join(","), !strategies.is_empty()),
             (

@@ -1,6 +1,11 @@
 //! What is said of the policy of a model or a unit.
 
-use super::{Accumulation, Checkpoint, Offload, Policy, Precision, Reshard, ShardStrategy};
+use burn_dist_mesh::TextError;
+
+use super::{
+    Accumulation, Checkpoint, Float, Float8, Offload, Policy, Precision, Reshard, Scaling,
+    ShardStrategy,
+};
 use crate::mesh::MeshShape;
 
 /// What is said of the policy of a unit. What it leaves open is as the units around it say, the nearest first, then the
@@ -19,6 +24,8 @@ pub struct UnitPolicy {
     pub checkpoint: Option<Checkpoint>,
     /// What it computes in.
     pub precision: Option<Precision>,
+    /// How its linear layers compute in float8; `Some(None)`: they do not.
+    pub float8: Option<Option<Float8>>,
     /// What lives on the host while it is not needed.
     pub offload: Option<Offload>,
 }
@@ -85,6 +92,52 @@ impl UnitPolicy {
         self
     }
 
+    /// Sets that linear layers compute in float8, or with `None` that they do not, see [`Float8`].
+    pub fn float8(mut self, float8: impl Into<Option<Float8>>) -> Self {
+        self.float8 = Some(float8.into());
+        self
+    }
+
+    /// Reads what a unit computes in, in the text form of attributes: that of [`Precision`], where one of the items may
+    /// be `float8`, `float8=rowwise` or `float8=off`. Without others, `float8` is over bf16.
+    ///
+    /// # Errors
+    /// What cannot be read, and what can.
+    ///
+    /// ```
+    /// use burn_dist_plan::policy::{Float, Float8, Precision, Scaling, UnitPolicy};
+    ///
+    /// let said = UnitPolicy::new().precision(Precision::new(Float::BF16)).float8(Float8::new(Scaling::Tensorwise));
+    /// assert_eq!(UnitPolicy::computing_in("float8"), Ok(said));
+    /// ```
+    pub fn computing_in(text: &str) -> Result<Self, TextError> {
+        let mut policy = Self::new();
+        let mut others = Vec::new();
+        for item in text.split(',') {
+            let float8 = match item.trim() {
+                "float8" => Some(Float8::new(Scaling::default())),
+                "float8=off" => None,
+                item => match item.strip_prefix("float8=") {
+                    Some(scaling) => Some(scaling.parse()?),
+                    None => {
+                        others.push(item);
+                        continue;
+                    }
+                },
+            };
+            if policy.float8.is_some() {
+                return Err(TextError::new(text, "says twice what float8 is"));
+            }
+            policy = policy.float8(float8);
+        }
+        match (&policy.float8, others.is_empty()) {
+            (Some(None), true) => Ok(policy),
+            (Some(_), true) => Ok(policy.precision(Precision::new(Float::BF16))),
+            (None, _) => Ok(policy.precision(text.parse()?)),
+            (Some(_), false) => Ok(policy.precision(others.join(",").parse()?)),
+        }
+    }
+
     /// Sets what lives in host memory while it is not needed: parameters at rest, optimizer state, activations. Brought
     /// back [`prefetch`](Self::prefetch) units ahead of its use; never another value.
     ///
@@ -122,6 +175,7 @@ impl UnitPolicy {
             accumulation: self.accumulation.unwrap_or(around.accumulation),
             checkpoint: self.checkpoint.unwrap_or(around.checkpoint),
             precision: self.precision.unwrap_or(around.precision),
+            float8: self.float8.clone().unwrap_or_else(|| around.float8.clone()),
             offload: self.offload.unwrap_or(around.offload),
         }
     }
@@ -130,6 +184,48 @@ impl UnitPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_unit_computes_in_is_read() {
+        let said = |text| UnitPolicy::computing_in(text).expect(text);
+        let (bf16, new) = (Precision::new(Float::BF16), UnitPolicy::new);
+        let (tensorwise, rowwise) = (
+            Float8::new(Scaling::Tensorwise),
+            Float8::new(Scaling::Rowwise),
+        );
+        assert_eq!(said("bf16"), new().precision(bf16));
+        assert_eq!(
+            said("float8"),
+            new().precision(bf16).float8(tensorwise.clone())
+        );
+        assert_eq!(
+            said("float8=rowwise"),
+            new().precision(bf16).float8(rowwise.clone())
+        );
+        assert_eq!(said("float8=off"), new().float8(None));
+        assert_eq!(said("bf16, float8=off"), new().precision(bf16).float8(None));
+        let f32 = new().precision(Precision::new(Float::F32));
+        assert_eq!(said("param=f32,float8=rowwise"), f32.float8(rowwise));
+        for (text, reason) in [
+            ("bf8", "`bf8` is not a precision"),
+            (
+                "float8=delayed",
+                "`delayed` is no way to compute in float8: use tensorwise",
+            ),
+            ("float8,float8=rowwise", "says twice"),
+            ("float8,speed=f16", "`speed=f16` is not a precision"),
+        ] {
+            let error = UnitPolicy::computing_in(text).expect_err(text).to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        // A unit takes what is around it, unless it says otherwise.
+        let mesh = MeshShape::parse("").expect("a mesh");
+        let model = said("float8").over(&Policy::default(), &mesh);
+        let of = |policy: UnitPolicy| policy.over(&model, &mesh).float8;
+        assert_eq!(of(new()), Some(tensorwise.clone()));
+        assert_eq!(of(said("f32")), Some(tensorwise));
+        assert_eq!(of(said("float8=off")), None);
+    }
 
     #[test]
     fn what_is_left_open_is_as_around() {

@@ -42,7 +42,7 @@ impl<O: Op> Propagator<'_, O> {
     /// Returns the layout that input number `position` must have.
     pub(super) fn needed(&self, rule: &Rule, position: usize, assignment: &Assignment) -> Layout {
         let mut layout = rule.input_layout(&rule.inputs[position], assignment);
-        if position > 0 && rule.partial != PartialRule::JointLinear {
+        if position > 0 && !rule.partial.is_joint() {
             layout.partial.clear();
         }
         layout

@@ -162,11 +162,15 @@ pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial
         PartialRule::Resolve => Vec::new(),
         PartialRule::Move => inputs.first().copied().flatten().unwrap_or(&[]).to_vec(),
         PartialRule::Linear => sums(inputs.first().copied().flatten().unwrap_or(&[])),
-        PartialRule::JointLinear => {
+        PartialRule::JointLinear | PartialRule::JointMove => {
             let Some(first) = inputs.first().copied().flatten() else {
                 return Vec::new();
             };
-            sums(first)
+            let first = match rule.partial {
+                PartialRule::JointLinear => sums(first),
+                _ => first.to_vec(),
+            };
+            first
                 .into_iter()
                 .filter(|p| {
                     inputs

@@ -8,7 +8,7 @@ use super::values::{SlotInfo, Version};
 use crate::PlanError;
 use crate::layout::redistribute::{self, Step};
 use crate::layout::{DimLayout, Layout, Partial};
-use crate::mesh::AxisRole;
+use crate::mesh::{AxisRole, ReduceOp};
 use crate::op::Op;
 use crate::task::Slot;
 use crate::window::ValueIndex;
@@ -35,7 +35,8 @@ impl<O: Op> Propagator<'_, O> {
     /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
     /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
     /// dim along which the activation is split that it is the gradient of, over other axes everywhere; if it is small
-    /// and no gradient, everywhere. So is what its unit replicates over shard axes.
+    /// and no gradient, everywhere. So is what its unit replicates over shard axes, and a maximum, which others are
+    /// computed with.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
         if let Some(home) = &self.value(value).home {
             return home.as_ref().clone();
@@ -45,7 +46,9 @@ impl<O: Op> Propagator<'_, O> {
         let mut target = layout.clone();
         target.partial.clear();
         let bytes = layout.local_numel_max(self.mesh) * dtype.size();
-        if bytes < self.options.scatter_bytes_min && !self.facts.of_layer[value as usize] {
+        let is_small = bytes < self.options.scatter_bytes_min;
+        let is_maximum = layout.partial.iter().any(|p| p.op == ReduceOp::Max);
+        if is_maximum || (is_small && !self.facts.of_layer[value as usize]) {
             return target;
         }
         let activation = self.facts.gradient_of[value as usize];

@@ -181,6 +181,11 @@ impl RuleBuilder {
         self.passing(PartialRule::JointLinear, inputs)
     }
 
+    /// Passes elements of these inputs on unchanged.
+    pub fn joint_moves(self, inputs: &[usize]) -> Self {
+        self.passing(PartialRule::JointMove, inputs)
+    }
+
     fn passing(mut self, partial: PartialRule, inputs: &[usize]) -> Self {
         if !inputs.is_empty() {
             self.partial = partial;

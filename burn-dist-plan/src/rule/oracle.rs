@@ -199,7 +199,7 @@ impl Case {
             let ops: &[ReduceOp] = match rule.partial {
                 PartialRule::Resolve => &[],
                 PartialRule::Linear | PartialRule::JointLinear => &[ReduceOp::Sum],
-                PartialRule::Move => &[ReduceOp::Sum, ReduceOp::Max],
+                PartialRule::Move | PartialRule::JointMove => &[ReduceOp::Sum, ReduceOp::Max],
             };
             let mut groups: Vec<_> = free.iter().map(|&axis| vec![axis]).collect();
             if free.len() > 1 {

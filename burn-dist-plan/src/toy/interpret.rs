@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::{Kind, Toy};
+use crate::float8::{Float8Op, Product, ScaleOf};
 use crate::layout::Layout;
 use crate::lower::runs;
 use crate::mesh::{MeshShape, Rank, ReduceOp};
@@ -281,6 +282,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
         }
         (Kind::Scale(slot), [a]) => a.map(|x| x * (slot + 2)),
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
+        (Kind::Float8(op), _) => float8(*op, inputs, shape),
         (Kind::Full(number), []) => Array::full(*number as u64, shape),
         (Kind::Random, []) => {
             *stream += 1;
@@ -290,6 +292,53 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     };
     assert_eq!(&out.shape, shape, "result of {op:?}");
     out
+}
+
+/// What float8 training computes, in the field: maxima of numbers, scales that are not zero, and products that are not
+/// divided by them.
+fn float8(op: Float8Op, inputs: &[Array], shape: &[usize]) -> Array {
+    let row = |array: &Array, of: ScaleOf, index: usize| {
+        let width = array.shape.last().copied().unwrap_or(1);
+        match of {
+            ScaleOf::Tensor => 0,
+            ScaleOf::Row => index / width,
+            ScaleOf::Column => index % width,
+        }
+    };
+    let scaled = |array: &Array, scale: &Array, of: ScaleOf| Array {
+        shape: array.shape.clone(),
+        data: (0..array.data.len())
+            .map(|index| array.data[index] * scale.data[row(array, of, index)] % PRIME)
+            .collect(),
+    };
+    match op {
+        Float8Op::Amax(of) => {
+            let mut out = Array::full(0, shape);
+            for (index, value) in inputs[0].data.iter().enumerate() {
+                let out = &mut out.data[row(&inputs[0], of, index)];
+                *out = (*out).max(*value);
+            }
+            out
+        }
+        Float8Op::Stack => Array::concat(inputs, 0),
+        Float8Op::Scale { .. } => inputs[0].map(|x| x + 3),
+        Float8Op::Quantize { of, .. } => scaled(&inputs[0], &inputs[1], of),
+        Float8Op::Product {
+            product, scales, ..
+        } => {
+            let a = scaled(&inputs[0], &inputs[2], scales[0]);
+            let b = scaled(&inputs[1], &inputs[3], scales[1]);
+            let rows = |a: &Array| {
+                let width = *a.shape.last().expect("rows");
+                a.clone().reshaped(&[a.data.len() / width.max(1), width])
+            };
+            match product {
+                Product::Forward => a.matmul(&b, shape),
+                Product::Input => b.matmul(&a.transposed(), shape),
+                Product::Weight => rows(&a).transposed().matmul(&rows(&b), shape),
+            }
+        }
+    }
 }
 
 /// Returns the row that an index means, counted from the first of `rows`.
@@ -509,6 +558,8 @@ fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) 
         let sum = blocks.fold(first, |sum, block| match task.op {
             ReduceOp::Sum | ReduceOp::Mean => sum.zip(&block, |a, b| a + b),
             ReduceOp::Prod => sum.zip(&block, |a, b| a * b),
+            // Of the numbers as they stand, as `f8_amax` takes them.
+            ReduceOp::Max => sum.zip(&block, u64::max),
             op => panic!("the field has no order: {op:?}"),
         });
         match task.op {

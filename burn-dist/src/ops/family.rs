@@ -7,6 +7,7 @@ use prelude::*;
 
 use super::Recorded;
 use super::custom::Custom;
+use super::float8::Float8;
 use super::recorded::Marked;
 
 /// What the file of a family needs.
@@ -189,6 +190,7 @@ macro_rules! families {
         pub(super) enum Family<'a> {
             $( $family($family<'a>), )*
             Custom(&'a Custom),
+            Float8(&'a Float8),
             Mark(&'a Marked),
             /// Of a family that only a feature of burn-ir brings. Other crates of a program may turn such features on;
             /// the recorder refuses the operations.
@@ -201,6 +203,7 @@ macro_rules! families {
                 match self {
                     $( Self::$family(op) => op, )*
                     Self::Custom(op) => op.operation(),
+                    Self::Float8(op) => *op,
                     Self::Mark(op) => *op,
                     Self::Unknown(op) => *op,
                 }
@@ -216,6 +219,7 @@ macro_rules! families {
                 match self {
                     $( Self::$family(op) => op.run(cx), )*
                     Self::Custom(op) => op.run(cx),
+                    Self::Float8(op) => op.run(cx),
                     Self::Mark(op) => op.run(cx),
                     Self::Unknown(op) => Err(ExecuteError::Unsupported {
                         op: format!("{op:?}"),

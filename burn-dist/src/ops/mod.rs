@@ -13,6 +13,7 @@
 //! | `matmul`, `linear`, `embedding`, `conv`, `pool`, `spectral`, `attention`, `ctc` | products and whole modules |
 //! | `quantized`, `activation` | quantized tensors; functions that burn-ir has no operation for |
 //! | [`custom`] | operations of other crates |
+//! | `float8` | what the planner puts in the place of linear layers in 8 bits |
 //! | [`recorded`] | one recorded operation, as the planner sees it |
 //! | [`visit`] | walks over the tensors and scalars of an operation |
 //! | [`rules`] | what rules share |
@@ -39,6 +40,7 @@ mod emit;
 pub mod execute;
 mod family;
 pub(crate) mod flex;
+mod float8;
 mod function;
 pub(crate) mod index;
 mod join;

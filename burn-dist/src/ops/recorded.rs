@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use burn_backend::Distribution;
 use burn_dist_plan::PlanError;
+use burn_dist_plan::float8::Float8Op;
 use burn_dist_plan::op::{
     FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
 };
@@ -21,11 +22,12 @@ use super::dtype::{of_burn, to_burn};
 use super::emit::base;
 use super::family::Family;
 use super::family::prelude::{Context, Env, ExecuteError, Operation, Run};
+use super::float8::Float8;
 use super::kinds::Kind;
 use super::table::family_of;
 use super::visit::{
-    CUSTOM_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name, kind_name,
-    kind_number, visit_mut,
+    CUSTOM_NUMBER, FLOAT8_NUMBER, MARK_NUMBER, OpReader, OpVisitor, UNKNOWN, Walk, family_name,
+    kind_name, kind_number, visit_mut,
 };
 use super::{index, lower, rules};
 use crate::mesh::{DType, ReduceOp};
@@ -43,6 +45,8 @@ pub enum Recorded {
     Mark(Box<Marked>),
     /// One of another crate.
     Custom(Box<Custom>),
+    /// One that the planner puts in the place of a linear layer's; no program records it.
+    Float8(Box<Float8>),
 }
 
 /// What the program says of a value; the output is the value from then on.
@@ -76,6 +80,10 @@ impl Walk for Recorded {
                 op.inputs.iter_mut().for_each(|input| visitor.input(input));
                 op.outputs.iter_mut().for_each(|out| visitor.output(out));
             }
+            Self::Float8(op) => {
+                op.inputs.iter_mut().for_each(|input| visitor.input(input));
+                visitor.output(&mut op.out);
+            }
         }
     }
 
@@ -91,6 +99,10 @@ impl Walk for Recorded {
                 op.inputs.iter().for_each(|input| reader.input(input));
                 op.outputs.iter().for_each(|out| reader.output(out));
             }
+            Self::Float8(op) => {
+                op.inputs.iter().for_each(|input| reader.input(input));
+                reader.output(&op.out);
+            }
         }
     }
 
@@ -100,6 +112,7 @@ impl Walk for Recorded {
             Self::Burn(op) => op.kind(),
             Self::Mark(_) => "mark",
             Self::Custom(op) => op.definition.id(),
+            Self::Float8(op) => op.op.name(),
         }
     }
 }
@@ -109,7 +122,7 @@ impl Recorded {
     pub fn burn(&self) -> Option<&OperationIr> {
         match self {
             Self::Burn(op) => Some(op),
-            Self::Mark(_) | Self::Custom(_) => None,
+            Self::Mark(_) | Self::Custom(_) | Self::Float8(_) => None,
         }
     }
 
@@ -120,6 +133,7 @@ impl Recorded {
             Self::Burn(op) => family_of(op),
             Self::Mark(op) => (Kind::Float, Family::Mark(op)),
             Self::Custom(op) => (Kind::Float, Family::Custom(op)),
+            Self::Float8(op) => (Kind::Float, Family::Float8(op)),
         }
     }
 
@@ -151,6 +165,7 @@ impl Recorded {
             Self::Burn(op) => (Some(op), &[][..]),
             Self::Mark(marked) => (None, std::slice::from_ref(&marked.input)),
             Self::Custom(op) => (None, &op.inputs[..]),
+            Self::Float8(op) => (None, &op.inputs[..]),
         };
         op.into_iter().flat_map(OperationIr::inputs).chain(others)
     }
@@ -161,6 +176,7 @@ impl Recorded {
             Self::Burn(op) => (Some(op), &[][..]),
             Self::Mark(marked) => (None, std::slice::from_ref(&marked.out)),
             Self::Custom(op) => (None, &op.outputs[..]),
+            Self::Float8(op) => (None, std::slice::from_ref(&op.out)),
         };
         op.into_iter().flat_map(OperationIr::outputs).chain(others)
     }
@@ -278,6 +294,7 @@ impl Op for Recorded {
                 Mark::Redistribute(_) => "redistribute",
             },
             Self::Custom(op) => op.definition.id(),
+            Self::Float8(op) => op.op.name(),
         }
     }
 
@@ -285,6 +302,7 @@ impl Op for Recorded {
         match self {
             Self::Burn(op) => family_name(op),
             Self::Mark(_) | Self::Custom(_) => "custom",
+            Self::Float8(_) => "float8",
         }
     }
 
@@ -293,6 +311,7 @@ impl Op for Recorded {
             Self::Burn(op) => kind_number(op),
             Self::Mark(_) => MARK_NUMBER,
             Self::Custom(_) => CUSTOM_NUMBER,
+            Self::Float8(_) => FLOAT8_NUMBER,
         }
     }
 
@@ -342,7 +361,7 @@ impl Op for Recorded {
 
     fn mark(&self) -> Option<&Mark> {
         match self {
-            Self::Burn(_) | Self::Custom(_) => None,
+            Self::Burn(_) | Self::Custom(_) | Self::Float8(_) => None,
             Self::Mark(marked) => Some(&marked.mark),
         }
     }
@@ -426,6 +445,12 @@ impl Op for Recorded {
     fn cast(input: NewTensor, out: NewTensor) -> Self {
         let (input, out) = (read(input), made(out));
         OperationIr::BaseFloat(BaseOperationIr::Cast(CastOpIr { input, out })).into()
+    }
+
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self {
+        let inputs = inputs.into_iter().map(read).collect();
+        let out = made(out);
+        Self::Float8(Box::new(Float8 { op, inputs, out }))
     }
 }
 

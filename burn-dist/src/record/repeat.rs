@@ -125,6 +125,7 @@ fn digest(op: &Recorded) -> u64 {
         Recorded::Burn(_) => {}
         Recorded::Mark(marked) => marked.mark.hash(&mut shapes.0),
         Recorded::Custom(custom) => custom.hash_definition(&mut shapes.0),
+        Recorded::Float8(float8) => float8.op.hash(&mut shapes.0),
     }
     visit_ref(op, &mut shapes);
     shapes.0.finish()

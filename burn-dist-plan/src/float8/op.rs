@@ -1,0 +1,205 @@
+//! What float8 training computes beside what a program records.
+
+use crate::mesh::ReduceOp;
+use crate::op::{Adjoint, FloatClass, Layer, Traits, Work};
+use crate::policy::Fp8;
+use crate::rule::{Lowering, OpRule, RuleBuilder, Shapes};
+
+/// Which elements of a tensor share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScaleOf {
+    /// All: the scale is one element.
+    Tensor,
+    /// Those along the last dim, which has size one in the scale.
+    Row,
+    /// Those along all dims but the last, which is the only one of the scale.
+    Column,
+}
+
+/// A product of a linear layer `y = x W (+ b)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Product {
+    /// The result, of `x`, `W` and perhaps `b`.
+    Forward,
+    /// The gradient of `x`, of `W` and that of the result.
+    Input,
+    /// The gradient of `W`, of `x` and that of the result.
+    Weight,
+}
+
+/// One operation. Tensors in float8 travel as bytes, each with the scale that its values were multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Float8Op {
+    /// The largest absolute value, in f32; NaN if any is. Of a tensor without elements, zero.
+    Amax(ScaleOf),
+    /// Absolute maxima of whole tensors in one tensor.
+    Stack,
+    /// `max / clamp(amax, 1e-12)`, elementwise and in f32: what brings the largest value to the largest of the format.
+    Scale {
+        /// The format.
+        format: Fp8,
+        /// Whether it is rounded down to a power of two.
+        power_of_two: bool,
+    },
+    /// `x * scale` in 8 bits: to nearest, even of two, and no further than the largest finite value.
+    Quantize {
+        /// Which elements share a scale.
+        of: ScaleOf,
+        /// The format.
+        format: Fp8,
+        /// Whether a tensor at rest is quantised where it rests.
+        at_rest: bool,
+    },
+    /// A product of two tensors in 8 bits: inputs are the two, their scales, and perhaps a bias. Added up in f32, and
+    /// divided by the scales.
+    Product {
+        /// Which.
+        product: Product,
+        /// What shares a scale, of each operand.
+        scales: [ScaleOf; 2],
+        /// The format of each operand.
+        formats: [Fp8; 2],
+    },
+}
+
+impl Float8Op {
+    /// Returns its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Amax(_) => "f8_amax",
+            Self::Stack => "f8_stack",
+            Self::Scale { .. } => "f8_scale",
+            Self::Quantize { .. } => "f8_quantize",
+            Self::Product { product, .. } => match product {
+                Product::Forward => "f8_linear",
+                Product::Input => "f8_linear_x_backward",
+                Product::Weight => "f8_linear_weight_backward",
+            },
+        }
+    }
+
+    /// Returns what of it may be split over ranks.
+    pub fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        match self {
+            Self::Amax(of) => {
+                let notation = match of {
+                    ScaleOf::Tensor => "... -> -",
+                    ScaleOf::Row => "... i -> ... -",
+                    ScaleOf::Column => "... i -> i",
+                };
+                RuleBuilder::notation(shapes, notation)
+                    .contract(ReduceOp::Max)
+                    .build()
+            }
+            Self::Stack => {
+                let inputs: Vec<usize> = (0..shapes.inputs.len()).collect();
+                RuleBuilder::uniform(shapes, "-")
+                    .joint_moves(&inputs)
+                    .build()
+            }
+            Self::Scale { .. } => RuleBuilder::uniform(shapes, "...").elementwise().build(),
+            Self::Quantize { of, at_rest, .. } => {
+                let notation = match of {
+                    ScaleOf::Tensor => "..., - -> ...",
+                    ScaleOf::Row => "... i, ... - -> ... i",
+                    ScaleOf::Column => "... i, i -> ... i",
+                };
+                let rule = RuleBuilder::notation(shapes, notation);
+                match at_rest {
+                    true => rule.elementwise().build(),
+                    false => rule.build(),
+                }
+            }
+            Self::Product {
+                product, scales, ..
+            } => {
+                let [first, second] = match product {
+                    Product::Forward => ["... i", "i o"],
+                    Product::Input => ["i o", "... o"],
+                    Product::Weight => ["... i", "... o"],
+                };
+                let scale = |operand: &str, of: ScaleOf| match (of, operand.rsplit_once(' ')) {
+                    (ScaleOf::Row, Some((rows, _))) => format!("{rows} -"),
+                    (ScaleOf::Column, Some((_, columns))) => columns.to_string(),
+                    _ => "-".to_string(),
+                };
+                let (s1, s2) = (scale(first, scales[0]), scale(second, scales[1]));
+                let has_bias = shapes.inputs.len() > 4;
+                let bias = if has_bias { ", o" } else { "" };
+                let out = match product {
+                    Product::Forward => "... o",
+                    Product::Input => "... i",
+                    Product::Weight => "i o",
+                };
+                let notation = format!("{first}, {second}, {s1}, {s2}{bias} -> {out}");
+                let rule = RuleBuilder::notation(shapes, &notation).contract(ReduceOp::Sum);
+                match has_bias {
+                    true => rule.lowering(Lowering::Special).build(),
+                    false => rule.build(),
+                }
+            }
+        }
+    }
+
+    /// Returns what is known of it besides.
+    pub fn traits(&self) -> Traits {
+        let (weight, gradient) = (0, 1);
+        let traits = Traits {
+            float_class: FloatClass::Recorded,
+            ..Traits::default()
+        };
+        match self {
+            Self::Amax(_) => Traits {
+                measures: true,
+                ..traits
+            },
+            Self::Quantize { .. } => Traits {
+                is_cast: true,
+                quantizes: true,
+                ..traits
+            },
+            Self::Product { product, .. } => match product {
+                Product::Forward => Traits {
+                    layer: Some(Layer::Linear),
+                    work: Work::Layer,
+                    adjoint: Some(Adjoint::Forward { x: 0, weight: 1 }),
+                    ..traits
+                },
+                Product::Input => Traits {
+                    adjoint: Some(Adjoint::Input { weight, gradient }),
+                    ..traits
+                },
+                Product::Weight => Traits {
+                    adjoint: Some(Adjoint::Weight { x: 0, gradient }),
+                    makes_weight_gradient: true,
+                    ..traits
+                },
+            },
+            Self::Stack | Self::Scale { .. } => traits,
+        }
+    }
+
+    /// Returns the flops of a product.
+    pub fn product_flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        let Self::Product { product, .. } = self else {
+            return None;
+        };
+        let numel = |shape: &[usize]| shape.iter().product::<usize>() as f64;
+        let last = |input: usize| *shapes.inputs[input].last().unwrap_or(&1) as f64;
+        Some(match product {
+            Product::Forward | Product::Input => 2.0 * numel(shapes.outputs[0]) * last(0),
+            Product::Weight => 2.0 * numel(shapes.inputs[0]) * last(1),
+        })
+    }
+}
+
+impl ScaleOf {
+    /// Returns the shape of the scales of a tensor.
+    pub fn shape(self, shape: &[usize]) -> Vec<usize> {
+        match (self, shape.split_last()) {
+            (Self::Row, Some((_, rows))) => rows.iter().copied().chain([1]).collect(),
+            (Self::Column, Some((columns, _))) => vec![*columns],
+            _ => vec![1],
+        }
+    }
+}

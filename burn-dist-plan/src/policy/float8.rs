@@ -1,0 +1,243 @@
+//! Which layers compute in float8, and how their operands are scaled.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn_dist_mesh::TextError;
+
+/// A float type of 8 bits (arXiv:2209.05433).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fp8 {
+    /// 4 bits of exponent, 3 of mantissa; no infinities; up to 448.
+    E4M3,
+    /// 5 bits of exponent, 2 of mantissa; up to 57,344.
+    E5M2,
+}
+
+impl Fp8 {
+    /// The largest finite value.
+    pub const fn max(self) -> f32 {
+        match self {
+            Self::E4M3 => 448.0,
+            Self::E5M2 => 57344.0,
+        }
+    }
+}
+
+impl fmt::Display for Fp8 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::E4M3 => "e4m3",
+            Self::E5M2 => "e5m2",
+        })
+    }
+}
+
+/// What shares a scale. Scales are of the global tensor: no layout changes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scaling {
+    /// The whole tensor.
+    #[default]
+    Tensorwise,
+    /// What is added up in one element of a product: the rows of its left operand, the columns of its right one. Scales
+    /// are powers of two.
+    Rowwise,
+}
+
+impl fmt::Display for Scaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tensorwise => "tensorwise",
+            Self::Rowwise => "rowwise",
+        })
+    }
+}
+
+const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise or rowwise, or \
+    tensorwise,gather=off,forward=e4m3,gradients=e5m2,skip=layers.0|**.wo";
+
+/// Linear layers in float8, with a scale that is found anew for every tensor (dynamic scaling).
+///
+/// A layer's product and the two products of its backward take operands in 8 bits, add up in f32, and give the type
+/// that the layer has without it. Left as they are: the output head (a layer whose result leads to no other layer),
+/// sizes that are no multiples of 16, and what [`skip`](Self::skip) names; `explain` lists them. Master weights,
+/// optimizer state and everything between layers stay as [`Precision`](super::Precision) says.
+///
+/// As text: `tensorwise`, or `rowwise,forward=e4m3,gradients=e5m2`.
+///
+/// # Communication
+/// Weights at rest are gathered in 8 bits ([`gather`](Self::gather)), after one all-reduce of the absolute maxima of
+/// the weights of a step. A tensorwise scale of an activation or gradient takes an all-reduce of one element over the
+/// axes that split it; a rowwise one of an element per row, if the rows are split.
+///
+/// ```
+/// use burn_dist_plan::policy::{Float8, Fp8, Scaling};
+///
+/// let float8 = Float8::new(Scaling::Tensorwise);
+/// assert_eq!("tensorwise".parse(), Ok(float8.clone()));
+/// assert_eq!("tensorwise,gradients=e4m3".parse(), Ok(float8.gradients(Fp8::E4M3)));
+/// ```
+///
+/// # Source
+/// The recipes of torchao and torchtitan; formats of arXiv:2209.05433.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Float8 {
+    /// What shares a scale.
+    pub scaling: Scaling,
+    /// Whether weights at rest are gathered in 8 bits; tensorwise alone: of other scalings, the forward and the
+    /// backward use a weight in different scales. It changes no value.
+    pub gather: bool,
+    /// The type of activations and weights.
+    pub forward: Fp8,
+    /// The type of gradients.
+    pub gradients: Fp8,
+    /// Patterns of modules that are left as they are.
+    pub skip: Vec<String>,
+}
+
+impl Float8 {
+    /// Returns the usual recipe of a scaling: gradients in e5m2 if one scale serves a whole tensor, else in e4m3.
+    pub fn new(scaling: Scaling) -> Self {
+        Self {
+            scaling,
+            gather: true,
+            forward: Fp8::E4M3,
+            gradients: match scaling {
+                Scaling::Tensorwise => Fp8::E5M2,
+                Scaling::Rowwise => Fp8::E4M3,
+            },
+            skip: Vec::new(),
+        }
+    }
+
+    /// Sets whether weights at rest are gathered in 8 bits.
+    pub fn gather(self, gather: bool) -> Self {
+        Self { gather, ..self }
+    }
+
+    /// Sets the type of activations and weights.
+    pub fn forward(self, forward: Fp8) -> Self {
+        Self { forward, ..self }
+    }
+
+    /// Sets the type of gradients.
+    pub fn gradients(self, gradients: Fp8) -> Self {
+        Self { gradients, ..self }
+    }
+
+    /// Leaves the modules that a pattern names as they are; in a pattern, `*` stands for any characters of one segment
+    /// of a path, and `**` for any number of segments.
+    pub fn skip(mut self, pattern: impl Into<String>) -> Self {
+        self.skip.push(pattern.into());
+        self
+    }
+
+    /// Whether scales are rounded down to powers of two, which makes scaling exact.
+    pub fn has_powers_of_two(&self) -> bool {
+        self.scaling != Scaling::Tensorwise
+    }
+}
+
+impl fmt::Display for Float8 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usual = Self::new(self.scaling);
+        write!(f, "{}", self.scaling)?;
+        if !self.gather {
+            f.write_str(",gather=off")?;
+        }
+        if self.forward != usual.forward {
+            write!(f, ",forward={}", self.forward)?;
+        }
+        if self.gradients != usual.gradients {
+            write!(f, ",gradients={}", self.gradients)?;
+        }
+        if !self.skip.is_empty() {
+            write!(f, ",skip={}", self.skip.join("|"))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Float8 {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || TextError::new(text, NO_FLOAT8);
+        let format = |text: &str| match text {
+            "e4m3" => Ok(Fp8::E4M3),
+            "e5m2" => Ok(Fp8::E5M2),
+            _ => Err(error()),
+        };
+        let mut items = text.split(',').map(str::trim);
+        let mut float8 = Self::new(match items.next() {
+            Some("tensorwise") => Scaling::Tensorwise,
+            Some("rowwise") => Scaling::Rowwise,
+            _ => return Err(error()),
+        });
+        let mut seen = Vec::new();
+        for item in items {
+            let (key, value) = item.split_once('=').ok_or_else(error)?;
+            let (key, value) = (key.trim(), value.trim());
+            if seen.contains(&key) {
+                return Err(error());
+            }
+            seen.push(key);
+            match (key, value) {
+                ("gather", "on") => float8.gather = true,
+                ("gather", "off") => float8.gather = false,
+                ("forward", _) => float8.forward = format(value)?,
+                ("gradients", _) => float8.gradients = format(value)?,
+                ("skip", _) if !value.is_empty() => {
+                    float8.skip = value.split('|').map(Into::into).collect();
+                }
+                _ => return Err(error()),
+            }
+        }
+        Ok(float8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_form_reads_back() {
+        for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+            for gather in [true, false] {
+                for forward in [Fp8::E4M3, Fp8::E5M2] {
+                    for gradients in [Fp8::E4M3, Fp8::E5M2] {
+                        let float8 = Float8::new(scaling).gather(gather);
+                        let float8 = float8.forward(forward).gradients(gradients);
+                        assert_eq!(float8.to_string().parse(), Ok(float8.clone()));
+                        let float8 = float8.skip("layers.0").skip("**.wo");
+                        assert_eq!(float8.to_string().parse(), Ok(float8));
+                    }
+                }
+            }
+        }
+        assert_eq!(Float8::new(Scaling::Rowwise).to_string(), "rowwise");
+    }
+
+    #[test]
+    fn what_is_no_float8_is_said() {
+        for text in [
+            "",
+            "delayed",
+            "e4m3",
+            "tensorwise,",
+            "tensorwise,gather",
+            "tensorwise,gather=maybe",
+            "rowwise,forward=bf16",
+            "rowwise,forward=e4m3,forward=e4m3",
+            "rowwise,skip=",
+            "gather=on",
+        ] {
+            let error = text.parse::<Float8>().expect_err(text).to_string();
+            assert!(
+                error.contains(&format!("`{text}`")) && error.contains("use tensorwise"),
+                "{error}"
+            );
+        }
+    }
+}

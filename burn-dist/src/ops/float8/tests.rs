@@ -1,0 +1,391 @@
+//! The operations of float8 training against their definitions, whole and split.
+
+use std::collections::HashMap;
+
+use burn_backend::Scalar;
+use burn_dist_plan::op::Op;
+use burn_dist_plan::rule::oracle::{self, Case, Values};
+use burn_flex::Flex;
+use burn_ir::TensorId;
+
+use super::*;
+use crate::ops::dtype::of_burn;
+use crate::ops::execute::execute_recorded;
+
+type Handle = <Flex as BackendIr>::Handle;
+
+#[derive(Default)]
+struct Map {
+    handles: HashMap<TensorId, Handle>,
+    device: <Flex as burn_backend::BackendTypes>::Device,
+}
+
+impl Env<Flex> for Map {
+    fn take(&mut self, tensor: &TensorIr) -> Handle {
+        self.handles[&tensor.id].clone()
+    }
+    fn put(&mut self, tensor: &TensorIr, handle: Handle) {
+        self.handles.insert(tensor.id, handle);
+    }
+    fn scalar(&self, scalar: &ScalarIr) -> Scalar {
+        (*scalar).into()
+    }
+    fn device(&self) -> &<Flex as burn_backend::BackendTypes>::Device {
+        &self.device
+    }
+}
+
+fn tensor(id: u64, shape: &[usize], dtype: DType) -> TensorIr {
+    TensorIr::uninit(TensorId::new(id), shape.to_vec().into(), dtype)
+}
+
+fn op(op: Float8Op, inputs: &[(&[usize], DType)], out: (&[usize], DType)) -> Recorded {
+    let inputs = (0..).zip(inputs);
+    let inputs = inputs.map(|(id, (shape, dtype))| TensorIr {
+        status: TensorStatus::ReadOnly,
+        ..tensor(id, shape, *dtype)
+    });
+    Recorded::Float8(Box::new(Float8 {
+        op,
+        inputs: inputs.collect(),
+        out: tensor(100, out.0, out.1),
+    }))
+}
+
+/// Runs one operation.
+fn run(op: &Recorded, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let mut env = Map::default();
+    for (tensor, values) in op.reads().zip(inputs) {
+        let data = TensorData::new(values.clone(), tensor.shape.clone());
+        let handle = from_data::<Flex>(data.convert_dtype(tensor.dtype), &env.device);
+        env.handles.insert(tensor.id, handle);
+    }
+    execute_recorded::<Flex, _>(op, &mut env).expect("it runs");
+    let out = op.makes().next().expect("a result").clone();
+    let handle = env.handles[&out.id].clone();
+    let data = block_on(into_data::<Flex>(handle, out.shape.clone(), out.dtype)).expect("data");
+    assert_eq!((data.shape.clone(), data.dtype), (out.shape, out.dtype));
+    data.iter::<f64>().collect()
+}
+
+fn numbers(count: usize, salt: usize) -> Vec<f64> {
+    let number = |i: usize| ((i * 37 + salt * 101) % 257) as f64 / 64.0 - 2.0;
+    (0..count).map(number).collect()
+}
+
+const F8: DType = DType::U8;
+const F32: DType = DType::F32;
+const OF: [ScaleOf; 3] = [ScaleOf::Tensor, ScaleOf::Row, ScaleOf::Column];
+
+#[test]
+fn scales_are_of_the_definition() {
+    for (format, max) in [(Fp8::E4M3, 448.0), (Fp8::E5M2, 57344.0)] {
+        assert_eq!(scale(format, false, max), 1.0);
+        assert_eq!(scale(format, false, 2.0), max / 2.0);
+        assert_eq!(
+            scale(format, false, 0.0),
+            (f64::from(max) / f64::from(1e-12f32)) as f32
+        );
+        assert!(scale(format, false, 0.0).is_finite() && scale(format, true, 0.0).is_finite());
+        for power_of_two in [false, true] {
+            assert!(scale(format, power_of_two, f32::NAN).is_nan());
+            assert_eq!(scale(format, power_of_two, f32::INFINITY), 0.0);
+            assert!(scale(format, power_of_two, f32::MAX) > 0.0);
+        }
+        let mut amax = 1e-3;
+        while amax < 1e6 {
+            let (free, power) = (scale(format, false, amax), scale(format, true, amax));
+            assert_eq!(power.to_bits() & 0x7f_ffff, 0, "a power of two");
+            assert!(power <= free && free < 2.0 * power, "{power}, {free}");
+            amax *= 1.37;
+        }
+    }
+}
+
+#[test]
+fn amax_is_the_largest_and_keeps_nan() {
+    let x = [1.0, -7.0, 0.5, -0.25, 3.0, 2.0];
+    let amax = |of: ScaleOf, x: &[f64]| {
+        let shape = of.shape(&[2, 3]);
+        run(
+            &op(Float8Op::Amax(of), &[(&[2, 3], F32)], (&shape, F32)),
+            &[x.to_vec()],
+        )
+    };
+    assert_eq!(amax(ScaleOf::Tensor, &x), [7.0]);
+    assert_eq!(amax(ScaleOf::Row, &x), [7.0, 3.0]);
+    assert_eq!(amax(ScaleOf::Column, &x), [1.0, 7.0, 2.0]);
+    for at in 0..6 {
+        let mut x = x;
+        x[at] = f64::NAN;
+        assert!(amax(ScaleOf::Tensor, &x)[0].is_nan());
+        x[at] = f64::NEG_INFINITY;
+        assert_eq!(amax(ScaleOf::Tensor, &x), [f64::INFINITY]);
+    }
+}
+
+/// Quantises values as a layer does.
+fn quantized(x: &[f64], shape: &[usize], of: ScaleOf, format: Fp8, exact: bool) -> [Vec<f64>; 2] {
+    let scales = of.shape(shape);
+    let amax = run(
+        &op(Float8Op::Amax(of), &[(shape, F32)], (&scales, F32)),
+        &[x.to_vec()],
+    );
+    let power_of_two = exact;
+    let scale = Float8Op::Scale {
+        format,
+        power_of_two,
+    };
+    let scale = run(&op(scale, &[(&scales, F32)], (&scales, F32)), &[amax]);
+    let at_rest = false;
+    let quantize = Float8Op::Quantize {
+        of,
+        format,
+        at_rest,
+    };
+    let inputs: [(&[usize], DType); 2] = [(shape, F32), (&scales, F32)];
+    let bytes = run(
+        &op(quantize, &inputs, (shape, F8)),
+        &[x.to_vec(), scale.clone()],
+    );
+    [bytes, scale]
+}
+
+#[test]
+fn a_value_comes_back_within_half_a_unit() {
+    let (shape, x) = ([6, 32], numbers(6 * 32, 1));
+    for format in [Fp8::E4M3, Fp8::E5M2] {
+        // Of a normal number.
+        let unit = if format == Fp8::E4M3 {
+            1.0 / 8.0
+        } else {
+            1.0 / 4.0
+        };
+        for (of, exact) in OF.into_iter().zip([false, true, true]) {
+            let [bytes, scales] = quantized(&x, &shape, of, format, exact);
+            for (index, (value, bits)) in x.iter().zip(&bytes).enumerate() {
+                let scale = scales[shared(of, index, 32)];
+                let back = f64::from(cast::decode(format, *bits as u8)) / scale;
+                // Relative to the value, or to the smallest normal number.
+                let bound = unit / 2.0 * value.abs().max(2f64.powi(-6) / scale) * (1.0 + 1e-6);
+                assert!(
+                    (back - value).abs() <= bound,
+                    "{value} as {back} in {format}"
+                );
+            }
+        }
+    }
+}
+
+/// Shapes of the operands and the result of a product of `x [3, 4, 32]` and `w [32, 16]`.
+fn shapes(product: Product) -> [Vec<usize>; 3] {
+    let (x, w, y) = (vec![3, 4, 32], vec![32, 16], vec![3, 4, 16]);
+    match product {
+        Product::Forward => [x, w, y],
+        Product::Input => [w, y, x],
+        Product::Weight => [x, y, w],
+    }
+}
+
+/// Products with the scales of each scaling, with their operands quantised from numbers.
+fn products() -> Vec<(Recorded, Vec<Vec<f64>>)> {
+    use Product::*;
+    use ScaleOf::*;
+    let (tensor, formats) = ([Tensor, Tensor], [Fp8::E4M3, Fp8::E5M2]);
+    let mut made = Vec::new();
+    for (product, scales) in [
+        (Forward, tensor),
+        (Input, tensor),
+        (Weight, tensor),
+        (Forward, [Row, Column]),
+        (Input, [Row, Row]),
+        (Weight, [Column, Column]),
+    ] {
+        for has_bias in [false, true] {
+            if has_bias && product != Forward {
+                continue;
+            }
+            let [first, second, out] = shapes(product);
+            let count = |shape: &[usize]| shape.iter().product();
+            let [a, b] = [(&first, 0), (&second, 1)].map(|(shape, at): (&Vec<usize>, usize)| {
+                let exact = scales[at] != Tensor;
+                quantized(
+                    &numbers(count(shape), at),
+                    shape,
+                    scales[at],
+                    formats[at],
+                    exact,
+                )
+            });
+            let ([a, a_scale], [b, b_scale]) = (a, b);
+            let scale_shapes = [scales[0].shape(&first), scales[1].shape(&second)];
+            let mut inputs: Vec<(&[usize], DType)> = vec![
+                (&first, F8),
+                (&second, F8),
+                (&scale_shapes[0], F32),
+                (&scale_shapes[1], F32),
+            ];
+            let mut values = vec![a, b, a_scale, b_scale];
+            if has_bias {
+                inputs.push((&[16], F32));
+                values.push(numbers(16, 5));
+            }
+            let op8 = Float8Op::Product {
+                product,
+                scales,
+                formats,
+            };
+            made.push((op(op8, &inputs, (&out, F32)), values));
+        }
+    }
+    made
+}
+
+/// The product of what the operands stand for, in f64.
+fn expected(op: &Float8, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let Float8Op::Product {
+        product,
+        scales,
+        formats,
+    } = op.op
+    else {
+        panic!("a product")
+    };
+    let values = |at: usize| -> Vec<f64> {
+        let width = width(&op.inputs[at]);
+        let values = inputs[at].iter().enumerate();
+        let value = |(index, bits): (usize, &f64)| {
+            let scale = inputs[2 + at][shared(scales[at], index, width)];
+            f64::from(cast::decode(formats[at], *bits as u8)) / scale
+        };
+        values.map(value).collect()
+    };
+    let (a, b) = (values(0), values(1));
+    let (rows, i, o) = (12, 32, 16);
+    let mut out = vec![0.0; op.out.shape.num_elements()];
+    for row in 0..rows {
+        for i_at in 0..i {
+            for o_at in 0..o {
+                let (x, w, y) = (row * i + i_at, i_at * o + o_at, row * o + o_at);
+                match product {
+                    Product::Forward => out[y] += a[x] * b[w],
+                    Product::Input => out[x] += a[w] * b[y],
+                    Product::Weight => out[w] += a[x] * b[y],
+                }
+            }
+        }
+    }
+    if let Some(bias) = inputs.get(4) {
+        out.iter_mut()
+            .enumerate()
+            .for_each(|(index, out)| *out += bias[index % o]);
+    }
+    out
+}
+
+#[test]
+fn products_are_those_of_what_their_operands_stand_for() {
+    for (op, inputs) in products() {
+        let Recorded::Float8(float8) = &op else {
+            panic!("a product")
+        };
+        let found = run(&op, &inputs);
+        for (found, expected) in found.iter().zip(expected(float8, &inputs)) {
+            // At most 32 products of numbers up to 2 in f32, and three factors.
+            assert!(
+                (found - expected).abs() < 36.0 * 4.0 * 2f64.powi(-23),
+                "{found}, {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn results_have_the_type_of_the_layer() {
+    for dtype in [DType::BF16, DType::F16] {
+        for (mut op, inputs) in products() {
+            let in_f32 = run(&op, &inputs);
+            let Recorded::Float8(float8) = &mut op else {
+                panic!("a product")
+            };
+            float8.out.dtype = dtype;
+            for (found, wide) in run(&op, &inputs).iter().zip(in_f32) {
+                let rounded = match dtype {
+                    DType::BF16 => half::bf16::from_f32(wide as f32).to_f64(),
+                    _ => half::f16::from_f32(wide as f32).to_f64(),
+                };
+                assert_eq!(*found, rounded);
+            }
+        }
+    }
+}
+
+/// Every split of every operation gives what the whole gives.
+#[test]
+fn every_split_is_the_whole() {
+    let mut cases = products();
+    for of in OF {
+        let shape: &[usize] = &[6, 4, 8];
+        let scales = of.shape(shape);
+        let amax = op(Float8Op::Amax(of), &[(shape, F32)], (&scales, F32));
+        cases.push((amax, vec![numbers(192, 3)]));
+        for at_rest in [false, true] {
+            let format = Fp8::E4M3;
+            let quantize = Float8Op::Quantize {
+                of,
+                format,
+                at_rest,
+            };
+            let inputs: [(&[usize], DType); 2] = [(shape, F32), (&scales, F32)];
+            let scale = (0..scales.iter().product()).map(|at: usize| 1.0 + at as f64);
+            let values = vec![numbers(192, 4), scale.collect()];
+            cases.push((op(quantize, &inputs, (shape, F8)), values));
+        }
+    }
+    let one: (&[usize], DType) = (&[1], F32);
+    let stack = op(Float8Op::Stack, &[one; 3], (&[3], F32));
+    cases.push((stack, vec![vec![3.0], vec![1.0], vec![2.0]]));
+    let scale = Float8Op::Scale {
+        format: Fp8::E4M3,
+        power_of_two: true,
+    };
+    let scale = op(scale, &[(&[12, 1], F32)], (&[12, 1], F32));
+    cases.push((scale, vec![(1..13).map(f64::from).collect()]));
+    for (op, inputs) in cases {
+        let describe = |tensor: &TensorIr, values: Vec<f64>| Values {
+            shape: tensor.shape.to_vec(),
+            dtype: of_burn(tensor.dtype),
+            values,
+        };
+        let whole = run(&op, &inputs);
+        let case = Case {
+            op: op.name().into(),
+            rule: op.rule(),
+            inputs: op
+                .reads()
+                .zip(inputs.clone())
+                .map(|(tensor, values)| describe(tensor, values))
+                .collect(),
+            outputs: op.makes().map(|out| describe(out, whole.clone())).collect(),
+            tolerance: 1e-5,
+        };
+        let checked = oracle::check(&case, |view, blocks| {
+            let mut ops = Vec::new();
+            let mut next = 1000;
+            let mut temps = || {
+                next += 1;
+                next
+            };
+            op.lower(view, &mut temps, &mut ops);
+            let [local] = &ops[..] else {
+                panic!("one operation on a rank: {ops:?}")
+            };
+            let blocks = blocks
+                .into_iter()
+                .map(|block| block.expect("all are read").values);
+            vec![run(local, &blocks.collect::<Vec<_>>())]
+        });
+        let checked = checked.unwrap_or_else(|error| panic!("{error}"));
+        assert!(checked > 3, "{op:?}: {checked}");
+    }
+}
