@@ -2,7 +2,7 @@
 
 use crate::attr::Item;
 use crate::model::{Heads, Stage};
-use burn_dist_plan::{LayoutText, Precision, ShardStrategy};
+use burn_dist_plan::{LayoutText, ShardStrategy, UnitPolicy};
 use quote::ToTokens;
 use std::fmt::Display;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
@@ -71,7 +71,7 @@ pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitS
 
 /// What a unit computes in.
 pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
-    read(item, "\"bf16\"", str::parse::<Precision>, errors)
+    read(item, "\"bf16\"", UnitPolicy::computing_in, errors)
 }
 
 /// A layout in text, its form checked.

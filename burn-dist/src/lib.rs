@@ -44,8 +44,8 @@ pub use parallel::{
     explain_after, pipeline, simulate,
 };
 pub use plan::{
-    Accumulation, Checkpoint, Float, Offload, Precision, Redundancy, Reshard, ScheduleKind,
-    ShardStrategy, UnitPolicy,
+    Accumulation, Checkpoint, Float, Float8, Fp8, Offload, Precision, Redundancy, Reshard, Scaling,
+    ScheduleKind, ShardStrategy, UnitPolicy,
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
 

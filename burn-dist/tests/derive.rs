@@ -12,7 +12,9 @@ use burn::tensor::backend::Backend;
 use burn_dist::mesh::MeshShape;
 use burn_dist::parallel::{ParallelError, ParamSpec};
 use burn_dist::plan::ScheduleKind;
-use burn_dist::{Checkpoint, Float, Parallelize, Plan, Precision, ShardStrategy, UnitPolicy};
+use burn_dist::{
+    Checkpoint, Float, Float8, Parallelize, Plan, Precision, Scaling, ShardStrategy, UnitPolicy,
+};
 
 type B = Flex;
 
@@ -540,6 +542,50 @@ macro_rules! derive_each {
 derive_each! {
     strategy: S0 = "fsdp", S1 = "zero2", S2 = "zero1", S3 = "ddp";
     precision: P0 = "bf16", P1 = "f16", P2 = "f32", P3 = "param=bf16,reduce=bf16", P4 = "reduce=f32, param=f16", P5 = "param=f32,output=bf16";
+}
+
+#[derive(Module, Debug, Parallelize)]
+#[parallel(precision = "float8=rowwise")]
+struct InFloat8<B: Backend> {
+    up: Linear<B>,
+    #[parallel(precision = "float8=off")]
+    down: Linear<B>,
+}
+
+#[test]
+fn a_unit_computes_in_float8_or_not() {
+    let model = InFloat8::<B> {
+        up: linear(16, 16),
+        down: linear(16, 16),
+    };
+    let float8 = |plan: &Plan| -> Vec<String> {
+        let specs = plan.resolve(&model, &mesh("fsdp=2")).expect("specs");
+        let text = |spec: &ParamSpec| match &spec.policy.float8 {
+            Some(float8) => format!("{} {} {float8}", spec.path, spec.policy.precision),
+            None => format!("{} {}", spec.path, spec.policy.precision),
+        };
+        specs.iter().map(text).collect()
+    };
+    let bf16 = "param=bf16,reduce=f32";
+    assert_eq!(
+        float8(&model.plan()),
+        [
+            format!("up.weight {bf16} rowwise"),
+            format!("down.weight {bf16}")
+        ]
+    );
+    // Of the model, and of a unit by path.
+    let rowwise = Float8::new(Scaling::Rowwise);
+    let written = Plan::new()
+        .precision(Precision::new(Float::BF16))
+        .float8(rowwise.clone())
+        .unit_policy("down", UnitPolicy::new().float8(None));
+    assert_eq!(float8(&written), float8(&model.plan()));
+    let skip = Plan::new().float8(rowwise.skip("a..b"));
+    assert_eq!(
+        refused(&model, &skip, "fsdp=2").to_string(),
+        "the policy of the model: float8 skip(\"a..b\"): a segment between dots is empty: write `layers.*.wq`"
+    );
 }
 
 #[test]

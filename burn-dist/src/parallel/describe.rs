@@ -118,10 +118,10 @@ impl Scope {
     /// element.
     ///
     /// # Panics
-    /// If `text` is not a [`Precision`](crate::Precision): the derive and the type would differ, a bug.
+    /// If [`UnitPolicy::computing_in`] does not read `text`: the derive and the type would differ, a bug.
     pub fn precision(&mut self, text: &str) {
-        let precision = text.parse().expect("checked by the derive");
-        self.push(Action::Unit(UnitPolicy::new().precision(precision)), false);
+        let policy = UnitPolicy::computing_in(text).expect("checked by the derive");
+        self.push(Action::Unit(policy), false);
     }
 
     /// Leaves everything here whole on every rank, at rest too.

@@ -8,7 +8,7 @@ use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
-    Accumulation, Checkpoint, Offload, Precision, Reshard, ScheduleChoice, ShardStrategy,
+    Accumulation, Checkpoint, Float8, Offload, Precision, Reshard, ScheduleChoice, ShardStrategy,
     UnitPolicy,
 };
 use burn_core::module::Module;
@@ -119,7 +119,9 @@ impl Entry {
             _ if *policy == UnitPolicy::new() => "unit",
             Origin::Written => "unit_policy",
             Origin::Derived { .. } if policy.checkpoint.is_some() => "checkpoint",
-            Origin::Derived { .. } if policy.precision.is_some() => "precision",
+            Origin::Derived { .. } if policy.precision.is_some() || policy.float8.is_some() => {
+                "precision"
+            }
             Origin::Derived { .. } => "strategy",
         }
     }
@@ -372,6 +374,12 @@ impl Plan {
     /// Sets what is computed in: as [`UnitPolicy::precision`], for the model.
     pub fn precision(self, precision: Precision) -> Self {
         self.model(|policy| policy.precision(precision))
+    }
+
+    /// Sets that linear layers compute in float8, or with `None` that they do not: as [`UnitPolicy::float8`], for the
+    /// model.
+    pub fn float8(self, float8: impl Into<Option<Float8>>) -> Self {
+        self.model(|policy| policy.float8(float8))
     }
 
     /// Sets what lives in host memory while it is not needed: as [`UnitPolicy::offload`], for the model.

@@ -1,7 +1,7 @@
 //! Plan x parameters x mesh -> one spec per parameter. A pure function.
 
 use super::fit::{self, Relation};
-use super::pattern::closest_first;
+use super::pattern::{Pattern, closest_first};
 use super::plan::{Action, DEFAULT_AXIS, Entry, Origin, Plan, StyleEntry};
 use super::stages;
 use super::walk::{Parameter, Walk};
@@ -123,13 +123,23 @@ fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
     }
 }
 
-/// A precision has to be possible, and strategies are for shard axes of the mesh.
+/// A precision has to be possible, patterns are to be read, and strategies are for shard axes of the mesh.
 fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<(), ParallelError> {
     if let Some(precision) = policy.precision.filter(|p| !p.is_possible()) {
         return Err(ParallelError::ImpossiblePrecision {
             place: place.into(),
             precision,
         });
+    }
+    let float8 = policy.float8.iter().flatten();
+    for pattern in float8.flat_map(|float8| &float8.skip) {
+        if let Err(reason) = Pattern::parse(pattern) {
+            return Err(ParallelError::MalformedPattern {
+                entry: format!("{place}: float8 skip"),
+                pattern: pattern.clone(),
+                reason,
+            });
+        }
     }
     let named = policy.strategies.iter();
     for name in named.filter_map(|(axis, _)| axis.as_deref()) {

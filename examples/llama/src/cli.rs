@@ -11,7 +11,7 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
-use burn_dist::{Accumulation, Checkpoint, Float, Offload, Reshard};
+use burn_dist::{Accumulation, Checkpoint, Float, Float8, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -123,6 +123,10 @@ pub struct ForwardArgs {
     /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub param_dtype: Float,
+    /// Compute linear layers in float8: tensorwise or rowwise, and what the policy's text takes besides, such as
+    /// tensorwise,gather=off.
+    #[arg(long, value_name = "SCALING")]
+    pub float8: Option<Float8>,
     /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps
     /// (zero2), gradients only in the optimizer too (zero1); nothing (ddp); over fsdp within dp (hsdp).
     #[arg(long, value_enum, default_value = "fsdp")]
@@ -376,8 +380,8 @@ pub struct ExplainArgs {
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, propagate, redundancy, checkpoint,
-    /// staging, schedule, hierarchy, lower, offload or lifetimes.
+    /// Print what there is of a step after a pass of the planner: precision, float8, propagate, redundancy,
+    /// checkpoint, staging, schedule, hierarchy, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
 }

@@ -111,6 +111,9 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
     if forward.param_dtype != Float::F32 {
         plan = plan.precision(Precision::new(forward.param_dtype).reduce(args.reduce_dtype));
     }
+    if let Some(float8) = &forward.float8 {
+        plan = plan.float8(float8.clone());
+    }
     if forward.replicate_indivisible {
         plan = plan.replicate_indivisible();
     }
