@@ -12,6 +12,7 @@ use crate::mesh::DType;
 use crate::op::{NewTensor, Op};
 use crate::policy::{Fp8, Scaling};
 use crate::precision::Precise;
+use crate::stage::Stage;
 use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
 
@@ -34,17 +35,24 @@ struct Form {
 struct Weight {
     value: ValueIndex,
     form: Form,
-    product: LayerProduct,
+    /// How many operations come before it is there.
+    made: usize,
+    /// The first operation that uses it in 8 bits.
+    used: usize,
+    stage: Option<Stage>,
+}
+
+/// Weights whose maxima are reduced together, as soon as all are there.
+struct Group {
+    /// How many operations come before.
+    at: usize,
+    weights: Vec<Weight>,
 }
 
 struct Rewrite<'a, O> {
     visits: &'a Visits,
     values: Vec<(Vec<usize>, DType)>,
     ops: Vec<(O, bool)>,
-    /// Weights that are gathered in 8 bits and have no scale yet.
-    weights: Vec<Weight>,
-    /// Which values are made so far.
-    made: Vec<bool>,
     /// Of casts of one value to one type, the first: in another visit a cast is made again.
     first_cast: HashMap<ValueIndex, ValueIndex>,
     /// Tensors in 8 bits, by the visit in which they are of use; that of activations and of what is gathered in 8 bits
@@ -63,31 +71,26 @@ pub(crate) fn rewrite<O: Op>(
         visits,
         values: vec![(Vec::new(), DType::F32); window.dies.len()],
         ops: Vec::with_capacity(window.ops.len()),
-        weights: Vec::new(),
-        made: vec![false; window.dies.len()],
         first_cast: first_casts(window),
         quantized: HashMap::new(),
     };
     for input in &window.inputs {
         rewrite.values[input.value as usize] = (input.shape.clone(), input.dtype);
-        rewrite.made[input.value as usize] = true;
     }
     for out in window.ops.iter().flat_map(Op::outputs) {
         rewrite.values[out.id as usize] = (out.shape.to_vec(), out.dtype);
     }
-    for (op, product) in window.ops.iter().zip(&layers.products) {
-        if let Some(product) = product {
-            rewrite.note_weight(op, product);
-        }
-    }
+    let mut groups = groups(rewrite.weights(window, layers))
+        .into_iter()
+        .peekable();
     for (index, op) in window.ops.iter().enumerate() {
+        while let Some(group) = groups.next_if(|group| group.at <= index) {
+            rewrite.group(&group.weights);
+        }
         let reduces_first = reduces_first.get(index) == Some(&true);
         match &layers.products[index] {
             Some(product) => rewrite.product(index as u32, op, product, reduces_first),
             None => rewrite.ops.push((op.clone(), reduces_first)),
-        }
-        for out in op.outputs() {
-            rewrite.made[out.id as usize] = true;
         }
     }
     let mut dies = window.dies.clone();
@@ -113,6 +116,28 @@ fn first_casts<O: Op>(window: &Window<O>) -> HashMap<ValueIndex, ValueIndex> {
     casts
         .map(|(of, out)| (out.id, *first.entry((of, out.dtype)).or_insert(out.id)))
         .collect()
+}
+
+/// Puts together the weights of one stage and form that are there before the first of them is used: of parameters that
+/// were there before the window, all.
+fn groups(mut weights: Vec<Weight>) -> Vec<Group> {
+    weights.sort_by_key(|weight| weight.used);
+    let mut groups = Vec::new();
+    while let Some(first) = weights.first() {
+        let (used, form, stage) = (first.used, first.form, first.stage.clone());
+        let (together, rest): (Vec<Weight>, Vec<Weight>) =
+            weights.into_iter().partition(|weight| {
+                weight.made <= used && weight.form == form && weight.stage == stage
+            });
+        let at = together.iter().map(|weight| weight.made).max();
+        groups.push(Group {
+            at: at.unwrap_or(0),
+            weights: together,
+        });
+        weights = rest;
+    }
+    groups.sort_by_key(|group| group.at);
+    groups
 }
 
 /// What shares a scale, of each operand of a product: along what is added up.
@@ -161,21 +186,37 @@ impl LayerProduct {
 }
 
 impl<O: Op> Rewrite<'_, O> {
-    fn note_weight(&mut self, op: &O, product: &LayerProduct) {
-        let Some(operand) = weight_of(product.product).filter(|_| product.gathers()) else {
-            return;
-        };
-        let weight = op.inputs().nth(operand);
-        let value = self.first(weight.expect("a product has two operands").id);
-        let form = product.form(operand);
-        let is_known = |known: &Weight| (known.value, known.form) == (value, form);
-        if !self.weights.iter().any(is_known) {
-            self.weights.push(Weight {
-                value,
-                form,
-                product: product.clone(),
-            });
+    /// Returns the weights that are gathered in 8 bits.
+    fn weights(&self, window: &Window<O>, layers: &Layers) -> Vec<Weight> {
+        let mut made = vec![0; window.dies.len()];
+        for (index, op) in window.ops.iter().enumerate() {
+            for out in op.outputs() {
+                made[out.id as usize] = index + 1;
+            }
         }
+        let mut weights: Vec<Weight> = Vec::new();
+        for (used, (op, product)) in window.ops.iter().zip(&layers.products).enumerate() {
+            let Some(product) = product.as_ref().filter(|product| product.gathers()) else {
+                continue;
+            };
+            let operand = weight_of(product.product);
+            let Some((operand, weight)) = operand.and_then(|at| Some((at, op.inputs().nth(at)?)))
+            else {
+                continue;
+            };
+            let (value, form) = (self.first(weight.id), product.form(operand));
+            let is_known = |known: &Weight| (known.value, known.form) == (value, form);
+            if !weights.iter().any(is_known) {
+                weights.push(Weight {
+                    value,
+                    form,
+                    made: made[value as usize],
+                    used,
+                    stage: product.spec.stage.clone(),
+                });
+            }
+        }
+        weights
     }
 
     /// Returns the first of the casts that are the same as this one.
@@ -243,21 +284,9 @@ impl<O: Op> Rewrite<'_, O> {
         Quantized { values, scale }
     }
 
-    /// Quantises the weights that are there where they rest, those of one stage and format together.
-    fn weights_like(&mut self, value: ValueIndex, form: Form) {
-        let at = |weight: &Weight| weight.value == value && weight.form == form;
-        let Some(first) = self.weights.iter().position(at) else {
-            return;
-        };
-        let stage = self.weights[first].product.spec.stage.clone();
-        let made = &self.made;
-        let (group, rest): (Vec<Weight>, Vec<Weight>) =
-            self.weights.drain(..).partition(|weight| {
-                made[weight.value as usize]
-                    && weight.form == form
-                    && weight.product.spec.stage == stage
-            });
-        self.weights = rest;
+    /// Quantises weights where they rest.
+    fn group(&mut self, group: &[Weight]) {
+        let form = group[0].form;
         let maxima = group.iter().map(|weight| self.amax(weight.value, form.of));
         let maxima: Vec<ValueIndex> = maxima.collect();
         let all = match maxima[..] {
@@ -290,9 +319,6 @@ impl<O: Op> Rewrite<'_, O> {
         is_weight: bool,
     ) -> Quantized {
         let value = self.first(value);
-        if is_weight {
-            self.weights_like(value, form);
-        }
         if let Some(known) = self.quantized.get(&(value, form, None)) {
             return *known;
         }
