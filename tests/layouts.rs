@@ -10,7 +10,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice, ParallelizeWith, Plan};
+use burn_dist::{
+    DeviceMesh, Dist, Float, Float8, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision,
+    Scaling,
+};
 
 use crate::transformer::{BATCH, DIM, Net, SEQ, Training, megatron, sequence_parallel};
 
@@ -81,6 +84,18 @@ fn received(device: &MeshDevice) -> Vec<BTreeMap<&'static str, (u64, u64)>> {
 
 #[test]
 fn the_plan_predicts_the_traffic() {
+    predicts_the_traffic(&sequence_parallel());
+}
+
+#[test]
+fn the_plan_predicts_the_traffic_of_float8() {
+    for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+        let plan = sequence_parallel().precision(Precision::new(Float::BF16));
+        predicts_the_traffic(&plan.float8(Float8::new(scaling)));
+    }
+}
+
+fn predicts_the_traffic(plan: &Plan) {
     for text in [
         "",
         "dp=2",
@@ -94,7 +109,7 @@ fn the_plan_predicts_the_traffic() {
         let mesh = mesh(text);
         let device = mesh.device();
         let net = Net::<B>::new(2, &device)
-            .parallelize_with(mesh.shape(), &sequence_parallel())
+            .parallelize_with(mesh.shape(), plan)
             .expect("a plan");
         let mut training = Training { net, step: 0 };
         let mut optimizer = AdamWConfig::new().init();
@@ -124,17 +139,19 @@ fn the_plan_predicts_the_traffic() {
                     .iter()
                     .map(|(kind, total)| (*kind, (total.count, total.bytes)))
                     .collect();
-                // Everything here divides evenly, but for the loss: one number, whose terms only the first rank
+                // Everything here divides evenly, but for numbers such as the loss, whose terms only the first rank
                 // receives.
-                let terms = mesh.shape().ranks().count() as u64 - 1;
-                let lost = if rank == 0 {
-                    0
-                } else {
-                    terms * size_of::<f32>() as u64
+                let ranks = mesh.shape().ranks().count();
+                let lost = |kind: &str| -> u64 {
+                    let uneven = explanation.collectives.iter().filter(|c| {
+                        c.kind == kind && !c.shape.iter().product::<usize>().is_multiple_of(ranks)
+                    });
+                    let bytes = uneven.map(|c| c.bytes).sum();
+                    if rank == 0 { 0 } else { bytes }
                 };
                 for (kind, (calls, bytes)) in &planned {
                     let (found_calls, found_bytes) = moved.get(kind).copied().unwrap_or_default();
-                    let bytes_min = bytes.saturating_sub(lost);
+                    let bytes_min = bytes.saturating_sub(lost(kind));
                     assert!(
                         found_calls == *calls && (bytes_min..=*bytes).contains(&found_bytes),
                         "mesh {text}, rank {rank}, {kind}: {found_calls} calls and {found_bytes} bytes\n{explanation}"

@@ -8,8 +8,8 @@ use burn_dist::plan::explain::Explanation;
 use burn_dist::plan::memory::{ClassBytes, MemoryClass};
 use burn_dist::run::RankStats;
 use burn_dist::{
-    Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, MeshBackend, ParallelizeWith, Plan, Reshard,
-    ShardStrategy,
+    Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend, ParallelizeWith,
+    Plan, Precision, Reshard, Scaling, ShardStrategy,
 };
 
 use crate::planned;
@@ -112,6 +112,20 @@ fn every_strategy_holds_what_its_plan_says() {
         for strategy in [ShardStrategy::GradOptim, ShardStrategy::Optim] {
             let (ranks, explanation) = train(builder(axes), &megatron().strategy(strategy));
             assert_predicted(&format!("{axes} {strategy:?}"), &ranks, &explanation);
+        }
+    }
+}
+
+#[test]
+fn layers_in_float8_hold_what_their_plan_says() {
+    for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+        for axes in ["", "fsdp=2", "fsdp=2,tp=2"] {
+            for policy in [Checkpoint::None, Checkpoint::Full] {
+                let plan = megatron().precision(Precision::new(Float::BF16));
+                let plan = plan.float8(Float8::new(scaling)).checkpoint(policy);
+                let (ranks, explanation) = train(builder(axes), &plan);
+                assert_predicted(&format!("`{axes}` {scaling}"), &ranks, &explanation);
+            }
         }
     }
 }

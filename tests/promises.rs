@@ -7,6 +7,7 @@ mod batches;
 mod chaos;
 mod checkpoint;
 mod faults;
+mod float8;
 mod golden;
 mod items;
 mod layouts;

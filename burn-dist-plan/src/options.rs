@@ -21,6 +21,8 @@ pub struct PlanOptions {
     pub scatter_bytes_min: usize,
     /// Float types that the inner backend does not compute in.
     pub floats_missing: Vec<Float>,
+    /// Whether the inner backend lacks tensors of bytes, which float8 travels as.
+    pub bytes_missing: bool,
     /// Whether other processes have ranks too: what is read is gathered, for each of them to see.
     pub everyone_reads: bool,
     /// Which ranks are on one node.

@@ -239,6 +239,11 @@ impl<'a, O: Op> State<'a, O> {
             return Ok(());
         }
         let layers = float8::layers(self.window(), &self.facts);
+        let mut taken = layers.layers.iter().filter(|layer| layer.skipped.is_none());
+        if let Some(layer) = taken.next().filter(|_| self.options.bytes_missing) {
+            let path = layer.path.clone();
+            return Err(PlanError::Float8 { path });
+        }
         if layers.has_products() {
             let reduces_first = self.precise.as_ref();
             let reduces_first = reduces_first.map_or(&[][..], |precise| &precise.reduces_first);

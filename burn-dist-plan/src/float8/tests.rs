@@ -5,7 +5,7 @@ use crate::policy::{Checkpoint, Float, Float8, Policy, Precision, Scaling};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, options, planned, whole};
 use crate::window::Window;
-use crate::{Facts, plan, text_after};
+use crate::{Facts, PlanOptions, plan, text_after};
 
 /// Three layers in two units and their backward, with an update: `up`, `down`, and a head.
 fn step(mesh: &str, sizes: [usize; 3]) -> Builder {
@@ -134,6 +134,27 @@ fn weights_are_gathered_as_bytes_after_one_reduction() {
     assert_eq!(float8("tensorwise"), (bf16.0 / 2, bf16.1, 1));
     assert_eq!(float8("tensorwise,gather=off"), (bf16.0, bf16.1, 0));
     assert_eq!(float8("rowwise"), (bf16.0, bf16.1, 0));
+}
+
+#[test]
+fn a_backend_without_bytes_is_told() {
+    let plan = |policy| {
+        let b = step("fsdp=2", [16, 32, 16]).under(policy);
+        let options = PlanOptions {
+            bytes_missing: true,
+            ..options(&b.mesh)
+        };
+        plan(&b.window, &b.mesh, &options).map(|_| ())
+    };
+    let error = plan(policy(Float8::new(Scaling::Tensorwise))).expect_err("no bytes");
+    assert!(
+        error
+            .to_string()
+            .starts_with("block.up.weight is to be computed in float8"),
+        "{error}"
+    );
+    assert!(plan(Policy::default()).is_ok());
+    assert!(plan(policy(Float8::new(Scaling::Tensorwise).skip("block"))).is_ok());
 }
 
 /// What is left as it is, and why.

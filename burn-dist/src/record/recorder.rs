@@ -170,6 +170,7 @@ impl<B: BackendIr> Recorder<B> {
                 .into_iter()
                 .filter(|float| !B::supports_dtype(&inner_device, of_float(*float)))
                 .collect(),
+            bytes_missing: !B::supports_dtype(&inner_device, DType::U8),
             topology: topology.clone(),
             links: options.links.clone(),
             hierarchy_bytes_min: options.hierarchy_bytes_min,

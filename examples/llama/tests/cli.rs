@@ -247,6 +247,25 @@ fn mixed_precision_runs_and_says_what_it_cannot_do() {
 }
 
 #[test]
+fn float8_runs_and_says_what_it_leaves() {
+    for scaling in ["tensorwise", "rowwise"] {
+        let flags = ["--no-plot", "--mesh", "fsdp=2", "--float8", scaling];
+        works(&short(&flags));
+    }
+    let explain =
+        "explain --size tiny --mesh fsdp=2 --param-dtype bf16 --float8 tensorwise,skip=layers.0";
+    let said = works(&explain.split_whitespace().collect::<Vec<_>>());
+    for part in ["float8: ", "output head", "skip `layers.0`"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    fails(
+        &short(&["--float8", "delayed"]),
+        2,
+        &["`delayed`", "tensorwise or rowwise"],
+    );
+}
+
+#[test]
 fn kv_heads_that_tp_does_not_divide_need_an_option() {
     let args = short(&["--no-plot", "--mesh", "tp=4"]);
     let parts = [

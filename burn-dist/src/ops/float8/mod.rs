@@ -6,6 +6,8 @@
 
 mod cast;
 
+use std::sync::Once;
+
 use burn_backend::TensorData;
 use burn_backend::tensor::FloatTensor;
 use burn_dist_plan::float8::{Float8Op, Product, ScaleOf};
@@ -63,6 +65,12 @@ impl Operation for Float8 {
 
 impl Run for Float8 {
     fn run<B: BackendIr, E: Env<B>>(&self, cx: &mut Context<'_, B, E>) -> Result<(), ExecuteError> {
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| {
+            tracing::warn!(
+                "float8 is emulated: values are those of float8, and nothing is faster for it"
+            );
+        });
         let made = match self.op {
             Float8Op::Amax(of) => {
                 let values = self.floats(cx, 0);
