@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::op::Product;
 use crate::facts::{Facts, Phase};
 use crate::mesh::DType;
-use crate::op::{Adjoint, Layer, Op};
+use crate::op::{Adjoint, Layer, Op, Work};
 use crate::param::ParamSpec;
 use crate::policy::{Float8, Pattern};
 use crate::window::{ValueIndex, Window};
@@ -139,14 +139,19 @@ fn skipped<O: Op>(op: &O, spec: &ParamSpec, is_head: impl Fn() -> bool) -> Optio
     is_head().then(|| "output head".into())
 }
 
-/// Which layers are the last of a model: their results lead to no other layer, their backward comes from none.
+/// Which layers are the last of a model: their results lead to no other product, their backward comes from none.
 struct Heads {
-    /// Whether each value leads to a linear layer in the forward.
+    /// Whether each value leads to a product in the forward.
     leads: Vec<bool>,
-    /// Whether each value comes from the backward of a linear layer.
+    /// Whether each value comes from a product.
     comes: Vec<bool>,
     /// The weights of layers whose forward is in the window.
     forward: Vec<String>,
+}
+
+/// Whether an operation is a product, of a linear layer or not: a head may be tied to an embedding.
+fn is_product<O: Op>(op: &O) -> bool {
+    op.traits().work != Work::Other || product(op).is_some()
 }
 
 impl Heads {
@@ -160,20 +165,19 @@ impl Heads {
             if *phase != Phase::Forward {
                 continue;
             }
-            if product(op) == Some(Product::Forward) {
-                this.leads[input(op, 0) as usize] = true;
-                if let Some(spec) = facts.parameter(input(op, 1)) {
-                    this.forward.push(spec.path.clone());
-                }
-            } else if op.outputs().any(|out| this.leads[out.id as usize]) {
+            if product(op) == Some(Product::Forward)
+                && let Some(spec) = facts.parameter(input(op, 1))
+            {
+                this.forward.push(spec.path.clone());
+            }
+            if is_product(op) || op.outputs().any(|out| this.leads[out.id as usize]) {
                 for input in op.inputs() {
                     this.leads[input.id as usize] = true;
                 }
             }
         }
         for op in &window.ops {
-            let comes = product(op) == Some(Product::Input)
-                || op.inputs().any(|input| this.comes[input.id as usize]);
+            let comes = is_product(op) || op.inputs().any(|input| this.comes[input.id as usize]);
             for out in op.outputs().filter(|_| comes) {
                 this.comes[out.id as usize] = true;
             }

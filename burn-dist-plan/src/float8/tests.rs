@@ -198,6 +198,26 @@ fn skipped_layers_are_named() {
     );
 }
 
+/// A product with a table in the place of a head: the layer before it is none.
+#[test]
+fn a_head_that_is_tied_to_an_embedding_is_no_layer() {
+    let mut b = Builder::new("");
+    let table = b.param(Builder::spec("embedding.weight", &[48, 16], None));
+    let down = b.param(Builder::spec("down.weight", &[16, 16], None));
+    let x = b.data(&[4, 16]);
+    let y = b.linear(x, down);
+    let transposed = b.transpose(table);
+    let logits = b.matmul(y, transposed);
+    b.read(logits);
+    let b = b.under(policy(Float8::new(Scaling::Tensorwise)));
+    let layers = explained(&b).float8;
+    assert_eq!(layers.len(), 1);
+    assert_eq!(
+        (layers[0].path.as_str(), &layers[0].skipped),
+        ("down.weight", &None)
+    );
+}
+
 /// A window that has the backward alone skips the same layers.
 #[test]
 fn a_backward_of_its_own_skips_the_head_too() {

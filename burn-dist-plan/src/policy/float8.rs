@@ -59,7 +59,7 @@ const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise or rowwi
 /// Linear layers in float8, with a scale that is found anew for every tensor (dynamic scaling).
 ///
 /// A layer's product and the two products of its backward take operands in 8 bits, add up in f32, and give the type
-/// that the layer has without it. Left as they are: the output head (a layer whose result leads to no other layer),
+/// that the layer has without it. Left as they are: the output head (a layer whose result leads to no other product),
 /// sizes that are no multiples of 16, and what [`skip`](Self::skip) names; `explain` lists them. Master weights,
 /// optimizer state and everything between layers stay as [`Precision`](super::Precision) says.
 ///
