@@ -407,6 +407,15 @@ fn what_cannot_be_converted_is_said() {
             "{to}: {error}"
         );
     }
+    for dtype in [DType::I32, DType::Flex32, DType::U8] {
+        let error = convert(&storage, ("hf", "x.mpk"), Kind::Mpk, |c| {
+            c.dtype = Some(dtype)
+        });
+        assert!(
+            matches!(error.unwrap_err(), ConvertError::Floats { .. }),
+            "{dtype}"
+        );
+    }
     // The same step of a run.
     let again = target("run", Some(Kind::Checkpoint)).unwrap_err();
     assert!(

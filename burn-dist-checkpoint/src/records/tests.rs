@@ -407,7 +407,9 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(
         tensors in proptest::collection::btree_map("[a-c](\\.([a-z]{1,2}|[0-9]|[0-9]{2})){1,3}", (
-            dtypes(), proptest::collection::vec(prop_oneof![4 => 0..4usize, 1 => Just(200)], 0..3), any::<Option<u64>>(),
+            dtypes(),
+            proptest::collection::vec(prop_oneof![4 => 0..4usize, 1 => Just(200)], 0..3),
+            any::<Option<u64>>(),
         ), 0..12),
     ) {
         let parameters: BTreeMap<_, _> = tensors.into_iter().collect();
