@@ -3,6 +3,7 @@
 use super::prelude::*;
 use super::run::*;
 use super::zoo::*;
+use burn_dist_checkpoint::{SaveId, SavePlan};
 
 #[test]
 fn what_does_not_fit_is_named() {
@@ -171,4 +172,35 @@ fn another_type_is_converted_where_it_is_asked_for() {
         .val()
         .into_data()
         .assert_eq(&expected.convert_dtype(DType::F32), true);
+}
+
+#[test]
+fn metadata_of_others_and_of_later_versions_are_refused() {
+    let root = directory();
+    let mesh = builder("").build().unwrap();
+    let checkpoints = Checkpointer::<B>::at(root.path(), &mesh.device()).unwrap();
+    let said = |step: u64, metadata: serde_json::Value| {
+        let files = checkpoints.checkpoints();
+        let plan = SavePlan::new(mesh.shape(), Vec::new(), &[0]).unwrap();
+        let save = files.save(step, SaveId::random().unwrap()).unwrap();
+        let part = save.write(&plan, 0, |_, _| Ok(()), |_| {}).unwrap();
+        let metadata = metadata.as_object().unwrap().clone();
+        save.commit(&plan, vec![part], metadata).unwrap();
+        checkpoints.open(step).map(drop).unwrap_err().to_string()
+    };
+    let later = said(1, serde_json::json!({ "burn-dist": { "version": 2 } }));
+    assert!(
+        later.contains("it has version 2, and this program reads up to 1"),
+        "{later}"
+    );
+    let other = said(2, serde_json::json!({ "mine": 3 }));
+    assert!(
+        other.contains("it was not saved by a `Checkpointer`"),
+        "{other}"
+    );
+    let missing = checkpoints.open(7).map(drop).unwrap_err().to_string();
+    assert!(
+        missing.starts_with("there is no checkpoint at "),
+        "{missing}"
+    );
 }
