@@ -269,10 +269,10 @@ fn main() {
             trained = times.time("step", || step(trained, &device));
         }
         let alone = median(times.0["step"].iter().rev().take(3).copied().collect());
-        let state = State::new().module("model", &trained);
         let (mut steps, mut beside) = (0, 0.0);
         let (next, peak) = peak_of(|| {
             let start = Instant::now();
+            let state = State::new().module("model", &trained);
             let saving = checkpoints
                 .save_in_background(2 * rep + 1, state)
                 .expect("started");

@@ -55,6 +55,12 @@ pub enum ConvertError {
         /// What its file says.
         found: String,
     },
+    /// Floats are to get a type that they are not converted to.
+    #[error("floats are not converted to {dtype}: choose f64, f32, f16 or bf16")]
+    Floats {
+        /// The type.
+        dtype: DType,
+    },
     /// A number that the type has no place for.
     #[error("{key} has values beyond the range of {dtype}: choose another type")]
     Range {

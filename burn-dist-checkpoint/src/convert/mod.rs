@@ -81,6 +81,9 @@ impl<'a> Conversion<'a> {
     /// # Errors
     /// [`ConvertError`].
     pub fn run(&self) -> Result<Converted, ConvertError> {
+        if let Some(dtype) = self.dtype.filter(|dtype| !floats::FLOATS.contains(dtype)) {
+            return Err(ConvertError::Floats { dtype });
+        }
         let to = kind::of_target(&*self.storage, self.to, self.kind)?;
         let mut source = source::Source::open(&self.storage, self.from, self.names)?;
         let targets = source.entries.iter().map(|entry| match self.dtype {

@@ -17,8 +17,8 @@ use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
 use crate::record::parts::{AnyTensor, Given, Placement};
 
-/// Tensors are read together up to so many bytes.
-const GROUP_BYTES: usize = 64 << 20;
+/// Tensors are read together up to so many bytes, so that threads seldom wait for each other.
+const GROUP_BYTES: usize = 256 << 20;
 
 /// A tensor that is asked for.
 #[derive(Clone, Debug)]
