@@ -102,8 +102,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 /// The elements of a tensor as the files have them.
 fn stored(folder: &Path, name: &str) -> Vec<f32> {
     let folder = open(folder);
-    let mut tensors = folder.tensors();
-    let (_, dtype, shape) = tensors.find(|(found, ..)| *found == name).expect(name);
+    let (dtype, shape) = folder.tensor(name).expect(name);
     assert_eq!(dtype, Some(DType::F32));
     let mut bytes = vec![0; 4 * shape.iter().product::<usize>()];
     let region = Region::whole(shape).expect("a region");

@@ -204,13 +204,9 @@ fn compare(
     parameters: &[Parameter],
     named: &[(String, Form)],
 ) -> KeyReport {
-    let found: BTreeMap<&str, Option<DType>> = folder
-        .tensors()
-        .map(|(name, dtype, _)| (name, dtype))
-        .collect();
     let wanted = parameters.iter().zip(named);
     let wanted = wanted.map(|(parameter, (name, form))| {
-        let found = found.get(name.as_str()).copied().flatten();
+        let found = folder.tensor(name).and_then(|(dtype, _)| dtype);
         let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype));
         Wanted {
             name,

@@ -184,10 +184,7 @@ impl<B: MeshBackend> Reader<'_, B> {
     fn dtype(&self, key: &str) -> Option<DType> {
         match self.source {
             Source::Checkpoint(checkpoint) => checkpoint.manifest().tensor(key)?.dtype(),
-            Source::Folder(folder) => {
-                let mut tensors = folder.tensors();
-                tensors.find(|(name, ..)| *name == key)?.1
-            }
+            Source::Folder(folder) => folder.tensor(key)?.0,
         }
     }
 

@@ -80,23 +80,18 @@ fn differences(
             false => format!("{name} has shape {found:?}, and the model needs {wanted:?}"),
         });
     }
-    for (name, _, shape) in folder.tensors() {
-        if report.unexpected.iter().any(|other| other == name) {
-            problems.push(format!("unexpected {name}, shape {shape:?}"));
-        }
+    for name in &report.unexpected {
+        let shape = folder.tensor(name).map_or(&[][..], |(_, shape)| shape);
+        problems.push(format!("unexpected {name}, shape {shape:?}"));
     }
 }
 
 /// Whether a tensor is not there, or has the bits of another one.
 fn is_copy(folder: &Folder, name: &str, of: &str) -> Result<bool, CheckpointError> {
-    let find = |name: &str| {
-        let found = folder.tensors().find(|(found, ..)| *found == name);
-        found.map(|(_, dtype, shape)| (dtype, shape))
-    };
-    let Some(copy) = find(name) else {
+    let Some(copy) = folder.tensor(name) else {
         return Ok(true);
     };
-    let ((Some(dtype), shape), true) = (copy, find(of) == Some(copy)) else {
+    let ((Some(dtype), shape), true) = (copy, folder.tensor(of) == Some(copy)) else {
         return Ok(false);
     };
     let numel: usize = shape.iter().product();
