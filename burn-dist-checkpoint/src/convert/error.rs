@@ -47,6 +47,20 @@ pub enum ConvertError {
         /// The parameters, or the tensors.
         names: Vec<String>,
     },
+    /// A module of something that is one module.
+    #[error("{found} is one module: leave --module out")]
+    NoModules {
+        /// What it is.
+        found: Kind,
+    },
+    /// A module that the checkpoint does not have.
+    #[error(
+        "the checkpoint has nothing under `{module}.`: `burn-dist ckpt inspect` shows what it has"
+    )]
+    NoModule {
+        /// Its name.
+        module: String,
+    },
     /// Elements of a type that is not known here.
     #[error("{name}: elements of the type {found} are not converted")]
     DType {

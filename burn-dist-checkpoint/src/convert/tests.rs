@@ -242,3 +242,35 @@ fn a_folder_takes_along_what_is_beside_its_tensors() {
         bytes_of(&storage, "from/config.json")
     );
 }
+
+#[test]
+fn one_module_of_a_checkpoint_is_taken() {
+    let storage = samples();
+    convert(
+        &storage,
+        ("burn/model.mpk", "all"),
+        Kind::Checkpoint,
+        |_| {},
+    )
+    .unwrap();
+    let layers = |conversion: &mut Conversion<'_>| conversion.module = Some("layers");
+    convert(&storage, ("all", "layers.bpk"), Kind::Bpk, layers).unwrap();
+    let mut expected = expected(DType::F32, DType::I32);
+    let all = expected.len();
+    expected = expected
+        .into_iter()
+        .filter_map(|(key, content)| Some((key.strip_prefix("layers.")?.to_owned(), content)))
+        .collect();
+    assert!(!expected.is_empty() && expected.len() < all);
+    let found = content(&storage, "layers.bpk", Kind::Bpk, None);
+    assert_eq!(found, expected);
+
+    let other = |conversion: &mut Conversion<'_>| conversion.module = Some("layer");
+    let error = convert(&storage, ("all", "none.bpk"), Kind::Bpk, other).unwrap_err();
+    assert!(
+        error.to_string().contains("nothing under `layer.`"),
+        "{error}"
+    );
+    let error = convert(&storage, ("burn/model.mpk", "none.bpk"), Kind::Bpk, layers).unwrap_err();
+    assert!(error.to_string().contains("leave --module out"), "{error}");
+}
