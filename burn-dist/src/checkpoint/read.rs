@@ -235,10 +235,8 @@ fn read_all(
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let here = work();
-        let others = others.into_iter().map(|thread| thread.join());
-        let others: Result<(), _> = others
-            .map(|end| end.unwrap_or(Err(CheckpointError::Panicked)))
-            .collect();
+        let mut others = others.into_iter().map(|thread| thread.join());
+        let others = others.try_for_each(|end| end.unwrap_or(Err(CheckpointError::Panicked)));
         here.and(others)
     })
 }
