@@ -8,6 +8,7 @@ mod chaos;
 mod checkpoint;
 mod faults;
 mod golden;
+mod hf;
 mod items;
 mod layouts;
 mod loops;
