@@ -60,6 +60,13 @@ fn parts_of_single_ranks() {
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
+fn a_run_goes_on_from_a_checkpoint() {
+    device();
+    suite::checkpoints::<Cuda>();
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn a_transformer_trains() {
     device();
     suite::training::<Cuda>(&["", "fsdp=2", "tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2"], 5);

@@ -13,10 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use burn::backend::Flex;
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Param, ParamId};
+use burn::nn::Linear;
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::Tensor;
+use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::launch::{self, restarts};
-use burn_dist::{DeviceMesh, Dist};
+use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
 
 /// A program below, as arguments of this test.
 fn program(name: &str) -> Vec<String> {
@@ -584,6 +588,92 @@ fn program_resumes() {
         std::process::exit(1);
     }
     std::thread::sleep(Duration::from_secs(60));
+}
+
+/// A run whose processes are killed in its third step goes on from the checkpoint of the second.
+#[test]
+fn a_killed_run_goes_on_from_its_checkpoint() {
+    let folder = folder("goes-on");
+    for transport in ["mpi", "direct"] {
+        let state = folder.join(transport);
+        let options = format!("--nproc 2 --transport {transport} --max-restarts 1");
+        let output = burn_dist(&options, &program("program_trains"))
+            .env("STATE", &state)
+            .output()
+            .expect("it runs");
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        let ends = results(&said);
+        assert_eq!(ends.len(), 2, "{said}");
+        assert!(
+            ends.iter().all(|end| end.starts_with("from step 2:")),
+            "{said}"
+        );
+        assert_eq!(ends[0], ends[1]);
+        // The same program in one process that nobody kills.
+        let whole = folder.join(format!("{transport}-whole"));
+        let test = program("program_trains");
+        let output = Command::new(&test[0])
+            .args(&test[1..])
+            .env("STATE", &whole)
+            .output();
+        let said = self::said(&output.expect("it runs"));
+        let expected = results(&said)[0].replace("from step 0:", "from step 2:");
+        assert_eq!(ends[0], expected, "{said}");
+    }
+    std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_trains() {
+    type B = Autodiff<Dist<Flex>>;
+    let state = PathBuf::from(std::env::var("STATE").expect("the test says where"));
+    let world = launch::world().expect("a world");
+    let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
+    let device = mesh.device();
+    let weight = Tensor::<B, 2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+    let linear = Linear {
+        weight: Param::initialized(ParamId::new(), weight.require_grad()),
+        bias: None,
+    };
+    let mut model = linear
+        .parallelize_with(&mesh, &Plan::new())
+        .expect("a plan");
+    let mut optimizer = AdamConfig::new().init();
+    let mut checkpoints = Checkpointer::<B>::at(&state, &device).expect("a folder");
+    let mut first = 0;
+    if let Some(saved) = checkpoints.latest().expect("readable") {
+        model = saved.module("model", model).expect("the model");
+        optimizer = saved
+            .optimizer("optimizer", optimizer, &model)
+            .expect("its state");
+        first = saved.step();
+    }
+    for step in first..4 {
+        let killed = step == 2 && restarts().expect("a number") == 0;
+        if let Some(world) = world.as_ref().filter(|_| killed) {
+            // One ends at once, in the midst of a save of all.
+            match world.process() {
+                1 => std::process::abort(),
+                _ => std::thread::sleep(Duration::from_millis(200)),
+            }
+        }
+        let x = Tensor::<B, 2>::from_data([[1.0, -1.0], [0.5, 2.0]], &device);
+        let loss = model.forward(x).powi_scalar(2).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(0.1, model, gradients);
+        let saved = State::new().module("model", &model);
+        let saved = saved.optimizer("optimizer", &optimizer, &model);
+        checkpoints.save(step + 1, saved).expect("saved");
+    }
+    let weight = model
+        .weight
+        .val()
+        .into_data()
+        .to_vec::<f32>()
+        .expect("floats");
+    println!("RESULT from step {first}: {weight:?}");
 }
 
 /// Starts a program and waits until it has said so many lines, which it returns.

@@ -9,6 +9,7 @@ mod checkpoint;
 mod faults;
 mod float8;
 mod golden;
+mod hf;
 mod items;
 mod layouts;
 mod loops;

@@ -85,6 +85,12 @@ fn parts_of_single_ranks() {
 }
 
 #[test]
+fn a_run_goes_on_from_a_checkpoint() {
+    device();
+    suite::checkpoints::<Wgpu>();
+}
+
+#[test]
 fn ranks_on_several_devices() {
     // The default device and the CPU's: two devices to wgpu, also where they are one.
     suite::across_devices::<Wgpu>(&[device(), WgpuDevice::Cpu]);

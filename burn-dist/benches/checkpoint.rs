@@ -212,10 +212,11 @@ fn main() {
         last: NonZeroUsize::MIN,
         every: None,
     };
-    let checkpoints = Checkpointer::<B>::at(&root, &device).expect("a mesh that works");
-    let mut checkpoints = checkpoints.keep(keep);
+    let mut checkpoints = Checkpointer::<B>::at(&root, &device).expect("a mesh that works");
     for rep in 0..reps as u64 {
         let _ = fs::remove_file(&plain);
+        // Removing is no part of writing, of either.
+        checkpoints.checkpoints().prune(keep).expect("room");
         times.time("plain write", || plain_write(&plain, &buffer));
         let state = State::new().module("model", &trained);
         let save = || checkpoints.save(2 * rep, state).expect("saved");
@@ -269,10 +270,10 @@ fn main() {
             trained = times.time("step", || step(trained, &device));
         }
         let alone = median(times.0["step"].iter().rev().take(3).copied().collect());
-        let state = State::new().module("model", &trained);
         let (mut steps, mut beside) = (0, 0.0);
         let (next, peak) = peak_of(|| {
             let start = Instant::now();
+            let state = State::new().module("model", &trained);
             let saving = checkpoints
                 .save_in_background(2 * rep + 1, state)
                 .expect("started");
@@ -289,6 +290,7 @@ fn main() {
             model
         });
         trained = next;
+        checkpoints.checkpoints().prune(keep).expect("room");
         times.push("step alone", alone);
         times.push("step beside", beside / f64::from(steps.max(1)));
         keep_peak("save in background", peak);

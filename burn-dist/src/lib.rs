@@ -74,6 +74,8 @@ pub mod backend {
 mod guides {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../docs/guide/checkpoints.md")]
+    struct Checkpoints;
     #[doc = include_str!("../../docs/guide/custom-operations.md")]
     struct CustomOperations;
     #[doc = include_str!("../../docs/guide/data.md")]

@@ -1,11 +1,16 @@
 //! What `Dist<B>` promises for any inner backend `B`, here for those whose tensors live on a device.
 
 use burn::backend::{Autodiff, Flex};
+use burn::nn::{Linear, LinearConfig};
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData, Tolerance};
+use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::comm::{GpuTransport, Reduction};
 use burn_dist::mesh::ReduceOp;
-use burn_dist::{DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith};
+use burn_dist::{
+    DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith, Plan,
+};
 use burn_ir::BackendIr;
 
 use super::net;
@@ -182,6 +187,60 @@ pub fn parts<B: BackendIr>() {
             [5, 6]
         )
     );
+}
+
+/// What is saved, in the background, is the state at that moment; a run that goes on from it has the bits of one that
+/// went on, and another mesh the same weights.
+pub fn checkpoints<B: BackendIr>()
+where
+    Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
+{
+    type Model<B> = Linear<Autodiff<Dist<B>>>;
+    let root = tempfile::tempdir().expect("a directory");
+    let fresh = |text: &str| {
+        let mesh = mesh(text);
+        let model: Model<B> = LinearConfig::new(6, 10).init(&mesh.device());
+        let model = model.parallelize_with(&mesh, &Plan::new()).expect("a plan");
+        let adam = AdamConfig::new().init::<Autodiff<Dist<B>>, Model<B>>();
+        (mesh, model, adam)
+    };
+    fn step<B: AutodiffBackend>(
+        model: Linear<B>,
+        optimizer: &mut impl Optimizer<Linear<B>, B>,
+        device: &B::Device,
+    ) -> Linear<B> {
+        let x = Tensor::<B, 2>::ones([4, 6], device);
+        let loss = model.forward(x).powi_scalar(2).mean();
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        optimizer.step(0.1, model, gradients)
+    }
+    let (mesh, model, mut adam) = fresh("fsdp=2");
+    let device = mesh.device();
+    let model = step(model, &mut adam, &device);
+    let mut checkpoints =
+        Checkpointer::<Autodiff<Dist<B>>>::at(root.path(), &device).expect("a directory");
+    let state = State::new()
+        .module("model", &model)
+        .optimizer("adam", &adam, &model);
+    let saving = checkpoints.save_in_background(1, state).expect("a save");
+    let saved_weight = model.weight.val().into_data();
+    let expected = step(model, &mut adam, &device).weight.val().into_data();
+    saving.wait().expect("saved");
+    for text in ["fsdp=2", "tp=2,fsdp=2", ""] {
+        let (mesh, model, adam) = fresh(text);
+        let device = mesh.device();
+        let checkpoints =
+            Checkpointer::<Autodiff<Dist<B>>>::at(root.path(), &device).expect("a directory");
+        let saved = checkpoints.latest().expect("readable").expect("one");
+        let model = saved.module("model", model).expect("the model");
+        let mut adam = saved.optimizer("adam", adam, &model).expect("its state");
+        assert_eq!(model.weight.val().into_data(), saved_weight, "{text}");
+        let found = step(model, &mut adam, &device).weight.val().into_data();
+        match text {
+            "fsdp=2" => assert_eq!(found, expected),
+            _ => found.assert_approx_eq::<f32>(&expected, Tolerance::default()),
+        }
+    }
 }
 
 /// A small transformer trains like on one device of Flex, and twice the same to the bit.

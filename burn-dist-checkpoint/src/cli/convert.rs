@@ -15,6 +15,9 @@ pub(super) struct Convert {
     from: PathBuf,
     /// Where it goes: the directory of a run, a folder, or a file. Nothing is replaced.
     to: PathBuf,
+    /// The module of a checkpoint of training that is converted: `model`, say, without the optimizer's state.
+    #[arg(long, value_name = "NAME")]
+    module: Option<String>,
     /// What is written, if the name (.mpk, .bpk) does not say it.
     #[arg(long = "to", value_name = "KIND")]
     kind: Option<Kind>,
@@ -43,6 +46,7 @@ impl Convert {
         });
         let names = names.transpose()?;
         let converted = Conversion {
+            module: self.module.as_deref(),
             kind: self.kind,
             names: names.as_ref(),
             dtype: self.dtype,

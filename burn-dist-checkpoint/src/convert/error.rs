@@ -47,6 +47,20 @@ pub enum ConvertError {
         /// The parameters, or the tensors.
         names: Vec<String>,
     },
+    /// A module of something that is one module.
+    #[error("{found} is one module: leave --module out")]
+    NoModules {
+        /// What it is.
+        found: Kind,
+    },
+    /// A module that the checkpoint does not have.
+    #[error(
+        "the checkpoint has nothing under `{module}.`: `burn-dist ckpt inspect` shows what it has"
+    )]
+    NoModule {
+        /// Its name.
+        module: String,
+    },
     /// Elements of a type that is not known here.
     #[error("{name}: elements of the type {found} are not converted")]
     DType {
@@ -54,6 +68,12 @@ pub enum ConvertError {
         name: String,
         /// What its file says.
         found: String,
+    },
+    /// Floats are to get a type that they are not converted to.
+    #[error("floats are not converted to {dtype}: choose f64, f32, f16 or bf16")]
+    Floats {
+        /// The type.
+        dtype: DType,
     },
     /// A number that the type has no place for.
     #[error("{key} has values beyond the range of {dtype}: choose another type")]

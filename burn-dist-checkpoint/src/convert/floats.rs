@@ -3,9 +3,12 @@
 use burn_dist_mesh::DType;
 use half::{bf16, f16};
 
+/// What floats are converted to.
+pub(super) const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::F16, DType::BF16];
+
 /// Turns elements of one type into another; returns whether the type has a place for all that are finite.
 ///
-/// Both are floats. Equal types are copied, bit by bit.
+/// Both are floats, the second one of 64, 32 or 16 bits (`bf16` too). Equal types are copied, bit by bit.
 pub fn convert(from: DType, to: DType, source: &[u8], target: &mut [u8]) -> bool {
     if from == to {
         target.copy_from_slice(source);

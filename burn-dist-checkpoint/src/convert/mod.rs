@@ -32,6 +32,8 @@ pub struct Conversion<'a> {
     pub from: &'a Path,
     /// Where it is written to. Nothing is replaced.
     pub to: &'a Path,
+    /// The module of a checkpoint that is converted: what is under `NAME.`, without that. None for all of it.
+    pub module: Option<&'a str>,
     /// What is written; none if the name of `to` says it (`.mpk`, `.bpk`).
     pub kind: Option<Kind>,
     /// Names in folders; none if they and the order of elements are kept.
@@ -65,6 +67,7 @@ impl<'a> Conversion<'a> {
         Self {
             from,
             to,
+            module: None,
             kind: None,
             names: None,
             dtype: None,
@@ -81,8 +84,14 @@ impl<'a> Conversion<'a> {
     /// # Errors
     /// [`ConvertError`].
     pub fn run(&self) -> Result<Converted, ConvertError> {
+        if let Some(dtype) = self.dtype.filter(|dtype| !floats::FLOATS.contains(dtype)) {
+            return Err(ConvertError::Floats { dtype });
+        }
         let to = kind::of_target(&*self.storage, self.to, self.kind)?;
         let mut source = source::Source::open(&self.storage, self.from, self.names)?;
+        if let Some(module) = self.module {
+            source.only(module)?;
+        }
         let targets = source.entries.iter().map(|entry| match self.dtype {
             Some(dtype) if entry.dtype.is_float() => dtype,
             _ => entry.dtype,

@@ -18,6 +18,8 @@ use std::sync::Arc;
 /// A parameter that is there.
 pub(super) struct Entry {
     pub key: String,
+    /// What stands before the key in a checkpoint.
+    pub prefix: String,
     pub dtype: DType,
     pub shape: Vec<usize>,
     pub id: Option<u64>,
@@ -59,6 +61,29 @@ impl Source {
         }
     }
 
+    /// Leaves out what is not of a module of a checkpoint, and the metadata, which are of all of it.
+    pub fn only(&mut self, module: &str) -> Result<(), ConvertError> {
+        let Content::Checkpoint(_) = &self.content else {
+            return Err(ConvertError::NoModules { found: self.kind });
+        };
+        let prefix = format!("{module}.");
+        self.entries
+            .retain_mut(|entry| match entry.key.strip_prefix(&prefix) {
+                Some(key) => {
+                    (entry.key, entry.prefix) = (key.to_owned(), prefix.clone());
+                    true
+                }
+                None => false,
+            });
+        self.metadata.clear();
+        match self.entries.is_empty() {
+            true => Err(ConvertError::NoModule {
+                module: module.to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Gives the elements of some regions of a parameter to `each`, one after the other.
     pub fn read<E: From<CheckpointError>>(
         &self,
@@ -77,7 +102,8 @@ impl Source {
             buffer.resize(region.numel() * entry.dtype.size(), 0);
             match (&self.content, &reader) {
                 (Content::Checkpoint(checkpoint), Some(reader)) => {
-                    if let Some(tensor) = checkpoint.manifest().tensor(&entry.key) {
+                    let key = format!("{}{}", entry.prefix, entry.key);
+                    if let Some(tensor) = checkpoint.manifest().tensor(&key) {
                         let mut jobs = [job(tensor, &region, &mut buffer)];
                         reader.read(&mut jobs, &mut scratch)?;
                     }
@@ -131,6 +157,7 @@ fn checkpoint(storage: &Arc<dyn Storage>, path: &Path) -> Result<Source, Convert
         })?;
         Ok(Entry {
             key: tensor.key.clone(),
+            prefix: String::new(),
             dtype,
             shape: tensor.shape.clone(),
             id: None,
@@ -167,6 +194,7 @@ fn folder(folder: Folder, names: Option<&Names>) -> Result<Source, ConvertError>
         let id = None;
         let entry = Entry {
             key,
+            prefix: String::new(),
             dtype,
             shape,
             id,
@@ -192,6 +220,7 @@ fn record(kind: Kind, record: Record) -> Source {
     let entries = tensors.tensors.iter().filter_map(|(key, stored)| {
         let entry = Entry {
             key: key.clone(),
+            prefix: String::new(),
             // Records with other types are refused when they are read.
             dtype: stored.dtype?,
             shape: stored.shape.clone(),

@@ -1,4 +1,7 @@
-//! From every form to every other and back, and what cannot be converted.
+//! From every form to every other and back.
+
+mod floats;
+mod refused;
 
 use super::{Conversion, ConvertError, Converted, Kind};
 use crate::error::CheckpointError;
@@ -195,27 +198,6 @@ fn ids_and_metadata_stay() {
     );
 }
 
-#[test]
-fn floats_change_their_type_and_nothing_else_does() {
-    let storage = samples();
-    for (dtype, to) in [(DType::BF16, "hf/bf16"), (DType::F16, "hf/f16")] {
-        convert(&storage, ("burn/model.mpk", to), Kind::Hf, |c| {
-            c.dtype = Some(dtype)
-        })
-        .unwrap();
-        let found = content(&storage, to, Kind::Hf, None);
-        assert_eq!(found, expected(dtype, DType::I32));
-    }
-    convert(&storage, ("burn/half.mpk", "a.bpk"), Kind::Bpk, |c| {
-        c.dtype = Some(DType::F32)
-    })
-    .unwrap();
-    assert_eq!(
-        content(&storage, "a.bpk", Kind::Bpk, None),
-        expected(DType::F32, DType::I16)
-    );
-}
-
 /// A folder with one tensor of these numbers, and files beside it.
 fn with_floats(values: &[f32]) -> MemoryStorage {
     let storage = MemoryStorage::new();
@@ -232,100 +214,6 @@ fn with_floats(values: &[f32]) -> MemoryStorage {
     }
     writer.commit().unwrap();
     storage
-}
-
-#[test]
-fn numbers_beyond_the_range_of_a_type_are_errors() {
-    let largest = half::f16::MAX.to_f32();
-    let mut values = vec![0.5; 40];
-    // What rounds to a number is one; what is not finite is so in all types.
-    values.extend([
-        largest,
-        -largest,
-        65519.0,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::NAN,
-        1e-9,
-    ]);
-    let to_f16 = |storage: &MemoryStorage, kind, to| {
-        convert(storage, ("from", to), kind, |c| c.dtype = Some(DType::F16))
-    };
-    to_f16(&with_floats(&values), Kind::Mpk, "to/a.mpk").unwrap();
-    values[33] = 65520.0;
-    let storage = with_floats(&values);
-    for (kind, to) in KINDS.into_iter().zip(["run", "hf", "to/a.mpk", "to/a.bpk"]) {
-        let error = to_f16(&storage, kind, to).unwrap_err();
-        let said = error.to_string();
-        assert!(
-            matches!(error, ConvertError::Range { .. }),
-            "{kind}: {said}"
-        );
-        assert_eq!(
-            said,
-            "x has values beyond the range of f16: choose another type"
-        );
-        // At most an empty folder.
-        for folder in [to, "to"] {
-            let left = storage.list(Path::new(folder)).unwrap_or_default();
-            assert_eq!(left, [""; 0], "{kind}");
-        }
-        assert!(storage.open(Path::new(to)).is_err(), "{kind}");
-    }
-    values[33] = f32::MAX;
-    let storage = with_floats(&values);
-    let error = convert(&storage, ("from", "to/a"), Kind::Hf, |c| {
-        c.dtype = Some(DType::BF16)
-    });
-    assert!(matches!(error.unwrap_err(), ConvertError::Range { .. }));
-}
-
-#[test]
-fn floats_are_rounded_once_to_nearest() {
-    let round = |from: DType, to: DType, source: &[u8]| {
-        let mut target = vec![0; source.len() / from.size() * to.size()];
-        assert!(super::floats::convert(from, to, source, &mut target));
-        target
-    };
-    // Just above the middle of two bf16, which rounding to f32 first would make the middle, and then even.
-    let value = 1.0 + f64::from(half::bf16::EPSILON) / 2.0 + 1e-12;
-    let expected = half::bf16::from_f32(1.0 + half::bf16::EPSILON.to_f32()).to_le_bytes();
-    assert_eq!(
-        round(DType::F64, DType::BF16, &value.to_le_bytes()),
-        expected
-    );
-    let below = 1.0 + f64::from(half::f16::EPSILON) / 2.0 - 1e-12;
-    let expected = half::f16::ONE.to_le_bytes();
-    assert_eq!(
-        round(DType::F64, DType::F16, &below.to_le_bytes()),
-        expected
-    );
-    let mut target = [0; 2];
-    let large = f64::MAX.to_le_bytes();
-    assert!(!super::floats::convert(
-        DType::F64,
-        DType::BF16,
-        &large,
-        &mut target
-    ));
-    assert!(!super::floats::convert(
-        DType::F64,
-        DType::F32,
-        &large,
-        &mut [0; 4]
-    ));
-    for bits in 0..=u16::MAX {
-        let (half, brain) = (half::f16::from_bits(bits), half::bf16::from_bits(bits));
-        if half.is_nan() || brain.is_nan() {
-            continue;
-        }
-        let wide = round(DType::F16, DType::F32, &bits.to_le_bytes());
-        assert_eq!(wide, half.to_f32().to_le_bytes());
-        assert_eq!(round(DType::F32, DType::F16, &wide), bits.to_le_bytes());
-        let wide = round(DType::BF16, DType::F32, &bits.to_le_bytes());
-        assert_eq!(wide, (u32::from(bits) << 16).to_le_bytes());
-        assert_eq!(round(DType::F32, DType::BF16, &wide), bits.to_le_bytes());
-    }
 }
 
 #[test]
@@ -356,129 +244,33 @@ fn a_folder_takes_along_what_is_beside_its_tensors() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_said() {
+fn one_module_of_a_checkpoint_is_taken() {
     let storage = samples();
-    write(&storage, "bad/text", b"hello, here is a text");
-    write(&storage, "bad/empty", b"");
-    write(&storage, "bad/a.mpk.gz", &[0x1f, 0x8b, 8, 0]);
-    write(&storage, "bad/x.safetensors", b"\x08\0\0\0\0\0\0\0{}      ");
-    let said = |from: &str| {
-        let error = convert(&storage, (from, "to"), Kind::Hf, |_| {}).unwrap_err();
-        assert!(matches!(error, ConvertError::Unknown { .. }), "{error}");
-        error.to_string()
-    };
-    assert!(
-        said("bad/text").starts_with("bad/text is a file of another kind: a checkpoint (a dir")
-    );
-    assert!(said("bad/empty").contains("is an empty file"));
-    assert!(said("bad/a.mpk.gz").contains("gunzip"));
-    assert!(said("bad/x.safetensors").contains("give its folder"));
-    assert!(said("bad").contains("is a directory without any of these"));
-    let missing = convert(&storage, ("none", "to"), Kind::Hf, |_| {}).unwrap_err();
-    assert!(matches!(
-        missing,
-        ConvertError::Checkpoint(CheckpointError::Io { .. })
-    ));
+    convert(
+        &storage,
+        ("burn/model.mpk", "all"),
+        Kind::Checkpoint,
+        |_| {},
+    )
+    .unwrap();
+    let layers = |conversion: &mut Conversion<'_>| conversion.module = Some("layers");
+    convert(&storage, ("all", "layers.bpk"), Kind::Bpk, layers).unwrap();
+    let mut expected = expected(DType::F32, DType::I32);
+    let all = expected.len();
+    expected = expected
+        .into_iter()
+        .filter_map(|(key, content)| Some((key.strip_prefix("layers.")?.to_owned(), content)))
+        .collect();
+    assert!(!expected.is_empty() && expected.len() < all);
+    let found = content(&storage, "layers.bpk", Kind::Bpk, None);
+    assert_eq!(found, expected);
 
-    let target = |to: &str, kind: Option<Kind>| {
-        let mut conversion = Conversion::new(Path::new("burn/model.mpk"), Path::new(to));
-        (conversion.kind, conversion.storage) = (kind, Arc::new(storage.clone()));
-        conversion.run()
-    };
-    assert!(matches!(
-        target("to/x", None),
-        Err(ConvertError::Target { .. })
-    ));
-    assert_eq!(target("bad/y.bpk", None).unwrap().to, Kind::Bpk);
-    assert_eq!(target("bad/y.mpk", None).unwrap().to, Kind::Mpk);
-    target("hf", Some(Kind::Hf)).unwrap();
-    target("run", Some(Kind::Checkpoint)).unwrap();
-    for (to, kind) in [
-        ("bad/y.bpk", Kind::Bpk),
-        ("bad/y.mpk", Kind::Mpk),
-        ("hf", Kind::Hf),
-        ("hf", Kind::Bpk),
-        ("bad/text", Kind::Checkpoint),
-        ("bad/text", Kind::Hf),
-    ] {
-        let error = target(to, Some(kind)).unwrap_err();
-        assert!(
-            matches!(error, ConvertError::Exists { .. }),
-            "{to}: {error}"
-        );
-    }
-    // The same step of a run.
-    let again = target("run", Some(Kind::Checkpoint)).unwrap_err();
+    let other = |conversion: &mut Conversion<'_>| conversion.module = Some("layer");
+    let error = convert(&storage, ("all", "none.bpk"), Kind::Bpk, other).unwrap_err();
     assert!(
-        matches!(
-            again,
-            ConvertError::Checkpoint(CheckpointError::Exists { .. })
-        ),
-        "{again}"
-    );
-
-    let names = Names::parse("embedding = \"e\"\nignored = [\"mask\"]", &[]).unwrap();
-    let error = convert(&storage, ("burn/model.mpk", "x"), Kind::Hf, |c| {
-        c.names = Some(&names)
-    });
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.contains("layers.0.linear.weight\n  ") && !error.contains("embedding"),
+        error.to_string().contains("nothing under `layer.`"),
         "{error}"
     );
-    let error = convert(&storage, ("hf", "x.mpk"), Kind::Mpk, |c| {
-        c.names = Some(&names)
-    });
-    let error = error.unwrap_err().to_string();
-    assert!(
-        error.contains("\n  scale") && !error.contains("mask"),
-        "{error}"
-    );
-    let turned = Names::parse("x = \"x, rotary(4)\"", &[]).unwrap();
-    let error = convert(&with_floats(&[1.0]), ("from", "x.mpk"), Kind::Mpk, |c| {
-        c.names = Some(&turned)
-    });
-    assert!(matches!(
-        error.unwrap_err(),
-        ConvertError::Checkpoint(CheckpointError::Form { .. })
-    ));
-}
-
-#[test]
-fn an_interrupted_conversion_leaves_all_or_nothing() {
-    for kind in KINDS {
-        let before = samples();
-        for calls in 0.. {
-            let storage = before.restart(Survives::Everything);
-            storage.crash_at(calls);
-            let result = convert(&storage, ("burn/model.mpk", "to/a"), kind, |_| {});
-            for survives in [
-                Survives::Nothing,
-                Survives::Everything,
-                Survives::Some(calls),
-            ] {
-                let after = storage.restart(survives);
-                let shared: Arc<dyn Storage> = Arc::new(after.clone());
-                let path = Path::new("to/a");
-                if super::source::Source::open(&shared, path, None).is_ok() {
-                    let found = content(&after, "to/a", kind, None);
-                    assert_eq!(found, expected(DType::F32, DType::I32), "{kind} {calls}");
-                } else {
-                    assert!(result.is_err(), "{kind} {calls} {survives:?}");
-                }
-                // And the next one goes on from there.
-                if result.is_err() && content_is_missing(&shared) {
-                    convert(&after, ("burn/model.mpk", "to/a"), kind, |_| {}).unwrap();
-                }
-            }
-            if result.is_ok() {
-                assert!(calls > 5, "{kind}");
-                break;
-            }
-        }
-    }
-}
-
-fn content_is_missing(storage: &Arc<dyn Storage>) -> bool {
-    super::source::Source::open(storage, Path::new("to/a"), None).is_err()
+    let error = convert(&storage, ("burn/model.mpk", "none.bpk"), Kind::Bpk, layers).unwrap_err();
+    assert!(error.to_string().contains("leave --module out"), "{error}");
 }

@@ -46,10 +46,9 @@ impl FolderWriter {
             }
         }
         self.sync_dir()?;
-        let rubbish = std::mem::take(&mut self.rubbish);
-        self.take_name(last)
-            .inspect_err(|_| self.rubbish = rubbish)?;
+        // Whatever a failed rename has done: what it may have made visible stays.
         self.rubbish.clear();
+        self.take_name(last)?;
         self.sync_dir()?;
         // What of an earlier model would be read instead, or with it, goes first.
         for name in [SINGLE, INDEX] {

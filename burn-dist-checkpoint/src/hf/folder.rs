@@ -86,6 +86,12 @@ impl Folder {
         tensors.map(|(name, stored)| (name.as_str(), stored.dtype, stored.shape.as_slice()))
     }
 
+    /// Returns the type and the shape of a tensor. No type: one that is not known.
+    pub fn tensor(&self, name: &str) -> Option<(Option<DType>, &[usize])> {
+        let stored = self.tensors.tensors.get(name)?;
+        Some((stored.dtype, stored.shape.as_slice()))
+    }
+
     /// Compares what is wanted with what there is. The keys of the report are names of tensors, and shapes are theirs.
     pub fn compare<'a>(&self, wanted: impl IntoIterator<Item = Wanted<'a>>) -> KeyReport {
         self.tensors.compare(wanted.into_iter().map(|wanted| {

@@ -13,7 +13,7 @@ pub struct Tensor {
     pub name: String,
     /// The type of its elements.
     pub dtype: DType,
-    /// Its own shape: [`Form::stored_shape`] of that of its parameter.
+    /// Its own shape: [`Form::stored_shape`](super::Form::stored_shape) of that of its parameter.
     pub shape: Vec<usize>,
 }
 

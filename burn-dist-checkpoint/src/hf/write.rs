@@ -50,8 +50,8 @@ impl FolderWriter {
     ///
     /// # Errors
     /// [`CheckpointError::DuplicateKey`], [`CheckpointError::Key`], [`CheckpointError::DType`] and
-    /// [`CheckpointError::Region`] for tensors that cannot be written; [`CheckpointError::Folder`] if there are too many
-    /// for one file; [`CheckpointError::Io`].
+    /// [`CheckpointError::Region`] for tensors that cannot be written; [`CheckpointError::Folder`] if there are too
+    /// many for one file; [`CheckpointError::Io`].
     pub fn create(
         path: impl Into<PathBuf>,
         tensors: Vec<Tensor>,

@@ -26,9 +26,11 @@ pub(super) struct Batch<'a> {
     pub target: &'a mut [u8],
     pub target_size: usize,
     pub convert: Option<&'a Convert<'a>>,
-    /// What is to be read next.
+    /// What is read together: `from` is a byte of the scratch memory.
     pieces: Vec<Piece>,
-    /// Where it starts and ends in the file.
+    /// How much of the scratch memory was read.
+    filled: usize,
+    /// What is to be read next: where it starts and ends in the file.
     start: u64,
     end: u64,
     scratch: Vec<u8>,
@@ -52,6 +54,7 @@ impl<'a> Batch<'a> {
             target_size,
             convert,
             pieces: Vec::new(),
+            filled: 0,
             start: 0,
             end: 0,
             scratch: Vec::new(),
@@ -87,58 +90,75 @@ impl<'a> Batch<'a> {
         let size = self.source_size;
         let start = self.offset + (piece.from * size) as u64;
         let end = start + (piece.len * size) as u64;
-        let follows = start >= self.end
-            && start - self.end <= GAP_BYTES
-            && end - self.start <= SCRATCH_BYTES as u64
-            && self.pieces.len() < PIECES;
-        if !follows || self.pieces.is_empty() {
-            self.finish()?;
+        let has_room = |from: u64| {
+            self.filled as u64 + (end - from) <= SCRATCH_BYTES as u64 && self.pieces.len() < PIECES
+        };
+        let is_near = start >= self.end && start - self.end <= GAP_BYTES;
+        if self.start == self.end || !is_near || !has_room(self.start) {
+            self.read()?;
+            if self.filled as u64 + (end - start) > SCRATCH_BYTES as u64
+                || self.pieces.len() >= PIECES
+            {
+                self.place();
+            }
             self.start = start;
         }
-        self.pieces.push(piece);
+        // Within the scratch memory.
+        let before = usize::try_from(start - self.start).unwrap_or(usize::MAX);
+        self.pieces.push(Piece {
+            from: self.filled + before,
+            ..piece
+        });
         self.end = end;
         Ok(())
     }
 
-    /// Reads what is left.
+    /// Reads and places what is left.
     pub fn finish(&mut self) -> Result<(), CheckpointError> {
-        if self.pieces.is_empty() {
-            return Ok(());
-        }
-        // No more than the scratch memory has.
+        self.read()?;
+        self.place();
+        Ok(())
+    }
+
+    /// Reads what is to be read next.
+    fn read(&mut self) -> Result<(), CheckpointError> {
+        // Within the scratch memory.
         let length = usize::try_from(self.end - self.start).unwrap_or(usize::MAX);
-        if self.scratch.len() < length {
-            self.scratch.resize(length, 0);
+        let filled = self.filled + length;
+        if self.scratch.len() < filled {
+            self.scratch.resize(filled, 0);
         }
-        let read = self.file.read_at(&mut self.scratch[..length], self.start);
+        let target = &mut self.scratch[self.filled..filled];
+        let read = self.file.read_at(target, self.start);
         read.map_err(io_error("read the file", self.path))?;
         self.bytes_read += length as u64;
-        let mut pieces = std::mem::take(&mut self.pieces);
-        let first = pieces[0].from;
-        for piece in &mut pieces {
-            piece.from = (piece.from - first) * self.source_size;
-        }
-        match self.convert {
-            None => place(&pieces, &self.scratch, self.target, self.target_size),
-            Some(convert) => {
-                let elements: usize = pieces.iter().map(|piece| piece.len).sum();
-                let bytes = elements * self.target_size;
-                if self.converted.len() < bytes {
-                    self.converted.resize(bytes, 0);
-                }
-                let mut at = 0;
-                for piece in &mut pieces {
-                    let from = piece.from..piece.from + piece.len * self.source_size;
-                    let to = at..at + piece.len * self.target_size;
-                    convert(&self.scratch[from], &mut self.converted[to.clone()]);
-                    (piece.from, at) = (to.start, to.end);
-                }
-                place(&pieces, &self.converted, self.target, self.target_size);
+        (self.filled, self.start) = (filled, self.end);
+        Ok(())
+    }
+
+    /// Places what was read: many pieces at once, so that neighbours are placed while their place is in the cache.
+    fn place(&mut self) {
+        if let Some(convert) = self.convert {
+            let elements: usize = self.pieces.iter().map(|piece| piece.len).sum();
+            let bytes = elements * self.target_size;
+            if self.converted.len() < bytes {
+                self.converted.resize(bytes, 0);
+            }
+            let mut at = 0;
+            for piece in &mut self.pieces {
+                let from = piece.from..piece.from + piece.len * self.source_size;
+                let to = at..at + piece.len * self.target_size;
+                convert(&self.scratch[from], &mut self.converted[to.clone()]);
+                (piece.from, at) = (to.start, to.end);
             }
         }
-        pieces.clear();
-        self.pieces = pieces;
-        Ok(())
+        let source = match self.convert {
+            Some(_) => &self.converted,
+            None => &self.scratch,
+        };
+        place(&self.pieces, source, self.target, self.target_size);
+        self.pieces.clear();
+        self.filled = 0;
     }
 }
 

@@ -83,6 +83,21 @@ pub(super) struct Processes {
 }
 
 impl Processes {
+    /// Returns those that share the ranks out, if they are several. All make one, at the same point of the program.
+    pub(super) fn of<B: MeshBackend>(device: &B::Device) -> Result<Option<Self>, StateError> {
+        let processes = B::world(device).map(|world| {
+            let votes = Arc::new(Mutex::new(world.votes_within(PATIENCE)?));
+            let this = world.process();
+            Ok(Self { votes, this })
+        });
+        processes.transpose()
+    }
+
+    /// Whether this is the one that does what only one does.
+    pub(super) fn leads(&self) -> bool {
+        self.this == 0
+    }
+
     /// Tells all processes what this one has, and returns what each has.
     fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, StateError> {
         let votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,17 +155,12 @@ impl<B: MeshBackend> Checkpointer<B> {
             let mesh = mesh.to_string();
             return Err(StateError::DryRun { mesh });
         }
-        let processes = B::world(device).map(|world| {
-            let votes = Arc::new(Mutex::new(world.votes_within(PATIENCE)?));
-            let this = world.process();
-            Ok::<_, StateError>(Processes { votes, this })
-        });
         Ok(Self {
             checkpoints,
             device: device.clone(),
             mesh,
             keep: None,
-            processes: processes.transpose()?,
+            processes: Processes::of::<B>(device)?,
             saver: Saver::new(),
             plan: None,
         })
@@ -281,7 +291,7 @@ struct Job {
 impl Job {
     fn run(self, meter: Option<&Meter>) -> Result<(), StateError> {
         let processes = self.processes.as_ref();
-        let leads = processes.is_none_or(|processes| processes.this == 0);
+        let leads = processes.is_none_or(Processes::leads);
         // All use the one of process 0.
         let id = new_id(&self.checkpoints);
         let ids = agree(

@@ -24,24 +24,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn_core::module::Module;
 use burn_dist_checkpoint::convert::convert_floats;
 use burn_dist_checkpoint::{CheckpointError, KeyReport, Match};
+use serde_json::Value as Json;
 
 pub use burn_dist_checkpoint::hf::{
-    Folder, FolderProblem, FolderWriter, Form, Names, NamesError, NamesProblem,
+    Folder, FolderProblem, FolderWriter, Form, Names, NamesError, NamesProblem, NumBytes,
     Tensor as Described, Wanted,
 };
+pub use burn_dist_checkpoint::{Loaded, Region, Request};
 
 use super::StateError;
-use super::parameters::{Parameter, parameters, values};
-use super::read::{Reader, Source, Want};
+use super::checkpointer::{Processes, agree};
+use super::parameters::{Parameter, Value, parameters, values};
+use super::read::{ByteCount, Reader, Source, Want};
 use super::restore::restore;
 use super::saved::LoadOptions;
-use crate::mesh::DType;
+use crate::mesh::{DType, MeshShape};
 use crate::ops::dtype::of_burn;
 use crate::parallel::{MeshBackend, mesh_of};
 
@@ -50,34 +54,34 @@ use crate::parallel::{MeshBackend, mesh_of};
 ///
 /// Each process reads what its ranks hold.
 ///
+/// # Communication
+/// All processes call it, and wait until all have read.
 /// # Errors
 /// [`StateError::Unnamed`] for parameters that `names` has no tensor for; [`CheckpointError::Keys`] with every missing,
-/// unexpected or misshapen tensor; [`StateError`].
+/// unexpected or misshapen tensor, and those of integers for floats; [`StateError::Range`] if a value has no place in
+/// the module's type; [`StateError`].
 pub fn load<B: MeshBackend, M: Module<B>>(
     module: M,
     folder: &Folder,
     names: &Names,
     device: &B::Device,
 ) -> Result<M, StateError> {
-    let mesh = mesh_of::<B>(device)?;
-    let parameters = parameters::<B>(&module);
-    let named = named(&parameters, names)?;
-    let report = compare(folder, names, &parameters, &named);
-    if !report.is_fine(Match::Exact) {
-        return Err(CheckpointError::Keys(Box::new(report)).into());
-    }
-    let wants = parameters
-        .iter()
-        .zip(named)
-        .map(|(parameter, (key, form))| {
-            Some(Want {
-                key,
-                dtype: parameter.dtype,
-                shape: parameter.shape.clone(),
-                placement: parameter.placement(&mesh),
-                form,
-            })
-        });
+    load_reported(module, folder, names, Match::Exact, device).map(|(module, _)| module)
+}
+
+/// As [`load`], also telling what differs and was no error by `matching`, and what this process has read.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_reported<B: MeshBackend, M: Module<B>>(
+    module: M,
+    folder: &Folder,
+    names: &Names,
+    matching: Match,
+    device: &B::Device,
+) -> Result<(M, Loaded), StateError> {
+    let mesh = mesh_with_values::<B>(device)?;
+    let processes = Processes::of::<B>(device)?;
     let reader = Reader::<B> {
         source: Source::Folder(folder),
         device,
@@ -86,12 +90,63 @@ pub fn load<B: MeshBackend, M: Module<B>>(
             convert: true,
             ..LoadOptions::default()
         },
+        count: ByteCount::default(),
     };
-    restore(module, &parameters, wants.collect(), &reader)
+    let read = read(module, folder, names, matching, &reader);
+    let told = read
+        .as_ref()
+        .map(|_| Json::Null)
+        .map_err(|error| StateError::Unsaved {
+            name: folder.path().display().to_string(),
+            reason: error.to_string(),
+        });
+    let agreed = agree(processes.as_ref(), "read", told);
+    let (module, report) = read?;
+    agreed?;
+    let (bytes_needed, bytes_read) = reader.count.get();
+    let loaded = Loaded {
+        report,
+        bytes_needed,
+        bytes_read,
+    };
+    Ok((module, loaded))
+}
+
+/// Reads what the ranks of this process hold.
+fn read<B: MeshBackend, M: Module<B>>(
+    module: M,
+    folder: &Folder,
+    names: &Names,
+    matching: Match,
+    reader: &Reader<'_, B>,
+) -> Result<(M, KeyReport), StateError> {
+    let parameters = parameters::<B>(&module);
+    let named = named(&parameters, names)?;
+    let report = compare(folder, names, &parameters, &named);
+    if !report.is_fine(matching) {
+        return Err(CheckpointError::Keys(Box::new(report)).into());
+    }
+    let wants = parameters
+        .iter()
+        .zip(named)
+        .map(|(parameter, (key, form))| {
+            let fits = !report.missing.contains(&key)
+                && !report.mismatched.iter().any(|other| other.key == key);
+            fits.then(|| Want {
+                key,
+                dtype: parameter.dtype,
+                shape: parameter.shape.clone(),
+                placement: parameter.placement(reader.mesh),
+                form,
+            })
+        });
+    let wants = wants.collect();
+    let module = restore(module, &parameters, wants, reader)?;
+    Ok((module, report))
 }
 
 /// Returns the differences between the parameters of a module and the tensors of a folder, without those that `names`
-/// ignores. Types are none: they are converted.
+/// ignores. Another type is one only if it is of another kind: floats are converted into each other.
 ///
 /// # Errors
 /// [`StateError::Unnamed`].
@@ -103,6 +158,33 @@ pub fn check<B: MeshBackend>(
     let parameters = parameters::<B>(module);
     let named = named(&parameters, names)?;
     Ok(compare(folder, names, &parameters, &named))
+}
+
+/// Returns the tensors that a folder with this module has, in the order of its visit and in its own types.
+///
+/// # Errors
+/// [`StateError::Unnamed`].
+pub fn tensors<B: MeshBackend>(
+    module: &impl Module<B>,
+    names: &Names,
+) -> Result<Vec<Described>, StateError> {
+    let parameters = parameters::<B>(module);
+    let named = named(&parameters, names)?.into_iter().zip(&parameters);
+    let described = named.map(|((name, form), parameter)| {
+        Described::new(name, parameter.dtype, form.stored_shape(&parameter.shape))
+    });
+    Ok(described.collect())
+}
+
+/// Returns the mesh of a device, if it computes.
+fn mesh_with_values<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, StateError> {
+    let mesh = mesh_of::<B>(device)?;
+    match B::is_dry_run(device) {
+        true => Err(StateError::DryRun {
+            mesh: mesh.to_string(),
+        }),
+        false => Ok(mesh),
+    }
 }
 
 /// Returns the tensors that hold parameters.
@@ -123,15 +205,26 @@ fn compare(
     named: &[(String, Form)],
 ) -> KeyReport {
     let wanted = parameters.iter().zip(named);
-    let wanted = wanted.map(|(parameter, (name, form))| Wanted {
-        name,
-        form: *form,
-        dtype: None,
-        shape: &parameter.shape,
+    let wanted = wanted.map(|(parameter, (name, form))| {
+        let found = folder.tensor(name).and_then(|(dtype, _)| dtype);
+        let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype));
+        Wanted {
+            name,
+            form: *form,
+            dtype: (!is_kind).then_some(parameter.dtype),
+            shape: &parameter.shape,
+        }
     });
     let mut report = folder.compare(wanted);
     report.unexpected.retain(|name| !names.is_ignored(name));
     report
+}
+
+/// Whether elements of one type are converted into the other. The integers of a quantised model are no floats.
+fn are_one_kind(one: DType, other: DType) -> bool {
+    let kind = |dtype: DType| (dtype.is_float(), dtype.is_bool());
+    let is_quantized = |dtype| matches!(dtype, DType::Quantized(_));
+    one == other || kind(one) == kind(other) && !is_quantized(one) && !is_quantized(other)
 }
 
 /// How a model is written to a folder.
@@ -149,7 +242,7 @@ pub struct Export {
 /// earlier model there is whole until the new one is.
 ///
 /// # Communication
-/// All processes call it; those of a tensor's ranks send their parts.
+/// All processes call it; those of a tensor's ranks send their parts, and all learn how it ended.
 /// # Errors
 /// [`StateError::Unnamed`]; [`StateError::Range`] if a value has no place in its type; [`StateError`].
 pub fn save<B: MeshBackend>(
@@ -159,70 +252,87 @@ pub fn save<B: MeshBackend>(
     export: &Export,
     device: &B::Device,
 ) -> Result<(), StateError> {
-    let mut found = BTreeMap::new();
+    mesh_with_values::<B>(device)?;
+    let mut parts = BTreeMap::new();
     for (path, value) in values::<B>(module) {
         let tensor = names.tensor(&path);
         let (name, form) = tensor.ok_or(StateError::Unnamed { path })?;
-        let dtype = export.dtypes.get(&name).copied();
-        let dtype = dtype.unwrap_or_else(|| value.dtype());
-        found.insert(name, (form, dtype, value));
+        let from = value.dtype();
+        let dtype = export.dtypes.get(&name).copied().unwrap_or(from);
+        if from != dtype && !(from.is_float() && dtype.is_float()) {
+            return Err(StateError::Unsaved {
+                name,
+                reason: format!("its elements are {from}, and {dtype} is asked for"),
+            });
+        }
+        parts.insert(name, (form, dtype, value));
     }
-    let tensors = found.iter().map(|(name, (form, dtype, value))| {
+    let described = parts.iter().map(|(name, (form, dtype, value))| {
         Described::new(name, *dtype, form.stored_shape(&value.shape()))
     });
-    let leads = B::world(device).is_none_or(|world| world.process() == 0);
-    // The order in which all processes read: that of the writer.
-    let mut tensors: Vec<Described> = tensors.collect();
-    tensors.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.size()));
-    let order: Vec<String> = tensors.iter().map(|tensor| tensor.name.clone()).collect();
-    let mut writer = match leads {
-        true => FolderWriter::create(folder, tensors, export.shard_bytes).map(Some),
-        false => Ok(None),
+    let mut described: Vec<Described> = described.collect();
+    // The order of the writer, in which all processes read.
+    described.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.size()));
+    let order: Vec<String> = described.iter().map(|it| it.name.clone()).collect();
+    let processes = Processes::of::<B>(device)?;
+    // The disk of process 0 takes its time. The others wait for it here, and not in a collective.
+    let in_all = |here: Result<(), StateError>| {
+        let here = here.map(|()| Json::Null);
+        agree(processes.as_ref(), "write", here).map(drop)
     };
-    let mut error = None;
+    let mut writer = None;
+    in_all(match processes.as_ref().is_none_or(Processes::leads) {
+        true => FolderWriter::create(folder, described, export.shard_bytes)
+            .map(|created| writer = Some(created))
+            .map_err(StateError::from),
+        false => Ok(()),
+    })?;
     for name in order {
-        let Some((form, dtype, value)) = found.remove(&name) else {
-            continue;
-        };
-        let shape = value.shape();
-        // Whatever has failed, the others wait for the parts.
-        let data = value.read().map_err(|error| StateError::Unsaved {
-            name: name.clone(),
-            reason: error.to_string(),
-        });
-        let Ok(Some(writer)) = &mut writer else {
-            continue;
-        };
-        if error.is_some() {
-            continue;
+        if let Some((form, dtype, value)) = parts.remove(&name) {
+            in_all(write(writer.as_mut(), &name, form, dtype, value))?;
         }
-        let written = data.and_then(|data| {
-            let from = of_burn(data.dtype);
-            let bytes = converted(&name, &data.bytes, from, dtype)?;
-            Ok(writer.write_parameter(&name, form, &shape, &bytes)?)
-        });
-        error = written.err();
     }
-    if let Some(error) = error {
-        return Err(error);
-    }
-    let Some(mut writer) = writer? else {
-        return Ok(());
-    };
-    for (name, bytes) in &export.others {
-        writer.write_other(name, bytes)?;
-    }
-    Ok(writer.commit()?)
+    in_all(writer.map_or(Ok(()), |mut writer| {
+        for (name, bytes) in &export.others {
+            writer.write_other(name, bytes)?;
+        }
+        Ok(writer.commit()?)
+    }))
 }
 
-/// Returns elements in another type.
-fn converted(name: &str, bytes: &[u8], from: DType, to: DType) -> Result<Vec<u8>, StateError> {
+/// Reads a parameter, and writes it where there is a writer.
+fn write<B: MeshBackend>(
+    writer: Option<&mut FolderWriter>,
+    name: &str,
+    form: Form,
+    dtype: DType,
+    value: Value<B>,
+) -> Result<(), StateError> {
+    let shape = value.shape();
+    let data = value.read().map_err(|error| StateError::Unsaved {
+        name: name.to_string(),
+        reason: error.to_string(),
+    })?;
+    if let Some(writer) = writer {
+        let bytes = converted(name, &data.bytes, of_burn(data.dtype), dtype)?;
+        writer.write_parameter(name, form, &shape, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Returns floats in another type; others have the one that is asked for.
+fn converted<'a>(
+    name: &str,
+    bytes: &'a [u8],
+    from: DType,
+    to: DType,
+) -> Result<Cow<'a, [u8]>, StateError> {
     if from == to {
-        return Ok(bytes.to_vec());
+        return Ok(bytes.into());
     }
     let mut target = vec![0; bytes.len() / from.size().max(1) * to.size()];
     match convert_floats(from, to, bytes, &mut target) {
-        true => Ok(target),
+        true => Ok(target.into()),
         false => Err(StateError::Range {
             name: name.to_string(),
             dtype: to,

@@ -11,11 +11,11 @@ use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_dist_plan::ParamSpec;
 use burn_std::future::block_on;
 
+use super::write::Keyed;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
 use crate::parallel::{MeshBackend, Place};
 use crate::record::intercept::noting;
-use crate::record::parts::Taken;
 
 /// The elements of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,9 +134,7 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
 ///
 /// # Errors
 /// The path of a quantized parameter.
-pub fn take_parameters<B: MeshBackend>(
-    module: &impl Module<B>,
-) -> Result<Vec<(String, Box<dyn Taken>)>, String> {
+pub fn take_parameters<B: MeshBackend>(module: &impl Module<B>) -> Result<Vec<Keyed>, String> {
     let mut taken = Vec::new();
     for (path, value) in values::<B>(module) {
         let tensor = match value {

@@ -1,6 +1,7 @@
 //! Reading tensors of a checkpoint into the layouts that they shall have.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use burn_backend::TensorData;
@@ -16,8 +17,8 @@ use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
 use crate::record::parts::{AnyTensor, Given, Placement};
 
-/// Tensors are read together up to so many bytes.
-const GROUP_BYTES: usize = 64 << 20;
+/// Tensors are read together up to so many bytes, so that threads seldom wait for each other.
+const GROUP_BYTES: usize = 256 << 20;
 
 /// A tensor that is asked for.
 #[derive(Clone, Debug)]
@@ -44,6 +45,30 @@ pub struct Reader<'a, B: MeshBackend> {
     pub device: &'a B::Device,
     pub mesh: &'a MeshShape,
     pub options: LoadOptions,
+    /// What it has read so far.
+    pub count: ByteCount,
+}
+
+/// ByteCount of all reads so far, in this process.
+#[derive(Debug, Default)]
+pub struct ByteCount {
+    /// Of the elements that were asked for, as they are in the files.
+    needed: AtomicU64,
+    /// That were read for them.
+    read: AtomicU64,
+}
+
+impl ByteCount {
+    fn add(&self, needed: u64, read: u64) {
+        self.needed.fetch_add(needed, Ordering::Relaxed);
+        self.read.fetch_add(read, Ordering::Relaxed);
+    }
+
+    /// Returns how many were needed, and how many were read for them.
+    pub fn get(&self) -> (u64, u64) {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (of(&self.needed), of(&self.read))
+    }
 }
 
 /// What the ranks of this process hold of a tensor, before it is read.
@@ -111,12 +136,13 @@ impl<B: MeshBackend> Reader<'_, B> {
     }
 
     fn fill(&self, group: &mut [(Want, Parts)]) -> Result<(), StateError> {
-        let converts: Vec<_> = group
-            .iter()
-            .map(|(want, _)| {
+        let lossy: Vec<AtomicBool> = group.iter().map(|_| AtomicBool::new(false)).collect();
+        let each = group.iter().zip(&lossy);
+        let converts: Vec<_> = each
+            .map(|((want, _), is_lossy)| {
                 let found = self.dtype(&want.key)?;
                 let differs = self.options.convert && found != want.dtype;
-                differs.then(|| converter(found, want.dtype))
+                differs.then(|| converter(found, want.dtype, is_lossy))
             })
             .collect();
         let mut requests = Vec::new();
@@ -139,10 +165,18 @@ impl<B: MeshBackend> Reader<'_, B> {
                     ..Options::default()
                 };
                 let mut requests: Vec<_> = requests.into_iter().map(|(_, it)| it).collect();
-                checkpoint.load(&mut requests, options)?;
-                Ok(())
+                let loaded = checkpoint.load(&mut requests, options)?;
+                self.count.add(loaded.bytes_needed, loaded.bytes_read);
             }
-            Source::Folder(folder) => Ok(read_all(folder, requests)?),
+            Source::Folder(folder) => read_all(folder, requests, &self.count)?,
+        }
+        let mut each = group.iter().zip(&lossy);
+        match each.find(|(_, is_lossy)| is_lossy.load(Ordering::Relaxed)) {
+            Some(((want, _), _)) => Err(StateError::Range {
+                name: want.key.clone(),
+                dtype: want.dtype,
+            }),
+            None => Ok(()),
         }
     }
 
@@ -150,10 +184,7 @@ impl<B: MeshBackend> Reader<'_, B> {
     fn dtype(&self, key: &str) -> Option<DType> {
         match self.source {
             Source::Checkpoint(checkpoint) => checkpoint.manifest().tensor(key)?.dtype(),
-            Source::Folder(folder) => {
-                let mut tensors = folder.tensors();
-                tensors.find(|(name, ..)| *name == key)?.1
-            }
+            Source::Folder(folder) => folder.tensor(key)?.0,
         }
     }
 
@@ -184,7 +215,11 @@ fn blank(elements: usize, size: usize) -> Bytes {
 }
 
 /// Fills all requests, on several threads.
-fn read_all(folder: &Folder, requests: Vec<(Form, Request<'_>)>) -> Result<(), CheckpointError> {
+fn read_all(
+    folder: &Folder,
+    requests: Vec<(Form, Request<'_>)>,
+    count: &ByteCount,
+) -> Result<(), CheckpointError> {
     let threads = Options::default().threads.min(requests.len()).max(1);
     let queue = Mutex::new(requests.into_iter());
     let work = || {
@@ -193,25 +228,31 @@ fn read_all(folder: &Folder, requests: Vec<(Form, Request<'_>)>) -> Result<(), C
             let Some((form, mut request)) = next else {
                 return Ok(());
             };
-            folder.read(form, &mut request)?;
+            let read = folder.read(form, &mut request)?;
+            count.add(read.needed, read.read);
         }
     };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let here = work();
-        let others = others.into_iter().map(|thread| thread.join());
-        let others: Result<(), _> = others
-            .map(|end| end.unwrap_or(Err(CheckpointError::Panicked)))
-            .collect();
+        let mut others = others.into_iter().map(|thread| thread.join());
+        let others = others.try_for_each(|end| end.unwrap_or(Err(CheckpointError::Panicked)));
         here.and(others)
     })
 }
 
-/// Returns what turns elements of one type into those of another: floats rounded to nearest, others as Burn does.
-fn converter(from: DType, to: DType) -> impl Fn(&[u8], &mut [u8]) + Sync {
+/// Returns what turns elements of one type into those of another: floats rounded to nearest, others as Burn does. It
+/// says of floats if the type has no place for one.
+fn converter(
+    from: DType,
+    to: DType,
+    is_lossy: &AtomicBool,
+) -> impl Fn(&[u8], &mut [u8]) + Sync + '_ {
     move |source, target| {
-        if is_float(from) && is_float(to) {
-            convert_floats(from, to, source, target);
+        if from.is_float() && to.is_float() {
+            if !convert_floats(from, to, source, target) {
+                is_lossy.store(true, Ordering::Relaxed);
+            }
             return;
         }
         let elements = source.len() / from.size().max(1);
@@ -224,8 +265,4 @@ fn converter(from: DType, to: DType) -> impl Fn(&[u8], &mut [u8]) + Sync {
         };
         target.copy_from_slice(&data.convert_dtype(to_burn(to)).bytes);
     }
-}
-
-fn is_float(dtype: DType) -> bool {
-    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }

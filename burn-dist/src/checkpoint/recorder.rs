@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::StateError;
 use super::place::unknown_placement;
-use super::read::{Reader, Source, Want};
+use super::read::{ByteCount, Reader, Source, Want};
 use super::record::{join, part, tensors_of};
 use super::saved::LoadOptions;
 use super::write::save_here;
@@ -239,6 +239,7 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
             device,
             mesh: &mesh,
             options: LoadOptions::default(),
+            count: ByteCount::default(),
         };
         tensors = reader.read(wants)?.into_iter().zip(dims).collect();
     }

@@ -15,7 +15,7 @@ use super::StateError;
 use super::checkpointer::{ENTRY, STATE_VERSION};
 use super::parameters::{Parameter, parameters};
 use super::place::placement;
-use super::read::{Reader, Source, Want};
+use super::read::{ByteCount, Reader, Source, Want};
 use super::record::{join, tensors_of};
 use super::restore::restore;
 use super::state::{MODULES, RECORDS, VALUES};
@@ -296,6 +296,7 @@ impl<B: MeshBackend> Saved<B> {
             device: &self.device,
             mesh: &self.mesh,
             options: self.options,
+            count: ByteCount::default(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::StateError;
 use crate::record::parts::{PendingPart, Taken};
 use crate::run::Fault;
 
-/// Threads of a process that write.
+/// Threads of a process that write: more than one core keeps busy, for they wait for the disk.
 const THREADS_MAX: usize = 4;
 
 /// A tensor and its key.
@@ -118,8 +118,7 @@ pub fn write(
                 .sum(),
         );
     }
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let threads = writers.len().min(cores).min(THREADS_MAX);
+    let threads = writers.len().min(THREADS_MAX);
     let queue = Mutex::new(writers.into_iter());
     let work = || {
         let mut parts = Vec::new();

@@ -1,6 +1,7 @@
 //! Tensors as the parts that ranks hold: what a checkpoint takes from a mesh, and what it gives to one.
 
 use std::any::Any;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
@@ -127,16 +128,20 @@ pub(crate) fn give<B: BackendIr>(
         };
         let key = (part, device.to_id());
         uses[part] -= 1;
-        if !made.contains_key(&key) {
-            // The last rank takes the bytes as they are.
-            let data = match uses[part] {
-                0 => parts[part].take(),
-                _ => parts[part].clone(),
-            };
-            let data = data.ok_or_else(|| Fault::bug("a part of a checkpoint was given away"))?;
-            made.insert(key, from_data::<B>(data, device));
-        }
-        handles.push(made.get(&key).cloned());
+        let handle = match made.entry(key) {
+            Entry::Occupied(made) => made.into_mut(),
+            Entry::Vacant(place) => {
+                // The last rank takes the bytes as they are.
+                let data = match uses[part] {
+                    0 => parts[part].take(),
+                    _ => parts[part].clone(),
+                };
+                let data =
+                    data.ok_or_else(|| Fault::bug("a part of a checkpoint was given away"))?;
+                place.insert(from_data::<B>(data, device))
+            }
+        };
+        handles.push(Some(handle.clone()));
     }
     client.with(|recorder| recorder.put(id, handles, given.placement, dtype))?;
     Ok(RouterTensor::new(id, shape.into(), dtype, client))

@@ -24,10 +24,10 @@ const ARENA_BYTES: u64 = 64 << 20;
 #[error(
     "this run needs about {} on {machine}, and {} {left_of}: {count} rank{} there hold{} up to {} of tensors{}{}, and \
      {} \
-     themselves{}; use {ways_out}; --force runs it all the same",
+     themselves; use {ways_out}; --force runs it all the same",
     bytes_text(*needed), bytes_text(*left), if *count == 1 { "" } else { "s" },
     if *count == 1 { "s" } else { "" }, bytes_text(*each), if *count == 1 { "" } else { " each" }, at(cause),
-    bytes_text(*overhead), read(*weights)
+    bytes_text(*overhead)
 )]
 pub struct TooLarge {
     machine: Box<str>,
@@ -38,7 +38,6 @@ pub struct TooLarge {
     each: u64,
     cause: String,
     overhead: u64,
-    weights: u64,
     ways_out: &'static str,
 }
 
@@ -49,16 +48,6 @@ fn at(cause: &str) -> String {
     }
 }
 
-fn read(weights: u64) -> String {
-    match weights {
-        0 => String::new(),
-        bytes => format!(
-            "; the weights that are read take {} more",
-            bytes_text(bytes)
-        ),
-    }
-}
-
 /// What is planned of every rank: in each window of a run that matters, the most that it holds.
 #[derive(Debug, Clone)]
 pub struct Needs {
@@ -66,34 +55,24 @@ pub struct Needs {
     pub ranks: Vec<u64>,
     /// What runs at the highest.
     pub cause: String,
-    /// Bytes of a checkpoint's weights that every process has on its host for a while.
-    pub weights: u64,
     /// What would need less.
     pub ways_out: &'static str,
 }
 
 impl Needs {
-    /// Of windows, each with what is on the host of every process meanwhile.
-    ///
-    /// What is offloaded lies in the memory of the same machine.
-    pub fn new(windows: &[(&[MemoryPlan], u64)], ways_out: &'static str) -> Self {
+    /// Of windows. What is offloaded lies in the memory of the same machine.
+    pub fn new(windows: &[&[MemoryPlan]], ways_out: &'static str) -> Self {
         let bytes = |plan: &MemoryPlan| plan.peak_bytes + plan.host_peak_bytes;
-        let total = |(plans, host): &&(&[MemoryPlan], u64)| {
-            plans.iter().map(bytes).sum::<u64>() + host * plans.len() as u64
-        };
-        let Some((plans, weights)) = windows.iter().max_by_key(total) else {
-            return Self {
-                ranks: Vec::new(),
-                cause: String::new(),
-                weights: 0,
-                ways_out,
-            };
-        };
+        let total = |plans: &&&[MemoryPlan]| plans.iter().map(bytes).sum::<u64>();
+        let plans = windows
+            .iter()
+            .max_by_key(total)
+            .copied()
+            .unwrap_or_default();
         let highest = plans.iter().max_by_key(|plan| bytes(plan));
         Self {
             ranks: plans.iter().map(bytes).collect(),
             cause: highest.map_or_else(String::new, |plan| plan.peak_cause.to_string()),
-            weights: *weights,
             ways_out,
         }
     }
@@ -103,7 +82,7 @@ impl Needs {
         let first = self.ranks.first().copied().unwrap_or(0);
         let each = |rank| self.ranks.get(rank).copied().unwrap_or(first);
         let overhead = PROCESS_BYTES + RANK_BYTES * ranks.len() as u64;
-        ranks.map(each).sum::<u64>() + overhead + self.weights
+        ranks.map(each).sum::<u64>() + overhead
     }
 }
 
@@ -248,7 +227,6 @@ fn compare(
             each: needs.ranks.iter().copied().max().unwrap_or(0),
             cause: needs.cause.clone(),
             overhead: PROCESS_BYTES * processes as u64 + RANK_BYTES * ranks as u64,
-            weights: needs.weights * processes as u64,
             ways_out: needs.ways_out,
         };
     for (host, _) in rooms {
@@ -310,7 +288,7 @@ mod tests {
     #[test]
     fn what_all_ranks_of_a_machine_hold_has_to_fit() {
         let plans = [plan(GIB, 0)];
-        let needs = Needs::new(&[(&plans, 0)], "less");
+        let needs = Needs::new(&[&plans], "less");
         assert_eq!(refused(&needs, 8, &[room("", 9)]), None);
         let said = refused(&needs, 9, &[room("", 9)]).unwrap();
         for part in [
@@ -321,7 +299,7 @@ mod tests {
             assert!(said.contains(part), "{part}: {said}");
         }
         // What 1,000 ranks cost themselves counts even if their tensors are small.
-        let small = Needs::new(&[(&[plan(1, 0)], 0)], "less");
+        let small = Needs::new(&[&[plan(1, 0)]], "less");
         assert_eq!(refused(&small, 100, &[room("", 2)]), None);
         assert!(refused(&small, 1000, &[room("", 2)]).is_some());
     }
@@ -329,7 +307,7 @@ mod tests {
     #[test]
     fn processes_of_one_machine_share_it() {
         let plans = [plan(GIB, 0)];
-        let needs = Needs::new(&[(&plans, 0)], "less");
+        let needs = Needs::new(&[&plans], "less");
         let apart = [room("a", 5), room("b", 5)];
         assert_eq!(refused(&needs, 8, &apart), None);
         let said = refused(&needs, 8, &[room("a", 5), room("a", 5)]).unwrap();
@@ -347,24 +325,16 @@ mod tests {
     #[test]
     fn the_window_that_holds_the_most_counts_with_what_is_on_the_host() {
         let (first, steady) = ([plan(2 * GIB, 0)], [plan(2 * GIB, GIB)]);
-        let needs = |weights| Needs::new(&[(&first, weights), (&steady, 0)], "less");
-        assert_eq!((needs(0).ranks, needs(0).weights), (vec![3 * GIB], 0));
-        let reading = needs(2 * GIB);
-        assert_eq!(
-            (reading.weights, reading.ranks.clone()),
-            (2 * GIB, vec![2 * GIB])
-        );
-        let said = refused(&reading, 1, &[room("", 4)]).unwrap();
-        assert!(
-            said.contains("weights that are read take 2.0 GiB more"),
-            "{said}"
-        );
-        assert_eq!(refused(&reading, 1, &[room("", 5)]), None);
+        let needs = Needs::new(&[&first, &steady], "less");
+        assert_eq!(needs.ranks, vec![3 * GIB]);
+        assert_eq!(Needs::new(&[&first], "less").ranks, vec![2 * GIB]);
+        assert!(refused(&needs, 1, &[room("", 3)]).is_some());
+        assert_eq!(refused(&needs, 1, &[room("", 4)]), None);
     }
 
     #[test]
     fn an_unknown_limit_is_none_and_that_of_the_address_space_counts_stacks() {
-        let needs = Needs::new(&[(&[plan(0, 0)], 0)], "less");
+        let needs = Needs::new(&[&[plan(0, 0)]], "less");
         let mut room = Room::default();
         let rooms = |room: &Room| [(String::new(), room.clone())];
         assert_eq!(refused(&needs, 1 << 20, &rooms(&room)), None);

@@ -3,10 +3,11 @@
 use super::{DIR, Parameter, assert_is, bytes_of, model, names_in, open, save};
 use crate::error::CheckpointError;
 use crate::hf::{FolderProblem, FolderWriter, Tensor};
-use crate::storage::Storage;
 use crate::storage::memory::{MemoryStorage, Survives};
+use crate::storage::{ReadFile, Storage, WriteFile};
 use burn_dist_mesh::DType;
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,6 +137,71 @@ fn a_full_disk_leaves_the_earlier_model_and_nothing_else() {
         }
         assert!(room > 500, "{room}");
     }
+}
+
+/// Storage that renames the last file and says that it has not.
+struct Unsure(MemoryStorage);
+
+impl Storage for Unsure {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
+        self.0.create(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        self.0.open(path)
+    }
+
+    fn open_linked(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
+        self.0.open_linked(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.0.list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.replace(from, to)?;
+        match to.ends_with(crate::hf::INDEX) {
+            true => Err(io::Error::other("the server does not answer")),
+            false => Ok(()),
+        }
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.sync_dir(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_dir(path)
+    }
+}
+
+#[test]
+fn a_rename_that_is_done_and_reported_as_failed_loses_nothing() {
+    let storage = with_earlier(&model(1), Some(60));
+    let tensors = vec![
+        Tensor::new("a", DType::F32, vec![2]),
+        Tensor::new("b", DType::F32, vec![2]),
+    ];
+    let unsure = Arc::new(Unsure(storage.clone()));
+    let mut writer = FolderWriter::create_on(unsure, DIR, tensors, Some(8)).unwrap();
+    writer.write("a", &[1; 8]).unwrap();
+    writer.write("b", &[2; 8]).unwrap();
+    let error = writer.commit().unwrap_err();
+    assert!(matches!(error, CheckpointError::Io { .. }), "{error}");
+    assert_eq!(open(&storage).unwrap().tensors().count(), 2);
 }
 
 #[test]

@@ -50,6 +50,25 @@ fn headers_that_lie_are_refused() {
         Some(("a", None, &[8usize][..]))
     );
 
+    let folder = with_header(&foreign, 8).unwrap();
+    assert_eq!(folder.tensor("a"), Some((None, &[8usize][..])));
+    assert_eq!(folder.tensor("b"), None);
+    let (region, mut bytes) = (crate::Region::whole(&[8]).unwrap(), [0; 8]);
+    let mut request = crate::Request::new("a", DType::U8, &[8], region, &mut bytes);
+    let error = folder.read(Form::Same, &mut request).unwrap_err();
+    assert!(
+        error.to_string().contains("the checkpoint has F8_E4M3"),
+        "{error}"
+    );
+    let copy = |from: &[u8], to: &mut [u8]| to.copy_from_slice(from);
+    let error = folder
+        .read(Form::Same, &mut request.converted(&copy))
+        .unwrap_err();
+    assert!(
+        matches!(error, CheckpointError::UnknownDType { .. }),
+        "{error}"
+    );
+
     let offsets = [
         json!({"a": tensor(json!([2]), json!([4, 12]))}),
         json!({"a": tensor(json!([2]), json!([0, 8])), "b": tensor(json!([2]), json!([4, 12]))}),
@@ -90,7 +109,8 @@ fn headers_that_lie_are_refused() {
     let found = problem(with_header(&enormous, 8));
     assert!(matches!(found, FolderProblem::Size { .. }), "{found}");
     let storage = MemoryStorage::new();
-    let twice = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let twice = r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
+        "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
     write(&storage, SINGLE, &file(twice, 1));
     let found = problem(open(&storage)).to_string();
     assert!(found.contains("a is there twice"), "{found}");

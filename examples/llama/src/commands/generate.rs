@@ -3,7 +3,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
 use super::predict;
-use super::session::{Shape, check_memory, read_text, unverified, weights_on_host};
+use super::session::{Shape, check_memory, read_text, unverified};
 
 use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};
@@ -51,15 +51,14 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     let mesh = Mesh::open(&devices)?;
     if IN_HOST_MEMORY {
         let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
-        let windows = [(&plan.memory[..], weights_on_host(&shape, true))];
-        check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
+        check_memory(&Needs::new(&[&plan.memory], WAYS_OUT), &mesh, args.force)?;
     }
     if speaks() {
         // Not among the answers.
         eprintln!("{}", unverified(&args.model));
     }
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
-    let model = hf::load(model, &shape.config, &args.model)?;
+    let model = hf::load(model, &shape.config, &args.model, mesh.device())?;
     let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();
     for said in answer(&model, &text, (&prompts, wrap), &decoding, mesh.device())? {
         say!("{said}");

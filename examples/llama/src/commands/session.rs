@@ -140,9 +140,6 @@ impl<'a> Session<'a> {
         for path in plot.into_iter().chain(&args.memory) {
             plot::check_name(path)?;
         }
-        if let Some(dir) = &args.save {
-            hf::check_folder(dir)?;
-        }
         let origin = args.model.model.as_deref();
         let origin = origin.map(Origin::read).transpose()?;
         let mut devices = args.model.devices.clone();
@@ -166,8 +163,7 @@ impl<'a> Session<'a> {
             true => {
                 let dry = Mesh::dry(&devices)?;
                 let plan = predict::step(&dry, &shape, args.model.seed, weighted, &ask)?;
-                let reading = weights_on_host(&shape, origin.is_some());
-                let windows = [(&plan.first[..], reading), (&plan.steady.memory, 0)];
+                let windows = [&plan.first[..], &plan.steady.memory];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
                 Some(plan.steady)
             }
@@ -234,9 +230,12 @@ impl<'a> Session<'a> {
         let model = self.shape.config.init::<TrainBackend>(self.mesh.device());
         let model = self.mesh.parallelize(model)?;
         match &self.args.model.model {
-            Some(dir) if keeper.resumed().is_none() => {
-                Ok(hf::load(model, &self.shape.config, dir)?)
-            }
+            Some(dir) if keeper.resumed().is_none() => Ok(hf::load(
+                model,
+                &self.shape.config,
+                dir,
+                self.mesh.device(),
+            )?),
             _ => Ok(model),
         }
     }
@@ -381,10 +380,10 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// With `--save`, writes the model, in the process that speaks.
+    /// With `--save`, writes the model.
     ///
     /// # Communication
-    /// All processes read all parameters, whatever becomes of the files.
+    /// All processes read all parameters, and learn how it ended.
     /// # Errors
     /// If a parameter cannot be read, or a file not be written.
     pub(super) fn save(
@@ -395,10 +394,8 @@ impl<'a> Session<'a> {
         let (Some(dir), Some(text)) = (&self.args.save, text) else {
             return Ok(());
         };
-        if !speaks() {
-            return Ok(hf::read_along(model)?);
-        }
-        hf::save(model, &self.shape.config, text, self.origin.as_ref(), dir)?;
+        let (config, origin) = (&self.shape.config, self.origin.as_ref());
+        hf::save(model, config, text, origin, dir, self.mesh.device())?;
         say!("model: {}", dir.display());
         Ok(())
     }
@@ -513,14 +510,6 @@ pub(super) fn unverified(dir: &Path) -> String {
         "weights from {}, unverified: no checksums come with them, so a changed byte is not noticed",
         dir.display()
     )
-}
-
-/// Bytes of the weights that every process reads, all of which it has on its host until the first step uses them.
-pub(super) fn weights_on_host(shape: &Shape, from_folder: bool) -> u64 {
-    match from_folder {
-        true => 4 * shape.config.num_params() as u64,
-        false => 0,
-    }
 }
 
 /// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not

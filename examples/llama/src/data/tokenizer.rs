@@ -45,14 +45,9 @@ pub enum TokenizerError {
         /// Why.
         reason: String,
     },
-    /// The file cannot be written.
-    #[error("cannot write the tokenizer {}: {reason}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    /// It has no text form.
+    #[error("cannot write the tokenizer: {0}")]
+    Write(String),
     /// Training on the given text failed.
     #[error("cannot train a tokenizer: {0}")]
     Train(String),
@@ -159,17 +154,13 @@ impl Text {
         Self::new(tokenizer, eos)
     }
 
-    /// Writes a `tokenizer.json`.
+    /// Returns the text of a `tokenizer.json`.
     ///
     /// # Errors
     /// [`TokenizerError::Write`].
-    pub fn write(&self, path: &Path) -> Result<(), TokenizerError> {
-        self.tokenizer
-            .save(path, false)
-            .map_err(|error| TokenizerError::Write {
-                path: path.to_path_buf(),
-                reason: error.to_string(),
-            })
+    pub fn to_json(&self) -> Result<String, TokenizerError> {
+        let text = self.tokenizer.to_string(false);
+        text.map_err(|error| TokenizerError::Write(error.to_string()))
     }
 
     fn new(tokenizer: Tokenizer, eos: &[u32]) -> Result<Self, TokenizerError> {
@@ -440,7 +431,7 @@ mod tests {
         );
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
-        a.write(&path).unwrap();
+        std::fs::write(&path, a.to_json().unwrap()).unwrap();
         let read = Text::read(&path, &[]).unwrap();
         assert_eq!(
             a.encode_text(sample).unwrap(),

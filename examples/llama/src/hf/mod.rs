@@ -3,20 +3,32 @@
 
 mod config;
 mod load;
-mod names;
 mod origin;
 mod save;
 
 pub use config::read_config;
 pub use load::load;
 pub use origin::Origin;
-pub use save::{check_folder, read_along, save};
+pub use save::save;
 
 use std::path::PathBuf;
 
+use burn_dist::checkpoint::hf::Names;
+use burn_dist::checkpoint::{CheckpointError, StateError};
+use burn_dist::mesh::DType;
 use thiserror::Error;
 
-use crate::model::ConfigError;
+use crate::data::tokenizer::TokenizerError;
+use crate::model::{ConfigError, LlamaConfig};
+
+/// Returns which tensor is which parameter.
+fn names(config: &LlamaConfig) -> Names {
+    let names = Names::parse(
+        include_str!("names.toml"),
+        &[("head_dim", config.head_dim())],
+    );
+    names.expect("the file of names is right, and heads of pairs have an even width")
+}
 
 /// A model folder that cannot be read or written.
 #[derive(Debug, Error)]
@@ -25,14 +37,6 @@ pub enum HfError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A file cannot be written; what was there before is untouched.
-    #[error("cannot write {}: {source}; nothing of an earlier model there was changed", path.display())]
-    Write {
         /// The file.
         path: PathBuf,
         /// Why.
@@ -66,24 +70,6 @@ pub enum HfError {
         /// Which ones.
         source: ConfigError,
     },
-    /// A file is no safetensors file.
-    #[error("{} is no readable safetensors file: {reason}", path.display())]
-    Safetensors {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// The folder holds no tensors.
-    #[error(
-        "{} holds neither model.safetensors nor model.safetensors.index.json: \
-         other formats must be converted first",
-        path.display()
-    )]
-    NoTensors {
-        /// The folder.
-        path: PathBuf,
-    },
     /// The tensors of the folder are not those of the model.
     #[error("{} does not hold this model:{}", path.display(), problems.iter().map(|line| format!("\n  {line}")).collect::<String>())]
     Tensors {
@@ -92,33 +78,25 @@ pub enum HfError {
         /// One line for each missing, unexpected or misshapen tensor.
         problems: Vec<String>,
     },
-    /// The folder holds another model, whose files would be read instead of what is written.
+    /// A trained value is beyond the type in which the folder keeps it.
     #[error(
-        "{} holds a model in several files, and what is saved here would not be read beside them: choose another \
-         folder",
-        path.display()
-    )]
-    Occupied {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A trained value is beyond the type in which the checkpoint keeps it.
-    #[error(
-        "{name} has values beyond 65,504, the highest of F16, the type that it came in: convert the checkpoint to BF16 \
-         or F32 first"
+        "{name} has values beyond the range of {dtype}, the type that it came in: convert the model to bf16 or f32 first"
     )]
     Range {
         /// The tensor.
         name: String,
+        /// The type.
+        dtype: DType,
     },
-    /// A parameter cannot be read from the device.
-    #[error("cannot read {name} from the device: {reason}")]
-    Device {
-        /// The tensor.
-        name: String,
-        /// Why.
-        reason: String,
-    },
+    /// The tokenizer cannot be written.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The files of the folder cannot be read.
+    #[error(transparent)]
+    Files(#[from] CheckpointError),
+    /// The parameters cannot be loaded or saved.
+    #[error(transparent)]
+    State(#[from] StateError),
 }
 
 #[cfg(test)]

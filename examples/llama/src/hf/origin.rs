@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::Dtype;
+use burn_dist::checkpoint::hf::Folder;
+use burn_dist::mesh::DType;
 use serde_json::{Map, Value};
 
 use super::HfError;
-use super::load::dtypes;
-
-/// The types of tensors, by name.
-pub(super) type Dtypes = BTreeMap<String, Dtype>;
 
 /// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
 const COMPANIONS: [&str; 5] = [
@@ -26,8 +23,9 @@ const COMPANIONS: [&str; 5] = [
 #[derive(Debug, Clone)]
 pub struct Origin {
     pub(super) config: Map<String, Value>,
-    pub(super) dtypes: Dtypes,
-    pub(super) companions: Vec<(&'static str, Vec<u8>)>,
+    /// The types of tensors, by name.
+    pub(super) dtypes: BTreeMap<String, DType>,
+    pub(super) companions: Vec<(String, Vec<u8>)>,
 }
 
 impl Origin {
@@ -48,12 +46,15 @@ impl Origin {
         let mut companions = Vec::new();
         for name in COMPANIONS {
             if dir.join(name).exists() {
-                companions.push((name, read(name)?));
+                companions.push((name.to_string(), read(name)?));
             }
         }
+        let folder = Folder::open(dir)?;
+        let dtypes = folder.tensors();
+        let dtypes = dtypes.filter_map(|(name, dtype, _)| Some((name.to_string(), dtype?)));
         Ok(Self {
             config,
-            dtypes: dtypes(dir)?,
+            dtypes: dtypes.collect(),
             companions,
         })
     }

@@ -2,16 +2,30 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use burn::backend::flex::{Flex, FlexDevice};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData, bf16, f16};
+use burn_dist::checkpoint::hf::Form;
+use burn_dist::{DeviceMesh, Dist, MeshDevice};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
-use super::names::{Form, entries};
 use super::*;
 use crate::data::generate::generate;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
-use crate::model::{LlamaConfig, Rope, RopeConfig, RopeScaling};
+use crate::model::{Llama, LlamaConfig, Rope, RopeConfig, RopeScaling};
+
+type B = Dist<Flex>;
+
+thread_local! {
+    /// It lives as long as the test.
+    static DEVICE: MeshDevice = DeviceMesh::parse("fsdp=2").unwrap().device();
+}
+
+fn device() -> MeshDevice {
+    DEVICE.with(MeshDevice::clone)
+}
 
 /// Random values in `[-0.5, 0.5)` that bf16 holds exactly.
 fn values(count: usize, rng: &mut Rng) -> Vec<f32> {
@@ -121,29 +135,45 @@ impl Fake {
     }
 }
 
-fn load_from(dir: &Path) -> Result<crate::model::Llama<Flex>, HfError> {
-    let (config, _) = read_config(dir)?;
-    load(config.init::<Flex>(&FlexDevice), &config, dir)
+fn load_from(dir: &Path) -> Result<Llama<B>, HfError> {
+    let ((config, _), device) = (read_config(dir)?, device());
+    load(config.init::<B>(&device), &config, dir, &device)
 }
 
-/// Each parameter with its name in checkpoints, in the model's own layout.
-fn parameters(model: &crate::model::Llama<Flex>) -> HashMap<String, Vec<f32>> {
-    let dir = tempfile::tempdir().unwrap();
-    let config = LlamaConfig::test();
-    save(model, &config, &text(), None, dir.path()).unwrap();
-    let bytes = std::fs::read(dir.path().join("model.safetensors")).unwrap();
-    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    entries(model, config.head_dim())
-        .into_iter()
-        .map(|entry| {
-            let data = file.tensor(&entry.name).unwrap().data().to_vec();
-            let values = data
-                .chunks_exact(4)
-                .map(|four| f32::from_le_bytes(four.try_into().unwrap()))
-                .collect();
-            (entry.name.clone(), entry.form.unpack(values, &entry.shape))
-        })
-        .collect()
+/// Writes a model that was made here, or from `origin`.
+fn save_to(
+    dir: &Path,
+    model: &Llama<B>,
+    config: &LlamaConfig,
+    origin: Option<&Origin>,
+) -> Result<(), HfError> {
+    save(model, config, &text(), origin, dir, &device())
+}
+
+/// Each parameter by the name of its tensor, in the model's own layout.
+fn parameters(model: &Llama<B>) -> HashMap<String, Vec<f32>> {
+    struct List {
+        path: Vec<String>,
+        found: HashMap<String, Vec<f32>>,
+    }
+    impl<B: Backend> ModuleVisitor<B> for List {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.path.push(name.to_string());
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            let names = names(&LlamaConfig::test());
+            let (name, _) = names.tensor(&self.path.join(".")).unwrap();
+            let values = param.val().into_data().to_vec().unwrap();
+            self.found.insert(name, values);
+        }
+    }
+    let (path, found) = (Vec::new(), HashMap::new());
+    let mut list = List { path, found };
+    model.visit(&mut list);
+    list.found
 }
 
 fn text() -> Text {
@@ -180,10 +210,8 @@ fn reads_one_file_or_several_with_a_tied_output() {
             "transposed"
         );
         assert!(!parameters.contains_key("lm_head.weight"), "tied");
-        let tokens = Tensor::<Flex, 2, Int>::from_data(
-            TensorData::new(vec![1_i64, 2, 3], [1, 3]),
-            &FlexDevice,
-        );
+        let tokens =
+            Tensor::<B, 2, Int>::from_data(TensorData::new(vec![1_i64, 2, 3], [1, 3]), &device());
         assert!(
             model
                 .forward(tokens)
@@ -226,15 +254,11 @@ fn rotary_weights_give_the_rotation_of_hugging_face() {
         }
     }
 
+    // The parameter that is stored like that.
     let form = Form::Rotary { head_dim: e };
-    let weight = Tensor::<Flex, 2>::from_data(
-        TensorData::new(form.unpack(stored.clone(), &[d, d]), [d, d]),
-        &FlexDevice,
-    );
-    assert_eq!(
-        form.pack(form.unpack(stored.clone(), &[d, d]), &[d, d]),
-        stored
-    );
+    let weight = (0..d * d).map(|at| stored[form.row(at % d) * d + at / d]);
+    let weight = TensorData::new(weight.collect::<Vec<_>>(), [d, d]);
+    let weight = Tensor::<Flex, 2>::from_data(weight, &FlexDevice);
     let q = Tensor::<Flex, 2>::from_data(TensorData::new(x, [s, d]), &FlexDevice)
         .matmul(weight)
         .reshape([1, s, d]);
@@ -263,20 +287,16 @@ fn a_saved_model_answers_as_before() {
         rope,
         ..LlamaConfig::test()
     };
-    let model = config.init::<Flex>(&FlexDevice);
-    save(&model, &config, &text(), None, dir.path()).unwrap();
+    let model = config.init::<B>(&device());
+    save_to(dir.path(), &model, &config, None).unwrap();
     assert_eq!(read_config(dir.path()).unwrap().0, config);
     let loaded = load_from(dir.path()).unwrap();
-    let tokens = || {
-        Tensor::<Flex, 2, Int>::from_data(
-            TensorData::new((0..12_i64).collect::<Vec<_>>(), [2, 6]),
-            &FlexDevice,
-        )
+    let answer = |model: &Llama<B>| {
+        let tokens = TensorData::new((0..12_i64).collect::<Vec<_>>(), [2, 6]);
+        let tokens = Tensor::from_data(tokens, &device());
+        model.forward(tokens).into_data()
     };
-    model
-        .forward(tokens())
-        .into_data()
-        .assert_eq(&loaded.forward(tokens()).into_data(), true);
+    answer(&model).assert_eq(&answer(&loaded), true);
     let names: Vec<String> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -321,7 +341,7 @@ fn a_model_leaves_as_it_came() {
         let (config, _) = read_config(from.path()).unwrap();
         assert_eq!(config.tied, tied);
         let model = load_from(from.path()).unwrap();
-        save(&model, &config, &text(), Some(&origin), to.path()).unwrap();
+        save_to(to.path(), &model, &config, Some(&origin)).unwrap();
         assert_eq!(stored(to.path()), stored(from.path()));
         let json = |dir: &Path| -> serde_json::Value {
             serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap()
@@ -376,17 +396,27 @@ fn what_would_not_be_read_or_has_no_place_is_not_written() {
     fake.tensors[0].3[3] = 70_000.0;
     fake.write(dir.path(), 1);
     let model = load_from(dir.path()).unwrap();
-    let error = save(&model, &config, &text(), Some(&origin), to.path()).unwrap_err();
+    let error = save_to(to.path(), &model, &config, Some(&origin)).unwrap_err();
     let said = error.to_string();
     assert!(
         said.starts_with("model.embed_tokens.weight has values beyond"),
         "{said}"
     );
     assert_eq!(std::fs::read_dir(to.path()).unwrap().count(), 0);
+}
 
-    std::fs::write(to.path().join("model.safetensors.index.json"), "{}").unwrap();
-    let error = save(&model, &config, &text(), None, to.path()).unwrap_err();
-    assert!(matches!(error, HfError::Occupied { .. }), "{error}");
+#[test]
+fn a_model_in_several_files_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    fake().write(dir.path(), 3);
+    let num_files = || std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(num_files(), 5);
+    let config = LlamaConfig::test();
+    let model = config.init::<B>(&device());
+    save_to(dir.path(), &model, &config, None).unwrap();
+    assert_eq!(num_files(), 3);
+    let loaded = load_from(dir.path()).unwrap();
+    assert_eq!(parameters(&loaded), parameters(&model));
 }
 
 #[test]
@@ -430,13 +460,13 @@ fn folders_that_are_no_model_are_named() {
     assert!(error().contains("config.json"), "{}", error());
     set(|_| {});
     assert!(
-        error().contains("holds neither model.safetensors nor"),
+        error().contains("it has neither model.safetensors nor"),
         "{}",
         error()
     );
     std::fs::write(dir.path().join("model.safetensors"), b"no tensors").unwrap();
     assert!(
-        error().contains("model.safetensors is no readable safetensors file"),
+        error().contains("model.safetensors cannot be used"),
         "{}",
         error()
     );
@@ -458,30 +488,22 @@ fn folders_that_are_no_model_are_named() {
     );
 }
 
-#[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_leaves_the_earlier_model() {
+fn a_save_that_fails_leaves_the_earlier_model() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("model.safetensors"), "earlier").unwrap();
-    // Writing to /dev/full fails as on a full disk.
-    std::os::unix::fs::symlink("/dev/full", dir.path().join("model.safetensors.partial")).unwrap();
+    // In the way of the last file that is written.
+    std::fs::create_dir(dir.path().join("tokenizer.json.partial")).unwrap();
     let config = LlamaConfig::test();
-    let error = save(
-        &config.init::<Flex>(&FlexDevice),
-        &config,
-        &text(),
-        None,
-        dir.path(),
-    )
-    .unwrap_err()
-    .to_string();
+    let model = config.init::<B>(&device());
+    let error = save_to(dir.path(), &model, &config, None).unwrap_err();
     assert!(
-        error.contains("model.safetensors: No space left on device"),
+        error.to_string().contains("tokenizer.json.partial"),
         "{error}"
     );
     assert_eq!(
         std::fs::read_to_string(dir.path().join("model.safetensors")).unwrap(),
         "earlier"
     );
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
 }

@@ -1,0 +1,518 @@
+//! A model in the form of Hugging Face has the same bytes from every mesh, and the same values on every mesh; each
+//! process reads its part.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType as BurnDType, Tensor, TensorData, bf16, f16};
+use burn_dist::checkpoint::hf::{
+    Described, Export, Folder, FolderWriter, Form, Names, Region, Request, check, load,
+    load_reported, save, tensors,
+};
+use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, StateError};
+use burn_dist::mesh::DType;
+use burn_dist::record::Parts as _;
+use burn_dist::{DeviceMeshBuilder, MeshDevice, ParallelizeWith, Plan};
+use tempfile::TempDir;
+
+use crate::transformer::run::{B, BLOCKS, builder, weights};
+use crate::transformer::worlds::in_processes;
+use crate::transformer::{DIM, HEADS, Net, VOCAB, sequence_parallel};
+use crate::weights::deterministic;
+
+const MESHES: [&str; 6] = ["", "fsdp=2", "fsdp=3", "tp=2", "fsdp=2,tp=2", "pp=2"];
+
+const NAMES: &str = r#"
+"embedding.weight" = "model.embed_tokens.weight"
+"blocks.*.attention_norm.gamma" = "model.layers.*.input_layernorm.weight"
+"blocks.*.wq.weight" = "model.layers.*.self_attn.q_proj.weight, rotary(head_dim)"
+"blocks.*.wk.weight" = "model.layers.*.self_attn.k_proj.weight, rotary(head_dim)"
+"blocks.*.wv.weight" = "model.layers.*.self_attn.v_proj.weight, transposed"
+"blocks.*.wo.weight" = "model.layers.*.self_attn.o_proj.weight, transposed"
+"blocks.*.norm.gamma" = "model.layers.*.post_attention_layernorm.weight"
+"blocks.*.w1.weight" = "model.layers.*.mlp.gate_proj.weight, transposed"
+"blocks.*.w2.weight" = "model.layers.*.mlp.down_proj.weight, transposed"
+"blocks.*.w3.weight" = "model.layers.*.mlp.up_proj.weight, transposed"
+"norm.gamma" = "model.norm.weight"
+"output.weight" = "lm_head.weight, transposed"
+"#;
+
+fn names_of(text: &str) -> Names {
+    Names::parse(text, &[("head_dim", DIM / HEADS)]).expect("names")
+}
+
+fn names() -> Names {
+    names_of(NAMES)
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn plan() -> Plan {
+    let plan = sequence_parallel().first("embedding").stages("blocks");
+    plan.unit("blocks").last("norm").last("output")
+}
+
+/// A model on a mesh, without values.
+fn blank(mesh: DeviceMeshBuilder, blocks: usize) -> (MeshDevice, Net<B>) {
+    let mesh = mesh.build().expect("a mesh");
+    let net = Net::<B>::new(blocks, &mesh.device());
+    let net = net.parallelize_with(&mesh, &plan()).expect("a plan");
+    (mesh.device(), net)
+}
+
+/// The model whose values are compared, on a mesh.
+fn known(mesh: DeviceMeshBuilder) -> (MeshDevice, Net<B>) {
+    let mesh = mesh.build().expect("a mesh");
+    let net = deterministic(Net::<B>::new(BLOCKS, &mesh.device()));
+    let net = net.parallelize_with(&mesh, &plan()).expect("a plan");
+    (mesh.device(), net)
+}
+
+fn save_known(mesh: DeviceMeshBuilder, folder: &Path, export: &Export) -> Result<(), StateError> {
+    let (device, net) = known(mesh);
+    save(&net, &names(), folder, export, &device)
+}
+
+fn open(folder: &Path) -> Folder {
+    Folder::open(folder).expect("a model")
+}
+
+/// The values that a mesh has loaded.
+fn loaded(mesh: DeviceMeshBuilder, folder: &Path) -> Vec<TensorData> {
+    let (device, net) = blank(mesh, BLOCKS);
+    let net = load(net, &open(folder), &names(), &device).expect("the model");
+    let (_, drawn) = B::random_state(&device);
+    assert_eq!(drawn, 0, "no value is made to be replaced");
+    weights(&net)
+}
+
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = std::fs::read_dir(folder).expect("a directory");
+    let files = files.map(|file| file.expect("a file"));
+    let name = |file: &std::fs::DirEntry| file.file_name().into_string().expect("UTF-8");
+    let each = files.map(|file| (name(&file), std::fs::read(file.path()).expect("bytes")));
+    each.collect()
+}
+
+/// The elements of a tensor as the files have them.
+fn stored(folder: &Path, name: &str) -> Vec<f32> {
+    let folder = open(folder);
+    let (dtype, shape) = folder.tensor(name).expect(name);
+    assert_eq!(dtype, Some(DType::F32));
+    let mut bytes = vec![0; 4 * shape.iter().product::<usize>()];
+    let region = Region::whole(shape).expect("a region");
+    let mut request = Request::new(name, DType::F32, shape, region, &mut bytes);
+    folder.read(Form::Same, &mut request).expect("bytes");
+    let (values, _) = bytes.as_chunks();
+    values
+        .iter()
+        .map(|four| f32::from_le_bytes(*four))
+        .collect()
+}
+
+fn assert_same(found: &[TensorData], expected: &[TensorData], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert_eq!(found.dtype, expected.dtype, "weights {number}, {what}");
+        assert!(found.bytes == expected.bytes, "weights {number}, {what}");
+    }
+}
+
+/// Asserts that an error is about keys; returns the differences.
+fn keys(error: StateError) -> KeyReport {
+    match error {
+        StateError::Checkpoint(CheckpointError::Keys(report)) => *report,
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn every_mesh_saves_the_same_bytes_and_loads_the_same_values() {
+    let folder = directory();
+    save_known(builder(""), folder.path(), &Export::default()).unwrap();
+    let bytes = files(folder.path());
+    let expected = weights(&known(builder("")).1);
+    for axes in MESHES {
+        let here = directory();
+        save_known(builder(axes), here.path(), &Export::default()).unwrap();
+        assert!(files(here.path()) == bytes, "saved from {axes:?}");
+        assert_same(&loaded(builder(axes), folder.path()), &expected, axes);
+    }
+    for axes in &MESHES[1..] {
+        let here = directory();
+        let processes = if *axes == "fsdp=3" { 3 } else { 2 };
+        let all = in_processes(processes, |world| {
+            save_known(
+                builder(axes).world(world.clone()),
+                here.path(),
+                &Export::default(),
+            )
+            .unwrap();
+            loaded(builder(axes).world(world), here.path())
+        });
+        assert!(files(here.path()) == bytes, "saved by processes of {axes}");
+        for found in all {
+            assert_same(&found, &expected, axes);
+        }
+    }
+}
+
+#[test]
+fn tensors_lie_as_hugging_face_has_them() {
+    let folder = directory();
+    save_known(builder("fsdp=2,tp=2"), folder.path(), &Export::default()).unwrap();
+    let (_device, net) = known(builder(""));
+    let of = |index: usize| weights(&net)[index].to_vec::<f32>().unwrap();
+    let (embedding, wq, output) = (of(0), of(2), of(9 * BLOCKS + 2));
+    assert_eq!(
+        stored(folder.path(), "model.embed_tokens.weight"),
+        embedding
+    );
+    let found = stored(folder.path(), "lm_head.weight");
+    let found_wq = stored(folder.path(), "model.layers.0.self_attn.q_proj.weight");
+    for input in 0..DIM {
+        for column in 0..VOCAB {
+            assert_eq!(found[column * DIM + input], output[input * VOCAB + column]);
+        }
+        for column in 0..DIM {
+            // The first elements of all pairs of a head of 4: 0 1 2 3 is stored as 0 2 1 3.
+            let row = column / 4 * 4 + [0, 2, 1, 3][column % 4];
+            assert_eq!(found_wq[row * DIM + input], wq[input * DIM + column]);
+        }
+    }
+}
+
+#[test]
+fn a_model_in_several_files_is_one_and_is_replaced_by_one() {
+    let folder = directory();
+    let export = Export {
+        shard_bytes: Some(6000),
+        others: vec![("config.json".into(), b"{}".to_vec())],
+        ..Export::default()
+    };
+    let expected = weights(&known(builder("")).1);
+    in_processes(2, |world| {
+        save_known(builder("fsdp=2").world(world), folder.path(), &export).unwrap();
+    });
+    let found = files(folder.path());
+    let shards = found.keys().filter(|name| name.starts_with("model-"));
+    assert!(shards.count() > 2, "{:?}", found.keys());
+    assert!(found.contains_key("model.safetensors.index.json"));
+    assert_eq!(found["config.json"], b"{}");
+    for axes in MESHES {
+        assert_same(&loaded(builder(axes), folder.path()), &expected, axes);
+    }
+    save_known(builder("tp=2"), folder.path(), &Export::default()).unwrap();
+    let found: Vec<String> = files(folder.path()).into_keys().collect();
+    assert_eq!(found, ["config.json", "model.safetensors"]);
+    assert_same(
+        &loaded(builder("fsdp=2"), folder.path()),
+        &expected,
+        "again",
+    );
+}
+
+/// All tensors in one type.
+fn in_type(dtype: DType) -> Export {
+    let (_, net) = blank(builder(""), BLOCKS);
+    let all = tensors(&net, &names()).unwrap().into_iter();
+    Export {
+        dtypes: all.map(|tensor| (tensor.name, dtype)).collect(),
+        ..Export::default()
+    }
+}
+
+#[test]
+fn floats_of_every_type_become_those_of_the_module() {
+    let exact = weights(&known(builder("")).1);
+    let rounded = |round: fn(f32) -> f32| -> Vec<TensorData> {
+        let each = exact.iter().map(|data| {
+            let values: Vec<f32> = data.iter::<f32>().map(round).collect();
+            TensorData::new(values, data.shape.clone())
+        });
+        each.collect()
+    };
+    for (dtype, expected) in [
+        (DType::F64, exact.clone()),
+        (DType::F32, exact.clone()),
+        (DType::F16, rounded(|x| f16::from_f32(x).to_f32())),
+        (DType::BF16, rounded(|x| bf16::from_f32(x).to_f32())),
+    ] {
+        let folder = directory();
+        save_known(builder("fsdp=2"), folder.path(), &in_type(dtype)).unwrap();
+        for (_, found, _) in open(folder.path()).tensors() {
+            assert_eq!(found, Some(dtype));
+        }
+        for axes in ["", "fsdp=3", "fsdp=2,tp=2", "pp=2"] {
+            let found = loaded(builder(axes), folder.path());
+            assert_same(&found, &expected, &format!("{dtype} on {axes}"));
+        }
+    }
+}
+
+/// Multiplies all values.
+struct Scale(f32);
+
+impl<B: Backend> ModuleMapper<B> for Scale {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|tensor| tensor.mul_scalar(self.0))
+    }
+}
+
+#[test]
+fn values_beyond_a_type_are_named_and_leave_the_earlier_model() {
+    let folder = directory();
+    save_known(builder(""), folder.path(), &Export::default()).unwrap();
+    let before = files(folder.path());
+    let name = "model.layers.1.mlp.up_proj.weight";
+    let export = Export {
+        dtypes: [(name.to_string(), DType::F16)].into(),
+        others: vec![("config.json".into(), b"{}".to_vec())],
+        ..Export::default()
+    };
+    let save_large = |mesh| {
+        let (device, net) = known(mesh);
+        let net = net.map(&mut Scale(1e6));
+        save(&net, &names(), folder.path(), &export, &device).unwrap_err()
+    };
+    let error = save_large(builder("fsdp=2,tp=2")).to_string();
+    let said = format!("{name} has values beyond the range of f16");
+    assert!(error.starts_with(&said), "{error}");
+    let errors = in_processes(2, |world| save_large(builder("fsdp=2").world(world)));
+    assert!(
+        matches!(errors[0], StateError::Range { .. }),
+        "{}",
+        errors[0]
+    );
+    let elsewhere = matches!(errors[1], StateError::Elsewhere { process: 0, .. });
+    assert!(
+        elsewhere && errors[1].to_string().contains(&said),
+        "{}",
+        errors[1]
+    );
+    assert!(files(folder.path()) == before);
+
+    // What is large as it is, has no place in a smaller parameter.
+    let folder = directory();
+    let (device, net) = known(builder("fsdp=2"));
+    let net = net.map(&mut Scale(1e6));
+    save(&net, &names(), folder.path(), &Export::default(), &device).unwrap();
+    struct Half;
+    impl<B: Backend> ModuleMapper<B> for Half {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            param.map(|tensor| tensor.cast(BurnDType::F16))
+        }
+    }
+    let net = net.map(&mut Half);
+    let error = load(net, &open(folder.path()), &names(), &device).unwrap_err();
+    let is_half = matches!(
+        &error,
+        StateError::Range {
+            dtype: DType::F16,
+            ..
+        }
+    );
+    assert!(is_half, "{error}");
+}
+
+#[test]
+fn all_processes_learn_what_one_cannot_do() {
+    let folder = directory();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let errors = in_processes(2, |world| {
+        save_known(builder("fsdp=2").world(world), &file, &Export::default()).unwrap_err()
+    });
+    let is_io = matches!(
+        errors[0],
+        StateError::Checkpoint(CheckpointError::Io { .. })
+    );
+    assert!(is_io, "{}", errors[0]);
+    let elsewhere = matches!(errors[1], StateError::Elsewhere { process: 0, .. });
+    assert!(elsewhere, "{}", errors[1]);
+
+    // Two copies of a model of which one lacks its last block.
+    let (whole, less) = (directory(), directory());
+    save_known(builder(""), whole.path(), &Export::default()).unwrap();
+    let (device, net) = blank(builder(""), BLOCKS - 1);
+    save(&net, &names(), less.path(), &Export::default(), &device).unwrap();
+    let errors = in_processes(2, |world| {
+        let folder = [whole.path(), less.path()][world.process()];
+        let (device, net) = blank(builder("fsdp=2").world(world), BLOCKS);
+        load(net, &open(folder), &names(), &device).unwrap_err()
+    });
+    let elsewhere = matches!(errors[0], StateError::Elsewhere { process: 1, .. });
+    assert!(elsewhere, "{}", errors[0]);
+    let [_, error] = <[StateError; 2]>::try_from(errors).unwrap();
+    assert_eq!(keys(error).missing.len(), 9);
+}
+
+#[test]
+fn every_tensor_that_does_not_fit_is_listed() {
+    let folder = directory();
+    save_known(builder("fsdp=2"), folder.path(), &Export::default()).unwrap();
+    // The roles of two matrices are swapped, and a block is missing.
+    let swapped = NAMES
+        .replace("mlp.up_proj", "mlp.x")
+        .replace("mlp.down_proj", "mlp.up_proj");
+    let swapped = names_of(&swapped.replace("mlp.x", "mlp.down_proj"));
+    let (device, net) = blank(builder("tp=2"), BLOCKS + 1);
+    let report = check(&net, &open(folder.path()), &swapped).unwrap();
+    let added = tensors(&net, &swapped).unwrap().into_iter();
+    let added = added
+        .map(|tensor| tensor.name)
+        .filter(|name| name.starts_with("model.layers.3."));
+    assert_eq!(report.missing, added.collect::<Vec<_>>());
+    assert_eq!(report.unexpected, Vec::<String>::new());
+    let wrong: Vec<&str> = report.mismatched.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(wrong.len(), 2 * BLOCKS, "{wrong:?}");
+    let up = &report.mismatched[0];
+    assert_eq!(up.key, "model.layers.0.mlp.up_proj.weight");
+    assert_eq!(
+        (&up.wanted_shape[..], &up.found_shape[..]),
+        (&[DIM, 2 * DIM][..], &[2 * DIM, DIM][..])
+    );
+    let error = load(net, &open(folder.path()), &swapped, &device).unwrap_err();
+    assert_eq!(keys(error), report);
+
+    let (device, net) = blank(builder("fsdp=2"), 1);
+    let error = load(net, &open(folder.path()), &names(), &device).unwrap_err();
+    let report = keys(error);
+    assert_eq!((report.missing.len(), report.mismatched.len()), (0, 0));
+    assert_eq!(report.unexpected.len(), 9 * (BLOCKS - 1));
+    let ignored =
+        format!("{NAMES}ignored = [\"model.layers.*.*.*.weight\", \"model.layers.*.*.weight\"]");
+    let (device, net) = blank(builder("fsdp=2"), 1);
+    load(net, &open(folder.path()), &names_of(&ignored), &device).unwrap();
+}
+
+#[test]
+fn what_fits_is_loaded_if_differences_are_no_errors() {
+    let folder = directory();
+    save_known(builder(""), folder.path(), &Export::default()).unwrap();
+    let expected = weights(&known(builder("")).1);
+    for (blocks, matching) in [(1, Match::Subset), (BLOCKS + 1, Match::Lenient)] {
+        let (device, net) = blank(builder("fsdp=2"), blocks);
+        let read = open(folder.path());
+        let (net, report) = load_reported(net, &read, &names(), matching, &device).unwrap();
+        assert!(!report.report.is_empty());
+        let found = weights(&net);
+        let shared = 1 + 9 * blocks.min(BLOCKS);
+        assert_same(&found[..shared], &expected[..shared], "what both have");
+        assert_same(
+            &found[found.len() - 2..],
+            &expected[expected.len() - 2..],
+            "the end",
+        );
+    }
+}
+
+#[test]
+fn a_parameter_without_a_row_is_named() {
+    let folder = directory();
+    save_known(builder(""), folder.path(), &Export::default()).unwrap();
+    let few = names_of(&NAMES.replace("\"norm.gamma\"", "\"other.gamma\""));
+    let (device, net) = blank(builder("fsdp=2"), BLOCKS);
+    let export = Export::default();
+    let saved = save(&net, &few, folder.path(), &export, &device).unwrap_err();
+    let loaded = load(net, &open(folder.path()), &few, &device).unwrap_err();
+    for error in [saved, loaded] {
+        let said = error.to_string();
+        assert!(
+            said.contains("the parameter norm.gamma has no tensor"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn integers_are_no_floats() {
+    let folder = directory();
+    let (device, net) = blank(builder("fsdp=2"), BLOCKS);
+    let name = "model.layers.0.mlp.gate_proj.weight";
+    let each = tensors(&net, &names()).unwrap().into_iter();
+    let each = each.map(|tensor| match tensor.name == name {
+        true => Described::new(name, DType::I8, tensor.shape),
+        false => tensor,
+    });
+    let mut writer = FolderWriter::create(folder.path(), each.collect(), None).unwrap();
+    for tensor in writer.tensors().to_vec() {
+        let bytes = tensor.shape.iter().product::<usize>() * tensor.dtype.size();
+        writer.write(&tensor.name, &vec![1; bytes]).unwrap();
+    }
+    writer.commit().unwrap();
+    let report = keys(load(net, &open(folder.path()), &names(), &device).unwrap_err());
+    let [wrong] = &report.mismatched[..] else {
+        panic!("{report}");
+    };
+    assert_eq!(
+        (wrong.key.as_str(), wrong.found_dtype.as_str()),
+        (name, "I8")
+    );
+    assert!(report.missing.is_empty() && report.unexpected.is_empty());
+
+    let (device, net) = known(builder("fsdp=2"));
+    let error = save(&net, &names(), folder.path(), &in_type(DType::I8), &device).unwrap_err();
+    assert!(matches!(error, StateError::Unsaved { .. }), "{error}");
+}
+
+#[derive(Module, Debug)]
+struct Wide<B: Backend> {
+    embedding: Embedding<B>,
+    linear: Linear<B>,
+}
+
+impl<B: Backend> Wide<B> {
+    fn new(device: &B::Device) -> Self {
+        Self {
+            embedding: EmbeddingConfig::new(4096, 16).init(device),
+            linear: LinearConfig::new(4096, 16).with_bias(false).init(device),
+        }
+    }
+}
+
+#[test]
+fn each_process_reads_its_part() {
+    let folder = directory();
+    let names = "\"embedding.weight\" = \"a\"\n\"linear.weight\" = \"b, transposed\"";
+    let names = names_of(names);
+    let device = builder("").build().unwrap().device();
+    let wide = deterministic(Wide::<B>::new(&device));
+    save(&wide, &names, folder.path(), &Export::default(), &device).unwrap();
+    let expected = weights(&wide);
+    let all = 2 * 4 * 4096 * 16;
+    let reported = |mesh: DeviceMeshBuilder| {
+        let device = mesh.build().unwrap().device();
+        let folder = open(folder.path());
+        let wide = Wide::<B>::new(&device);
+        let (wide, loaded) = load_reported(wide, &folder, &names, Match::Exact, &device).unwrap();
+        assert_same(&weights(&wide), &expected, "wide");
+        loaded
+    };
+    let alone = reported(builder("fsdp=2"));
+    assert_eq!((alone.bytes_needed, alone.bytes_read), (all, all));
+    for loaded in in_processes(2, |world| reported(builder("fsdp=2").world(world))) {
+        assert_eq!((loaded.bytes_needed, loaded.bytes_read), (all / 2, all / 2));
+    }
+    // What all ranks hold, all processes read.
+    for loaded in in_processes(2, |world| reported(builder("dp=2").world(world))) {
+        assert_eq!(loaded.bytes_read, all);
+    }
+}
+
+#[test]
+fn a_dry_run_has_no_values() {
+    let folder = directory();
+    save_known(builder(""), folder.path(), &Export::default()).unwrap();
+    let (device, net) = blank(builder("fsdp=2").dry_run(), BLOCKS);
+    let saved = save(&net, &names(), folder.path(), &Export::default(), &device).unwrap_err();
+    let loaded = load(net, &open(folder.path()), &names(), &device).unwrap_err();
+    for error in [saved, loaded] {
+        assert!(matches!(error, StateError::DryRun { .. }), "{error}");
+    }
+}
