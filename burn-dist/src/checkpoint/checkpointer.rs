@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 ///         first = saved.value("next step")?;
 ///     }
 ///     for step in first..first + 2 {
-///         let loss = model.forward(Tensor::ones([2, 4], &device)).mean();
+///         let loss = model.forward(Tensor::<B, 2>::ones([2, 4], &device)).mean();
 ///         let gradients = GradientsParams::from_grads(loss.backward(), &model);
 ///         model = optimizer.step(0.1, model, gradients);
 ///         let state = State::new().module("model", &model).optimizer("optimizer", &optimizer, &model);
