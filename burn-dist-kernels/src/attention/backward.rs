@@ -1,0 +1,181 @@
+//! The backward: the weights of a block are made again from the log-sum-exp, so that none were kept.
+
+use rayon::prelude::*;
+
+use super::block::product;
+use super::forward::{Forward, KEYS, QUERIES};
+use super::view::Matrix;
+use super::{Inputs, Real, View};
+
+/// Gradients of an attention's inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradients<T> {
+    /// Of queries, `[batch, heads, group, queries, width]`.
+    pub q: Vec<T>,
+    /// Of keys, `[batch, heads, keys, width]`.
+    pub k: Vec<T>,
+    /// Of values, `[batch, heads, keys, value_width]`.
+    pub v: Vec<T>,
+    /// Of the bias, `[batch, heads, group, queries, keys]`; empty if it is not asked for.
+    pub bias: Vec<T>,
+}
+
+/// What one head of keys and values needs.
+struct Job<'a, T> {
+    head: usize,
+    q: &'a mut [T],
+    k: &'a mut [T],
+    v: &'a mut [T],
+    bias: &'a mut [T],
+}
+
+struct Scratch<T> {
+    weights: Vec<T>,
+    gradients: Vec<T>,
+}
+
+/// Returns the gradients of the inputs, of that of the result (`[batch, heads, group, queries, value_width]`) and of what
+/// the forward made.
+///
+/// # Panics
+/// If a shape is not that of the sizes.
+pub fn backward<T: Real>(
+    inputs: &Inputs<'_, T>,
+    made: &Forward<T>,
+    gradient: View<'_, T, 5>,
+    with_bias: bool,
+) -> Gradients<T> {
+    inputs.check();
+    let sizes = inputs.sizes;
+    let num_heads = sizes.batch * sizes.heads;
+    let of_q = sizes.group * sizes.queries * sizes.width;
+    let of_k = sizes.keys * sizes.width;
+    let of_v = sizes.keys * sizes.value_width;
+    let of_bias = match with_bias {
+        true => sizes.group * sizes.queries * sizes.keys,
+        false => 0,
+    };
+    let zeros = |of_head: usize| vec![T::ZERO; num_heads * of_head];
+    let mut gradients = Gradients {
+        q: zeros(of_q),
+        k: zeros(of_k),
+        v: zeros(of_v),
+        bias: zeros(of_bias),
+    };
+    let mut rest = [
+        &mut gradients.q[..],
+        &mut gradients.k[..],
+        &mut gradients.v[..],
+        &mut gradients.bias[..],
+    ];
+    let jobs: Vec<Job<'_, T>> = (0..num_heads)
+        .map(|head| {
+            let mut next = 0;
+            let [q, k, v, bias] = [of_q, of_k, of_v, of_bias].map(|len| {
+                let (mine, others) = std::mem::take(&mut rest[next]).split_at_mut(len);
+                rest[next] = others;
+                next += 1;
+                mine
+            });
+            Job {
+                head,
+                q,
+                k,
+                v,
+                bias,
+            }
+        })
+        .collect();
+    let scratch = || Scratch {
+        weights: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
+        gradients: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
+    };
+    jobs.into_par_iter().for_each_init(scratch, |scratch, job| {
+        inputs.head_backward(made, gradient, job, scratch);
+    });
+    gradients
+}
+
+impl<T: Real> Inputs<'_, T> {
+    fn head_backward(
+        &self,
+        made: &Forward<T>,
+        gradient: View<'_, T, 5>,
+        job: Job<'_, T>,
+        scratch: &mut Scratch<T>,
+    ) {
+        let sizes = self.sizes;
+        let [num_queries, num_keys] = [sizes.queries, sizes.keys];
+        let [width, value_width] = [sizes.width, sizes.value_width];
+        for member in 0..sizes.group {
+            let head = job.head * sizes.group + member;
+            let [batch, group, _] = self.index(head);
+            let q = self.q.matrix(&[batch, group, member]);
+            let (k, v) = (
+                self.k.matrix(&[batch, group]),
+                self.v.matrix(&[batch, group]),
+            );
+            let out_gradient = gradient.matrix(&[batch, group, member]);
+            let out = &made.out[head * num_queries * value_width..][..num_queries * value_width];
+            let out = Matrix::of(out, num_queries, value_width);
+            let log_sum_exp = &made.log_sum_exp[head * num_queries..][..num_queries];
+            for first in (0..num_queries).step_by(QUERIES) {
+                let queries = first..num_queries.min(first + QUERIES);
+                let rows = queries.len();
+                // What a row's weights sum their gradients to: the same as `out . gradient`.
+                let mut means = [T::ZERO; QUERIES];
+                for (mean, query) in means.iter_mut().zip(queries.clone()) {
+                    for column in 0..value_width {
+                        let term = out.at(query, column).times(*out_gradient.at(query, column));
+                        *mean = mean.plus(term);
+                    }
+                }
+                let of_queries =
+                    &mut job.q[(member * num_queries + first) * width..][..rows * width];
+                let seen = self.visible.of_any(queries.clone(), num_keys);
+                for start in seen.clone().step_by(KEYS) {
+                    let keys = start..seen.end.min(start + KEYS);
+                    let len = rows * keys.len();
+                    let weights = &mut scratch.weights[..len];
+                    self.scores(head, queries.clone(), keys.clone(), weights);
+                    for (row, weights) in weights.chunks_exact_mut(keys.len()).enumerate() {
+                        let sum = log_sum_exp[first + row];
+                        // A row without a visible key has scores of -infinity alone.
+                        T::exp_each(weights, if sum != T::HIDDEN { sum } else { T::ZERO });
+                    }
+                    let weights = Matrix::of(&*weights, rows, keys.len());
+                    let of_out = out_gradient.rows(queries.clone());
+                    let of_values = &mut job.v[keys.start * value_width..keys.end * value_width];
+                    product(of_values, weights.transposed(), of_out, T::ONE, true);
+                    let gradients = &mut scratch.gradients[..len];
+                    product(
+                        gradients,
+                        of_out,
+                        v.rows(keys.clone()).transposed(),
+                        T::ONE,
+                        false,
+                    );
+                    for (row, gradients) in gradients.chunks_exact_mut(keys.len()).enumerate() {
+                        let weights = &weights.data[row * keys.len()..][..keys.len()];
+                        T::softmax_backward(gradients, weights, means[row]);
+                        if !job.bias.is_empty() {
+                            let at = (member * num_queries + first + row) * num_keys;
+                            job.bias[at..][keys.clone()].copy_from_slice(gradients);
+                        }
+                    }
+                    let gradients = Matrix::of(&*gradients, rows, keys.len());
+                    product(
+                        of_queries,
+                        gradients,
+                        k.rows(keys.clone()),
+                        self.scale,
+                        true,
+                    );
+                    let of_keys = &mut job.k[keys.start * width..keys.end * width];
+                    let queries = q.rows(queries.clone());
+                    product(of_keys, gradients.transposed(), queries, self.scale, true);
+                }
+            }
+        }
+    }
+}

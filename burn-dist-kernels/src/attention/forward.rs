@@ -1,0 +1,173 @@
+//! The forward: blocks of queries, each with a running maximum and sum over blocks of keys.
+
+use rayon::prelude::*;
+
+use super::block::product;
+use super::view::Matrix;
+use super::{Inputs, Real};
+
+/// Queries of a block.
+pub(super) const QUERIES: usize = 64;
+/// Keys of a block.
+pub(super) const KEYS: usize = 256;
+
+/// What the forward makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward<T> {
+    /// The result, `[batch, heads, group, queries, value_width]`.
+    pub out: Vec<T>,
+    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[batch, heads, group, queries]`;
+    /// -infinity if it sees none.
+    pub log_sum_exp: Vec<T>,
+}
+
+/// Scores of a block of queries and keys, and what belongs to its queries.
+struct Scratch<T> {
+    scores: Vec<T>,
+    largest: [T; QUERIES],
+    sums: [T; QUERIES],
+}
+
+/// Attends.
+///
+/// # Panics
+/// If a shape is not that of the sizes.
+pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
+    inputs.check();
+    let sizes = inputs.sizes;
+    let [queries, width] = [sizes.queries, sizes.value_width];
+    let num_heads = sizes.batch * sizes.heads * sizes.group;
+    let mut out = vec![T::ZERO; num_heads * queries * width];
+    let mut log_sum_exp = vec![T::HIDDEN; num_heads * queries];
+    if queries == 0 || num_heads == 0 {
+        return Forward { out, log_sum_exp };
+    }
+    let blocks = queries.div_ceil(QUERIES);
+    // Slices of one block of queries of one head each.
+    let mut jobs: Vec<(usize, usize, &mut [T], &mut [T])> = Vec::with_capacity(num_heads * blocks);
+    let mut rest = (&mut out[..], &mut log_sum_exp[..]);
+    for head in 0..num_heads {
+        for block in 0..blocks {
+            let rows = QUERIES.min(queries - block * QUERIES);
+            let (mine, others) = std::mem::take(&mut rest.0).split_at_mut(rows * width);
+            let (sums, other_sums) = std::mem::take(&mut rest.1).split_at_mut(rows);
+            rest = (others, other_sums);
+            jobs.push((head, block * QUERIES, mine, sums));
+        }
+    }
+    let scratch = || Scratch {
+        scores: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
+        largest: [T::HIDDEN; QUERIES],
+        sums: [T::ZERO; QUERIES],
+    };
+    jobs.into_par_iter()
+        .for_each_init(scratch, |scratch, (head, first, out, log_sum_exp)| {
+            inputs.block(head, first, out, log_sum_exp, scratch);
+        });
+    Forward { out, log_sum_exp }
+}
+
+impl<T: Real> Inputs<'_, T> {
+    /// Returns batch element, head and member of the group of a query head.
+    pub(super) fn index(&self, head: usize) -> [usize; 3] {
+        let (heads, group) = (self.sizes.heads, self.sizes.group);
+        [head / group / heads, head / group % heads, head % group]
+    }
+
+    /// Attends with queries from `first` on, as many as `log_sum_exp` has places for.
+    fn block(
+        &self,
+        head: usize,
+        first: usize,
+        out: &mut [T],
+        log_sum_exp: &mut [T],
+        scratch: &mut Scratch<T>,
+    ) {
+        let rows = log_sum_exp.len();
+        let (width, num_keys) = (self.sizes.value_width, self.sizes.keys);
+        let [batch, group, _] = self.index(head);
+        let queries = first..first + rows;
+        let values = self.v.matrix(&[batch, group]);
+        let (largest, sums) = (&mut scratch.largest[..rows], &mut scratch.sums[..rows]);
+        largest.fill(T::HIDDEN);
+        sums.fill(T::ZERO);
+        let seen = self.visible.of_any(queries.clone(), num_keys);
+        for start in seen.clone().step_by(KEYS) {
+            let keys = start..seen.end.min(start + KEYS);
+            let scores = &mut scratch.scores[..rows * keys.len()];
+            self.scores(head, queries.clone(), keys.clone(), scores);
+            for (row, scores) in scores.chunks_exact_mut(keys.len()).enumerate() {
+                let found = T::largest(scores);
+                let before = largest[row];
+                if found > before {
+                    largest[row] = found;
+                }
+                // Of a row without a visible key the weights are zeros.
+                let shift = if largest[row] > T::HIDDEN {
+                    largest[row]
+                } else {
+                    T::ZERO
+                };
+                if largest[row] > before && before > T::HIDDEN {
+                    let mut factor = [before];
+                    T::exp_each(&mut factor, shift);
+                    sums[row] = sums[row].times(factor[0]);
+                    T::scale(&mut out[row * width..(row + 1) * width], factor[0]);
+                }
+                sums[row] = sums[row].plus(T::exp_sum(scores, shift));
+            }
+            let weights = Matrix::of(&*scores, rows, keys.len());
+            product(out, weights, values.rows(keys), T::ONE, true);
+        }
+        for (row, log_sum_exp) in log_sum_exp.iter_mut().enumerate() {
+            // NaN is no zero, and stays.
+            if sums[row] != T::ZERO {
+                T::scale(
+                    &mut out[row * width..(row + 1) * width],
+                    sums[row].inverse(),
+                );
+                *log_sum_exp = largest[row].plus(sums[row].log());
+            }
+        }
+    }
+
+    /// Writes the scores of a block, hidden ones as -infinity.
+    pub(super) fn scores(
+        &self,
+        head: usize,
+        queries: std::ops::Range<usize>,
+        keys: std::ops::Range<usize>,
+        scores: &mut [T],
+    ) {
+        let [batch, group, member] = self.index(head);
+        let q = self.q.matrix(&[batch, group, member]).rows(queries.clone());
+        let k = self.k.matrix(&[batch, group]).rows(keys.clone());
+        product(scores, q, k.transposed(), self.scale, false);
+        let bias = self.bias.map(|bias| bias.matrix(&[batch, group, member]));
+        let mask = self.mask.map(|mask| mask.matrix(&[batch, group, member]));
+        let sees_all = self.visible.of(queries.start, self.sizes.keys).end >= keys.end
+            && self.visible.of(queries.end - 1, self.sizes.keys).start <= keys.start;
+        if bias.is_none() && mask.is_none() && sees_all {
+            return;
+        }
+        for (row, scores) in queries.zip(scores.chunks_exact_mut(keys.len())) {
+            if let Some(bias) = bias {
+                for (key, score) in keys.clone().zip(&mut *scores) {
+                    *score = score.plus(*bias.at(row, key));
+                }
+            }
+            if let Some(mask) = mask {
+                for (key, score) in keys.clone().zip(&mut *scores) {
+                    if *mask.at(row, key) != 0 {
+                        *score = T::HIDDEN;
+                    }
+                }
+            }
+            let seen = self.visible.of(row, self.sizes.keys);
+            let start = seen.start.clamp(keys.start, keys.end) - keys.start;
+            let end = seen.end.clamp(keys.start + start, keys.end) - keys.start;
+            scores[..start].fill(T::HIDDEN);
+            scores[end..].fill(T::HIDDEN);
+        }
+    }
+}

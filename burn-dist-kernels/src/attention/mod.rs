@@ -1,0 +1,133 @@
+//! Scaled dot-product attention on the host, in memory linear in the sequence: blocks of queries meet blocks of keys
+//! with a running maximum and sum, and the backward makes the weights again from the saved log-sum-exp.
+//!
+//! ```text
+//! scores[i, j] = scale * q[i] . k[j] + bias[i, j]        hidden ones: -infinity
+//! weights      = softmax over j of scores                a query that sees no key: zeros
+//! out[i]       = sum over j of weights[i, j] * v[j]
+//! ```
+//!
+//! A result depends on its own batch element and group of heads alone, and on sizes: not on threads, nor on how batches
+//! and heads are split over ranks.
+//!
+//! # Source
+//! Dao, "FlashAttention-2" (arXiv:2307.08691), sections 3.1 and 3.2; Ainslie et al., "GQA" (arXiv:2305.13245) for groups
+//! of query heads that share a head of keys and values.
+
+mod backward;
+mod block;
+mod forward;
+mod rows;
+mod view;
+
+pub use backward::{Gradients, backward};
+pub use block::Real;
+pub use forward::{Forward, forward};
+pub use rows::Rows;
+pub use view::View;
+
+/// Sizes of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sizes {
+    /// Batch elements.
+    pub batch: usize,
+    /// Heads of keys and values.
+    pub heads: usize,
+    /// Query heads that share one of these.
+    pub group: usize,
+    /// Queries.
+    pub queries: usize,
+    /// Keys, and values.
+    pub keys: usize,
+    /// Elements of a query and of a key.
+    pub width: usize,
+    /// Elements of a value.
+    pub value_width: usize,
+}
+
+/// Which keys a query sees, by position.
+///
+/// The position of query `i` is `i + offset`, that of key `j` is `j`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Visible {
+    /// Whether a query sees no key behind its own position.
+    pub causal: bool,
+    /// How many keys a query sees at most, up to its own position: those before are hidden.
+    pub window: Option<usize>,
+    /// How far queries lie behind keys.
+    pub offset: isize,
+}
+
+impl Visible {
+    /// Returns the keys that query `i` may see, out of `keys`.
+    fn of(&self, query: usize, keys: usize) -> std::ops::Range<usize> {
+        let position = query as isize + self.offset;
+        let end = match self.causal {
+            true => (position + 1).clamp(0, keys as isize) as usize,
+            false => keys,
+        };
+        let start = match self.window {
+            Some(window) => (position + 1 - window as isize).clamp(0, end as isize) as usize,
+            None => 0,
+        };
+        start..end
+    }
+
+    /// Returns the keys that at least one of these queries may see.
+    fn of_any(&self, queries: std::ops::Range<usize>, keys: usize) -> std::ops::Range<usize> {
+        match queries.is_empty() {
+            true => 0..0,
+            false => self.of(queries.start, keys).start..self.of(queries.end - 1, keys).end,
+        }
+    }
+}
+
+/// What attends to what.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a, T> {
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Queries, `[batch, heads, group, queries, width]`.
+    pub q: View<'a, T, 5>,
+    /// Keys, `[batch, heads, keys, width]`.
+    pub k: View<'a, T, 4>,
+    /// Values, `[batch, heads, keys, value_width]`.
+    pub v: View<'a, T, 4>,
+    /// What is hidden (not zero), `[batch, heads, group, queries, keys]`.
+    pub mask: Option<View<'a, u8, 5>>,
+    /// What is added to scores, `[batch, heads, group, queries, keys]`.
+    pub bias: Option<View<'a, T, 5>>,
+    /// What products are multiplied with.
+    pub scale: T,
+    /// What is visible by position.
+    pub visible: Visible,
+}
+
+impl<T: Real> Inputs<'_, T> {
+    /// # Panics
+    /// If a shape is not that of the sizes.
+    fn check(&self) {
+        let Sizes {
+            batch,
+            heads,
+            group,
+            queries,
+            keys,
+            width,
+            value_width,
+        } = self.sizes;
+        let pairs = [batch, heads, group, queries, keys];
+        assert_eq!(
+            self.q.shape(),
+            [batch, heads, group, queries, width],
+            "queries"
+        );
+        assert_eq!(self.k.shape(), [batch, heads, keys, width], "keys");
+        assert_eq!(self.v.shape(), [batch, heads, keys, value_width], "values");
+        assert!(self.mask.is_none_or(|mask| mask.shape() == pairs), "mask");
+        assert!(self.bias.is_none_or(|bias| bias.shape() == pairs), "bias");
+    }
+}
+
+#[cfg(test)]
+mod tests;

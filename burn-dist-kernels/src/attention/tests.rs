@@ -1,0 +1,378 @@
+//! Against the definition, in f64.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Attention and its gradients by the definition, whole matrices at a time.
+struct Reference {
+    out: Vec<f64>,
+    log_sum_exp: Vec<f64>,
+    gradients: Gradients<f64>,
+}
+
+/// The values of a case, in the order of their views' shapes.
+#[derive(Clone, Debug)]
+struct Case {
+    sizes: Sizes,
+    q: Vec<f64>,
+    k: Vec<f64>,
+    v: Vec<f64>,
+    gradient: Vec<f64>,
+    mask: Option<Vec<u8>>,
+    bias: Option<Vec<f64>>,
+    scale: f64,
+    visible: Visible,
+}
+
+/// Numbers between -1 and 1, the same for a seed.
+fn numbers(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    // As f32 has them, so that both types start from the same.
+    (0..len).map(|_| f64::from(next() as f32)).collect()
+}
+
+impl Case {
+    fn new(sizes: Sizes, visible: Visible, with_mask: bool, with_bias: bool, seed: u64) -> Self {
+        let Sizes {
+            batch,
+            heads,
+            group,
+            queries,
+            keys,
+            width,
+            value_width,
+        } = sizes;
+        let pairs = batch * heads * group * queries * keys;
+        let is_hidden = |x: f64| u8::from(x > 0.3);
+        Self {
+            sizes,
+            q: numbers(batch * heads * group * queries * width, seed + 1),
+            k: numbers(batch * heads * keys * width, seed + 2),
+            v: numbers(batch * heads * keys * value_width, seed + 3),
+            gradient: numbers(batch * heads * group * queries * value_width, seed + 4),
+            mask: with_mask.then(|| {
+                numbers(pairs, seed + 5)
+                    .into_iter()
+                    .map(is_hidden)
+                    .collect()
+            }),
+            bias: with_bias.then(|| numbers(pairs, seed + 6)),
+            scale: 2.0,
+            visible,
+        }
+    }
+
+    fn q_shape(&self) -> [usize; 5] {
+        let s = self.sizes;
+        [s.batch, s.heads, s.group, s.queries, s.width]
+    }
+
+    fn out_shape(&self) -> [usize; 5] {
+        let s = self.sizes;
+        [s.batch, s.heads, s.group, s.queries, s.value_width]
+    }
+
+    fn reference(&self) -> Reference {
+        let s = self.sizes;
+        let heads = s.batch * s.heads * s.group;
+        let mut made = Reference {
+            out: vec![0.0; heads * s.queries * s.value_width],
+            log_sum_exp: vec![f64::NEG_INFINITY; heads * s.queries],
+            gradients: Gradients {
+                q: vec![0.0; self.q.len()],
+                k: vec![0.0; self.k.len()],
+                v: vec![0.0; self.v.len()],
+                bias: vec![0.0; heads * s.queries * s.keys],
+            },
+        };
+        for head in 0..heads {
+            let shared = head / s.group;
+            for query in 0..s.queries {
+                let row = head * s.queries + query;
+                let q = &self.q[row * s.width..][..s.width];
+                let gradient = &self.gradient[row * s.value_width..][..s.value_width];
+                let key_at = |key: usize| (shared * s.keys + key) * s.width;
+                let value_at = |key: usize| (shared * s.keys + key) * s.value_width;
+                let position = query as isize + self.visible.offset;
+                let score = |key: usize| {
+                    let behind = position - key as isize;
+                    let mask = self
+                        .mask
+                        .as_ref()
+                        .is_some_and(|mask| mask[row * s.keys + key] != 0);
+                    let early = self
+                        .visible
+                        .window
+                        .is_some_and(|window| behind >= window as isize);
+                    if mask || (self.visible.causal && behind < 0) || early {
+                        return f64::NEG_INFINITY;
+                    }
+                    let k = &self.k[key_at(key)..][..s.width];
+                    let product: f64 = q.iter().zip(k).map(|(q, k)| q * k).sum();
+                    let bias = self
+                        .bias
+                        .as_ref()
+                        .map_or(0.0, |bias| bias[row * s.keys + key]);
+                    product * self.scale + bias
+                };
+                let scores: Vec<f64> = (0..s.keys).map(score).collect();
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                if largest == f64::NEG_INFINITY {
+                    continue;
+                }
+                let sum: f64 = scores.iter().map(|score| (score - largest).exp()).sum();
+                made.log_sum_exp[row] = largest + sum.ln();
+                let weights: Vec<f64> = scores
+                    .iter()
+                    .map(|score| (score - largest).exp() / sum)
+                    .collect();
+                let to_weights: Vec<f64> = (0..s.keys)
+                    .map(|key| {
+                        let v = &self.v[value_at(key)..][..s.value_width];
+                        v.iter()
+                            .zip(gradient)
+                            .map(|(v, gradient)| v * gradient)
+                            .sum()
+                    })
+                    .collect();
+                let mean: f64 = weights.iter().zip(&to_weights).map(|(w, g)| w * g).sum();
+                for key in 0..s.keys {
+                    let to_score = weights[key] * (to_weights[key] - mean);
+                    made.gradients.bias[row * s.keys + key] = to_score;
+                    for (column, gradient) in gradient.iter().enumerate() {
+                        made.out[row * s.value_width + column] +=
+                            weights[key] * self.v[value_at(key) + column];
+                        made.gradients.v[value_at(key) + column] += weights[key] * gradient;
+                    }
+                    for (column, q) in q.iter().enumerate() {
+                        made.gradients.q[row * s.width + column] +=
+                            to_score * self.scale * self.k[key_at(key) + column];
+                        made.gradients.k[key_at(key) + column] += to_score * self.scale * q;
+                    }
+                }
+            }
+        }
+        made
+    }
+
+    fn run<T: Real>(&self, cast: impl Fn(f64) -> T) -> (Forward<T>, Gradients<T>) {
+        let s = self.sizes;
+        let cast = |values: &[f64]| values.iter().map(|x| cast(*x)).collect::<Vec<T>>();
+        let (q, k, v, gradient) = (
+            cast(&self.q),
+            cast(&self.k),
+            cast(&self.v),
+            cast(&self.gradient),
+        );
+        let bias = self.bias.as_deref().map(&cast);
+        let scale = cast(&[self.scale])[0];
+        let pairs = [s.batch, s.heads, s.group, s.queries, s.keys];
+        let inputs = Inputs {
+            sizes: s,
+            q: View::contiguous(&q, self.q_shape()),
+            k: View::contiguous(&k, [s.batch, s.heads, s.keys, s.width]),
+            v: View::contiguous(&v, [s.batch, s.heads, s.keys, s.value_width]),
+            mask: self
+                .mask
+                .as_deref()
+                .map(|mask| View::contiguous(mask, pairs)),
+            bias: bias.as_deref().map(|bias| View::contiguous(bias, pairs)),
+            scale,
+            visible: self.visible,
+        };
+        let made = forward(&inputs);
+        let gradients = backward(
+            &inputs,
+            &made,
+            View::contiguous(&gradient, self.out_shape()),
+            true,
+        );
+        (made, gradients)
+    }
+}
+
+/// Compares with a bound on the sum of as many terms of size one.
+fn close<T: Copy + Into<f64>>(what: &str, found: &[T], expected: &[f64], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let found: f64 = (*found).into();
+        if found == *expected {
+            continue;
+        }
+        let error = (found - expected).abs();
+        assert!(
+            error <= tolerance * expected.abs().max(1.0),
+            "{what}[{index}]: {found} for {expected}"
+        );
+    }
+}
+
+fn check(case: &Case) {
+    let expected = case.reference();
+    let (made, gradients) = case.run(|x| x as f32);
+    // Scores are as large as scale * width, and so is their error in units of f32's.
+    let tolerance = 1e-6 * (4.0 + case.sizes.width as f64);
+    let of_sums = tolerance * (1 + case.sizes.group * case.sizes.queries) as f64;
+    close("out", &made.out, &expected.out, tolerance);
+    close(
+        "log-sum-exp",
+        &made.log_sum_exp,
+        &expected.log_sum_exp,
+        tolerance,
+    );
+    close("q", &gradients.q, &expected.gradients.q, tolerance * 4.0);
+    close("k", &gradients.k, &expected.gradients.k, of_sums);
+    close("v", &gradients.v, &expected.gradients.v, of_sums);
+    close("bias", &gradients.bias, &expected.gradients.bias, tolerance);
+    let (made, gradients) = case.run(|x| x);
+    let tolerance = 1e-13 * (4 + case.sizes.width + case.sizes.group * case.sizes.queries) as f64;
+    close("out in f64", &made.out, &expected.out, tolerance);
+    close(
+        "log-sum-exp in f64",
+        &made.log_sum_exp,
+        &expected.log_sum_exp,
+        tolerance,
+    );
+    close("q in f64", &gradients.q, &expected.gradients.q, tolerance);
+    close("k in f64", &gradients.k, &expected.gradients.k, tolerance);
+    close("v in f64", &gradients.v, &expected.gradients.v, tolerance);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn it_is_the_definition(
+        (batch, heads, group) in (1usize..3, 1usize..3, 1usize..4),
+        (queries, keys) in (0usize..140, 0usize..300),
+        (width, value_width) in (0usize..20, 0usize..20),
+        causal in any::<bool>(),
+        window in proptest::option::of(1usize..100),
+        offset in -40isize..200,
+        (with_mask, with_bias) in any::<(bool, bool)>(),
+        seed in 0u64..1000,
+    ) {
+        let sizes = Sizes { batch, heads, group, queries, keys, width, value_width };
+        let visible = Visible { causal, window, offset };
+        check(&Case::new(sizes, visible, with_mask, with_bias, seed));
+    }
+}
+
+fn causal(batch: usize) -> Case {
+    let sizes = Sizes {
+        batch,
+        heads: 2,
+        group: 2,
+        queries: 130,
+        keys: 130,
+        width: 8,
+        value_width: 8,
+    };
+    let visible = Visible {
+        causal: true,
+        ..Visible::default()
+    };
+    Case::new(sizes, visible, false, false, 7)
+}
+
+#[test]
+fn a_split_of_the_batch_changes_no_bit() {
+    let whole = causal(3);
+    let (made, gradients) = whole.run(|x| x as f32);
+    for index in 0..3 {
+        let part = |values: &[f64]| values[index * values.len() / 3..][..values.len() / 3].to_vec();
+        let one = Case {
+            sizes: Sizes {
+                batch: 1,
+                ..whole.sizes
+            },
+            q: part(&whole.q),
+            k: part(&whole.k),
+            v: part(&whole.v),
+            gradient: part(&whole.gradient),
+            ..whole.clone()
+        };
+        let (one, of_one) = one.run(|x| x as f32);
+        let len = one.out.len();
+        assert_eq!(one.out, made.out[index * len..][..len]);
+        let len = of_one.k.len();
+        assert_eq!(of_one.k, gradients.k[index * len..][..len]);
+    }
+}
+
+#[test]
+fn threads_change_no_bit() {
+    let case = causal(2);
+    let run = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("threads");
+        pool.install(|| case.run(|x| x as f32))
+    };
+    assert_eq!(run(1), run(3));
+}
+
+/// Heads that lie between each other, as a linear layer makes them.
+#[test]
+fn any_order_in_memory_is_read() {
+    let case = causal(2);
+    let s = case.sizes;
+    let (made, _) = case.run(|x| x);
+    // [batch, queries, heads, group, width]
+    let mut q = vec![0.0; case.q.len()];
+    let dims = case.q_shape();
+    let strides = [
+        s.queries * s.heads * s.group * s.width,
+        s.group * s.width,
+        s.width,
+        s.heads * s.group * s.width,
+        1,
+    ];
+    for (index, x) in case.q.iter().enumerate() {
+        let mut rest = index;
+        let mut at = 0;
+        for dim in (0..5).rev() {
+            at += rest % dims[dim] * strides[dim];
+            rest /= dims[dim];
+        }
+        q[at] = *x;
+    }
+    let inputs = Inputs {
+        sizes: s,
+        q: View::new(&q, dims, strides),
+        k: View::contiguous(&case.k, [s.batch, s.heads, s.keys, s.width]),
+        v: View::contiguous(&case.v, [s.batch, s.heads, s.keys, s.value_width]),
+        mask: None,
+        bias: None,
+        scale: case.scale,
+        visible: case.visible,
+    };
+    assert_eq!(forward(&inputs).out, made.out);
+}
+
+#[test]
+fn nan_reaches_its_own_rows() {
+    let mut case = causal(1);
+    let s = case.sizes;
+    // A query of the first head.
+    case.q[5 * s.width] = f64::NAN;
+    let (made, gradients) = case.run(|x| x as f32);
+    for (row, out) in made.out.chunks(s.value_width).enumerate() {
+        assert_eq!(out.iter().any(|x| x.is_nan()), row == 5, "row {row}");
+    }
+    assert!(gradients.k[..s.width].iter().any(|x| x.is_nan()));
+    assert!(gradients.q[..5 * s.width].iter().all(|x| x.is_finite()));
+}
+
+#[test]
+#[should_panic(expected = "takes 24 elements of 23")]
+fn a_view_lies_inside_its_data() {
+    View::contiguous(&[0.0f32; 23], [2, 3, 4]);
+}
