@@ -52,15 +52,6 @@ pub enum PlanError {
         /// What there is.
         others: String,
     },
-    /// A layer is to compute in float8, and the inner backend has no tensors of bytes.
-    #[error(
-        "{path} is to be computed in float8, which travels as bytes, and the inner backend has no tensors of bytes on \
-         this device: leave float8 out, or take Flex or CUDA"
-    )]
-    Float8 {
-        /// The weight of the first such layer.
-        path: String,
-    },
     /// Offload needs more host memory than it may take.
     #[error(
         "offload `{offload}` asks for {} of host memory over the ranks of this process, and {} are allowed: raise \

@@ -290,28 +290,35 @@ impl Explanation {
         }
     }
 
-    /// How many layers compute in float8, and one line for the others with the same reason.
+    /// How many layers compute in float8, and one line for those that are left or gathered for the same reason.
     fn write_float8(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.float8.is_empty() {
             return Ok(());
         }
-        let mut skipped: Vec<(&str, Vec<String>)> = Vec::new();
-        for layer in &self.float8 {
-            let Some(reason) = &layer.skipped else {
-                continue;
-            };
-            let path = generalize(&layer.path);
-            match skipped.iter_mut().find(|(same, _)| same == reason) {
-                Some((_, paths)) if paths.contains(&path) => {}
-                Some((_, paths)) => paths.push(path),
-                None => skipped.push((reason, vec![path])),
+        let by_reason = |reason: fn(&Float8Layer) -> Option<&String>| {
+            let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+            for layer in &self.float8 {
+                let Some(reason) = reason(layer) else {
+                    continue;
+                };
+                let path = generalize(&layer.path);
+                match found.iter_mut().find(|(same, _)| same == reason) {
+                    Some((_, paths)) if paths.contains(&path) => {}
+                    Some((_, paths)) => paths.push(path),
+                    None => found.push((reason, vec![path])),
+                }
             }
-        }
+            found
+        };
         let taken = self.float8.iter().filter(|layer| layer.skipped.is_none());
         let (taken, all) = (taken.count(), self.float8.len());
         writeln!(f, "float8: {taken} of {all} linear layer(s)")?;
-        for (reason, paths) in skipped {
+        for (reason, paths) in by_reason(|layer| layer.skipped.as_ref()) {
             writeln!(f, "float8 skips {}: {reason}", paths.join(", "))?;
+        }
+        for (reason, paths) in by_reason(|layer| layer.gathered_before.as_ref()) {
+            let paths = paths.join(", ");
+            writeln!(f, "float8 gathers {paths} before the cast: {reason}")?;
         }
         Ok(())
     }

@@ -96,7 +96,7 @@ pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
     Accumulation, Checkpoint, Float, Float8, Fp8, Offload, Policy, Precision, Reshard, Scaling,
-    ShardStrategy, UnitPolicy,
+    Scope, ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use stage::{Pipeline, ScheduleChoice, Stage};

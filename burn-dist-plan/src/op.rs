@@ -194,6 +194,10 @@ pub struct Traits {
     pub quantizes: bool,
     /// Whether it finds out what a cast of its input needs to know: that is no use of a parameter by its unit.
     pub measures: bool,
+    /// The input that is in f32 whatever type it computes in: what another operation found out over many elements.
+    pub statistic_input: Option<usize>,
+    /// The output that is in f32 whatever type it computes in.
+    pub statistic_output: Option<usize>,
     /// Whether it draws random numbers.
     pub is_random: bool,
     /// Whether its result looks at the memory of its first input.
@@ -222,6 +226,8 @@ impl Default for Traits {
             is_cast: false,
             quantizes: false,
             measures: false,
+            statistic_input: None,
+            statistic_output: None,
             is_random: false,
             is_view: false,
             assigns: false,

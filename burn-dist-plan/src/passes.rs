@@ -238,16 +238,17 @@ impl<'a, O: Op> State<'a, O> {
         if self.policies.iter().all(|policy| policy.float8.is_none()) {
             return Ok(());
         }
-        let layers = float8::layers(self.window(), &self.facts);
-        let mut taken = layers.layers.iter().filter(|layer| layer.skipped.is_none());
-        if let Some(layer) = taken.next().filter(|_| self.options.bytes_missing) {
-            let path = layer.path.clone();
-            return Err(PlanError::Float8 { path });
-        }
+        let layers = float8::layers(self.window(), &self.facts, self.mesh);
         if layers.has_products() {
             let reduces_first = self.precise.as_ref();
             let reduces_first = reduces_first.map_or(&[][..], |precise| &precise.reduces_first);
-            let precise = float8::rewrite(self.window(), reduces_first, &self.visits, &layers);
+            let precise = float8::rewrite(
+                self.window(),
+                reduces_first,
+                &self.visits,
+                &layers,
+                self.options.float8_store,
+            );
             self.facts = Facts::new(&precise.window);
             self.visits = Visits::new(&precise.window, &self.facts);
             self.precise = Some(precise);

@@ -13,7 +13,7 @@
 //!     shape: shape.into(),
 //!     ..Operand::default()
 //! };
-//! let factor = |size, kind| FactorRule { size, kind };
+//! let factor = |size, kind| FactorRule { size, kind, block: 1 };
 //! // `i k, k j -> i j`
 //! let matmul = Rule {
 //!     factors: vec![
@@ -70,6 +70,53 @@ pub struct FactorRule {
     pub size: usize,
     /// What may be done with it.
     pub kind: FactorKind,
+    /// How many neighbours are split together: 1 where any split is right. An operand has a dim of elements for it, or
+    /// one of blocks, the last of which may have fewer elements.
+    pub block: usize,
+}
+
+impl FactorRule {
+    /// Returns the split of the factor that is that of `dim`, a dim of elements or of blocks, if it cuts no block: the
+    /// layout of a dim of elements.
+    ///
+    /// A factor whose last block has fewer elements is split by none.
+    pub fn split_as(&self, dim: &DimLayout, mesh: &MeshShape) -> Option<DimLayout> {
+        if self.block == 1 {
+            return Some(dim.clone());
+        }
+        if dim.is_whole() {
+            return Some(whole(self.size));
+        }
+        if !self.size.is_multiple_of(self.block) {
+            return None;
+        }
+        let blocks = self.size / self.block;
+        let of_blocks = match dim.size() == blocks {
+            true => dim.clone(),
+            false => dim.in_blocks(self.block, mesh)?,
+        };
+        let mut factors = of_blocks.factors;
+        let last = factors.last_mut()?;
+        // As `simplify` writes it.
+        match last.size.is_multiple_of(mesh.group_size(&last.axes)) {
+            true => last.size *= self.block,
+            false => factors.push(Factor::whole(self.block)),
+        }
+        Some(DimLayout { factors })
+    }
+
+    /// Returns the layout of a dim of blocks of a factor with this split.
+    fn blocks(&self, split: &DimLayout) -> DimLayout {
+        let mut factors = split.factors.clone();
+        let is_one = factors.len() == 1;
+        if let Some(last) = factors.last_mut() {
+            last.size = last.size.div_ceil(self.block);
+            if last.size == 1 && last.axes.is_empty() && !is_one {
+                factors.pop();
+            }
+        }
+        DimLayout { factors }
+    }
 }
 
 /// The factors of one operand or result, dim by dim; `None` is a dim that is whole because it has no factor (broadcast,
@@ -150,16 +197,17 @@ pub enum OpRule {
 }
 
 impl Rule {
-    /// Whether tensors at rest stay so: elementwise operations, and the sum or maximum of all elements, which is that of
-    /// those of the pieces.
+    /// Whether tensors at rest stay so: elementwise operations, the sum or maximum of all elements, which is that of
+    /// those of the pieces, and what is computed block by block, of which no piece has a part.
     pub fn on_pieces(&self) -> bool {
         let summed = |factor: &FactorRule| {
             let kind = factor.kind;
             matches!(kind, FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Max))
         };
-        let total =
-            self.inputs.len() == 1 && !self.factors.is_empty() && self.factors.iter().all(summed);
-        self.elementwise || total
+        let of_one = self.inputs.len() == 1 && !self.factors.is_empty();
+        let total = self.factors.iter().all(summed);
+        let in_blocks = self.factors.iter().all(|factor| factor.block > 1);
+        self.elementwise || (of_one && (total || in_blocks))
     }
 }
 
@@ -225,7 +273,13 @@ impl Rule {
             .iter()
             .zip(&operand.shape)
             .map(|(factor, &size)| match factor {
-                Some(index) => assignment.factors[*index as usize].clone(),
+                Some(index) => {
+                    let split = &assignment.factors[*index as usize];
+                    match self.factors[*index as usize] {
+                        factor if factor.size == size => split.clone(),
+                        factor => factor.blocks(split),
+                    }
+                }
                 None => whole(size),
             })
             .collect();
@@ -259,6 +313,57 @@ pub fn nowhere_empty(dim: &DimLayout, mesh: &MeshShape) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A split that cuts no block is found, with the layout of a dim of blocks; one that cuts some is not.
+    #[test]
+    fn splits_of_blocks_are_those_that_cut_none() {
+        let of = |dim: &DimLayout| Layout {
+            dims: vec![dim.clone()],
+            partial: Vec::new(),
+            at_rest: Vec::new(),
+        };
+        let (mut found, mut cut) = (0, 0);
+        for text in ["a=2", "a=3", "a=2,b=2", "a=2,b=3"] {
+            let mesh = MeshShape::parse(text).unwrap();
+            for (size, block) in [(24, 4), (36, 4), (48, 2), (24, 12), (22, 4), (12, 12)] {
+                let (kind, blocks) = (FactorKind::Map, size / block);
+                let factor = FactorRule { size, kind, block };
+                for layout in splits::layouts(&[size], &mesh) {
+                    let dim = &layout.dims[0];
+                    let is_cut = mesh.ranks().any(|rank| {
+                        let here: Vec<usize> = layout.elements(&mesh, rank).collect();
+                        let same = |element: &usize| {
+                            let first = element / block * block;
+                            (first..first + block).all(|other| here.contains(&other))
+                        };
+                        !here.iter().all(same)
+                    });
+                    let Some(split) = factor.split_as(dim, &mesh) else {
+                        cut += 1;
+                        assert!(is_cut || size % block != 0, "{dim:?} on {text}");
+                        continue;
+                    };
+                    if dim.is_whole() {
+                        assert_eq!(factor.blocks(&split).size(), size.div_ceil(block));
+                        continue;
+                    }
+                    found += 1;
+                    assert!(!is_cut, "{dim:?} on {text}");
+                    let of_blocks = factor.blocks(&split);
+                    assert_eq!((split.size(), of_blocks.size()), (size, blocks));
+                    assert_eq!(factor.split_as(&of_blocks, &mesh), Some(split.clone()));
+                    for rank in mesh.ranks() {
+                        let here: Vec<usize> = of(&split).elements(&mesh, rank).collect();
+                        assert!(layout.elements(&mesh, rank).eq(here.iter().copied()));
+                        let mut heads: Vec<usize> = here.iter().map(|at| at / block).collect();
+                        heads.dedup();
+                        assert!(of(&of_blocks).elements(&mesh, rank).eq(heads));
+                    }
+                }
+            }
+        }
+        assert!(found > 50 && cut > 50, "{found}, {cut}");
+    }
 
     #[test]
     fn nowhere_empty_is_what_it_says() {

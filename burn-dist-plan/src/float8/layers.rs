@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::op::Product;
+use super::op::{BLOCK, Product};
 use crate::facts::{Facts, Phase};
-use crate::mesh::DType;
+use crate::mesh::{DType, MeshShape};
 use crate::op::{Adjoint, Layer, Op, Work};
 use crate::param::ParamSpec;
-use crate::policy::{Float8, Pattern};
+use crate::policy::{Float8, Pattern, Scaling, Scope};
 use crate::window::{ValueIndex, Window};
 
 /// What is a multiple of in the sizes of a layer: the tensor cores take nothing else (torchao).
@@ -22,6 +22,8 @@ pub struct Float8Layer {
     pub path: String,
     /// Why it is left as it is, if it is.
     pub skipped: Option<String>,
+    /// Why its weight is gathered before it is quantised, though it is split and its unit asks for 8 bits, if it is.
+    pub gathered_before: Option<String>,
 }
 
 /// A product of a layer.
@@ -29,6 +31,8 @@ pub struct Float8Layer {
 pub(super) struct LayerProduct {
     pub product: Product,
     pub spec: Arc<ParamSpec>,
+    /// Whether its weight is quantised where it rests.
+    pub gathers: bool,
 }
 
 impl LayerProduct {
@@ -72,7 +76,7 @@ fn product<O: Op>(op: &O) -> Option<Product> {
 }
 
 /// Finds the products whose units ask for float8.
-pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts) -> Layers {
+pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape) -> Layers {
     let heads = Heads::new(window, facts);
     let mut found = Layers::default();
     for op in &window.ops {
@@ -94,21 +98,52 @@ pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts) -> Layers {
             continue;
         };
         let known = found.layers.iter().find(|layer| layer.path == spec.path);
-        let skipped = match known {
-            Some(layer) => layer.skipped.clone(),
+        let layer = match known {
+            Some(layer) => layer.clone(),
             None => {
+                let skipped = skipped(op, &spec, || heads.is_head(op, product, &spec));
+                let straddling = || straddling(&spec, mesh);
                 let layer = Float8Layer {
                     path: spec.path.clone(),
-                    skipped: skipped(op, &spec, || heads.is_head(op, product, &spec)),
+                    gathered_before: skipped.is_none().then(straddling).flatten(),
+                    skipped,
                 };
                 found.layers.push(layer.clone());
-                layer.skipped
+                layer
             }
         };
-        let product = LayerProduct { product, spec };
-        found.products.push(skipped.is_none().then_some(product));
+        let float8 = spec.policy.float8.as_ref();
+        let one_form = |float8: &Float8| {
+            float8.gather && float8.scope == Scope::Global && float8.scaling != Scaling::Rowwise
+        };
+        let product = LayerProduct {
+            product,
+            gathers: spec.at_rest
+                && layer.gathered_before.is_none()
+                && float8.is_some_and(one_form),
+            spec,
+        };
+        found
+            .products
+            .push(layer.skipped.is_none().then_some(product));
     }
     found
+}
+
+/// Returns which shards blocks of a weight straddle, if they do and the weight is to be quantised where it rests.
+fn straddling(spec: &ParamSpec, mesh: &MeshShape) -> Option<String> {
+    let float8 = spec.policy.float8.as_ref()?;
+    let is_in_blocks = float8.scaling == Scaling::Blockwise128 && float8.scope == Scope::Global;
+    if !is_in_blocks || !float8.gather {
+        return None;
+    }
+    let home = spec.home(mesh);
+    let cuts = home
+        .dims
+        .iter()
+        .any(|dim| !dim.is_whole() && dim.in_blocks(BLOCK, mesh).is_none());
+    let shards = home.display(mesh);
+    cuts.then(|| format!("blocks of {BLOCK} straddle the shards of {shards}"))
 }
 
 /// Returns why a layer is left as it is, if it is.
@@ -131,6 +166,10 @@ fn skipped<O: Op>(op: &O, spec: &ParamSpec, is_head: impl Fn() -> bool) -> Optio
     let sizes = spec.layout.shape();
     if sizes.len() != 2 || sizes.iter().any(|size| !size.is_multiple_of(MULTIPLE)) {
         return Some(format!("sizes {sizes:?} are not multiples of {MULTIPLE}"));
+    }
+    let is_flat = |input: crate::op::Tensor<'_>| input.shape.len() < 2;
+    if float8.scaling == Scaling::Blockwise128 && op.inputs().take(2).any(is_flat) {
+        return Some("its input has one dim, and tiles need two".into());
     }
     let is_known = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
     if let Some(other) = op.inputs().find(|input| !is_known(input.dtype)) {

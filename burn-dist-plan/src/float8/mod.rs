@@ -18,5 +18,5 @@ mod tests;
 
 pub use layers::Float8Layer;
 pub(crate) use layers::layers;
-pub use op::{Float8Op, Product, ScaleOf};
+pub use op::{BLOCK, Float8Op, Product, ScaleOf};
 pub(crate) use rewrite::rewrite;

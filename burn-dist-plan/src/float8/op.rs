@@ -5,7 +5,11 @@ use crate::op::{Adjoint, FloatClass, Layer, Traits, Work};
 use crate::policy::Fp8;
 use crate::rule::{Lowering, OpRule, RuleBuilder, Shapes};
 
-/// Which elements of a tensor share a scale.
+/// The sides of the blocks, and the length of the tiles, whose elements share a scale (DeepSeek-V3).
+pub const BLOCK: usize = 128;
+
+/// Which elements of a tensor share a scale. Blocks and tiles are counted from the first element of the global tensor;
+/// the last of a dim may have fewer elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScaleOf {
     /// All: the scale is one element.
@@ -14,6 +18,12 @@ pub enum ScaleOf {
     Row,
     /// Those along all dims but the last, which is the only one of the scale.
     Column,
+    /// Every [`BLOCK`] neighbours along the last dim.
+    RowTile,
+    /// Every [`BLOCK`] neighbours along the last dim but one.
+    ColumnTile,
+    /// Every [`BLOCK`] x [`BLOCK`] elements of the last two dims.
+    Block,
 }
 
 /// A product of a linear layer `y = x W (+ b)`.
@@ -60,6 +70,18 @@ pub enum Float8Op {
         /// The format of each operand.
         formats: [Fp8; 2],
     },
+    /// The same product of two tensors that are not in 8 bits, and perhaps a bias: each rank finds scales of what it
+    /// holds and casts before it multiplies.
+    ProductOfRank {
+        /// Which.
+        product: Product,
+        /// What shares a scale, of each operand.
+        scales: [ScaleOf; 2],
+        /// The format of each operand.
+        formats: [Fp8; 2],
+        /// Whether scales are rounded down to powers of two.
+        power_of_two: bool,
+    },
 }
 
 impl Float8Op {
@@ -75,6 +97,11 @@ impl Float8Op {
                 Product::Input => "f8_linear_x_backward",
                 Product::Weight => "f8_linear_weight_backward",
             },
+            Self::ProductOfRank { product, .. } => match product {
+                Product::Forward => "f8_linear_of_rank",
+                Product::Input => "f8_linear_x_backward_of_rank",
+                Product::Weight => "f8_linear_weight_backward_of_rank",
+            },
         }
     }
 
@@ -82,14 +109,16 @@ impl Float8Op {
     pub fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         match self {
             Self::Amax(of) => {
-                let notation = match of {
-                    ScaleOf::Tensor => "... -> -",
-                    ScaleOf::Row => "... i -> ... -",
-                    ScaleOf::Column => "... i -> i",
+                let notation = match of.in_blocks() {
+                    Some((dims, _)) => format!("{dims} -> {dims}"),
+                    None => match of {
+                        ScaleOf::Row => "... i -> ... -".into(),
+                        ScaleOf::Column => "... i -> i".into(),
+                        _ => "... -> -".into(),
+                    },
                 };
-                RuleBuilder::notation(shapes, notation)
-                    .contract(ReduceOp::Max)
-                    .build()
+                let rule = RuleBuilder::notation(shapes, &notation);
+                of.cut(rule).contract(ReduceOp::Max).build()
             }
             Self::Stack => {
                 let inputs: Vec<usize> = (0..shapes.inputs.len()).collect();
@@ -99,28 +128,48 @@ impl Float8Op {
             }
             Self::Scale { .. } => RuleBuilder::uniform(shapes, "...").elementwise().build(),
             Self::Quantize { of, at_rest, .. } => {
-                let notation = match of {
-                    ScaleOf::Tensor => "..., - -> ...",
-                    ScaleOf::Row => "... i, ... - -> ... i",
-                    ScaleOf::Column => "... i, i -> ... i",
+                let notation = match of.in_blocks() {
+                    Some((dims, _)) => format!("{dims}, {dims} -> {dims}"),
+                    None => match of {
+                        ScaleOf::Row => "... i, ... - -> ... i".into(),
+                        ScaleOf::Column => "... i, i -> ... i".into(),
+                        _ => "..., - -> ...".into(),
+                    },
                 };
-                let rule = RuleBuilder::notation(shapes, notation);
+                let rule = of.cut(RuleBuilder::notation(shapes, &notation));
                 match at_rest {
                     true => rule.elementwise().build(),
+                    false => rule.build(),
+                }
+            }
+            Self::ProductOfRank { product, .. } => {
+                let has_bias = shapes.inputs.len() > 2;
+                let notation = match (product, has_bias) {
+                    (Product::Forward, false) => "... i, i o -> ... o",
+                    (Product::Forward, true) => "... i, i o, o -> ... o",
+                    (Product::Input, _) => "i o, ... o -> ... i",
+                    (Product::Weight, _) => "... i, ... o -> i o",
+                };
+                let rule = RuleBuilder::notation(shapes, notation).contract(ReduceOp::Sum);
+                match has_bias {
+                    true => rule.lowering(Lowering::Special).build(),
                     false => rule.build(),
                 }
             }
             Self::Product {
                 product, scales, ..
             } => {
+                let in_tiles = scales.contains(&ScaleOf::ColumnTile);
                 let [first, second] = match product {
                     Product::Forward => ["... i", "i o"],
                     Product::Input => ["i o", "... o"],
+                    Product::Weight if in_tiles => ["... t i", "... t o"],
                     Product::Weight => ["... i", "... o"],
                 };
                 let scale = |operand: &str, of: ScaleOf| match (of, operand.rsplit_once(' ')) {
                     (ScaleOf::Row, Some((rows, _))) => format!("{rows} -"),
                     (ScaleOf::Column, Some((_, columns))) => columns.to_string(),
+                    (ScaleOf::RowTile | ScaleOf::ColumnTile | ScaleOf::Block, _) => operand.into(),
                     _ => "-".to_string(),
                 };
                 let (s1, s2) = (scale(first, scales[0]), scale(second, scales[1]));
@@ -133,6 +182,14 @@ impl Float8Op {
                 };
                 let notation = format!("{first}, {second}, {s1}, {s2}{bias} -> {out}");
                 let rule = RuleBuilder::notation(shapes, &notation).contract(ReduceOp::Sum);
+                let cut = match (product, scales) {
+                    (_, [ScaleOf::ColumnTile, _]) => "t",
+                    (_, [ScaleOf::Block, _] | [_, ScaleOf::Block]) => "io",
+                    _ => "",
+                };
+                let rule = cut
+                    .chars()
+                    .fold(rule, |rule, name| rule.blocks(name, BLOCK));
                 match has_bias {
                     true => rule.lowering(Lowering::Special).build(),
                     false => rule.build(),
@@ -158,7 +215,7 @@ impl Float8Op {
                 quantizes: true,
                 ..traits
             },
-            Self::Product { product, .. } => match product {
+            Self::Product { product, .. } | Self::ProductOfRank { product, .. } => match product {
                 Product::Forward => Traits {
                     layer: Some(Layer::Linear),
                     work: Work::Layer,
@@ -179,9 +236,18 @@ impl Float8Op {
         }
     }
 
+    /// Returns how many inputs a product has besides a bias.
+    pub fn num_operands(&self) -> Option<usize> {
+        match self {
+            Self::Product { .. } => Some(4),
+            Self::ProductOfRank { .. } => Some(2),
+            _ => None,
+        }
+    }
+
     /// Returns the flops of a product.
     pub fn product_flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
-        let Self::Product { product, .. } = self else {
+        let (Self::Product { product, .. } | Self::ProductOfRank { product, .. }) = self else {
             return None;
         };
         let numel = |shape: &[usize]| shape.iter().product::<usize>() as f64;
@@ -199,7 +265,56 @@ impl ScaleOf {
         match (self, shape.split_last()) {
             (Self::Row, Some((_, rows))) => rows.iter().copied().chain([1]).collect(),
             (Self::Column, Some((columns, _))) => vec![*columns],
+            (Self::RowTile | Self::ColumnTile | Self::Block, _) => {
+                let from_last = |dim: usize| shape.len() - dim;
+                let sizes = shape.iter().enumerate();
+                let blocks = sizes.map(|(dim, &size)| match (self, from_last(dim)) {
+                    (Self::RowTile | Self::Block, 1) | (Self::ColumnTile | Self::Block, 2) => {
+                        size.div_ceil(BLOCK)
+                    }
+                    _ => size,
+                });
+                blocks.collect()
+            }
             _ => vec![1],
         }
+    }
+
+    /// Returns which scale an element of a tensor of this shape has.
+    pub fn index(self, shape: &[usize], element: usize) -> usize {
+        let width = shape.last().map_or(1, |&size| size.max(1));
+        let (row, column) = (element / width, element % width);
+        let rows = match shape {
+            [.., rows, _] => (*rows).max(1),
+            _ => 1,
+        };
+        // The rows of the matrices before, in blocks.
+        let row_of_blocks = || row / rows * rows.div_ceil(BLOCK) + row % rows / BLOCK;
+        match self {
+            Self::Tensor => 0,
+            Self::Row => row,
+            Self::Column => column,
+            Self::RowTile => row * width.div_ceil(BLOCK) + column / BLOCK,
+            Self::ColumnTile => row_of_blocks() * width + column,
+            Self::Block => row_of_blocks() * width.div_ceil(BLOCK) + column / BLOCK,
+        }
+    }
+
+    /// Returns the names of the dims of a tensor that is quantised in blocks, and of those that are cut into blocks.
+    fn in_blocks(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::RowTile => Some(("... i", "i")),
+            Self::ColumnTile => Some(("... t i", "t")),
+            Self::Block => Some(("... i o", "io")),
+            Self::Tensor | Self::Row | Self::Column => None,
+        }
+    }
+
+    /// Lets no split cut a block.
+    fn cut(self, rule: RuleBuilder) -> RuleBuilder {
+        let names = self.in_blocks().map_or("", |(_, names)| names);
+        names
+            .chars()
+            .fold(rule, |rule, name| rule.blocks(name, BLOCK))
     }
 }

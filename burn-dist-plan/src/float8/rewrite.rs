@@ -1,8 +1,8 @@
 //! A window with its products in float8.
 //!
 //! What is quantised is quantised once and serves every product that takes it in this form: `q`, `k` and `v` share an
-//! `x`, the forward and the backward a weight and an `x`, which takes less memory in 8 bits than any cast of it. Weights that rest are quantised where they rest and gathered as bytes;
-//! their absolute maxima are reduced together.
+//! `x`, the forward and the backward a weight and an `x`, which takes less memory in 8 bits than any cast of it. Weights
+//! that rest are quantised where they rest and gathered as bytes; tensorwise, their absolute maxima are reduced together.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::layers::{LayerProduct, Layers};
 use super::op::{Float8Op, Product, ScaleOf};
 use crate::mesh::DType;
 use crate::op::{NewTensor, Op};
-use crate::policy::{Fp8, Scaling};
+use crate::policy::{Fp8, Scaling, Scope};
 use crate::precision::Precise;
 use crate::stage::Stage;
 use crate::units::Visits;
@@ -51,6 +51,8 @@ struct Group {
 
 struct Rewrite<'a, O> {
     visits: &'a Visits,
+    /// The type of tensors in 8 bits.
+    store: DType,
     values: Vec<(Vec<usize>, DType)>,
     ops: Vec<(O, bool)>,
     /// Of casts of one value to one type, the first: in another visit a cast is made again.
@@ -60,15 +62,17 @@ struct Rewrite<'a, O> {
     quantized: HashMap<(ValueIndex, Form, Option<u32>), Quantized>,
 }
 
-/// Puts scaled products in 8 bits in the place of `layers`.
+/// Puts scaled products in 8 bits in the place of `layers`; `store` is the type of tensors in 8 bits.
 pub(crate) fn rewrite<O: Op>(
     window: &Window<O>,
     reduces_first: &[bool],
     visits: &Visits,
     layers: &Layers,
+    store: DType,
 ) -> Precise<O> {
     let mut rewrite = Rewrite {
         visits,
+        store,
         values: vec![(Vec::new(), DType::F32); window.dies.len()],
         ops: Vec::with_capacity(window.ops.len()),
         first_cast: first_casts(window),
@@ -147,6 +151,9 @@ fn scales(product: Product, scaling: Scaling) -> [ScaleOf; 2] {
         (Scaling::Rowwise, Product::Forward) => [ScaleOf::Row, ScaleOf::Column],
         (Scaling::Rowwise, Product::Input) => [ScaleOf::Row, ScaleOf::Row],
         (Scaling::Rowwise, Product::Weight) => [ScaleOf::Column, ScaleOf::Column],
+        (Scaling::Blockwise128, Product::Forward) => [ScaleOf::RowTile, ScaleOf::Block],
+        (Scaling::Blockwise128, Product::Input) => [ScaleOf::Block, ScaleOf::RowTile],
+        (Scaling::Blockwise128, Product::Weight) => [ScaleOf::ColumnTile, ScaleOf::ColumnTile],
     }
 }
 
@@ -177,12 +184,6 @@ impl LayerProduct {
             power_of_two: float8.has_powers_of_two(),
         }
     }
-
-    /// Whether its weight is quantised where it rests.
-    fn gathers(&self) -> bool {
-        let float8 = self.float8();
-        float8.gather && float8.scaling == Scaling::Tensorwise && self.spec.at_rest
-    }
 }
 
 impl<O: Op> Rewrite<'_, O> {
@@ -196,7 +197,7 @@ impl<O: Op> Rewrite<'_, O> {
         }
         let mut weights: Vec<Weight> = Vec::new();
         for (used, (op, product)) in window.ops.iter().zip(&layers.products).enumerate() {
-            let Some(product) = product.as_ref().filter(|product| product.gathers()) else {
+            let Some(product) = product.as_ref().filter(|product| product.gathers) else {
                 continue;
             };
             let operand = weight_of(product.product);
@@ -280,13 +281,23 @@ impl<O: Op> Rewrite<'_, O> {
             at_rest,
         };
         let shape = self.values[value as usize].0.clone();
-        let values = self.op(quantize, &[value, scale], shape, DType::U8);
+        let values = self.op(quantize, &[value, scale], shape, self.store);
         Quantized { values, scale }
     }
 
     /// Quantises weights where they rest.
     fn group(&mut self, group: &[Weight]) {
         let form = group[0].form;
+        if form.of == ScaleOf::Block {
+            // No rank has a part of a block: there is nothing to reduce.
+            for weight in group {
+                let amax = self.amax(weight.value, form.of);
+                let scale = self.scale(amax, form);
+                let quantized = self.quantize(weight.value, scale, form, true);
+                self.quantized.insert((weight.value, form, None), quantized);
+            }
+            return;
+        }
         let maxima = group.iter().map(|weight| self.amax(weight.value, form.of));
         let maxima: Vec<ValueIndex> = maxima.collect();
         let all = match maxima[..] {
@@ -336,6 +347,9 @@ impl<O: Op> Rewrite<'_, O> {
 
     fn product(&mut self, index: u32, op: &O, product: &LayerProduct, reduces_first: bool) {
         let inputs: Vec<ValueIndex> = op.inputs().map(|input| input.id).collect();
+        if product.float8().scope == Scope::Rank {
+            return self.product_of_rank(op, product, inputs, reduces_first);
+        }
         let weight = weight_of(product.product);
         let [first, second] = [0, 1].map(|operand| {
             let form = product.form(operand);
@@ -354,5 +368,25 @@ impl<O: Op> Rewrite<'_, O> {
             O::float8(scaled, operands, NewTensor::from(out)),
             reduces_first,
         ));
+    }
+
+    fn product_of_rank(
+        &mut self,
+        op: &O,
+        product: &LayerProduct,
+        inputs: Vec<ValueIndex>,
+        reduces_first: bool,
+    ) {
+        let operands = inputs.into_iter().map(|id| self.tensor(id)).collect();
+        let float8 = product.float8();
+        let of_rank = Float8Op::ProductOfRank {
+            product: product.product,
+            scales: scales(product.product, float8.scaling),
+            formats: product.formats(),
+            power_of_two: float8.has_powers_of_two(),
+        };
+        let out = op.outputs().next().expect("a product has a result");
+        let made = O::float8(of_rank, operands, NewTensor::from(out));
+        self.ops.push((made, reduces_first));
     }
 }

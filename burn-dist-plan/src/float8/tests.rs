@@ -1,6 +1,7 @@
 //! Layers in float8 in the toy language.
 
 use crate::explain::Explanation;
+use crate::mesh::DType;
 use crate::policy::{Checkpoint, Float, Float8, Policy, Precision, Scaling};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, options, planned, whole};
@@ -9,6 +10,10 @@ use crate::{Facts, PlanOptions, plan, text_after};
 
 /// Three layers in two units and their backward, with an update: `up`, `down`, and a head.
 fn step(mesh: &str, sizes: [usize; 3]) -> Builder {
+    step_of(mesh, 12, sizes)
+}
+
+fn step_of(mesh: &str, rows: usize, sizes: [usize; 3]) -> Builder {
     let mut b = Builder::new(mesh);
     let [width, hidden, classes] = sizes;
     let mut spec = |name: &str, unit: &str, shape: [usize; 2], split: Option<usize>| {
@@ -21,7 +26,7 @@ fn step(mesh: &str, sizes: [usize; 3]) -> Builder {
     let up = spec("block.up", "block", [width, hidden], Some(1));
     let down = spec("block.down", "block", [hidden, width], Some(0));
     let head = spec("head", "head", [width, classes], None);
-    let x = b.data(&[12, width]);
+    let x = b.data(&[rows, width]);
     let h = b.linear(x, up);
     let a = b.exp(h);
     let y = b.linear(a, down);
@@ -50,20 +55,34 @@ fn policy(float8: Float8) -> Policy {
 
 /// What is computed on one device.
 fn in_float8(b: &Builder) -> Window<crate::toy::Toy> {
+    in_float8_as(b, DType::U8)
+}
+
+/// As [`in_float8`], with a type of tensors in 8 bits.
+fn in_float8_as(b: &Builder, store: DType) -> Window<crate::toy::Toy> {
     let facts = Facts::new(&b.window);
     let visits = crate::units::Visits::new(&b.window, &facts);
-    let layers = super::layers(&b.window, &facts);
-    super::rewrite(&b.window, &[], &visits, &layers).window
+    let layers = super::layers(&b.window, &facts, &b.mesh);
+    super::rewrite(&b.window, &[], &visits, &layers, store).window
 }
 
 #[test]
 fn every_mesh_gives_what_one_device_gives() {
-    let recipes = ["tensorwise", "tensorwise,gather=off", "rowwise"];
+    // Of the last, blocks are cut by some meshes and not by others.
+    let cases = [
+        ("tensorwise", 12, [16, 32, 16]),
+        ("tensorwise,gather=off", 12, [16, 32, 16]),
+        ("rowwise", 12, [16, 32, 16]),
+        ("blockwise128", 12, [16, 32, 16]),
+        ("blockwise128", 12, [144, 272, 16]),
+        ("blockwise128", 256, [128, 256, 16]),
+        ("blockwise128,gather=off", 12, [128, 384, 16]),
+    ];
     for mesh in MESHES {
-        for recipe in recipes {
+        for (recipe, rows, sizes) in cases {
             for checkpoint in [Checkpoint::None, Checkpoint::Full] {
                 let float8: Float8 = recipe.parse().expect("a recipe");
-                let b = step(mesh, [16, 32, 16]).under(Policy {
+                let b = step_of(mesh, rows, sizes).under(Policy {
                     checkpoint,
                     ..policy(float8)
                 });
@@ -81,9 +100,53 @@ fn every_mesh_gives_what_one_device_gives() {
 }
 
 #[test]
+fn scales_of_a_rank_take_no_communication() {
+    for mesh in MESHES {
+        for scaling in ["tensorwise", "rowwise", "blockwise128"] {
+            let recipe = format!("{scaling},scope=rank").parse().expect("a recipe");
+            let b = step(mesh, [16, 32, 16]).under(policy(recipe));
+            let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+            // In the field a product has no scales.
+            let found = planned(&b.window, &plan, &b.mesh);
+            for (value, expected) in whole(&b.window) {
+                assert_eq!(found[&value], expected, "{value}: {scaling} on `{mesh}`");
+            }
+            let text = text_after(&b.window, &b.mesh, &options(&b.mesh), "float8").expect("a pass");
+            assert_eq!(text.matches("f8_linear").count(), 6, "{text}");
+            assert!(!text.contains("f8_amax"), "{text}");
+            let without = explained(&step(mesh, [16, 32, 16]));
+            let (found, expected) = (explained(&b).totals, without.totals);
+            assert_eq!(
+                format!("{found:?}"),
+                format!("{expected:?}"),
+                "{scaling} on `{mesh}`"
+            );
+        }
+    }
+}
+
+#[test]
 fn golden_plans() {
-    for (name, recipe) in [("tensorwise", "tensorwise"), ("rowwise", "rowwise")] {
-        let b = step("fsdp=2", [16, 32, 16]).under(Policy {
+    let small = [16, 32, 16];
+    for (name, recipe, mesh, rows, sizes) in [
+        ("tensorwise", "tensorwise", "fsdp=2", 12, small),
+        ("rowwise", "rowwise", "fsdp=2", 12, small),
+        (
+            "blockwise128",
+            "blockwise128",
+            "fsdp=2,tp=2",
+            512,
+            [512, 1024, 16],
+        ),
+        (
+            "blockwise128_cut",
+            "blockwise128",
+            "fsdp=3",
+            12,
+            [256, 384, 16],
+        ),
+    ] {
+        let b = step_of(mesh, rows, sizes).under(Policy {
             precision: Precision::new(Float::BF16),
             ..policy(recipe.parse().expect("a recipe"))
         });
@@ -99,6 +162,53 @@ fn explained(b: &Builder) -> Explanation {
     let mut explanation = Explanation::new(b.mesh.to_string());
     explanation.add(&plan);
     explanation
+}
+
+/// Blocks of weights that no shard cuts are quantised where they rest: their scales are gathered, and nothing is
+/// reduced. Where shards cut them, the weight is gathered as without float8, and explain says so.
+#[test]
+fn blocks_are_gathered_as_bytes_where_shards_cut_none() {
+    let bf16 = Precision::new(Float::BF16);
+    let explained = |mesh: &str, float8: Option<&str>| {
+        let policy = Policy {
+            precision: bf16,
+            float8: float8.map(|text| text.parse().expect("a recipe")),
+            ..Policy::default()
+        };
+        explained(&step_of(mesh, 6, [256, 512, 16]).under(policy))
+    };
+    let bytes = |explanation: &Explanation, path: &str, shape: [usize; 2]| -> u64 {
+        let moved = explanation.collectives.iter();
+        let of = moved.filter(|c| c.kind == "all_gather" && c.path.as_deref() == Some(path));
+        of.filter(|c| c.shape == shape).map(|c| c.bytes).sum()
+    };
+    let plain = explained("fsdp=2", None);
+    let whole = explained("fsdp=2", Some("blockwise128"));
+    for (path, shape, scales) in [
+        ("block.up", [256, 512], [2, 4]),
+        ("block.down", [512, 256], [4, 2]),
+    ] {
+        assert_eq!(2 * bytes(&whole, path, shape), bytes(&plain, path, shape));
+        // Of 8 scales in f32, a rank gets the 4 of the other.
+        assert_eq!(bytes(&whole, path, scales), 4 * 4);
+    }
+    assert!(whole.collectives.iter().all(|c| c.kind != "all_reduce"));
+    assert!(!whole.to_string().contains("before the cast"));
+    let plain = explained("fsdp=4", None);
+    let cut = explained("fsdp=4", Some("blockwise128"));
+    assert_eq!(
+        bytes(&cut, "block.up", [256, 512]),
+        bytes(&plain, "block.up", [256, 512])
+    );
+    assert_eq!(
+        2 * bytes(&cut, "block.down", [512, 256]),
+        bytes(&plain, "block.down", [512, 256])
+    );
+    let text = cut.to_string();
+    let line = "float8 gathers block.up.weight before the cast: blocks of 128 straddle the shards of [{fsdp*}, -]";
+    assert!(text.lines().any(|found| found == line), "{text}");
+    let off = explained("fsdp=4", Some("blockwise128,gather=off"));
+    assert!(!off.to_string().contains("before the cast"));
 }
 
 /// The weights' maxima travel together, and weights as bytes.
@@ -137,24 +247,24 @@ fn weights_are_gathered_as_bytes_after_one_reduction() {
 }
 
 #[test]
-fn a_backend_without_bytes_is_told() {
-    let plan = |policy| {
-        let b = step("fsdp=2", [16, 32, 16]).under(policy);
-        let options = PlanOptions {
-            bytes_missing: true,
-            ..options(&b.mesh)
-        };
-        plan(&b.window, &b.mesh, &options).map(|_| ())
-    };
-    let error = plan(policy(Float8::new(Scaling::Tensorwise))).expect_err("no bytes");
-    assert!(
-        error
-            .to_string()
-            .starts_with("block.up.weight is to be computed in float8"),
-        "{error}"
-    );
-    assert!(plan(Policy::default()).is_ok());
-    assert!(plan(policy(Float8::new(Scaling::Tensorwise).skip("block"))).is_ok());
+fn a_backend_without_bytes_has_values_of_float8_in_f32() {
+    for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+        let b = step("fsdp=2", [16, 32, 16]).under(policy(Float8::new(scaling)));
+        let [bytes, grid] = [DType::U8, DType::F32].map(|float8_store| {
+            let options = PlanOptions {
+                float8_store,
+                ..options(&b.mesh)
+            };
+            plan(&b.window, &b.mesh, &options).expect("a plan");
+            format!("{:?}", in_float8_as(&b, float8_store).ops)
+        });
+        assert!(bytes.contains("U8") && !grid.contains("U8"));
+        assert_eq!(
+            bytes.replace("U8", "F32"),
+            grid,
+            "the same but for the type"
+        );
+    }
 }
 
 /// What is left as it is, and why.

@@ -63,6 +63,21 @@ impl Layout {
     }
 }
 
+impl DimLayout {
+    /// Returns the layout of the dim that has one element for every `block` of this one, if no block is cut: the major
+    /// part of the dim as a product of blocks and their elements.
+    pub(crate) fn in_blocks(&self, block: usize, mesh: &MeshShape) -> Option<DimLayout> {
+        if !self.size().is_multiple_of(block) {
+            return None;
+        }
+        let sizes = [self.size() / block, block];
+        let mut dims = regroup(mesh, &self.factors, &sizes)?.into_iter();
+        let (blocks, elements) = (dims.next()?, dims.next()?);
+        let is_whole = elements.iter().all(|factor| factor.axes.is_empty());
+        is_whole.then_some(DimLayout { factors: blocks })
+    }
+}
+
 /// Deals a row-major list of factors out to dims of the given sizes; `None` if some split would have to change.
 ///
 /// The products are equal and not 0.

@@ -42,6 +42,9 @@ pub enum Scaling {
     /// What is added up in one element of a product: the rows of its left operand, the columns of its right one. Scales
     /// are powers of two.
     Rowwise,
+    /// Tiles of 128 elements of activations and gradients along what is added up, blocks of 128 x 128 of weights
+    /// (DeepSeek-V3). Scales are powers of two.
+    Blockwise128,
 }
 
 impl fmt::Display for Scaling {
@@ -49,12 +52,33 @@ impl fmt::Display for Scaling {
         f.write_str(match self {
             Self::Tensorwise => "tensorwise",
             Self::Rowwise => "rowwise",
+            Self::Blockwise128 => "blockwise128",
         })
     }
 }
 
-const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise or rowwise, or \
-    tensorwise,gather=off,forward=e4m3,gradients=e5m2,skip=layers.0|**.wo";
+/// Of which tensor scales are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Of the global one: no mesh and no layout changes a value.
+    #[default]
+    Global,
+    /// Of what a rank holds when it multiplies. No maximum is reduced, and the same program has other values on another
+    /// mesh.
+    Rank,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Global => "global",
+            Self::Rank => "rank",
+        })
+    }
+}
+
+const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise, rowwise or blockwise128, or \
+    tensorwise,scope=rank,gather=off,forward=e4m3,gradients=e5m2,skip=layers.0|**.wo";
 
 /// Linear layers in float8, with a scale that is found anew for every tensor (dynamic scaling).
 ///
@@ -63,12 +87,13 @@ const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise or rowwi
 /// sizes that are no multiples of 16, and what [`skip`](Self::skip) names; `explain` lists them. Master weights,
 /// optimizer state and everything between layers stay as [`Precision`](super::Precision) says.
 ///
-/// As text: `tensorwise`, or `rowwise,forward=e4m3,gradients=e5m2`.
+/// As text: `tensorwise`, `blockwise128`, or `rowwise,forward=e4m3,gradients=e5m2`.
 ///
 /// # Communication
 /// Weights at rest are gathered in 8 bits ([`gather`](Self::gather)), after one all-reduce of the absolute maxima of
 /// the weights of a step. A tensorwise scale of an activation or gradient takes an all-reduce of one element over the
-/// axes that split it; a rowwise one of an element per row, if the rows are split.
+/// axes that split it; a rowwise one of an element per row, if the rows are split. Blocks take none: a split that cuts
+/// one is not chosen. Scales of what a rank holds ([`Scope::Rank`]) take none at all.
 ///
 /// ```
 /// use burn_dist_plan::policy::{Float8, Fp8, Scaling};
@@ -79,13 +104,15 @@ const NO_FLOAT8: &str = "is no way to compute in float8: use tensorwise or rowwi
 /// ```
 ///
 /// # Source
-/// The recipes of torchao and torchtitan; formats of arXiv:2209.05433.
+/// The recipes of torchao and torchtitan; formats of arXiv:2209.05433; blocks of arXiv:2412.19437, section 3.3.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Float8 {
     /// What shares a scale.
     pub scaling: Scaling,
-    /// Whether weights at rest are gathered in 8 bits; tensorwise alone: of other scalings, the forward and the
-    /// backward use a weight in different scales. It changes no value.
+    /// Of which tensor scales are.
+    pub scope: Scope,
+    /// Whether weights at rest are gathered in 8 bits; not those with scales of what a rank holds, nor with rowwise scales, which the forward and the backward
+    /// use in different ones, and not those whose blocks straddle shards. It changes no value.
     pub gather: bool,
     /// The type of activations and weights.
     pub forward: Fp8,
@@ -100,14 +127,20 @@ impl Float8 {
     pub fn new(scaling: Scaling) -> Self {
         Self {
             scaling,
+            scope: Scope::Global,
             gather: true,
             forward: Fp8::E4M3,
             gradients: match scaling {
                 Scaling::Tensorwise => Fp8::E5M2,
-                Scaling::Rowwise => Fp8::E4M3,
+                Scaling::Rowwise | Scaling::Blockwise128 => Fp8::E4M3,
             },
             skip: Vec::new(),
         }
+    }
+
+    /// Sets of which tensor scales are.
+    pub fn scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// Sets whether weights at rest are gathered in 8 bits.
@@ -126,7 +159,8 @@ impl Float8 {
     }
 
     /// Leaves the modules that a pattern names as they are; in a pattern, `*` stands for any characters of one segment
-    /// of a path, and `**` for any number of segments.
+    /// of a path, and `**` for any number of segments. One that names no module and no parameter is refused where a plan
+    /// is applied to a model.
     pub fn skip(mut self, pattern: impl Into<String>) -> Self {
         self.skip.push(pattern.into());
         self
@@ -142,6 +176,9 @@ impl fmt::Display for Float8 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usual = Self::new(self.scaling);
         write!(f, "{}", self.scaling)?;
+        if self.scope != usual.scope {
+            write!(f, ",scope={}", self.scope)?;
+        }
         if !self.gather {
             f.write_str(",gather=off")?;
         }
@@ -172,6 +209,7 @@ impl FromStr for Float8 {
         let mut float8 = Self::new(match items.next() {
             Some("tensorwise") => Scaling::Tensorwise,
             Some("rowwise") => Scaling::Rowwise,
+            Some("blockwise128") => Scaling::Blockwise128,
             _ => return Err(error()),
         });
         let mut seen = Vec::new();
@@ -183,6 +221,8 @@ impl FromStr for Float8 {
             }
             seen.push(key);
             match (key, value) {
+                ("scope", "global") => float8.scope = Scope::Global,
+                ("scope", "rank") => float8.scope = Scope::Rank,
                 ("gather", "on") => float8.gather = true,
                 ("gather", "off") => float8.gather = false,
                 ("forward", _) => float8.forward = format(value)?,
@@ -203,11 +243,15 @@ mod tests {
 
     #[test]
     fn the_text_form_reads_back() {
-        for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
-            for gather in [true, false] {
+        for scaling in [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128] {
+            for (gather, scope) in [
+                (true, Scope::Global),
+                (false, Scope::Global),
+                (true, Scope::Rank),
+            ] {
                 for forward in [Fp8::E4M3, Fp8::E5M2] {
                     for gradients in [Fp8::E4M3, Fp8::E5M2] {
-                        let float8 = Float8::new(scaling).gather(gather);
+                        let float8 = Float8::new(scaling).gather(gather).scope(scope);
                         let float8 = float8.forward(forward).gradients(gradients);
                         assert_eq!(float8.to_string().parse(), Ok(float8.clone()));
                         let float8 = float8.skip("layers.0").skip("**.wo");
@@ -224,10 +268,12 @@ mod tests {
         for text in [
             "",
             "delayed",
+            "blockwise",
             "e4m3",
             "tensorwise,",
             "tensorwise,gather",
             "tensorwise,gather=maybe",
+            "tensorwise,scope=node",
             "rowwise,forward=bf16",
             "rowwise,forward=e4m3,forward=e4m3",
             "rowwise,skip=",

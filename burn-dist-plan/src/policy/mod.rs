@@ -17,7 +17,7 @@ mod unit;
 
 pub use accumulation::Accumulation;
 pub use checkpoint::Checkpoint;
-pub use float8::{Float8, Fp8, Scaling};
+pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;
 pub use pattern::Pattern;
 pub use precision::{Float, Precision};

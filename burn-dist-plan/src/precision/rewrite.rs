@@ -324,10 +324,12 @@ impl<'a, O: Op> Rewrite<'a, O> {
         let class = class(op, |id| self.values[id as usize].is_maximum);
         let is_float = |value: &Value| value.recorded == DType::F32;
         // A cast that was recorded takes its operand as it comes.
-        let is_cast = op.traits().is_cast;
+        let traits = op.traits();
+        let is_cast = traits.is_cast;
         let mut floats = Vec::new();
-        for input in &mut tensors.inputs {
-            if is_float(self.value(*input)) && !is_cast {
+        for (index, input) in tensors.inputs.iter_mut().enumerate() {
+            let is_typed = !is_cast && traits.statistic_input != Some(index);
+            if is_float(self.value(*input)) && is_typed {
                 *input = self.seen_from(*input, unit, visit);
                 floats.push(*input);
             }
@@ -354,18 +356,22 @@ impl<'a, O: Op> Rewrite<'a, O> {
                 .unwrap_or(Role::Constant),
         };
         if !is_cast {
-            for input in &mut tensors.inputs {
+            for (index, input) in tensors.inputs.iter_mut().enumerate() {
                 if is_float(self.value(*input)) {
-                    *input = self.cast(*input, target, visit);
+                    let is_statistic = traits.statistic_input == Some(index);
+                    let dtype = if is_statistic { DType::F32 } else { target };
+                    *input = self.cast(*input, dtype, visit);
                 }
             }
         }
         let mut leaving = Vec::new();
-        for out in &mut tensors.outputs {
+        for (index, out) in tensors.outputs.iter_mut().enumerate() {
             let value = out.id;
             if !is_float(self.value(value)) || is_cast {
                 continue;
             }
+            let is_statistic = traits.statistic_output == Some(index);
+            let target = if is_statistic { DType::F32 } else { target };
             let info = &mut self.values[value as usize];
             info.is_low_born = is_low_born;
             // What was combined into a parameter is one.

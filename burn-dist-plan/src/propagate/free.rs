@@ -184,8 +184,11 @@ impl<O: Op> Propagator<'_, O> {
                     && slot.is_whole()
                     && !axes.iter().any(|axis| used.contains(axis))
                 {
+                    let Some(split) = rule.factors[factor as usize].split_as(dim, self.mesh) else {
+                        continue;
+                    };
                     used.extend(axes);
-                    *slot = dim.clone();
+                    *slot = split;
                 }
             }
         }
@@ -256,10 +259,12 @@ impl<O: Op> Propagator<'_, O> {
                 for (dim, factor) in factors.outputs[0].dims.iter().enumerate() {
                     let splittable =
                         factor.filter(|f| factors.factors[*f as usize].kind == FactorKind::Map);
-                    match splittable {
-                        Some(factor) => {
-                            assignment.factors[factor as usize] = made.dims[dim].clone()
-                        }
+                    let split = splittable.and_then(|factor| {
+                        let of_rule = factors.factors[factor as usize];
+                        Some((factor, of_rule.split_as(&made.dims[dim], self.mesh)?))
+                    });
+                    match split {
+                        Some((factor, split)) => assignment.factors[factor as usize] = split,
                         None => made.dims[dim] = whole(shape[dim]),
                     }
                 }

@@ -73,7 +73,8 @@ impl Options {
     /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
     /// split.
     pub fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
-        let kind = rule.factors[factor as usize].kind;
+        let of_rule = rule.factors[factor as usize];
+        let kind = of_rule.kind;
         let mut dim = dim.clone();
         loop {
             let Some(position) = dim.factors.iter().rposition(|f| !f.axes.is_empty()) else {
@@ -87,8 +88,10 @@ impl Options {
                 FactorKind::Whole => return,
             };
             let options = &mut self.per_factor[factor as usize];
-            if allowed && !options.contains(&dim) {
-                options.push(dim.clone());
+            if let Some(split) = of_rule.split_as(&dim, mesh).filter(|_| allowed)
+                && !options.contains(&split)
+            {
+                options.push(split);
             }
             dim.factors[position].axes.pop();
             merge_whole(&mut dim);

@@ -78,6 +78,7 @@ pub struct RuleBuilder {
     inputs: Vec<Named>,
     outputs: Vec<Named>,
     kinds: Vec<(Name, FactorKind)>,
+    blocks: Vec<(Name, usize)>,
     contract: Option<ReduceOp>,
     broadcast: bool,
     partial: PartialRule,
@@ -103,6 +104,7 @@ impl RuleBuilder {
             inputs: side(inputs, &tensors.inputs),
             outputs: side(outputs, &tensors.outputs),
             kinds: Vec::new(),
+            blocks: Vec::new(),
             contract: None,
             broadcast: false,
             partial: PartialRule::Resolve,
@@ -145,6 +147,12 @@ impl RuleBuilder {
     /// Sets what may be done with a factor.
     pub fn kind(mut self, name: impl Into<Name>, kind: FactorKind) -> Self {
         self.kinds.push((name.into(), kind));
+        self
+    }
+
+    /// `block` neighbours along a factor are split together; an operand may have a dim of blocks for it.
+    pub fn blocks(mut self, name: impl Into<Name>, block: usize) -> Self {
+        self.blocks.push((name.into(), block));
         self
     }
 
@@ -202,16 +210,31 @@ impl RuleBuilder {
         self
     }
 
-    /// Computes each element from the elements at the same place: marks the rule elementwise if no operand is
-    /// stretched, other than single elements.
+    /// Computes each element from the elements at the same place, or from that of its block: marks the rule elementwise
+    /// if no operand is stretched, other than single elements.
     pub fn elementwise(mut self) -> Self {
-        let shape = &self.outputs[0].operand.shape;
+        let output = &self.outputs[0];
+        let is_alike = |input: &Named| {
+            let sizes = input.operand.shape.iter().zip(&output.operand.shape);
+            let mut dims = input.names.iter().zip(sizes);
+            let mut in_blocks = || {
+                input.names == output.names
+                    && dims
+                        .all(|(&name, (&size, &of))| size == of || self.is_blocks(name, size, of))
+            };
+            input.operand.shape == output.operand.shape || in_blocks()
+        };
         self.elementwise = self
             .inputs
             .iter()
-            .map(|input| &input.operand.shape)
-            .all(|input| input == shape || input.iter().all(|&size| size == 1));
+            .all(|input| is_alike(input) || input.operand.shape.iter().all(|&size| size == 1));
         self.broadcast()
+    }
+
+    /// Whether a dim has the blocks of a factor with `of` elements.
+    fn is_blocks(&self, name: Name, size: usize, of: usize) -> bool {
+        let mut blocks = self.blocks.iter();
+        blocks.any(|(other, block)| *other == name && size == of.div_ceil(*block))
     }
 
     /// Returns the rule.
@@ -234,8 +257,10 @@ impl RuleBuilder {
                 .zip(&operand.shape)
                 .map(|(name, &size)| {
                     let (_, index) = index_of.iter().find(|(other, _)| other == name)?;
+                    let factor: &FactorRule = &factors[*index as usize];
                     // A stretched dim is whole on every rank.
-                    (factors[*index as usize].size == size).then_some(*index)
+                    let has = size == factor.size || size == factor.size.div_ceil(factor.block);
+                    has.then_some(*index)
                 })
                 .collect();
         }
@@ -268,7 +293,9 @@ impl RuleBuilder {
         let in_outputs = |all: bool| {
             let mut has = self.outputs.iter().map(|output| {
                 let mut dims = output.names.iter().zip(&output.operand.shape);
-                dims.any(|(&other, &dim)| other == name && dim == size)
+                dims.any(|(&other, &dim)| {
+                    other == name && (dim == size || self.is_blocks(name, dim, size))
+                })
             });
             if all {
                 has.all(|has| has)
@@ -285,13 +312,17 @@ impl RuleBuilder {
         match kind {
             FactorKind::Whole => None,
             FactorKind::Map if !in_outputs(true) => None,
-            kind => Some(FactorRule { size, kind }),
+            kind => {
+                let block = self.blocks.iter().find(|(other, _)| *other == name);
+                let block = block.map_or(1, |(_, block)| *block);
+                Some(FactorRule { size, kind, block })
+            }
         }
     }
 
     /// Returns the size of a name, or `None` if its dims contradict each other.
     fn size(&self, name: Name) -> Option<usize> {
-        let mut found = None;
+        let mut found = self.elements(name);
         for Named { names, operand } in self.inputs.iter().chain(&self.outputs) {
             for (_, &size) in names
                 .iter()
@@ -300,7 +331,7 @@ impl RuleBuilder {
             {
                 match found {
                     None => found = Some(size),
-                    Some(other) if other == size => {}
+                    Some(other) if other == size || self.is_blocks(name, size, other) => {}
                     Some(1) if self.broadcast => found = Some(size),
                     Some(_) if self.broadcast && size == 1 => {}
                     Some(_) => return None,
@@ -308,6 +339,15 @@ impl RuleBuilder {
             }
         }
         found
+    }
+
+    /// The elements of a factor of blocks: more than blocks.
+    fn elements(&self, name: Name) -> Option<usize> {
+        self.blocks.iter().find(|(other, _)| *other == name)?;
+        let all = self.inputs.iter().chain(&self.outputs);
+        let dims = all.flat_map(|named| named.names.iter().zip(&named.operand.shape));
+        let sizes = dims.filter(|(other, _)| **other == name);
+        sizes.map(|(_, &size)| size).max()
     }
 }
 

@@ -2,14 +2,14 @@
 
 use crate::layout::{DimLayout, Factor, Layout};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::rule::{FactorKind, Rule, nowhere_empty};
+use crate::rule::{FactorKind, FactorRule, Rule, nowhere_empty};
 
 /// Returns all combinations of splits of the factors of `rule`.
 pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> {
     let options: Vec<_> = rule
         .factors
         .iter()
-        .map(|factor| options(factor.size, factor.kind, mesh))
+        .map(|factor| options(factor, mesh))
         .collect();
     combinations(&options)
 }
@@ -18,7 +18,10 @@ pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> 
 pub(super) fn layouts(shape: &[usize], mesh: &MeshShape) -> Vec<Layout> {
     let options: Vec<_> = shape
         .iter()
-        .map(|&size| options(size, FactorKind::Map, mesh))
+        .map(|&size| {
+            let (kind, block) = (FactorKind::Map, 1);
+            options(&FactorRule { size, kind, block }, mesh)
+        })
         .collect();
     let layout = |dims| Layout {
         dims,
@@ -35,8 +38,10 @@ fn split(size: usize, axes: &[AxisIndex]) -> Factor {
     }
 }
 
-/// Whole; over one axis; over two nested; as a product with its major, its minor or both factors split.
-fn options(size: usize, kind: FactorKind, mesh: &MeshShape) -> Vec<DimLayout> {
+/// Whole; over one axis; over two nested; as a product with its major, its minor or both factors split. Of a factor of
+/// blocks, what cuts none.
+fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
+    let FactorRule { size, kind, block } = *factor;
     let axes: Vec<_> = mesh.axis_indices().collect();
     let mut some: Vec<Vec<AxisIndex>> = axes.iter().map(|&axis| vec![axis]).collect();
     if let [a, b] = axes[..] {
@@ -56,15 +61,20 @@ fn options(size: usize, kind: FactorKind, mesh: &MeshShape) -> Vec<DimLayout> {
             }
         }
     }
-    options
+    let mut splits: Vec<DimLayout> = options
         .into_iter()
-        .map(|factors| DimLayout { factors })
+        .filter_map(|factors| factor.split_as(&DimLayout { factors }, mesh))
         .filter(|dim| match kind {
             FactorKind::Reduce(ReduceOp::Sum) | FactorKind::Map | FactorKind::Index => true,
             FactorKind::Reduce(_) => nowhere_empty(dim, mesh),
             FactorKind::Whole => dim.is_whole(),
         })
-        .collect()
+        .collect();
+    if block > 1 {
+        splits.sort();
+        splits.dedup();
+    }
+    splits
 }
 
 /// Combines one option each such that no axis is used twice.

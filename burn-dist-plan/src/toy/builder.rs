@@ -20,7 +20,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         fuzz: None,
         scatter_bytes_min: 0,
         floats_missing: Vec::new(),
-        bytes_missing: false,
+        float8_store: DType::U8,
         everyone_reads: false,
         topology: Topology::single(mesh.num_ranks()),
         links: Default::default(),

@@ -297,14 +297,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
 /// What float8 training computes, in the field: maxima of numbers, scales that are not zero, and products that are not
 /// divided by them.
 fn float8(op: Float8Op, inputs: &[Array], shape: &[usize]) -> Array {
-    let row = |array: &Array, of: ScaleOf, index: usize| {
-        let width = array.shape.last().copied().unwrap_or(1);
-        match of {
-            ScaleOf::Tensor => 0,
-            ScaleOf::Row => index / width,
-            ScaleOf::Column => index % width,
-        }
-    };
+    let row = |array: &Array, of: ScaleOf, index: usize| of.index(&array.shape, index);
     let scaled = |array: &Array, scale: &Array, of: ScaleOf| Array {
         shape: array.shape.clone(),
         data: (0..array.data.len())
@@ -328,16 +321,23 @@ fn float8(op: Float8Op, inputs: &[Array], shape: &[usize]) -> Array {
         } => {
             let a = scaled(&inputs[0], &inputs[2], scales[0]);
             let b = scaled(&inputs[1], &inputs[3], scales[1]);
-            let rows = |a: &Array| {
-                let width = *a.shape.last().expect("rows");
-                a.clone().reshaped(&[a.data.len() / width.max(1), width])
-            };
-            match product {
-                Product::Forward => a.matmul(&b, shape),
-                Product::Input => b.matmul(&a.transposed(), shape),
-                Product::Weight => rows(&a).transposed().matmul(&rows(&b), shape),
-            }
+            multiplied(product, &a, &b, shape)
         }
+        Float8Op::ProductOfRank { product, .. } => {
+            multiplied(product, &inputs[0], &inputs[1], shape)
+        }
+    }
+}
+
+fn multiplied(product: Product, a: &Array, b: &Array, shape: &[usize]) -> Array {
+    let rows = |a: &Array| {
+        let width = *a.shape.last().expect("rows");
+        a.clone().reshaped(&[a.data.len() / width.max(1), width])
+    };
+    match product {
+        Product::Forward => a.matmul(b, shape),
+        Product::Input => b.matmul(&a.transposed(), shape),
+        Product::Weight => rows(a).transposed().matmul(&rows(b), shape),
     }
 }
 
