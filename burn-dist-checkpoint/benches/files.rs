@@ -21,16 +21,16 @@ use burn_dist_checkpoint::{
 use burn_dist_mesh::{DType, MeshShape, Rank};
 use burn_dist_plan::layout::Layout;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+
+mod disk;
+use disk::{Times, drop_pages, median, peak_of, plain_read, plain_write};
 
 const SHAPE: [usize; 2] = [4096, 2048];
 const TENSOR_BYTES: usize = SHAPE[0] * SHAPE[1] * 4;
-const BLOCK: usize = 16 << 20;
 const WRITERS: usize = 4;
 const READERS: usize = 2;
 
@@ -173,88 +173,6 @@ impl State {
         both.iter()
             .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
-
-    fn plain_write(&self, path: &Path) {
-        let mut file = File::create(path).expect("a file");
-        for block in self
-            .blocks
-            .iter()
-            .flatten()
-            .flat_map(|block| block.chunks(BLOCK))
-        {
-            file.write_all(block).expect("written");
-        }
-        file.sync_all().expect("synced");
-    }
-}
-
-fn plain_read(path: &Path, buffer: &mut [u8]) {
-    let mut file = File::open(path).expect("a file");
-    for block in buffer.chunks_mut(BLOCK) {
-        file.read_exact(block).expect("read");
-    }
-}
-
-/// Drops the pages of the files in a directory, or of a file.
-fn drop_pages(path: &Path) {
-    if path.is_dir() {
-        for entry in fs::read_dir(path).expect("a directory") {
-            drop_pages(&entry.expect("an entry").path());
-        }
-        return;
-    }
-    let file = File::open(path).expect("a file");
-    file.sync_all().expect("synced");
-    #[cfg(unix)]
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
-}
-
-/// Returns the KiB by which the memory of the process grows at most during a call; 0 where Linux does not tell.
-fn peak_of<T>(what: impl FnOnce() -> T) -> (T, u64) {
-    // Makes the highest the current again.
-    let _ = fs::write("/proc/self/clear_refs", "5");
-    let before = status("VmRSS:");
-    let result = what();
-    (result, status("VmHWM:").saturating_sub(before))
-}
-
-fn status(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-    number.unwrap_or(0)
-}
-
-/// Seconds of each measurement, by name.
-#[derive(Default)]
-struct Times(BTreeMap<&'static str, Vec<f64>>);
-
-impl Times {
-    fn time<T>(&mut self, name: &'static str, what: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = what();
-        self.0
-            .entry(name)
-            .or_default()
-            .push(start.elapsed().as_secs_f64());
-        result
-    }
-
-    /// The median over the repetitions of time a over time b.
-    fn ratio(&self, a: &str, b: &str) -> f64 {
-        median(
-            self.0[a]
-                .iter()
-                .zip(&self.0[b])
-                .map(|(a, b)| a / b)
-                .collect(),
-        )
-    }
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
 }
 
 fn main() {
@@ -275,7 +193,9 @@ fn main() {
     };
     for step in 0..reps as u64 {
         let _ = fs::remove_file(&plain);
-        times.time("plain write", || state.plain_write(&plain));
+        times.time("plain write", || {
+            plain_write(&plain, state.blocks.iter().flatten().map(Vec::as_slice))
+        });
         let (path, peak) = peak_of(|| times.time("save", || state.save(&checkpoints, 2 * step)));
         peaks[0] = peaks[0].max(peak);
         let checkpoint = Checkpoint::open(&path).expect("the checkpoint");

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The header of every file was read and checked when it was opened: tensors lie in their files and share no byte.
 pub struct Folder {
     path: PathBuf,
-    tensors: Tensors,
+    pub(super) tensors: Tensors,
 }
 
 /// A parameter for which a tensor is wanted.

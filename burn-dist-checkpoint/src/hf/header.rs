@@ -1,6 +1,7 @@
 //! The tensors of a safetensors file, once its header makes sense.
 
 use super::FolderProblem;
+use super::float8::FLOAT8;
 use crate::error::{CheckpointError, io_error};
 use crate::format::{Header, PREFIX_BYTES, dtype_of_safetensors};
 use crate::region::Region;
@@ -53,10 +54,14 @@ fn tensors(
             });
         }
         let dtype = dtype_of_safetensors(&entry.dtype);
+        let size = match entry.dtype == FLOAT8 {
+            true => Some(1),
+            false => dtype.map(|dtype| dtype.size() as u64),
+        };
         let bytes = Region::whole(&entry.shape).ok().and_then(|region| {
             // Of other types only the file knows.
-            dtype.map_or(Some(to - from), |dtype| {
-                (region.numel() as u64).checked_mul(dtype.size() as u64)
+            size.map_or(Some(to - from), |size| {
+                (region.numel() as u64).checked_mul(size)
             })
         });
         if bytes != Some(to - from) {

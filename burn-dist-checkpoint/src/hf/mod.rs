@@ -31,6 +31,7 @@
 
 mod commit;
 mod error;
+mod float8;
 mod folder;
 mod header;
 mod names;
@@ -43,6 +44,7 @@ mod write;
 
 pub use crate::stored::{Form, NumBytes};
 pub use error::FolderProblem;
+pub use float8::{FLOAT8_BLOCK, Float8};
 pub use folder::{Folder, Wanted};
 pub use names::{Names, NamesError, NamesProblem};
 pub use tensor::Tensor;

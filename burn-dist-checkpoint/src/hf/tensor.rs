@@ -15,13 +15,27 @@ pub struct Tensor {
     pub dtype: DType,
     /// Its own shape: [`Form::stored_shape`](super::Form::stored_shape) of that of its parameter.
     pub shape: Vec<usize>,
+    /// Whether its elements, bytes by their type, are the bits of floats (`F8_E4M3`).
+    pub float8: bool,
 }
 
 impl Tensor {
     /// Describes a tensor.
     pub fn new(name: impl Into<String>, dtype: DType, shape: Vec<usize>) -> Self {
-        let name = name.into();
-        Self { name, dtype, shape }
+        Self {
+            name: name.into(),
+            dtype,
+            shape,
+            float8: false,
+        }
+    }
+
+    /// Describes a tensor of floats of 8 bits. [`Float8`](super::Float8) says what belongs to it.
+    pub fn float8(name: impl Into<String>, shape: Vec<usize>) -> Self {
+        Self {
+            float8: true,
+            ..Self::new(name, DType::U8, shape)
+        }
     }
 }
 

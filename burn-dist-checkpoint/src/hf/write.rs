@@ -1,5 +1,6 @@
 //! Writing a folder: its tensors one after the other, and the files beside them.
 
+use super::float8::FLOAT8;
 use super::tensor::{Tensor, check_names, num_bytes};
 use super::{FolderProblem, Form, SINGLE, shards};
 use crate::error::{CheckpointError, io_error};
@@ -247,7 +248,10 @@ impl FolderWriter {
         let range = first..last.map_or(self.tensors.len(), |(_, next)| *next);
         let entries = self.tensors[range.clone()].iter().zip(&self.sizes[range]);
         let entries = entries.map(|(tensor, bytes)| {
-            let dtype = safetensors_name(tensor.dtype).unwrap_or("U8");
+            let dtype = match tensor.float8 {
+                true => FLOAT8,
+                false => safetensors_name(tensor.dtype).unwrap_or("U8"),
+            };
             (tensor.name.as_str(), dtype, tensor.shape.clone(), *bytes)
         });
         let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);

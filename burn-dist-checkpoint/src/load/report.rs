@@ -104,6 +104,12 @@ impl KeyReport {
         self.missing.is_empty() && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 
+    /// Whether a tensor that is asked for is there as it is asked for.
+    pub fn fits(&self, key: &str) -> bool {
+        let is_other = |other: &Mismatch| other.key == key;
+        !self.missing.iter().any(|missing| missing == key) && !self.mismatched.iter().any(is_other)
+    }
+
     /// Whether its differences are none that `wanted` makes errors.
     pub fn is_fine(&self, wanted: Match) -> bool {
         match wanted {

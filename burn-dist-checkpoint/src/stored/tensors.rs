@@ -24,6 +24,16 @@ pub(crate) struct Stored {
     pub shape: Vec<usize>,
 }
 
+impl Stored {
+    fn found(&self) -> Found<'_> {
+        Found {
+            shape: &self.shape,
+            dtype: self.dtype,
+            dtype_name: &self.dtype_name,
+        }
+    }
+}
+
 /// Bytes of a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumBytes {
@@ -61,38 +71,48 @@ impl Tensors {
         let wanted = wanted
             .into_iter()
             .map(|(name, form, dtype, shape, any)| (name, dtype, form.stored_shape(shape), any));
-        let find = |name: &str| {
-            self.tensors.get(name).map(|stored| Found {
-                shape: &stored.shape,
-                dtype: stored.dtype,
-                dtype_name: &stored.dtype_name,
-            })
-        };
+        let find = |name: &str| Some(self.tensors.get(name)?.found());
         KeyReport::between(wanted, find, self.tensors.keys().map(String::as_str))
     }
 
     /// Fills the buffer of a request for elements of a parameter that a tensor holds in this form.
     pub fn read(&self, form: Form, request: &mut Request<'_>) -> Result<NumBytes, CheckpointError> {
+        let stored = self.tensors.get(&request.key);
+        self.read_as(form, request, stored.and_then(|stored| stored.dtype))
+    }
+
+    /// As [`Tensors::read`], as if the elements had this type.
+    pub fn read_as(
+        &self,
+        form: Form,
+        request: &mut Request<'_>,
+        found: Option<DType>,
+    ) -> Result<NumBytes, CheckpointError> {
         let key = || request.key.clone();
         if !form.fits(&request.shape) {
             let (key, shape) = (key(), request.shape.clone());
             return Err(CheckpointError::Form { key, form, shape });
         }
-        let is_converted = request.convert.is_some();
         let wanted = (
             request.key.as_str(),
-            form,
             request.dtype,
-            request.shape.as_slice(),
-            is_converted,
+            form.stored_shape(&request.shape),
+            request.convert.is_some(),
         );
-        let mut report = self.compare([wanted]);
-        report.unexpected.clear();
+        let find = |name: &str| {
+            let dtype = found;
+            let stored = self.tensors.get(name)?;
+            Some(Found {
+                dtype,
+                ..stored.found()
+            })
+        };
+        let report = KeyReport::between([wanted], find, std::iter::empty());
         let Some(stored) = self.tensors.get(&request.key).filter(|_| report.is_empty()) else {
             return Err(CheckpointError::Keys(Box::new(report)));
         };
         request.check(&request.shape)?;
-        let Some(found) = stored.dtype else {
+        let Some(found) = found else {
             let (key, found) = (key(), stored.dtype_name.clone());
             return Err(CheckpointError::UnknownDType { key, found });
         };

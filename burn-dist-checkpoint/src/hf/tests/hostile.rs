@@ -60,6 +60,10 @@ fn headers_that_lie_are_refused() {
         error.to_string().contains("the checkpoint has F8_E4M3"),
         "{error}"
     );
+    let (region, mut bits) = (crate::Region::range(8, 2..5).unwrap(), [0; 3]);
+    let mut of_bits = crate::Request::new("a", DType::U8, &[8], region, &mut bits);
+    folder.read_float8(Form::Same, &mut of_bits).unwrap();
+    assert_eq!(bits, [7; 3]);
     let copy = |from: &[u8], to: &mut [u8]| to.copy_from_slice(from);
     let error = folder
         .read(Form::Same, &mut request.converted(&copy))
@@ -68,6 +72,20 @@ fn headers_that_lie_are_refused() {
         matches!(error, CheckpointError::UnknownDType { .. }),
         "{error}"
     );
+
+    let short = json!({"a": {"dtype": "F8_E4M3", "shape": [9], "data_offsets": [0, 8]}});
+    let found = problem(with_header(&short, 8));
+    assert!(
+        matches!(found, FolderProblem::TensorBytes { .. }),
+        "{found}"
+    );
+    let bytes = json!({"a": {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]}});
+    let (region, mut bits) = (crate::Region::whole(&[8]).unwrap(), [0; 8]);
+    let mut request = crate::Request::new("a", DType::U8, &[8], region, &mut bits);
+    let folder = with_header(&bytes, 8).unwrap();
+    assert!(!folder.is_float8("a") && !folder.is_float8("b"));
+    let error = folder.read_float8(Form::Same, &mut request).unwrap_err();
+    assert!(matches!(error, CheckpointError::Keys(_)), "{error}");
 
     let offsets = [
         json!({"a": tensor(json!([2]), json!([4, 12]))}),
