@@ -1,27 +1,30 @@
 //! A model in the form of Hugging Face has the same bytes from every mesh, and the same values on every mesh; each
 //! process reads its part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig};
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType as BurnDType, Tensor, TensorData, bf16, f16};
+use burn::tensor::{DType as BurnDType, Int, Tensor, TensorData, bf16, f16};
 use burn_dist::checkpoint::hf::{
-    Described, Export, Folder, FolderWriter, Form, Names, Region, Request, check, load,
-    load_reported, save, tensors,
+    Described, Export, FLOAT8_BLOCK, Float8, Folder, FolderWriter, Form, Names, Region, Request,
+    check, load, load_reported, save, tensors,
 };
 use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, StateError};
 use burn_dist::mesh::DType;
 use burn_dist::record::Parts as _;
-use burn_dist::{DeviceMeshBuilder, MeshDevice, ParallelizeWith, Plan};
+use burn_dist::{DeviceMeshBuilder, Float, MeshDevice, ParallelizeWith, Plan, Precision, Scaling};
 use tempfile::TempDir;
 
 use crate::transformer::run::{B, BLOCKS, builder, weights};
 use crate::transformer::worlds::in_processes;
 use crate::transformer::{DIM, HEADS, Net, VOCAB, sequence_parallel};
 use crate::weights::deterministic;
+
+/// The contents of files, by their names.
+type Files = BTreeMap<String, Vec<u8>>;
 
 const MESHES: [&str; 6] = ["", "fsdp=2", "fsdp=3", "tp=2", "fsdp=2,tp=2", "pp=2"];
 
@@ -251,6 +254,212 @@ fn floats_of_every_type_become_those_of_the_module() {
         for axes in ["", "fsdp=3", "fsdp=2,tp=2", "pp=2"] {
             let found = loaded(builder(axes), folder.path());
             assert_same(&found, &expected, &format!("{dtype} on {axes}"));
+        }
+    }
+}
+
+/// The matrices of the blocks of a model.
+fn matrices(net: &Net<B>, names: &Names) -> BTreeSet<String> {
+    let all = tensors(net, names).unwrap().into_iter();
+    let of_blocks = all.filter(|it| it.shape.len() == 2 && it.name.contains("layers"));
+    of_blocks.map(|tensor| tensor.name).collect()
+}
+
+/// A tensor in 8 bits as the files have it: what its bits are times the factors of their blocks.
+fn stored_float8(folder: &Path, name: &str) -> (Vec<u8>, Vec<f32>) {
+    let of = open(folder);
+    assert!(of.is_float8(name), "{name}");
+    let (_, shape) = of.tensor(name).expect(name);
+    let mut bits = vec![0; shape.iter().product()];
+    let region = Region::whole(shape).expect("a region");
+    let mut request = Request::new(name, DType::U8, shape, region, &mut bits);
+    of.read_float8(Form::Same, &mut request).expect("bits");
+    let factors = stored(folder, &Float8::factors_name(name));
+    let (rows, columns) = (shape[0], shape[1]);
+    assert_eq!(
+        factors.len(),
+        rows.div_ceil(FLOAT8_BLOCK) * columns.div_ceil(FLOAT8_BLOCK)
+    );
+    let value = |(at, bits): (usize, &u8)| {
+        let (row, column) = (at / columns / 128, at % columns / 128);
+        let (sign, exponent, mantissa) = (bits >> 7, bits >> 3 & 15, f32::from(bits & 7) / 8.0);
+        let magnitude = match exponent {
+            0 => mantissa / 64.0,
+            _ => (1.0 + mantissa) * 2f32.powi(i32::from(exponent) - 7),
+        };
+        let sign = if sign == 0 { 1.0 } else { -1.0 };
+        sign * magnitude * factors[row * columns.div_ceil(128) + column]
+    };
+    let values = bits.iter().enumerate().map(value).collect();
+    (bits, values)
+}
+
+#[test]
+fn matrices_in_8_bits_are_the_same_from_and_on_every_mesh() {
+    // Of 144 rows and columns, the last blocks have 16.
+    let dim = 144;
+    let names = Names::parse(NAMES, &[("head_dim", dim / HEADS)]).expect("names");
+    let known = |mesh: DeviceMeshBuilder| {
+        let mesh = mesh.build().expect("a mesh");
+        let net = deterministic(Net::<B>::wide(1, dim, &mesh.device()));
+        (mesh.device(), net.parallelize_with(&mesh, &plan()).unwrap())
+    };
+    let (_device, net) = known(builder(""));
+    let exact = weights(&net);
+    let export = Export {
+        float8: matrices(&net, &names),
+        ..Export::default()
+    };
+    assert_eq!(export.float8.len(), 7);
+    let folder = directory();
+    let mut expected: Option<(Files, Vec<TensorData>)> = None;
+    for axes in &MESHES[..5] {
+        let here = directory();
+        let (device, net) = known(builder(axes));
+        save(&net, &names, here.path(), &export, &device).unwrap();
+        if expected.is_none() {
+            save(&net, &names, folder.path(), &export, &device).unwrap();
+        }
+        let net = load(net, &open(folder.path()), &names, &device).unwrap();
+        let (files, loaded) = (files(here.path()), weights(&net));
+        let (first, values) = expected.get_or_insert((files.clone(), loaded.clone()));
+        assert!(*first == files, "saved from {axes:?}");
+        assert_same(&loaded, values, axes);
+        // What was loaded is written as the same values.
+        let again = directory();
+        save(&net, &names, again.path(), &export, &device).unwrap();
+        let net = load(net, &open(again.path()), &names, &device).unwrap();
+        assert_same(&weights(&net), values, &format!("{axes} again"));
+    }
+    let (_, loaded) = expected.expect("meshes");
+    for (exact, found) in exact.iter().zip(&loaded) {
+        let largest = exact.iter::<f32>().fold(0f32, |max, x| max.max(x.abs()));
+        for (exact, found) in exact.iter::<f32>().zip(found.iter::<f32>()) {
+            // Half a unit of 3 bits, or of the smallest: 2^-9 in a block whose largest is at least 224.
+            let bound = (exact.abs() / 16.0).max(largest * 2f32.powi(-10) / 224.0);
+            assert!((exact - found).abs() <= bound, "{exact}, {found}");
+        }
+    }
+    // Bits and factors lie as DeepSeek has them: the second of the weights is `wq`, the fifth `wo`.
+    let of = |index: usize| loaded[index].to_vec::<f32>().unwrap();
+    let (_, wq) = stored_float8(folder.path(), "model.layers.0.self_attn.q_proj.weight");
+    let (bits, wo) = stored_float8(folder.path(), "model.layers.0.self_attn.o_proj.weight");
+    let rotary = Form::Rotary {
+        head_dim: dim / HEADS,
+    };
+    let (found_wq, found_wo) = (of(2), of(5));
+    for input in 0..dim {
+        for output in 0..dim {
+            let at = input * dim + output;
+            assert_eq!(found_wq[at], wq[rotary.row(output) * dim + input]);
+            assert_eq!(found_wo[at], wo[output * dim + input]);
+        }
+    }
+    // Blocks use their format: some value has one of its largest exponents.
+    assert!(bits.iter().any(|bits| bits & 0x7f >= 0x76));
+}
+
+/// A layer in float8 with blocks computes the same with what it was saved as.
+#[test]
+fn blocks_in_float8_are_saved_as_they_are_computed_with() {
+    let dim = 256;
+    let names = Names::parse(NAMES, &[("head_dim", dim / HEADS)]).expect("names");
+    let float8 = |axes: &str| {
+        let mesh = builder(axes).build().expect("a mesh");
+        let net = deterministic(Net::<B>::wide(1, dim, &mesh.device()));
+        let plan = plan().precision(Precision::new(Float::BF16));
+        let plan = plan.float8(burn_dist::Float8::new(Scaling::Blockwise128));
+        (
+            mesh.device(),
+            net.parallelize_with(&mesh, &plan).expect("a plan"),
+        )
+    };
+    let logits = |net: &Net<B>, device: &MeshDevice| {
+        let tokens: Vec<i32> = (0..4 * 8).map(|i| i * 7 % VOCAB as i32).collect();
+        let tokens = Tensor::<B, 2, Int>::from_data(TensorData::new(tokens, [4, 8]), device);
+        net.forward(tokens).into_data()
+    };
+    let (device, net) = float8("fsdp=2");
+    let expected = logits(&net, &device);
+    let export = Export {
+        float8: matrices(&net, &names),
+        dtypes: matrices(&net, &names)
+            .into_iter()
+            .map(|name| (name, DType::BF16))
+            .collect(),
+        ..Export::default()
+    };
+    let folder = directory();
+    save(&net, &names, folder.path(), &export, &device).unwrap();
+    let before = weights(&net);
+    let net = load(net, &open(folder.path()), &names, &device).unwrap();
+    assert!(weights(&net)[2].bytes != before[2].bytes, "it was rounded");
+    let found = logits(&net, &device);
+    assert!(found.bytes == expected.bytes, "fsdp=2");
+}
+
+#[test]
+fn what_cannot_be_in_8_bits_is_named() {
+    let save_in = |name: &str, scale: f32| {
+        let (device, net) = known(builder("fsdp=2"));
+        let net = net.map(&mut Scale(scale));
+        let export = Export {
+            float8: [name.to_string()].into(),
+            ..Export::default()
+        };
+        let here = directory();
+        save(&net, &names(), here.path(), &export, &device).map(|()| here)
+    };
+    let refused = |name: &str, scale: f32| match save_in(name, scale) {
+        Ok(_) => panic!("{name} was written"),
+        Err(error) => error.to_string(),
+    };
+    let weight = "model.layers.1.mlp.up_proj.weight";
+    for (name, scale, reason) in [
+        ("model.norm.weight", 1.0, "only matrices of floats"),
+        ("model.layer.0", 1.0, "no parameter is held by it"),
+        (weight, f32::INFINITY, "not finite"),
+    ] {
+        let error = refused(name, scale);
+        assert!(error.contains(name) && error.contains(reason), "{error}");
+    }
+    // Factors that are not there, or others than there have to be.
+    let here = save_in(weight, 1.0).unwrap();
+    let (device, net) = blank(builder("fsdp=2"), BLOCKS);
+    assert!(
+        check(&net, &open(here.path()), &names())
+            .unwrap()
+            .is_empty()
+    );
+    drop(device);
+    let of = open(here.path());
+    for shape in [None, Some(vec![2, 1])] {
+        let without = directory();
+        let factors = Float8::factors_name(weight);
+        let copied = of.tensors().filter(|(name, ..)| *name != factors);
+        let copied = copied.map(|(name, dtype, shape)| match of.is_float8(name) {
+            true => Described::float8(name, shape.to_vec()),
+            false => Described::new(name, dtype.expect("a type"), shape.to_vec()),
+        });
+        let other = shape
+            .clone()
+            .map(|shape| Described::new(&factors, DType::F32, shape));
+        let all: Vec<Described> = copied.chain(other).collect();
+        let mut writer = FolderWriter::create(without.path(), all, None).unwrap();
+        for tensor in writer.tensors().to_vec() {
+            let bytes = tensor.shape.iter().product::<usize>() * tensor.dtype.size();
+            writer.write(&tensor.name, &vec![0; bytes]).unwrap();
+        }
+        writer.commit().unwrap();
+        let (device, net) = blank(builder("fsdp=2"), BLOCKS);
+        let report = keys(load(net, &open(without.path()), &names(), &device).unwrap_err());
+        match shape {
+            None => assert_eq!(report.missing, [factors]),
+            Some(shape) => {
+                assert_eq!(report.mismatched.len(), 1, "{report}");
+                assert_eq!(report.mismatched[0].key, factors);
+                assert_eq!(report.mismatched[0].found_shape, shape);
+            }
         }
     }
 }

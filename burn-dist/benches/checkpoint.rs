@@ -17,8 +17,7 @@
 //! the plain file over its own: at least 1 is as fast as the disk.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -31,11 +30,14 @@ use burn_dist::checkpoint::{Checkpointer, Keep, State};
 use burn_dist::{DeviceMesh, Dist, MeshDevice, ParallelizeWith, Plan};
 use serde_json::json;
 
+#[path = "../../burn-dist-checkpoint/benches/disk/mod.rs"]
+mod disk;
+use disk::{Times, drop_pages, median, peak_of, plain_read, plain_write};
+
 type B = Dist<Flex>;
 
 const SHAPE: [usize; 2] = [4096, 2048];
 const TENSOR_BYTES: usize = SHAPE[0] * SHAPE[1] * 4;
-const BLOCK: usize = 16 << 20;
 
 struct Arguments {
     dir: PathBuf,
@@ -114,78 +116,6 @@ fn step(model: Model<B>, device: &MeshDevice) -> Model<B> {
     model
 }
 
-fn plain_write(path: &Path, bytes: &[u8]) {
-    let mut file = File::create(path).expect("a file");
-    for block in bytes.chunks(BLOCK) {
-        file.write_all(block).expect("written");
-    }
-    file.sync_all().expect("synced");
-}
-
-fn plain_read(path: &Path, buffer: &mut [u8]) {
-    let mut file = File::open(path).expect("a file");
-    for block in buffer.chunks_mut(BLOCK) {
-        file.read_exact(block).expect("read");
-    }
-}
-
-/// Drops the pages of the files in a directory, or of a file.
-fn drop_pages(path: &Path) {
-    if path.is_dir() {
-        for entry in fs::read_dir(path).expect("a directory") {
-            drop_pages(&entry.expect("an entry").path());
-        }
-        return;
-    }
-    let file = File::open(path).expect("a file");
-    file.sync_all().expect("synced");
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advised");
-}
-
-/// Returns the MiB by which the memory of the process grows at most during a call; 0 where Linux does not tell.
-fn peak_of<T>(what: impl FnOnce() -> T) -> (T, u64) {
-    // Makes the highest the current again.
-    let _ = fs::write("/proc/self/clear_refs", "5");
-    let before = status("VmRSS:");
-    let result = what();
-    (result, status("VmHWM:").saturating_sub(before) / 1024)
-}
-
-fn status(name: &str) -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
-    number.unwrap_or(0)
-}
-
-/// Seconds of each measurement, by name.
-#[derive(Default)]
-struct Times(BTreeMap<&'static str, Vec<f64>>);
-
-impl Times {
-    fn time<T>(&mut self, name: &'static str, what: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let result = what();
-        self.push(name, start.elapsed().as_secs_f64());
-        result
-    }
-
-    fn push(&mut self, name: &'static str, seconds: f64) {
-        self.0.entry(name).or_default().push(seconds);
-    }
-
-    /// The median over the repetitions of time a over time b.
-    fn ratio(&self, a: &str, b: &str) -> f64 {
-        let pairs = self.0[a].iter().zip(&self.0[b]);
-        median(pairs.map(|(a, b)| a / b).collect())
-    }
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
-}
-
 fn main() {
     let Arguments {
         dir,
@@ -203,7 +133,7 @@ fn main() {
     let mut memory: BTreeMap<&str, u64> = BTreeMap::new();
     let mut keep_peak = |name, peak: u64| {
         let most: &mut u64 = memory.entry(name).or_default();
-        *most = (*most).max(peak);
+        *most = (*most).max(peak / 1024);
     };
     let (mesh, mut trained) = model(tensors, ranks);
     let device = mesh.device();
@@ -217,7 +147,7 @@ fn main() {
         let _ = fs::remove_file(&plain);
         // Removing is no part of writing, of either.
         checkpoints.checkpoints().prune(keep).expect("room");
-        times.time("plain write", || plain_write(&plain, &buffer));
+        times.time("plain write", || plain_write(&plain, [&buffer[..]]));
         let state = State::new().module("model", &trained);
         let save = || checkpoints.save(2 * rep, state).expect("saved");
         let ((), peak) = peak_of(|| times.time("save", save));
@@ -253,7 +183,7 @@ fn main() {
             let (loaded, peak) = peak_of(|| times.time(load, load_all));
             keep_peak(
                 "load beyond the model",
-                peak.saturating_sub((total >> 20) as u64),
+                peak.saturating_sub((total >> 10) as u64),
             );
             if rep == 0 {
                 let sum = |model: &Model<B>| -> Vec<f32> {

@@ -8,12 +8,13 @@ use burn_dist_checkpoint::{Busy, Checkpoints, Keep, Meter, Part, Save, SavePlan,
 use serde_json::{Map, Value, json};
 
 use super::saved::Saved;
-use super::write::{ask, describe, new_id, write};
+use super::write::{ask, describe, new_id, plan, write};
 use super::{State, StateError};
 use crate::comm::Votes;
 use crate::mesh::MeshShape;
-use crate::parallel::MeshBackend;
+use crate::parallel::{MeshBackend, mesh_of};
 use crate::record::parts::PendingPart;
+use crate::run::Fault;
 
 /// The entry of the metadata that is this crate's.
 pub(super) const ENTRY: &str = "burn-dist";
@@ -118,9 +119,9 @@ pub(super) fn agree(
         Ok(value) => json!({ "ok": value }),
         Err(error) => json!({ "error": error.to_string() }),
     };
-    let all = processes.gather(text.to_string().as_bytes())?;
+    let all = processes.gather(text.to_string().as_bytes());
     mine?;
-    let each = all.into_iter().enumerate().map(|(process, text)| {
+    let each = all?.into_iter().enumerate().map(|(process, text)| {
         let elsewhere = |reason: &str| StateError::Elsewhere {
             process,
             action,
@@ -134,6 +135,33 @@ pub(super) fn agree(
         }
     });
     each.collect()
+}
+
+/// Returns what this process has, if all have theirs, or the first failure.
+pub(super) fn in_all<T>(
+    processes: Option<&Processes>,
+    action: &'static str,
+    here: Result<T, StateError>,
+) -> Result<T, StateError> {
+    let (value, told) = match here {
+        Ok(value) => (Some(value), Ok(Value::Null)),
+        Err(error) => (None, Err(error)),
+    };
+    agree(processes, action, told)?;
+    value.ok_or_else(|| Fault::bug("processes agreed on a failure").into())
+}
+
+/// Returns the mesh of a device, if it computes.
+pub(super) fn mesh_with_values<B: MeshBackend>(
+    device: &B::Device,
+) -> Result<MeshShape, StateError> {
+    let mesh = mesh_of::<B>(device)?;
+    match B::is_dry_run(device) {
+        true => Err(StateError::DryRun {
+            mesh: mesh.to_string(),
+        }),
+        false => Ok(mesh),
+    }
 }
 
 impl<B: MeshBackend> Checkpointer<B> {
@@ -150,15 +178,10 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// # Errors
     /// As [`Self::at`].
     pub fn with(checkpoints: Checkpoints, device: &B::Device) -> Result<Self, StateError> {
-        let mesh = crate::parallel::mesh_of::<B>(device)?;
-        if B::is_dry_run(device) {
-            let mesh = mesh.to_string();
-            return Err(StateError::DryRun { mesh });
-        }
         Ok(Self {
             checkpoints,
             device: device.clone(),
-            mesh,
+            mesh: mesh_with_values::<B>(device)?,
             keep: None,
             processes: Processes::of::<B>(device)?,
             saver: Saver::new(),
@@ -234,16 +257,7 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// [`StateError`], if one of the processes cannot.
     pub fn open(&self, step: u64) -> Result<Saved<B>, StateError> {
         let opened = self.checkpoints.open(step).map_err(StateError::from);
-        let mine = match &opened {
-            Ok(_) => Ok(Value::Null),
-            Err(error) => Err(StateError::Unsaved {
-                name: step.to_string(),
-                reason: error.to_string(),
-            }),
-        };
-        let agreed = agree(self.processes.as_ref(), "open", mine);
-        let opened = opened?;
-        agreed?;
+        let opened = in_all(self.processes.as_ref(), "open", opened)?;
         Saved::new(step, opened, self.device.clone(), self.mesh.clone())
     }
 
@@ -253,10 +267,7 @@ impl<B: MeshBackend> Checkpointer<B> {
         let tensors = describe(&state.tensors)?;
         let plan = match self.plan.take().filter(|plan| plan.tensors() == tensors) {
             Some(plan) => plan,
-            None => {
-                let writers: Vec<usize> = (0..self.mesh.num_ranks()).collect();
-                Arc::new(SavePlan::new(&self.mesh, tensors, &writers)?)
-            }
+            None => Arc::new(plan(&self.mesh, tensors)?),
         };
         let writers = ask(&plan, &state.tensors, B::local_ranks(&self.device));
         let (seed, streams) = B::random_state(&self.device);
@@ -322,7 +333,7 @@ impl Job {
             (None, _) => Ok(()),
         };
         all?;
-        agree(processes, "commit", committed.map(|()| Value::Null))?;
+        in_all(processes, "commit", committed)?;
         if let (Some(keep), true) = (self.keep, leads) {
             // The checkpoint is there; what could not be removed is for people to know.
             if let Err(error) = checkpoints.prune(keep) {

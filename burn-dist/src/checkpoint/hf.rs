@@ -25,34 +25,35 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn_core::module::Module;
 use burn_dist_checkpoint::convert::convert_floats;
-use burn_dist_checkpoint::{CheckpointError, KeyReport, Match};
-use serde_json::Value as Json;
+use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, Mismatch};
 
 pub use burn_dist_checkpoint::hf::{
-    Folder, FolderProblem, FolderWriter, Form, Names, NamesError, NamesProblem, NumBytes,
-    Tensor as Described, Wanted,
+    FLOAT8_BLOCK, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
+    NamesProblem, NumBytes, Tensor as Described, Wanted,
 };
 pub use burn_dist_checkpoint::{Loaded, Region, Request};
 
 use super::StateError;
-use super::checkpointer::{Processes, agree};
+use super::checkpointer::{Processes, in_all, mesh_with_values};
+use super::float8;
 use super::parameters::{Parameter, Value, parameters, values};
-use super::read::{ByteCount, Reader, Source, Want};
+use super::read::{ByteCount, Reader, Source};
 use super::restore::restore;
 use super::saved::LoadOptions;
-use crate::mesh::{DType, MeshShape};
+use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
-use crate::parallel::{MeshBackend, mesh_of};
+use crate::parallel::MeshBackend;
 
 /// Returns a module with the weights of a folder, each parameter laid out as the module says (`parallelize`), in the
 /// module's own type. Parameters that have no value yet are not initialised first.
 ///
-/// Each process reads what its ranks hold.
+/// Each process reads what its ranks hold. Matrices in 8 bits ([`Float8`]) are multiplied with the factors of their
+/// blocks.
 ///
 /// # Communication
 /// All processes call it, and wait until all have read.
@@ -93,16 +94,7 @@ pub fn load_reported<B: MeshBackend, M: Module<B>>(
         count: ByteCount::default(),
     };
     let read = read(module, folder, names, matching, &reader);
-    let told = read
-        .as_ref()
-        .map(|_| Json::Null)
-        .map_err(|error| StateError::Unsaved {
-            name: folder.path().display().to_string(),
-            reason: error.to_string(),
-        });
-    let agreed = agree(processes.as_ref(), "read", told);
-    let (module, report) = read?;
-    agreed?;
+    let (module, report) = in_all(processes.as_ref(), "read", read)?;
     let (bytes_needed, bytes_read) = reader.count.get();
     let loaded = Loaded {
         report,
@@ -130,15 +122,9 @@ fn read<B: MeshBackend, M: Module<B>>(
         .iter()
         .zip(named)
         .map(|(parameter, (key, form))| {
-            let fits = !report.missing.contains(&key)
-                && !report.mismatched.iter().any(|other| other.key == key);
-            fits.then(|| Want {
-                key,
-                dtype: parameter.dtype,
-                shape: parameter.shape.clone(),
-                placement: parameter.placement(reader.mesh),
-                form,
-            })
+            report
+                .fits(&key)
+                .then(|| parameter.want(key, form, reader.mesh))
         });
     let wants = wants.collect();
     let module = restore(module, &parameters, wants, reader)?;
@@ -176,17 +162,6 @@ pub fn tensors<B: MeshBackend>(
     Ok(described.collect())
 }
 
-/// Returns the mesh of a device, if it computes.
-fn mesh_with_values<B: MeshBackend>(device: &B::Device) -> Result<MeshShape, StateError> {
-    let mesh = mesh_of::<B>(device)?;
-    match B::is_dry_run(device) {
-        true => Err(StateError::DryRun {
-            mesh: mesh.to_string(),
-        }),
-        false => Ok(mesh),
-    }
-}
-
 /// Returns the tensors that hold parameters.
 fn named(parameters: &[Parameter], names: &Names) -> Result<Vec<(String, Form)>, StateError> {
     let each = parameters.iter().map(|parameter| {
@@ -204,10 +179,15 @@ fn compare(
     parameters: &[Parameter],
     named: &[(String, Form)],
 ) -> KeyReport {
+    let is_float8 = |parameter: &Parameter, name: &str, form: Form| {
+        let is_matrix = Float8::of(form, &parameter.shape).is_some();
+        folder.is_float8(name) && parameter.dtype.is_float() && is_matrix
+    };
     let wanted = parameters.iter().zip(named);
     let wanted = wanted.map(|(parameter, (name, form))| {
         let found = folder.tensor(name).and_then(|(dtype, _)| dtype);
-        let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype));
+        let is_kind = found.is_some_and(|found| are_one_kind(found, parameter.dtype))
+            || is_float8(parameter, name, *form);
         Wanted {
             name,
             form: *form,
@@ -217,6 +197,26 @@ fn compare(
     });
     let mut report = folder.compare(wanted);
     report.unexpected.retain(|name| !names.is_ignored(name));
+    for (parameter, (name, form)) in parameters.iter().zip(named) {
+        if !is_float8(parameter, name, *form) {
+            continue;
+        }
+        let factors = Float8::factors_name(name);
+        report.unexpected.retain(|other| *other != factors);
+        let wanted = Float8::of(*form, &parameter.shape).map(|float8| float8.factors_shape());
+        let wanted_shape = wanted.unwrap_or_default().to_vec();
+        match folder.tensor(&factors) {
+            None => report.missing.push(factors),
+            Some((Some(DType::F32), shape)) if shape == wanted_shape => {}
+            Some((dtype, shape)) => report.mismatched.push(Mismatch {
+                key: factors,
+                wanted_shape,
+                found_shape: shape.to_vec(),
+                wanted_dtype: DType::F32,
+                found_dtype: dtype.map_or("another type", DType::name).into(),
+            }),
+        }
+    }
     report
 }
 
@@ -232,6 +232,9 @@ fn are_one_kind(one: DType, other: DType) -> bool {
 pub struct Export {
     /// The types of tensors, by name; the others keep that of their parameter.
     pub dtypes: BTreeMap<String, DType>,
+    /// Names of tensors that are written in 8 bits, each with the factors of its blocks ([`Float8`]): `F8_E4M3` of the
+    /// values in the type of `dtypes`. Hugging Face's library wants `quantization_config` in `config.json` for it.
+    pub float8: BTreeSet<String>,
     /// How many bytes of tensors a file has at most; all are in one without a limit. Hugging Face takes 5 GB.
     pub shard_bytes: Option<u64>,
     /// Files beside the tensors: their names and contents.
@@ -242,9 +245,11 @@ pub struct Export {
 /// earlier model there is whole until the new one is.
 ///
 /// # Communication
-/// All processes call it; those of a tensor's ranks send their parts, and all learn how it ended.
+/// All processes call it; those of a tensor's ranks send their parts (of one in 8 bits, twice), and all learn how it
+/// ended.
 /// # Errors
-/// [`StateError::Unnamed`]; [`StateError::Range`] if a value has no place in its type; [`StateError`].
+/// [`StateError::Unnamed`]; [`StateError::Range`] if a value has no place in its type; [`StateError::Unsaved`] for what
+/// cannot be in 8 bits; [`StateError`].
 pub fn save<B: MeshBackend>(
     module: &impl Module<B>,
     names: &Names,
@@ -267,19 +272,40 @@ pub fn save<B: MeshBackend>(
         }
         parts.insert(name, (form, dtype, value));
     }
-    let described = parts.iter().map(|(name, (form, dtype, value))| {
-        Described::new(name, *dtype, form.stored_shape(&value.shape()))
-    });
-    let mut described: Vec<Described> = described.collect();
+    let mut described: Vec<Described> = Vec::with_capacity(parts.len());
+    let mut factors: BTreeMap<String, String> = BTreeMap::new();
+    for (name, (form, dtype, value)) in &parts {
+        let stored = form.stored_shape(&value.shape());
+        if !export.float8.contains(name) {
+            described.push(Described::new(name, *dtype, stored));
+            continue;
+        }
+        let float8 = Float8::of(*form, &value.shape()).filter(|_| dtype.is_float());
+        let float8 = float8.ok_or_else(|| StateError::Unsaved {
+            name: name.clone(),
+            reason: "only matrices of floats are written in 8 bits".into(),
+        })?;
+        let of = Float8::factors_name(name);
+        described.push(Described::float8(name, stored));
+        described.push(Described::new(
+            &of,
+            DType::F32,
+            float8.factors_shape().into(),
+        ));
+        factors.insert(of, name.clone());
+    }
+    if let Some(name) = export.float8.iter().find(|name| !parts.contains_key(*name)) {
+        return Err(StateError::Unsaved {
+            name: name.clone(),
+            reason: "it is to be in 8 bits, and no parameter is held by it".into(),
+        });
+    }
     // The order of the writer, in which all processes read.
     described.sort_by_key(|tensor| std::cmp::Reverse(tensor.dtype.size()));
     let order: Vec<String> = described.iter().map(|it| it.name.clone()).collect();
     let processes = Processes::of::<B>(device)?;
     // The disk of process 0 takes its time. The others wait for it here, and not in a collective.
-    let in_all = |here: Result<(), StateError>| {
-        let here = here.map(|()| Json::Null);
-        agree(processes.as_ref(), "write", here).map(drop)
-    };
+    let in_all = |here| in_all(processes.as_ref(), "write", here);
     let mut writer = None;
     in_all(match processes.as_ref().is_none_or(Processes::leads) {
         true => FolderWriter::create(folder, described, export.shard_bytes)
@@ -288,8 +314,16 @@ pub fn save<B: MeshBackend>(
         false => Ok(()),
     })?;
     for name in order {
-        if let Some((form, dtype, value)) = parts.remove(&name) {
-            in_all(write(writer.as_mut(), &name, form, dtype, value))?;
+        // Factors come first, for their elements are larger: what they are of is read twice.
+        if let Some(of) = factors.get(&name)
+            && let Some((form, dtype, value)) = parts.get(of)
+        {
+            let part = (*form, *dtype, value.clone());
+            in_all(write(writer.as_mut(), &name, part, Some(Half::Factors)))?;
+        }
+        let half = export.float8.contains(&name).then_some(Half::Bits);
+        if let Some(part) = parts.remove(&name) {
+            in_all(write(writer.as_mut(), &name, part, half))?;
         }
     }
     in_all(writer.map_or(Ok(()), |mut writer| {
@@ -300,13 +334,19 @@ pub fn save<B: MeshBackend>(
     }))
 }
 
-/// Reads a parameter, and writes it where there is a writer.
+/// What of a parameter in 8 bits a tensor has.
+#[derive(Clone, Copy)]
+enum Half {
+    Bits,
+    Factors,
+}
+
+/// Reads a parameter, and writes it, or one half of it in 8 bits, where there is a writer.
 fn write<B: MeshBackend>(
     writer: Option<&mut FolderWriter>,
     name: &str,
-    form: Form,
-    dtype: DType,
-    value: Value<B>,
+    (form, dtype, value): (Form, DType, Value<B>),
+    half: Option<Half>,
 ) -> Result<(), StateError> {
     let shape = value.shape();
     let data = value.read().map_err(|error| StateError::Unsaved {
@@ -315,7 +355,24 @@ fn write<B: MeshBackend>(
     })?;
     if let Some(writer) = writer {
         let bytes = converted(name, &data.bytes, of_burn(data.dtype), dtype)?;
-        writer.write_parameter(name, form, &shape, &bytes)?;
+        let Some((half, float8)) = half.zip(Float8::of(form, &shape)) else {
+            return Ok(writer.write_parameter(name, form, &shape, &bytes)?);
+        };
+        let values = converted(name, &bytes, dtype, DType::F32)?;
+        let (values, _) = values.as_chunks::<4>();
+        let values: Vec<f32> = values.iter().map(|it| f32::from_le_bytes(*it)).collect();
+        let quantized = float8::quantized(&float8, &values);
+        let (bits, factors) = quantized.ok_or_else(|| StateError::Unsaved {
+            name: name.to_string(),
+            reason: "it has values that are not finite, and 8 bits have no scale for them".into(),
+        })?;
+        match half {
+            Half::Bits => writer.write_parameter(name, form, &shape, &bits)?,
+            Half::Factors => {
+                let bytes: Vec<u8> = factors.into_iter().flat_map(f32::to_le_bytes).collect();
+                writer.write(name, &bytes)?;
+            }
+        }
     }
     Ok(())
 }

@@ -8,17 +8,21 @@
 //! | `saved` | loading: what goes where |
 //! | `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
 //! | `record` | Burn's records as text and tensors |
+//! | `load_record` | a record of a checkpoint, put together again |
 //! | `recorder` | records as files, for burn-train |
 //! | `write` | the parts of ranks into the files of a checkpoint |
 //! | `hf` | folders in the form of Hugging Face |
 //! | `place` | where tensors that are loaded go |
+//! | `threads` | work on several threads |
 //! | `read` | tensors of a checkpoint into the layouts that they shall have |
 //!
 //! The files themselves, and the tools for them, are those of the crate `burn-dist-checkpoint`.
 
 mod checkpointer;
 mod error;
+mod float8;
 pub mod hf;
+mod load_record;
 mod parameters;
 mod place;
 mod read;
@@ -27,6 +31,7 @@ mod recorder;
 mod restore;
 mod saved;
 mod state;
+mod threads;
 mod write;
 
 pub use burn_dist_checkpoint::{

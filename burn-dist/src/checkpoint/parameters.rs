@@ -104,7 +104,7 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
         let (shape, dtype) = match param.is_initialized() {
             true => {
-                let saved = saved_int(param);
+                let saved = param.transform_for_save().into_value();
                 (saved.dims().to_vec(), saved.dtype())
             }
             false => {
@@ -118,7 +118,7 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
         let (shape, dtype) = match param.is_initialized() {
             true => {
-                let saved = saved_bool(param);
+                let saved = param.transform_for_save().into_value();
                 (saved.dims().to_vec(), saved.dtype())
             }
             false => {
@@ -149,6 +149,7 @@ pub fn take_parameters<B: MeshBackend>(module: &impl Module<B>) -> Result<Vec<Ke
 }
 
 /// The value of a parameter, as records hold it.
+#[derive(Clone)]
 pub enum Value<B: MeshBackend> {
     Float(TensorPrimitive<B>),
     Int(IntTensor<B>),
@@ -221,37 +222,20 @@ impl<B: MeshBackend> ModuleVisitor<B> for Collector<B> {
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
-        let value = Value::Int(saved_int(param).into_primitive());
+        let value = Value::Int(param.transform_for_save().into_value().into_primitive());
         self.values.push((self.place.path(), value));
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
-        let value = Value::Bool(saved_bool(param).into_primitive());
+        let value = Value::Bool(param.transform_for_save().into_value().into_primitive());
         self.values.push((self.place.path(), value));
     }
 }
 
-/// Returns what records hold of a parameter, which gets a value if it has none: a clone would get another one.
-macro_rules! saved {
-    ($($name:ident, $kind:ident;)*) => {$(
-        fn $name<B: MeshBackend, const D: usize>(
-            param: &Param<Tensor<B, D, $kind>>,
-        ) -> Tensor<B, D, $kind> {
-            drop(param.val());
-            let (_, tensor, mapper) = param.clone().consume();
-            mapper.on_save(tensor)
-        }
-    )*};
-}
-
-saved! {
-    saved_int, Int;
-    saved_bool, Bool;
-}
-
+/// Returns what records hold of a parameter, outside of the model's graph.
 fn saved_float<B: MeshBackend, const D: usize>(param: &Param<Tensor<B, D>>) -> Tensor<B, D> {
+    // A clone of one that has no value yet would get another.
     drop(param.val());
     let (_, tensor, mapper) = param.clone().consume();
-    // What the mapper does is no part of the model's graph.
     mapper.on_save(tensor.set_require_grad(false))
 }

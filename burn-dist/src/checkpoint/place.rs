@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use burn_dist_checkpoint::hf::Form;
 use burn_dist_plan::{ParamSpec, Role};
 
 use super::parameters::Parameter;
+use super::read::Want;
 use crate::layout::Layout;
 use crate::mesh::MeshShape;
 use crate::record::parts::Placement;
 
 /// Returns where a tensor goes: to where the parameter lies that it is or belongs to. One of another shape (its load
-/// mapper turns it) goes where nothing is known of it.
+/// mapper turns it), or of which nothing is known, is cut as parameters without a plan are.
 pub fn placement(
     shape: &[usize],
     parameter: Option<&Parameter>,
@@ -25,22 +27,23 @@ pub fn placement(
             stage: spec.stage.clone(),
             role: role(Arc::new(spec)),
         },
-        None => unknown_placement(shape, mesh),
-    }
-}
-
-/// Returns where a tensor goes of which nothing is known: cut as parameters without a plan are.
-pub fn unknown_placement(shape: &[usize], mesh: &MeshShape) -> Placement {
-    Placement {
-        layout: Arc::new(Layout::replicated(shape).at_rest(mesh)),
-        stage: None,
-        role: Role::Unknown,
+        None => Placement {
+            layout: Arc::new(Layout::replicated(shape).at_rest(mesh)),
+            stage: None,
+            role: Role::Unknown,
+        },
     }
 }
 
 impl Parameter {
-    /// Returns where its value goes.
-    pub fn placement(&self, mesh: &MeshShape) -> Placement {
-        placement(&self.shape, Some(self), Role::Parameter, mesh)
+    /// Asks for its value, which a tensor holds in a form.
+    pub fn want(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
+        Want {
+            key,
+            dtype: self.dtype,
+            shape: self.shape.clone(),
+            placement: placement(&self.shape, Some(self), Role::Parameter, mesh),
+            form,
+        }
     }
 }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use burn_backend::TensorData;
 use burn_dist_checkpoint::convert::convert_floats;
-use burn_dist_checkpoint::hf::{Folder, Form};
+use burn_dist_checkpoint::hf::{Float8, Folder, Form};
 use burn_dist_checkpoint::{Checkpoint, CheckpointError, Match, Options, Region, Request};
 use burn_std::Bytes;
 
 use super::StateError;
+use super::float8;
 use super::saved::LoadOptions;
+use super::threads::in_threads;
 use crate::mesh::{DType, MeshShape, Rank};
 use crate::ops::dtype::to_burn;
 use crate::parallel::MeshBackend;
@@ -49,7 +50,7 @@ pub struct Reader<'a, B: MeshBackend> {
     pub count: ByteCount,
 }
 
-/// ByteCount of all reads so far, in this process.
+/// Bytes of all reads so far, in this process.
 #[derive(Debug, Default)]
 pub struct ByteCount {
     /// Of the elements that were asked for, as they are in the files.
@@ -136,6 +137,20 @@ impl<B: MeshBackend> Reader<'_, B> {
     }
 
     fn fill(&self, group: &mut [(Want, Parts)]) -> Result<(), StateError> {
+        let mut others = Vec::with_capacity(group.len());
+        for (want, parts) in group {
+            match self.source {
+                Source::Folder(folder) if folder.is_float8(&want.key) => {
+                    self.fill_float8(folder, want, parts)?;
+                }
+                _ => others.push((want, parts)),
+            }
+        }
+        self.fill_alike(&mut others)
+    }
+
+    /// Reads parameters that the source has in a type of their kind.
+    fn fill_alike(&self, group: &mut [(&mut Want, &mut Parts)]) -> Result<(), StateError> {
         let lossy: Vec<AtomicBool> = group.iter().map(|_| AtomicBool::new(false)).collect();
         let each = group.iter().zip(&lossy);
         let converts: Vec<_> = each
@@ -168,7 +183,14 @@ impl<B: MeshBackend> Reader<'_, B> {
                 let loaded = checkpoint.load(&mut requests, options)?;
                 self.count.add(loaded.bytes_needed, loaded.bytes_read);
             }
-            Source::Folder(folder) => read_all(folder, requests, &self.count)?,
+            Source::Folder(folder) => {
+                let threads = Options::default().threads;
+                in_threads(threads, requests, |(form, mut request)| {
+                    let read = folder.read(form, &mut request)?;
+                    self.count.add(read.needed, read.read);
+                    Ok(())
+                })?;
+            }
         }
         let mut each = group.iter().zip(&lossy);
         match each.find(|(_, is_lossy)| is_lossy.load(Ordering::Relaxed)) {
@@ -178,6 +200,45 @@ impl<B: MeshBackend> Reader<'_, B> {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Reads a parameter that a folder has in 8 bits: the bits that the ranks need, and the factors of all blocks.
+    fn fill_float8(
+        &self,
+        folder: &Folder,
+        want: &Want,
+        parts: &mut Parts,
+    ) -> Result<(), StateError> {
+        let Some(float8) = Float8::of(want.form, &want.shape) else {
+            let (key, form, shape) = (want.key.clone(), want.form, want.shape.clone());
+            return Err(CheckpointError::Form { key, form, shape }.into());
+        };
+        let (key, shape) = (Float8::factors_name(&want.key), float8.factors_shape());
+        let whole = Region::whole(&shape);
+        let whole = whole.map_err(|source| {
+            let key = key.clone();
+            CheckpointError::Region { key, source }
+        })?;
+        let mut factors = vec![0; 4 * whole.numel()];
+        let mut request = Request::new(&key, DType::F32, &shape, whole, &mut factors);
+        let read = folder.read(Form::Same, &mut request)?;
+        self.count.add(read.needed, read.read);
+        let (factors, _) = factors.as_chunks::<4>();
+        let factors: Vec<f32> = factors.iter().map(|it| f32::from_le_bytes(*it)).collect();
+        for (region, bytes, _) in &mut parts.regions {
+            let mut bits = vec![0; region.numel()];
+            let mut request =
+                Request::new(&want.key, DType::U8, &want.shape, region.clone(), &mut bits);
+            let read = folder.read_float8(want.form, &mut request)?;
+            self.count.add(read.needed, read.read);
+            let values = float8::values(&float8, region, &bits, &factors);
+            let values: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+            if !convert_floats(DType::F32, want.dtype, &values, bytes) {
+                let (name, dtype) = (want.key.clone(), want.dtype);
+                return Err(StateError::Range { name, dtype });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the type of a tensor, if it is there.
@@ -212,33 +273,6 @@ fn blank(elements: usize, size: usize) -> Bytes {
         8 => Bytes::from_elems(vec![0u64; elements]),
         _ => Bytes::from_elems(vec![0u8; elements * size]),
     }
-}
-
-/// Fills all requests, on several threads.
-fn read_all(
-    folder: &Folder,
-    requests: Vec<(Form, Request<'_>)>,
-    count: &ByteCount,
-) -> Result<(), CheckpointError> {
-    let threads = Options::default().threads.min(requests.len()).max(1);
-    let queue = Mutex::new(requests.into_iter());
-    let work = || {
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((form, mut request)) = next else {
-                return Ok(());
-            };
-            let read = folder.read(form, &mut request)?;
-            count.add(read.needed, read.read);
-        }
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let here = work();
-        let mut others = others.into_iter().map(|thread| thread.join());
-        let others = others.try_for_each(|end| end.unwrap_or(Err(CheckpointError::Panicked)));
-        here.and(others)
-    })
 }
 
 /// Returns what turns elements of one type into those of another: floats rounded to nearest, others as Burn does. It

@@ -6,16 +6,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
-use burn_dist_checkpoint::hf::Form;
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::StateError;
-use super::place::unknown_placement;
-use super::read::{ByteCount, Reader, Source, Want};
-use super::record::{join, part, tensors_of};
+use super::load_record::load_record;
+use super::read::{ByteCount, Reader, Source};
+use super::record::{join, part};
 use super::saved::LoadOptions;
 use super::write::save_here;
 use crate::parallel::{MeshBackend, mesh_of};
@@ -214,34 +213,17 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
         );
         return Err(mismatch(reason));
     }
-    let mesh = mesh_of::<B>(device)?;
-    let mut tensors = Vec::new();
-    if let Some(save) = written.save {
-        let checkpoint = Checkpoints::at(path.with_extension(TENSORS)).open(save)?;
-        let mut wants = Vec::new();
-        for named in tensors_of(&written.record) {
-            let entry = checkpoint.manifest().tensor(&named.key);
-            let found = entry.and_then(|entry| Some((entry.shape.clone(), entry.dtype()?)));
-            let missing = || mismatch(format!("its tensor {} is not there", named.key));
-            let (shape, dtype) = found.ok_or_else(missing)?;
-            wants.push(Want {
-                key: named.key,
-                dtype,
-                // A module that it is loaded into moves it to where it belongs.
-                placement: unknown_placement(&shape, &mesh),
-                shape,
-                form: Form::Same,
-            });
-        }
-        let dims: Vec<usize> = wants.iter().map(|want| want.shape.len()).collect();
-        let reader = Reader::<B> {
-            source: Source::Checkpoint(&checkpoint),
-            device,
-            mesh: &mesh,
-            options: LoadOptions::default(),
-            count: ByteCount::default(),
-        };
-        tensors = reader.read(wants)?.into_iter().zip(dims).collect();
-    }
-    join::<B, R>("record", written.record, tensors, &[], device)
+    let Some(save) = written.save else {
+        return join::<B, R>("record", written.record, Vec::new(), &[], device);
+    };
+    let checkpoint = Checkpoints::at(path.with_extension(TENSORS)).open(save)?;
+    let reader = Reader::<B> {
+        source: Source::Checkpoint(&checkpoint),
+        device,
+        mesh: &mesh_of::<B>(device)?,
+        options: LoadOptions::default(),
+        count: ByteCount::default(),
+    };
+    // A module that it is loaded into moves its tensors to where they belong.
+    load_record("record", written.record, &[], &checkpoint, &reader)
 }

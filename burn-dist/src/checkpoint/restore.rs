@@ -89,9 +89,14 @@ impl<B: MeshBackend> Restorer<'_, B> {
         self.ready.pop_front().flatten()
     }
 
-    fn wrong_kind(&mut self) {
-        let fault = Fault::bug("a parameter was read as one of another kind");
-        self.error.get_or_insert(fault.into());
+    /// As [`Self::value`], as what it is; an error if it is not.
+    fn given<T>(&mut self, kind: Kind, of: impl FnOnce(AnyTensor) -> Option<T>) -> Option<T> {
+        let given = of(self.value(kind)?);
+        if given.is_none() {
+            let fault = Fault::bug("a parameter was read as one of another kind");
+            self.error.get_or_insert(fault.into());
+        }
+        given
     }
 }
 
@@ -105,11 +110,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(value) = self.value(Kind::Float) else {
-            return param;
-        };
-        let Some(value) = B::float_given(value) else {
-            self.wrong_kind();
+        let Some(value) = self.given(Kind::Float, B::float_given) else {
             return param;
         };
         let id = param.id;
@@ -120,11 +121,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Int>>,
     ) -> Param<Tensor<B, D, Int>> {
-        let Some(value) = self.value(Kind::Int) else {
-            return param;
-        };
-        let Some(value) = B::int_given(value) else {
-            self.wrong_kind();
+        let Some(value) = self.given(Kind::Int, B::int_given) else {
             return param;
         };
         let id = param.id;
@@ -135,11 +132,7 @@ impl<B: MeshBackend> ModuleMapper<B> for Restorer<'_, B> {
         &mut self,
         param: Param<Tensor<B, D, Bool>>,
     ) -> Param<Tensor<B, D, Bool>> {
-        let Some(value) = self.value(Kind::Bool) else {
-            return param;
-        };
-        let Some(value) = B::bool_given(value) else {
-            self.wrong_kind();
+        let Some(value) = self.given(Kind::Bool, B::bool_given) else {
             return param;
         };
         let id = param.id;

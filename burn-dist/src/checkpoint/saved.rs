@@ -5,7 +5,6 @@ use burn_core::record::Record;
 use burn_core::tensor::backend::AutodiffBackend;
 use burn_dist_checkpoint::hf::Form;
 use burn_dist_checkpoint::{Checkpoint, CheckpointError, KeyReport, Match, Mismatch};
-use burn_dist_plan::Role;
 use burn_optim::Optimizer;
 use burn_optim::lr_scheduler::LrScheduler;
 use serde::de::DeserializeOwned;
@@ -13,10 +12,9 @@ use serde_json::Value;
 
 use super::StateError;
 use super::checkpointer::{ENTRY, STATE_VERSION};
+use super::load_record::load_record;
 use super::parameters::{Parameter, parameters};
-use super::place::placement;
-use super::read::{ByteCount, Reader, Source, Want};
-use super::record::{join, tensors_of};
+use super::read::{ByteCount, Reader, Source};
 use super::restore::restore;
 use super::state::{MODULES, RECORDS, VALUES};
 use crate::mesh::MeshShape;
@@ -129,9 +127,9 @@ impl<B: MeshBackend> Saved<B> {
         }
         let wants = parameters.iter().map(|parameter| {
             let key = format!("{name}.{}", parameter.path);
-            let fits = |other: &Mismatch| other.key == key;
-            let is_there = !report.missing.contains(&key) && !report.mismatched.iter().any(fits);
-            is_there.then(|| self.want(key.clone(), parameter))
+            report
+                .fits(&key)
+                .then(|| parameter.want(key, Form::Same, &self.mesh))
         });
         let wants = wants.collect();
         let module = restore(module, &parameters, wants, &self.reader())?;
@@ -225,43 +223,7 @@ impl<B: MeshBackend> Saved<B> {
 
     fn joined<R: Record<B>>(&self, name: &str, parameters: &[Parameter]) -> Result<R, StateError> {
         let text = self.named("record", RECORDS, name)?.clone();
-        let mut wants = Vec::new();
-        for named in tensors_of(&text) {
-            let entry = self.checkpoint.manifest().tensor(&named.key);
-            let entry = entry.ok_or_else(|| {
-                CheckpointError::Keys(Box::new(KeyReport {
-                    missing: vec![named.key.clone()],
-                    ..KeyReport::default()
-                }))
-            })?;
-            let dtype = entry.dtype().ok_or_else(|| StateError::Mismatch {
-                name: named.key.clone(),
-                reason: format!("its type {} is unknown", entry.dtype),
-            })?;
-            let of = |parameter: &&Parameter| named.parameter.as_ref() == Some(&parameter.path);
-            let parameter = parameters.iter().find(of);
-            wants.push(Want {
-                key: named.key,
-                dtype,
-                shape: entry.shape.clone(),
-                placement: placement(&entry.shape, parameter, Role::State, &self.mesh),
-                form: Form::Same,
-            });
-        }
-        let dims: Vec<usize> = wants.iter().map(|want| want.shape.len()).collect();
-        let tensors = self.reader().read(wants)?;
-        let tensors = tensors.into_iter().zip(dims).collect();
-        join::<B, R>(name, text, tensors, parameters, &self.device)
-    }
-
-    fn want(&self, key: String, parameter: &Parameter) -> Want {
-        Want {
-            key,
-            dtype: parameter.dtype,
-            shape: parameter.shape.clone(),
-            placement: parameter.placement(&self.mesh),
-            form: Form::Same,
-        }
+        load_record::<B, R>(name, text, parameters, &self.checkpoint, &self.reader())
     }
 
     fn compare(&self, name: &str, parameters: &[Parameter], paths: &[&str]) -> KeyReport {

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use burn_dist_checkpoint::{
     CheckpointError, Checkpoints, Meter, Part, Save, SaveId, SavePlan, Tensor,
@@ -10,6 +9,8 @@ use burn_dist_checkpoint::{
 use serde_json::Map;
 
 use super::StateError;
+use super::threads::in_threads;
+use crate::mesh::MeshShape;
 use crate::record::parts::{PendingPart, Taken};
 use crate::run::Fault;
 
@@ -36,7 +37,16 @@ pub fn describe(tensors: &[Keyed]) -> Result<Vec<Tensor>, StateError> {
     Ok(described)
 }
 
-/// Asks ranks for what they write: each is a writer.
+/// Plans who writes what: each rank is a writer.
+///
+/// # Errors
+/// Those of [`SavePlan::new`].
+pub fn plan(mesh: &MeshShape, tensors: Vec<Tensor>) -> Result<SavePlan, CheckpointError> {
+    let writers: Vec<usize> = (0..mesh.num_ranks()).collect();
+    SavePlan::new(mesh, tensors, &writers)
+}
+
+/// Asks ranks for what they write.
 pub fn ask(
     plan: &SavePlan,
     tensors: &[Keyed],
@@ -86,8 +96,7 @@ pub fn save_here(
         let mesh = mesh.to_string();
         return Err(StateError::OneProcess { mesh });
     }
-    let writers: Vec<usize> = (0..mesh.num_ranks()).collect();
-    let plan = SavePlan::new(mesh, describe(tensors)?, &writers)?;
+    let plan = plan(mesh, describe(tensors)?)?;
     let writers = ask(&plan, tensors, device.local_ranks());
     let save = checkpoints.save(step, new_id(checkpoints)?)?;
     match write(&save, &plan, writers, None) {
@@ -118,27 +127,9 @@ pub fn write(
                 .sum(),
         );
     }
-    let threads = writers.len().min(THREADS_MAX);
-    let queue = Mutex::new(writers.into_iter());
-    let work = || {
-        let mut parts = Vec::new();
-        loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((writer, pending)) = next else {
-                return Ok(parts);
-            };
-            parts.push(write_one(save, plan, writer, pending, meter)?);
-        }
-    };
-    let results: Vec<Result<Vec<Part>, CheckpointError>> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut results = vec![work()];
-        let joined = others.into_iter().map(|thread| thread.join());
-        results.extend(joined.map(|result| result.unwrap_or(Err(CheckpointError::Panicked))));
-        results
-    });
-    let parts: Result<Vec<_>, _> = results.into_iter().collect();
-    Ok(parts?.into_iter().flatten().collect())
+    in_threads(THREADS_MAX, writers, |(writer, pending)| {
+        write_one(save, plan, writer, pending, meter)
+    })
 }
 
 fn write_one(

@@ -70,6 +70,10 @@ fn differences(
         let Described { name, shape, .. } = tensor;
         problems.push(format!("missing {name}, shape {shape:?}{hint}"));
     }
+    let is_wanted = |name: &&String| wanted.iter().any(|tensor| tensor.name == **name);
+    for name in report.missing.iter().filter(|name| !is_wanted(name)) {
+        problems.push(format!("missing {name}, the factors of a tensor in 8 bits"));
+    }
     for other in &report.mismatched {
         let (name, found, wanted) = (&other.key, &other.found_shape, &other.wanted_shape);
         problems.push(match found == wanted {

@@ -1,6 +1,6 @@
 //! What a model brought along besides its weights, and takes along when it is saved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use burn_dist::checkpoint::hf::Folder;
@@ -25,6 +25,8 @@ pub struct Origin {
     pub(super) config: Map<String, Value>,
     /// The types of tensors, by name.
     pub(super) dtypes: BTreeMap<String, DType>,
+    /// Those in 8 bits.
+    pub(super) float8: BTreeSet<String>,
     pub(super) companions: Vec<(String, Vec<u8>)>,
 }
 
@@ -50,11 +52,14 @@ impl Origin {
             }
         }
         let folder = Folder::open(dir)?;
+        let float8 = folder.tensors().map(|(name, ..)| name.to_string());
+        let float8 = float8.filter(|name| folder.is_float8(name)).collect();
         let dtypes = folder.tensors();
         let dtypes = dtypes.filter_map(|(name, dtype, _)| Some((name.to_string(), dtype?)));
         Ok(Self {
             config,
             dtypes: dtypes.collect(),
+            float8,
             companions,
         })
     }

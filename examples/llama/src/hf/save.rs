@@ -18,8 +18,8 @@ const SHARD_BYTES: u64 = 5_000_000_000;
 /// of tensors and their index, if one would be larger than 5 GB.
 ///
 /// A model that came from a folder takes along what it brought, its `origin`: `config.json` as it was, every tensor in
-/// the type that it had there, an output that is the embedding not twice, and the files of the tokenizer. One that was
-/// made here is written in the type of its parameters.
+/// the type that it had there (8 bits, with the factors of blocks, too), an output that is the embedding not twice, and
+/// the files of the tokenizer. One that was made here is written in the type of its parameters.
 ///
 /// An earlier model there is whole until the new one is. One tensor at a time is held in memory.
 ///
@@ -47,6 +47,7 @@ pub fn save<B: MeshBackend>(
     };
     if let Some(origin) = origin {
         export.dtypes.clone_from(&origin.dtypes);
+        export.float8.clone_from(&origin.float8);
         others.extend(origin.companions.iter().cloned());
     }
     let tokenizer = "tokenizer.json";
