@@ -9,14 +9,14 @@ use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
     Checkpoint, DeviceMeshBuilder, Float, Float8, Fp8, ParallelizeWith, Plan, Precision, Reshard,
-    Scaling, ShardStrategy, pipeline,
+    Scaling, Scope, ShardStrategy, pipeline,
 };
 
-use crate::transformer::run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train};
+use crate::transformer::run::{B, BLOCKS, Run, STEPS, assert_alike, builder, train, train_wide};
 use crate::transformer::{Net, SEQ, Training, VOCAB, megatron, sequence_parallel};
 use crate::weights::deterministic;
 
-const SCALINGS: [Scaling; 2] = [Scaling::Tensorwise, Scaling::Rowwise];
+const SCALINGS: [Scaling; 3] = [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128];
 
 fn float8(scaling: Scaling) -> Plan {
     in_float8(Plan::new(), scaling)
@@ -115,6 +115,36 @@ fn it_trains_as_well_as_bf16() {
     }
 }
 
+/// Of a rank that holds all, scales are those of the global tensor; elsewhere each rank has its own, and no call more
+/// than without float8.
+#[test]
+fn scales_of_what_a_rank_holds_take_no_communication() {
+    for scaling in SCALINGS {
+        let of_rank = Float8::new(scaling).scope(Scope::Rank);
+        let plan = || float8(scaling).float8(of_rank.clone());
+        let expected = train(builder(""), &float8(scaling));
+        assert_alike(
+            &train(builder(""), &plan()),
+            &expected,
+            &scaling.to_string(),
+        );
+        for axes in ["fsdp=2", "fsdp=2,tp=2"] {
+            let plan = in_float8(megatron(), scaling).float8(of_rank.clone());
+            let run = train(builder(axes), &plan);
+            assert!(
+                run.losses[STEPS - 1] < 0.9 * run.losses[0],
+                "{:?}",
+                run.losses
+            );
+            let without = train(builder(axes), &plan.float8(None));
+            let totals = |run: &Run| format!("{:?}", run.explanation.totals);
+            assert_eq!(totals(&run), totals(&without), "{scaling} on `{axes}`");
+        }
+        let error = final_loss(&plan()) / final_loss(&float8(scaling)) - 1.0;
+        assert!(error.abs() < 0.01, "{scaling}: {error}");
+    }
+}
+
 /// Received by gathers of the weights of blocks.
 fn gathered(explanation: &Explanation) -> u64 {
     let moved = explanation.collectives.iter();
@@ -151,6 +181,76 @@ fn weights_travel_in_half_the_bytes_of_bf16() {
     );
 }
 
+/// Weights of the wide model are [256, 256] and [256, 512]: of several blocks, which some meshes cut and others do not.
+fn wide(axes: &str, plan: &Plan) -> Run {
+    train_wide(builder(axes), plan, 2, 256, 6)
+}
+
+/// Blocks are quantised where they rest, or after a gather where shards cut them: the bits are the same.
+#[test]
+fn blocks_have_the_bits_of_replication() {
+    let plan = || float8(Scaling::Blockwise128);
+    let off = Float8::new(Scaling::Blockwise128).gather(false);
+    for (replicated, sharded) in [("dp=2", "fsdp=2"), ("dp=3", "fsdp=3")] {
+        let expected = wide(replicated, &plan());
+        let losses = &expected.losses;
+        assert!(losses[5] < losses[0], "{losses:?}");
+        for (what, plan) in [
+            ("full", plan()),
+            ("gathered as before", plan().float8(off.clone())),
+            ("recomputed", plan().checkpoint(Checkpoint::Full)),
+            ("always", plan().reshard(Reshard::Always).prefetch(0)),
+        ] {
+            let run = wide(sharded, &plan);
+            assert_alike(&run, &expected, &format!("{what} on `{sharded}`"));
+            let text = run.explanation.to_string();
+            assert!(text.contains("float8: 14 of 15 linear layer(s)"), "{text}");
+            let is_cut = sharded == "fsdp=3" && what != "gathered as before";
+            assert_eq!(text.contains("before the cast: blocks of 128"), is_cut);
+        }
+    }
+}
+
+/// Half the bytes of bf16, and the scales: one in f32 for 16384 weights.
+#[test]
+fn blocks_travel_in_half_the_bytes_of_bf16() {
+    let plan = Plan::new().precision(Precision::new(Float::BF16));
+    let bf16 = wide("fsdp=2", &plan).explanation;
+    let blockwise = plan.float8(Float8::new(Scaling::Blockwise128));
+    let blockwise = wide("fsdp=2", &blockwise).explanation;
+    let bytes = gathered(&bf16);
+    assert!(bytes > 0);
+    let scales = bytes / 2 / 16384 * 4;
+    assert_eq!(gathered(&blockwise), bytes / 2 + scales, "{blockwise}");
+    let reductions = |explanation: &Explanation| explanation.totals["all_reduce"].launches;
+    assert_eq!(reductions(&blockwise), reductions(&bf16), "{blockwise}");
+}
+
+/// Over f32, so that a difference is one of scales and not of sums: those in another order are off by 2^-24 of
+/// themselves, which puts one of 2^19 or so values in 8 bits to its other side: of 2^19 in a step, about one. It is off by
+/// 1/8 of one of 256 terms with signs of their own, in one of 32 rows: 1/8 / 256^0.5 / 32 = 2.4e-4 of a row's logits, or
+/// 7e-5 of a loss of 3.4. In six steps with one each, 4e-4. A block with another scale would be off in all of its values.
+#[test]
+fn blocks_train_alike_on_every_mesh() {
+    let blockwise = |plan: Plan| plan.float8(Float8::new(Scaling::Blockwise128));
+    let expected = wide("", &blockwise(sequence_parallel())).losses;
+    let mut largest = 0f32;
+    for axes in ["fsdp=2", "tp=2", "fsdp=2,tp=2"] {
+        for plan in [megatron(), sequence_parallel()] {
+            let run = wide(axes, &blockwise(plan));
+            for (step, (found, expected)) in run.losses.iter().zip(&expected).enumerate() {
+                let error = ((found - expected) / expected).abs();
+                largest = largest.max(error);
+                assert!(
+                    error < 5e-4,
+                    "`{axes}`, step {step}: {found}, {expected}: {error}"
+                );
+            }
+        }
+    }
+    assert!(largest > 0.0, "sums have another order");
+}
+
 /// Two layers, of which the first computes in float8.
 #[derive(Module, Debug)]
 struct Pair<B: Backend> {
@@ -168,25 +268,31 @@ fn doubled(axes: &str, plan: &Plan, x: Vec<f32>) -> Vec<f32> {
 fn doubled_on(mesh: DeviceMeshBuilder, plan: &Plan, x: Vec<f32>) -> Vec<f32> {
     let mesh = mesh.build().expect("a mesh");
     let device = mesh.device();
+    let size = x.len() / 8;
     let linear = || {
-        LinearConfig::new(SIZE, SIZE)
+        LinearConfig::new(size, size)
             .with_bias(false)
             .init::<B>(&device)
     };
     let (mut first, mut second) = (linear(), linear());
-    let eye = Tensor::<B, 2>::eye(SIZE, &device);
+    let eye = Tensor::<B, 2>::eye(size, &device);
     first.weight = first.weight.map(|_| eye.clone() * 2.0);
     second.weight = second.weight.map(|_| eye);
     let pair = Pair { first, second };
     let pair = pair.parallelize_with(&mesh, plan).expect("a plan");
-    let x = Tensor::<B, 2>::from_data(TensorData::new(x, [8, SIZE]), &device);
+    let x = Tensor::<B, 2>::from_data(TensorData::new(x, [8, size]), &device);
     let y = pair.second.forward(pair.first.forward(x));
     y.into_data().to_vec().expect("floats")
 }
 
 fn numbers() -> Vec<f32> {
+    numbers_of(SIZE)
+}
+
+/// Eight rows of so many.
+fn numbers_of(size: usize) -> Vec<f32> {
     let number = |i: usize| ((i * 37 + 11) % 97) as f32 / 10.0 - 3.0;
-    (0..8 * SIZE).map(number).collect()
+    (0..8 * size).map(number).collect()
 }
 
 /// With scales of what a rank holds, results would differ: the largest values are on one rank.
@@ -229,6 +335,24 @@ fn random_layouts_change_no_scale() {
             for seed in 0..6 {
                 let found = doubled_on(builder(axes).fuzz_layouts(seed), &plan, numbers());
                 assert_eq!(found, expected, "{scaling} on `{axes}`, seed {seed}");
+            }
+        }
+    }
+}
+
+/// Of 384 inputs, three tiles: whatever cuts them is undone before they are quantised.
+#[test]
+fn random_layouts_cut_no_block() {
+    let plan = || Plan::new().float8(Float8::new(Scaling::Blockwise128));
+    let expected = doubled("", &plan(), numbers_of(384));
+    for axes in ["dp=2", "tp=3", "fsdp=3", "fsdp=2,tp=2", "tp=2,fsdp=3"] {
+        for plan in [plan(), plan().colwise("first"), plan().rowwise("first")] {
+            let found = doubled(axes, &plan, numbers_of(384));
+            assert!(found == expected, "`{axes}`");
+            for seed in 0..6 {
+                let mesh = builder(axes).fuzz_layouts(seed);
+                let found = doubled_on(mesh, &plan, numbers_of(384));
+                assert!(found == expected, "`{axes}`, seed {seed}");
             }
         }
     }

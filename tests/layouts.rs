@@ -84,18 +84,23 @@ fn received(device: &MeshDevice) -> Vec<BTreeMap<&'static str, (u64, u64)>> {
 
 #[test]
 fn the_plan_predicts_the_traffic() {
-    predicts_the_traffic(&sequence_parallel());
+    predicts_the_traffic(&sequence_parallel(), DIM);
 }
 
 #[test]
 fn the_plan_predicts_the_traffic_of_float8() {
-    for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+    for scaling in [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128] {
         let plan = sequence_parallel().precision(Precision::new(Float::BF16));
-        predicts_the_traffic(&plan.float8(Float8::new(scaling)));
+        let plan = plan.float8(Float8::new(scaling));
+        predicts_the_traffic(&plan, DIM);
+        if scaling == Scaling::Blockwise128 {
+            // Weights of several blocks, quantised where they rest.
+            predicts_the_traffic(&plan, 256);
+        }
     }
 }
 
-fn predicts_the_traffic(plan: &Plan) {
+fn predicts_the_traffic(plan: &Plan, dim: usize) {
     for text in [
         "",
         "dp=2",
@@ -108,7 +113,7 @@ fn predicts_the_traffic(plan: &Plan) {
     ] {
         let mesh = mesh(text);
         let device = mesh.device();
-        let net = Net::<B>::new(2, &device)
+        let net = Net::<B>::wide(2, dim, &device)
             .parallelize_with(mesh.shape(), plan)
             .expect("a plan");
         let mut training = Training { net, step: 0 };

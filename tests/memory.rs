@@ -13,7 +13,7 @@ use burn_dist::{
 };
 
 use crate::planned;
-use crate::transformer::{Net, Training, megatron, sequence_parallel};
+use crate::transformer::{DIM, Net, Training, megatron, sequence_parallel};
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -29,11 +29,16 @@ fn builder(axes: &str) -> DeviceMeshBuilder {
 
 /// What the ranks report after some steps, and what these do.
 fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> (Vec<RankStats>, Explanation) {
+    train_wide(mesh, plan, DIM)
+}
+
+/// As [`train`], of a model of this width.
+fn train_wide(mesh: DeviceMeshBuilder, plan: &Plan, dim: usize) -> (Vec<RankStats>, Explanation) {
     let mesh = mesh.build().expect("a mesh");
     let device = mesh.device();
     B::seed(&device, 5);
     let plan = plan.clone().unit("blocks");
-    let net = Net::<B>::new(BLOCKS, &device)
+    let net = Net::<B>::wide(BLOCKS, dim, &device)
         .parallelize_with(&mesh, &plan)
         .expect("a plan");
     let mut training = Training { net, step: 0 };
@@ -118,13 +123,17 @@ fn every_strategy_holds_what_its_plan_says() {
 
 #[test]
 fn layers_in_float8_hold_what_their_plan_says() {
-    for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
+    for scaling in [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128] {
         for axes in ["", "fsdp=2", "fsdp=2,tp=2"] {
             for policy in [Checkpoint::None, Checkpoint::Full] {
                 let plan = megatron().precision(Precision::new(Float::BF16));
                 let plan = plan.float8(Float8::new(scaling)).checkpoint(policy);
-                let (ranks, explanation) = train(builder(axes), &plan);
-                assert_predicted(&format!("`{axes}` {scaling}"), &ranks, &explanation);
+                // The wide one has several blocks of 128.
+                for dim in [DIM, 256] {
+                    let (ranks, explanation) = train_wide(builder(axes), &plan, dim);
+                    let what = format!("`{axes}` {scaling} {dim}");
+                    assert_predicted(&what, &ranks, &explanation);
+                }
             }
         }
     }

@@ -9,6 +9,8 @@ use burn::tensor::backend::AutodiffBackend;
 use burn_dist::Dist;
 use burn_dist::backend::{Wgpu, WgpuDevice};
 
+#[path = "devices/float8.rs"]
+mod float8;
 #[path = "ops/harness.rs"]
 mod harness;
 #[path = "ops/index.rs"]
@@ -100,6 +102,18 @@ fn ranks_on_several_devices() {
 fn a_transformer_trains() {
     device();
     suite::training::<Wgpu>(&["", "fsdp=2", "fsdp=2,tp=2"], 3);
+}
+
+#[test]
+fn float8_trains_as_on_the_host() {
+    device();
+    float8::trains_as_on_the_host::<Wgpu>();
+}
+
+#[test]
+fn float8_has_the_bits_of_the_host() {
+    device();
+    float8::has_the_bits_of_the_host::<Wgpu>();
 }
 
 /// What is left out above is no fault of meshes; where this fails on lavapipe, an exception can go. A GPU may be more

@@ -10,7 +10,7 @@ pub(crate) use burn_dist_plan::policy::Pattern;
 pub use burn_dist_plan::{
     Accumulation, AxisRedundancy, Checkpoint, Float, Float8, Fp8, Offload, Pipeline, PlanError,
     PlanOptions, Policy, Precision, Redundancy, Reshard, Scaling, ScheduleChoice, ScheduleKind,
-    ShardStrategy, Stage, Storage, UnitPolicy, clock, explain, fuzz, memory,
+    Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock, explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 pub(crate) use burn_dist_plan::{plan, text_after};

@@ -589,6 +589,46 @@ fn a_unit_computes_in_float8_or_not() {
 }
 
 #[test]
+fn what_float8_skips_has_to_be_there() {
+    let float8 = |pattern: &str| Float8::new(Scaling::Rowwise).skip(pattern);
+    let of_unit = |pattern: &str| {
+        let policy = UnitPolicy::new().float8(float8(pattern));
+        Plan::new().unit_policy("layers.0", policy)
+    };
+    for (plan, who, pattern) in [
+        (
+            Plan::new().float8(float8("layer.0")),
+            "the policy of the model",
+            "layer.0",
+        ),
+        (
+            of_unit("layers.0.attention.wx"),
+            "unit_policy(\"layers.0\")",
+            "layers.0.attention.wx",
+        ),
+        // There, but not in the unit.
+        (of_unit("output"), "unit_policy(\"layers.0\")", "output"),
+    ] {
+        let error = refused(&model(), &plan, "fsdp=2");
+        let ParallelError::UnknownPath { closest, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(!closest.is_empty());
+        let start = format!("{who}: float8 skip(\"{pattern}\") names nothing in this module");
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+    let error = refused(&model(), &Plan::new().float8(float8("layer.0")), "fsdp=2");
+    assert!(
+        error.to_string().contains("closest first: layers, "),
+        "{error}"
+    );
+    for pattern in ["layers.0", "**.wq", "layers.*.attention.wq.weight", ""] {
+        let plan = Plan::new().float8(float8(pattern));
+        assert!(plan.resolve(&model(), &mesh("fsdp=2")).is_ok(), "{pattern}");
+    }
+}
+
+#[test]
 fn the_derive_knows_the_texts_of_the_types() {
     let texts = derived_texts();
     let (strategies, precisions) = texts.split_at(ShardStrategy::ALL.len());

@@ -33,7 +33,7 @@ const PURE_FILES: &[&str] = &[
     "burn-dist-comm/src/flight/evidence.rs",
     "burn-dist-comm/src/flight/diagnosis.rs",
 ];
-/// The crates that know nothing of Burn, with what each may use of this workspace.
+/// The crates that know nothing of Burn, with what each may use of this workspace and of CubeCL.
 const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-mesh", &[]),
     ("burn-dist-plan", &["burn-dist-mesh"]),
@@ -41,6 +41,10 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     (
         "burn-dist-checkpoint",
         &["burn-dist-mesh", "burn-dist-plan"],
+    ),
+    (
+        "burn-dist-kernels",
+        &["burn-dist-plan", "cubecl", "cubecl-cpp"],
     ),
     ("burn-dist-launch", &["burn-dist-comm"]),
 ];
@@ -405,6 +409,7 @@ fn packages() -> Vec<PathBuf> {
         "burn-dist",
         "burn-dist-checkpoint",
         "burn-dist-comm",
+        "burn-dist-kernels",
         "burn-dist-launch",
         "burn-dist-macros",
         "burn-dist-mesh",

@@ -41,18 +41,18 @@ pub const BATCH: usize = 4;
 pub const SEQ: usize = 8;
 
 impl<B: Backend> Block<B> {
-    fn new(device: &B::Device) -> Self {
+    fn new(dim: usize, device: &B::Device) -> Self {
         let linear = |from, to| LinearConfig::new(from, to).with_bias(false).init(device);
         Self {
-            attention_norm: RmsNormConfig::new(DIM).init(device),
-            wq: linear(DIM, DIM),
-            wk: linear(DIM, DIM),
-            wv: linear(DIM, DIM),
-            wo: linear(DIM, DIM),
-            norm: RmsNormConfig::new(DIM).init(device),
-            w1: linear(DIM, 2 * DIM),
-            w2: linear(2 * DIM, DIM),
-            w3: linear(DIM, 2 * DIM),
+            attention_norm: RmsNormConfig::new(dim).init(device),
+            wq: linear(dim, dim),
+            wk: linear(dim, dim),
+            wv: linear(dim, dim),
+            wo: linear(dim, dim),
+            norm: RmsNormConfig::new(dim).init(device),
+            w1: linear(dim, 2 * dim),
+            w2: linear(2 * dim, dim),
+            w3: linear(dim, 2 * dim),
         }
     }
 
@@ -77,11 +77,15 @@ impl<B: Backend> Block<B> {
 
 impl<B: Backend> Net<B> {
     pub fn new(blocks: usize, device: &B::Device) -> Self {
+        Self::wide(blocks, DIM, device)
+    }
+
+    pub fn wide(blocks: usize, dim: usize, device: &B::Device) -> Self {
         Self {
-            embedding: EmbeddingConfig::new(VOCAB, DIM).init(device),
-            blocks: (0..blocks).map(|_| Block::new(device)).collect(),
-            norm: RmsNormConfig::new(DIM).init(device),
-            output: LinearConfig::new(DIM, VOCAB).with_bias(false).init(device),
+            embedding: EmbeddingConfig::new(VOCAB, dim).init(device),
+            blocks: (0..blocks).map(|_| Block::new(dim, device)).collect(),
+            norm: RmsNormConfig::new(dim).init(device),
+            output: LinearConfig::new(dim, VOCAB).with_bias(false).init(device),
         }
     }
 

@@ -10,7 +10,7 @@ use burn::tensor::{ElementConversion, Tensor, TensorData};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, ParallelizeWith, Plan};
 
-use crate::transformer::{Net, Training};
+use crate::transformer::{DIM, Net, Training};
 use crate::weights::deterministic;
 
 pub type B = Autodiff<Dist<Flex>>;
@@ -34,16 +34,27 @@ pub fn builder(axes: &str) -> DeviceMeshBuilder {
 
 /// Trains with every block a unit.
 pub fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
+    train_wide(mesh, plan, BLOCKS, DIM, STEPS)
+}
+
+/// As [`train`], of a model with other sizes.
+pub fn train_wide(
+    mesh: DeviceMeshBuilder,
+    plan: &Plan,
+    blocks: usize,
+    dim: usize,
+    steps: usize,
+) -> Run {
     let mesh = mesh.build().expect("a mesh");
     let device = mesh.device();
-    let net = deterministic(Net::<B>::new(BLOCKS, &device))
+    let net = deterministic(Net::<B>::wide(blocks, dim, &device))
         .parallelize_with(&mesh, &plan.clone().unit("blocks"))
         .expect("a plan");
     let mut training = Training { net, step: 0 };
     let mut optimizer = AdamWConfig::new().init();
     let mut losses = Vec::new();
     let mut last = None;
-    for step in 0..STEPS {
+    for step in 0..steps {
         training.step = step;
         let (loss, explanation) = burn_dist::explain::<B, _>(&device, || {
             let loss = training.loss(&device);

@@ -115,6 +115,17 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     fn work(&self) -> Work {
         Work::Other
     }
+
+    /// Returns which input is in f32 also where a unit asks for 16 bits: a sum or a maximum over many elements that
+    /// another operation has found.
+    fn statistic_input(&self) -> Option<usize> {
+        None
+    }
+
+    /// Returns which output is in f32 also where a unit asks for 16 bits.
+    fn statistic_output(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// How a backend runs an operation.
@@ -202,6 +213,8 @@ impl<O: CustomOp> Operation for O {
     fn traits(&self) -> Traits {
         Traits {
             work: self.work(),
+            statistic_input: self.statistic_input(),
+            statistic_output: self.statistic_output(),
             ..Traits::default()
         }
     }

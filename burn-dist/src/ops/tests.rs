@@ -1,6 +1,6 @@
 //! Laws of all operations, each over a sample of every one.
 
-mod execute;
+pub(super) mod execute;
 mod flops;
 mod oracle;
 mod rules;

@@ -33,10 +33,16 @@ pub(super) fn resolve(
         let meetings = meetings(entry, parameters)?;
         if meetings.iter().all(Option::is_none) {
             check_may_be_empty(entry, walk)?;
+        } else if let Action::Unit(policy) = &entry.action {
+            let met = meetings.iter().zip(parameters);
+            let of_unit = met.filter_map(|(met, parameter)| met.map(|_| parameter));
+            check_skipped(&entry.place(), policy, of_unit.collect())?;
         }
         met.push(meetings);
     }
-    check_policy("the policy of the model", &plan.policy, mesh)?;
+    let model = "the policy of the model";
+    check_policy(model, &plan.policy, mesh)?;
+    check_skipped(model, &plan.policy, parameters.iter().collect())?;
     let stages = stages::stages(plan, walk, &met, mesh)?;
     let resolver = Resolver {
         plan,
@@ -158,6 +164,45 @@ fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<()
     Ok(())
 }
 
+/// What a policy leaves as it is has to be there, among the parameters that it is said of.
+fn check_skipped(
+    place: &str,
+    policy: &UnitPolicy,
+    parameters: Vec<&Parameter>,
+) -> Result<(), ParallelError> {
+    let float8 = policy.float8.iter().flatten();
+    for text in float8.flat_map(|float8| &float8.skip) {
+        let names = |parameter: &&Parameter| {
+            let path = &parameter.names;
+            let pattern = Pattern::parse(text);
+            pattern.is_ok_and(|pattern| (0..=path.len()).any(|len| pattern.matches(&path[..len])))
+        };
+        if !parameters.iter().any(names) {
+            let entry = format!("{place}: float8 skip");
+            return Err(unknown_path(entry, text, parameters));
+        }
+    }
+    Ok(())
+}
+
+/// A pattern names none of these parameters and of the modules that they are in.
+fn unknown_path<'a>(
+    entry: String,
+    pattern: &str,
+    parameters: impl IntoIterator<Item = &'a Parameter>,
+) -> ParallelError {
+    let mut closest = existing_paths(parameters);
+    closest_first(pattern, &mut closest);
+    let num_more = closest.len().saturating_sub(NUM_LISTED_MAX);
+    closest.truncate(NUM_LISTED_MAX);
+    ParallelError::UnknownPath {
+        entry,
+        pattern: pattern.into(),
+        closest,
+        num_more,
+    }
+}
+
 /// Complains about an entry that names nothing, if that is a mistake.
 fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
     match (&entry.origin, &entry.action) {
@@ -170,16 +215,7 @@ fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
                     path: names.join("."),
                 });
             }
-            let mut closest = existing_paths(&walk.parameters);
-            closest_first(&entry.text, &mut closest);
-            let num_more = closest.len().saturating_sub(NUM_LISTED_MAX);
-            closest.truncate(NUM_LISTED_MAX);
-            Err(ParallelError::UnknownPath {
-                entry: entry.verb(),
-                pattern: entry.text.clone(),
-                closest,
-                num_more,
-            })
+            Err(unknown_path(entry.verb(), &entry.text, &walk.parameters))
         }
         (Origin::Derived { vacant: false }, Action::Style(style)) if style.style.splits() => {
             Err(ParallelError::NoParameters {
@@ -192,7 +228,7 @@ fn check_may_be_empty(entry: &Entry, walk: &Walk) -> Result<(), ParallelError> {
 }
 
 /// Every path that exists, modules and parameters, with `*` for the indices of lists.
-fn existing_paths(parameters: &[Parameter]) -> Vec<String> {
+fn existing_paths<'a>(parameters: impl IntoIterator<Item = &'a Parameter>) -> Vec<String> {
     let mut paths = BTreeSet::new();
     for parameter in parameters {
         let names: Vec<&str> = parameter

@@ -13,7 +13,7 @@ use super::recorder::batch_layout;
 use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
-use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Topology};
+use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -582,14 +582,13 @@ impl MeshDevice {
         ranks.unwrap_or(0..all as u32)
     }
 
-    /// Returns the devices of the ranks that this process runs.
-    pub(crate) fn devices<D: DeviceOps>(&self) -> Vec<D> {
+    /// Returns the device of a rank.
+    pub(crate) fn device_of<D: DeviceOps>(&self, rank: Rank) -> D {
         let named = self.inner.as_ref().map_or(&[][..], |inner| &inner.devices);
-        let device = |rank: u32| match named.get(rank as usize) {
+        match named.get(rank.0 as usize) {
             Some(&id) => D::from_id(id),
             None => D::default(),
-        };
-        self.local_ranks().map(device).collect()
+        }
     }
 
     pub(crate) fn find(id: u16) -> Self {

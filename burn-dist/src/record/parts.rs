@@ -114,18 +114,18 @@ pub(crate) fn give<B: BackendIr>(
     let client = burn_router::get_client::<MeshChannel<B>>(device);
     let id = client.create_empty_handle();
     let (shape, dtype) = (given.placement.layout.shape(), to_burn(given.dtype));
-    let devices: Vec<B::Device> = device.devices();
     let mut made: FxHashMap<(usize, DeviceId), B::Handle> = FxHashMap::default();
     let mut uses = vec![0; given.parts.len()];
     let used = given.part_of.iter().flatten();
     used.for_each(|part| uses[*part] += 1);
     let mut parts: Vec<Option<TensorData>> = given.parts.into_iter().map(Some).collect();
     let mut handles = Vec::with_capacity(given.part_of.len());
-    for (part, device) in given.part_of.iter().zip(&devices) {
+    for (part, rank) in given.part_of.iter().zip(device.local_ranks()) {
         let Some(part) = *part else {
             handles.push(None);
             continue;
         };
+        let device: B::Device = device.device_of(Rank(rank));
         let key = (part, device.to_id());
         uses[part] -= 1;
         let handle = match made.entry(key) {
@@ -138,7 +138,7 @@ pub(crate) fn give<B: BackendIr>(
                 };
                 let data =
                     data.ok_or_else(|| Fault::bug("a part of a checkpoint was given away"))?;
-                place.insert(from_data::<B>(data, device))
+                place.insert(from_data::<B>(data, &device))
             }
         };
         handles.push(Some(handle.clone()));

@@ -131,18 +131,16 @@ pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]
 
 impl<B: BackendIr> Recorder<B> {
     pub fn new(device: &MeshDevice) -> Self {
-        let (mesh, topology, options, devices) = match device.inner() {
+        let (mesh, topology, options) = match device.inner() {
             Some(inner) => (
                 inner.shape.clone(),
                 inner.topology.clone(),
                 inner.options.clone(),
-                inner.devices.clone(),
             ),
             None => (
                 MeshShape::new(Vec::<(String, usize)>::new()).expect("no axes: one rank"),
                 Topology::single(1),
                 MeshOptions::default(),
-                Vec::new(),
             ),
         };
         let ranks: Vec<Rank> = match options.dry_run && mesh.num_ranks() > DRY_RANKS_MAX {
@@ -152,13 +150,7 @@ impl<B: BackendIr> Recorder<B> {
             },
             false => device.local_ranks().map(Rank).collect(),
         };
-        let devices: Vec<B::Device> = ranks
-            .iter()
-            .map(|rank| match devices.get(rank.0 as usize) {
-                Some(&id) => burn_std::device::Device::from_id(id),
-                None => Default::default(),
-            })
-            .collect();
+        let devices: Vec<B::Device> = ranks.iter().map(|rank| device.device_of(*rank)).collect();
         let inner_device = devices[0].clone();
         let plan_options = PlanOptions {
             defer: options.fuzz_layouts.is_none(),
@@ -170,7 +162,10 @@ impl<B: BackendIr> Recorder<B> {
                 .into_iter()
                 .filter(|float| !B::supports_dtype(&inner_device, of_float(*float)))
                 .collect(),
-            bytes_missing: !B::supports_dtype(&inner_device, DType::U8),
+            float8_store: match B::supports_dtype(&inner_device, DType::U8) {
+                true => of_burn(DType::U8),
+                false => of_burn(DType::F32),
+            },
             topology: topology.clone(),
             links: options.links.clone(),
             hierarchy_bytes_min: options.hierarchy_bytes_min,

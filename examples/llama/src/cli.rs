@@ -123,8 +123,8 @@ pub struct ForwardArgs {
     /// What parameters are gathered and multiplied in, over master weights in f32: f32, bf16 or f16.
     #[arg(long, value_name = "TYPE", default_value_t = Float::F32)]
     pub param_dtype: Float,
-    /// Compute linear layers in float8: tensorwise or rowwise, and what the policy's text takes besides, such as
-    /// tensorwise,gather=off.
+    /// Compute linear layers in float8: tensorwise, rowwise or blockwise128, and what the policy's text takes besides,
+    /// such as tensorwise,gather=off.
     #[arg(long, value_name = "SCALING")]
     pub float8: Option<Float8>,
     /// What is sharded over fsdp: parameters, gradients and optimizer state (fsdp); parameters only between steps

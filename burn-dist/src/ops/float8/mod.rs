@@ -1,26 +1,31 @@
 //! What the planner puts in the place of linear layers that compute in float8. Rules are the planner's own
 //! (`burn_dist_plan::float8`); here is how an operation runs.
 //!
-//! This is the reference: values in 8 bits are made and taken apart on the host, products are those of the backend in
-//! f32. It is exact where the definition is (maxima, scales, values in 8 bits), and as fast as a check needs.
+//! On devices of CubeCL's, kernels of burn-dist-kernels run it (`device`). Elsewhere the reference does: values in 8 bits
+//! are made and taken apart on the host, products are those of the backend in f32. It is exact where the definition is
+//! (maxima, scales, values in 8 bits), and as fast as a check needs.
 
-mod cast;
-
+use std::collections::HashMap;
 use std::sync::Once;
 
-use burn_backend::TensorData;
 use burn_backend::tensor::FloatTensor;
+use burn_backend::{Scalar, Shape, TensorData};
+use burn_dist_kernels::float8::reference::{self, larger, scale};
 use burn_dist_plan::float8::{Float8Op, Product, ScaleOf};
 use burn_dist_plan::policy::Fp8;
 use burn_std::DType;
 use burn_std::future::block_on;
 
 use super::Recorded;
-use super::execute::{from_data, into_data};
+use super::execute::{execute_recorded, from_data, into_data};
 use super::family::prelude::*;
 
-/// The least absolute maximum that scales are made for (torchao's): a tensor of zeros has a finite scale.
-const AMAX_MIN: f32 = 1e-12;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod device;
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+mod no_device;
+#[cfg(not(any(feature = "wgpu", feature = "cuda")))]
+use no_device as device;
 
 /// An operation of float8 training.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -41,7 +46,8 @@ impl Operation for Float8 {
         local.same(emit);
         let is_first = local.is_first(local.outputs[0].partial.iter().map(|p| p.axis));
         if let Some(Recorded::Float8(op)) = emit.out.last_mut().filter(|_| !is_first) {
-            op.inputs.truncate(4);
+            let without_bias = op.op.num_operands().unwrap_or(usize::MAX);
+            op.inputs.truncate(without_bias);
         }
     }
 
@@ -58,33 +64,45 @@ impl Operation for Float8 {
     }
 
     fn sums_from(&self) -> Option<usize> {
-        let is_product = matches!(self.op, Float8Op::Product { .. });
-        (is_product && self.inputs.len() == 4).then_some(0)
+        (self.op.num_operands() == Some(self.inputs.len())).then_some(0)
     }
 }
 
 impl Run for Float8 {
     fn run<B: BackendIr, E: Env<B>>(&self, cx: &mut Context<'_, B, E>) -> Result<(), ExecuteError> {
-        static WARNED: Once = Once::new();
-        WARNED.call_once(|| {
-            tracing::warn!(
-                "float8 is emulated: values are those of float8, and nothing is faster for it"
-            );
-        });
+        if let Float8Op::ProductOfRank {
+            product,
+            scales,
+            formats,
+            power_of_two,
+        } = self.op
+        {
+            return self.of_rank(cx, product, scales, formats, power_of_two);
+        }
+        if device::run(self, cx) {
+            return Ok(());
+        }
+        warn_emulated();
         let made = match self.op {
             Float8Op::Amax(of) => {
                 let values = self.floats(cx, 0);
                 let mut out = vec![0.0; self.out.shape.num_elements()];
-                let width = width(&self.inputs[0]);
+                let shape = self.inputs[0].shape.as_slice();
                 for (index, value) in values.iter().enumerate() {
-                    let max = &mut out[shared(of, index, width)];
+                    let max = &mut out[of.index(shape, index)];
                     *max = larger(*max, value.abs());
                 }
                 TensorData::new(out, self.out.shape.clone())
             }
             Float8Op::Stack => {
-                let all = (0..self.inputs.len()).flat_map(|input| self.floats(cx, input));
-                TensorData::new(all.collect::<Vec<f32>>(), self.out.shape.clone())
+                let all = self.inputs.iter().map(|tensor| {
+                    let handle = cx.env.take(tensor);
+                    let shape = tensor.shape.clone();
+                    B::float_tensor(TensorHandle { handle, shape })
+                });
+                let made = B::float_cat(all.collect(), 0);
+                cx.env.put(&self.out, B::float_tensor_handle(made));
+                return Ok(());
             }
             Float8Op::Scale {
                 format,
@@ -96,15 +114,25 @@ impl Run for Float8 {
             }
             Float8Op::Quantize { of, format, .. } => {
                 let (values, scales) = (self.floats(cx, 0), self.floats(cx, 1));
-                let width = width(&self.inputs[0]);
+                let shape = self.inputs[0].shape.as_slice();
                 let quantized = values.iter().enumerate().map(|(index, value)| {
-                    cast::encode(format, value * scales[shared(of, index, width)])
+                    reference::encode(format, value * scales[of.index(shape, index)])
                 });
-                TensorData::new(quantized.collect::<Vec<u8>>(), self.out.shape.clone())
+                let shape = self.out.shape.clone();
+                match self.out.dtype {
+                    DType::U8 => TensorData::new(quantized.collect::<Vec<u8>>(), shape),
+                    _ => {
+                        let values = quantized.map(|bits| reference::decode(format, bits));
+                        TensorData::new(values.collect::<Vec<f32>>(), shape)
+                    }
+                }
             }
             Float8Op::Product {
-                product, formats, ..
-            } => self.product(cx, product, formats),
+                product,
+                scales,
+                formats,
+            } => self.product(cx, product, scales, formats),
+            Float8Op::ProductOfRank { .. } => unreachable!("taken apart above"),
         };
         let handle = from_data::<B>(made.convert_dtype(self.out.dtype), cx.env.device());
         cx.env.put(&self.out, handle);
@@ -134,18 +162,40 @@ impl Float8 {
         data.into_vec().expect("it was converted")
     }
 
-    /// Takes an input in 8 bits and returns its values, not divided by their scale, on the device.
+    /// Takes an input in 8 bits and the inverse of its scales. Returns its values on the device: times those that vary
+    /// along what is added up, which are powers of two, so that this is exact; and those that the result is to be
+    /// multiplied with.
     fn decoded<B: BackendIr, E: Env<B>>(
         &self,
         cx: &mut Context<'_, B, E>,
         input: usize,
+        of: ScaleOf,
         format: Fp8,
-    ) -> FloatTensor<B> {
-        let bytes: Vec<u8> = self.data(cx, input).into_vec().expect("it is in 8 bits");
-        let values = bytes.into_iter().map(|bits| cast::decode(format, bits));
+    ) -> (FloatTensor<B>, Vec<f32>) {
+        let values: Vec<f32> = match self.inputs[input].dtype {
+            DType::U8 => {
+                let bytes: Vec<u8> = self.data(cx, input).into_vec().expect("it is in 8 bits");
+                let values = bytes.into_iter();
+                values.map(|bits| reference::decode(format, bits)).collect()
+            }
+            _ => self.floats(cx, input),
+        };
+        let scales = self.floats(cx, 2 + input);
+        let inverse: Vec<f32> = scales.iter().map(|scale| scale.recip()).collect();
         let shape = self.inputs[input].shape.clone();
-        let data = TensorData::new(values.collect::<Vec<f32>>(), shape);
-        B::float_from_data(data, cx.env.device())
+        let (values, inverse): (Vec<f32>, Vec<f32>) = match of {
+            ScaleOf::Tensor | ScaleOf::Row | ScaleOf::Column => (values, inverse),
+            ScaleOf::RowTile | ScaleOf::ColumnTile | ScaleOf::Block => {
+                let scale = |index| inverse[of.index(shape.as_slice(), index)];
+                let values = values
+                    .into_iter()
+                    .enumerate()
+                    .map(|(index, value)| value * scale(index));
+                (values.collect(), vec![1.0])
+            }
+        };
+        let data = TensorData::new(values, shape);
+        (B::float_from_data(data, cx.env.device()), inverse)
     }
 
     /// Multiplies in f32, divides by the scales, and adds the bias.
@@ -153,13 +203,11 @@ impl Float8 {
         &self,
         cx: &mut Context<'_, B, E>,
         product: Product,
+        scales: [ScaleOf; 2],
         formats: [Fp8; 2],
     ) -> TensorData {
-        let first = self.decoded(cx, 0, formats[0]);
-        let second = self.decoded(cx, 1, formats[1]);
-        let inverse = |scales: Vec<f32>| -> Vec<f32> { scales.iter().map(|s| s.recip()).collect() };
-        let (first_scales, second_scales) =
-            (inverse(self.floats(cx, 2)), inverse(self.floats(cx, 3)));
+        let (first, first_scales) = self.decoded(cx, 0, scales[0], formats[0]);
+        let (second, second_scales) = self.decoded(cx, 1, scales[1], formats[1]);
         let bias = (self.inputs.len() > 4).then(|| self.floats(cx, 4));
         // Rows and columns of the result.
         let (sum, rows, columns) = match product {
@@ -190,35 +238,132 @@ impl Float8 {
     }
 }
 
+impl Float8 {
+    /// Finds scales, casts and multiplies, one operation after the other.
+    fn of_rank<B: BackendIr, E: Env<B>>(
+        &self,
+        cx: &mut Context<'_, B, E>,
+        product: Product,
+        scales: [ScaleOf; 2],
+        formats: [Fp8; 2],
+        power_of_two: bool,
+    ) -> Result<(), ExecuteError> {
+        let mut env = Steps::<B> {
+            device: cx.env.device().clone(),
+            handles: HashMap::new(),
+            count: 0,
+        };
+        let store = match B::supports_dtype(cx.env.device(), DType::U8) {
+            true => DType::U8,
+            false => DType::F32,
+        };
+        let mut tensors: Vec<TensorIr> = Vec::new();
+        for input in &self.inputs {
+            let handle = cx.env.take(input);
+            tensors.push(env.tensor(input.shape.clone(), input.dtype));
+            env.put(&tensors[tensors.len() - 1], handle);
+        }
+        let (operands, bias) = tensors.split_at(2);
+        let mut quantized = Vec::new();
+        for (operand, (of, format)) in operands.iter().zip(scales.into_iter().zip(formats)) {
+            let of_scales = Shape::from(of.shape(operand.shape.as_slice()));
+            let amax = env.tensor(of_scales.clone(), DType::F32);
+            let scale = env.tensor(of_scales, DType::F32);
+            let values = env.tensor(operand.shape.clone(), store);
+            let scaled = Float8Op::Scale {
+                format,
+                power_of_two,
+            };
+            let quantize = Float8Op::Quantize {
+                of,
+                format,
+                at_rest: false,
+            };
+            env.run(Float8Op::Amax(of), vec![operand.clone()], amax.clone())?;
+            env.run(scaled, vec![amax], scale.clone())?;
+            env.run(
+                quantize,
+                vec![operand.clone(), scale.clone()],
+                values.clone(),
+            )?;
+            quantized.push((values, scale));
+        }
+        let (values, scale): (Vec<TensorIr>, Vec<TensorIr>) = quantized.into_iter().unzip();
+        let inputs = values.into_iter().chain(scale).chain(bias.iter().cloned());
+        let out = env.tensor(self.out.shape.clone(), self.out.dtype);
+        let multiply = Float8Op::Product {
+            product,
+            scales,
+            formats,
+        };
+        env.run(multiply, inputs.collect(), out.clone())?;
+        let made = env.take(&out);
+        cx.env.put(&self.out, made);
+        Ok(())
+    }
+}
+
+/// The tensors of operations that follow each other, by number.
+struct Steps<B: BackendIr> {
+    device: B::Device,
+    handles: HashMap<TensorId, B::Handle>,
+    count: u64,
+}
+
+impl<B: BackendIr> Steps<B> {
+    /// Returns a tensor that nothing has made yet.
+    fn tensor(&mut self, shape: Shape, dtype: DType) -> TensorIr {
+        self.count += 1;
+        TensorIr {
+            status: TensorStatus::ReadOnly,
+            ..TensorIr::uninit(TensorId::new(self.count), shape, dtype)
+        }
+    }
+
+    fn run(
+        &mut self,
+        op: Float8Op,
+        inputs: Vec<TensorIr>,
+        out: TensorIr,
+    ) -> Result<(), ExecuteError> {
+        let op = Recorded::Float8(Box::new(Float8 { op, inputs, out }));
+        execute_recorded::<B, _>(&op, self)
+    }
+}
+
+impl<B: BackendIr> Env<B> for Steps<B> {
+    fn take(&mut self, tensor: &TensorIr) -> B::Handle {
+        let handle = self.handles.get(&tensor.id).cloned();
+        handle.expect("operations follow what they read")
+    }
+
+    fn put(&mut self, tensor: &TensorIr, handle: B::Handle) {
+        self.handles.insert(tensor.id, handle);
+    }
+
+    fn scalar(&self, _: &ScalarIr) -> Scalar {
+        unreachable!("operations of float8 have no scalars")
+    }
+
+    fn device(&self) -> &B::Device {
+        &self.device
+    }
+}
+
+/// Says once that float8 makes nothing faster here.
+fn warn_emulated() {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            "float8 is emulated: values are those of float8, and nothing is faster for it"
+        );
+    });
+}
+
 /// The size of the last dim.
 fn width(tensor: &TensorIr) -> usize {
     let last = tensor.shape.as_slice().last();
     last.map_or(1, |size| *size).max(1)
-}
-
-/// Returns which scale an element has.
-fn shared(of: ScaleOf, index: usize, width: usize) -> usize {
-    match of {
-        ScaleOf::Tensor => 0,
-        ScaleOf::Row => index / width,
-        ScaleOf::Column => index % width,
-    }
-}
-
-/// The larger one; NaN if either is.
-fn larger(a: f32, b: f32) -> f32 {
-    if a > b || a.is_nan() { a } else { b }
-}
-
-/// Returns what brings values up to `amax` to the largest of a format. NaN stays NaN; infinity gives zero, and so NaN
-/// for every value.
-fn scale(format: Fp8, power_of_two: bool, amax: f32) -> f32 {
-    let amax = larger(amax, AMAX_MIN);
-    let scale = (f64::from(format.max()) / f64::from(amax)) as f32;
-    match power_of_two && scale.is_normal() {
-        true => f32::from_bits(scale.to_bits() & 0xff80_0000),
-        false => scale,
-    }
 }
 
 #[cfg(test)]

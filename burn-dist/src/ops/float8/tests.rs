@@ -1,8 +1,5 @@
 //! The operations of float8 training against their definitions, whole and split.
 
-use std::collections::HashMap;
-
-use burn_backend::Scalar;
 use burn_dist_plan::op::Op;
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 use burn_flex::Flex;
@@ -11,29 +8,7 @@ use burn_ir::TensorId;
 use super::*;
 use crate::ops::dtype::of_burn;
 use crate::ops::execute::execute_recorded;
-
-type Handle = <Flex as BackendIr>::Handle;
-
-#[derive(Default)]
-struct Map {
-    handles: HashMap<TensorId, Handle>,
-    device: <Flex as burn_backend::BackendTypes>::Device,
-}
-
-impl Env<Flex> for Map {
-    fn take(&mut self, tensor: &TensorIr) -> Handle {
-        self.handles[&tensor.id].clone()
-    }
-    fn put(&mut self, tensor: &TensorIr, handle: Handle) {
-        self.handles.insert(tensor.id, handle);
-    }
-    fn scalar(&self, scalar: &ScalarIr) -> Scalar {
-        (*scalar).into()
-    }
-    fn device(&self) -> &<Flex as burn_backend::BackendTypes>::Device {
-        &self.device
-    }
-}
+use crate::ops::tests::execute::Map;
 
 fn tensor(id: u64, shape: &[usize], dtype: DType) -> TensorIr {
     TensorIr::uninit(TensorId::new(id), shape.to_vec().into(), dtype)
@@ -57,13 +32,11 @@ fn run(op: &Recorded, inputs: &[Vec<f64>]) -> Vec<f64> {
     let mut env = Map::default();
     for (tensor, values) in op.reads().zip(inputs) {
         let data = TensorData::new(values.clone(), tensor.shape.clone());
-        let handle = from_data::<Flex>(data.convert_dtype(tensor.dtype), &env.device);
-        env.handles.insert(tensor.id, handle);
+        env.set(tensor, data.convert_dtype(tensor.dtype));
     }
     execute_recorded::<Flex, _>(op, &mut env).expect("it runs");
     let out = op.makes().next().expect("a result").clone();
-    let handle = env.handles[&out.id].clone();
-    let data = block_on(into_data::<Flex>(handle, out.shape.clone(), out.dtype)).expect("data");
+    let data = env.read(&out);
     assert_eq!((data.shape.clone(), data.dtype), (out.shape, out.dtype));
     data.iter::<f64>().collect()
 }
@@ -75,7 +48,14 @@ fn numbers(count: usize, salt: usize) -> Vec<f64> {
 
 const F8: DType = DType::U8;
 const F32: DType = DType::F32;
-const OF: [ScaleOf; 3] = [ScaleOf::Tensor, ScaleOf::Row, ScaleOf::Column];
+const OF: [ScaleOf; 6] = [
+    ScaleOf::Tensor,
+    ScaleOf::Row,
+    ScaleOf::Column,
+    ScaleOf::RowTile,
+    ScaleOf::ColumnTile,
+    ScaleOf::Block,
+];
 
 #[test]
 fn scales_are_of_the_definition() {
@@ -153,7 +133,6 @@ fn quantized(x: &[f64], shape: &[usize], of: ScaleOf, format: Fp8, exact: bool) 
 
 #[test]
 fn a_value_comes_back_within_half_a_unit() {
-    let (shape, x) = ([6, 32], numbers(6 * 32, 1));
     for format in [Fp8::E4M3, Fp8::E5M2] {
         // Of a normal number.
         let unit = if format == Fp8::E4M3 {
@@ -161,11 +140,15 @@ fn a_value_comes_back_within_half_a_unit() {
         } else {
             1.0 / 4.0
         };
-        for (of, exact) in OF.into_iter().zip([false, true, true]) {
-            let [bytes, scales] = quantized(&x, &shape, of, format, exact);
+        for (of, shape) in OF
+            .into_iter()
+            .flat_map(|of| [(of, vec![6, 32]), (of, vec![2, 130, 272])])
+        {
+            let x = numbers(shape.iter().product(), 1);
+            let [bytes, scales] = quantized(&x, &shape, of, format, of != ScaleOf::Tensor);
             for (index, (value, bits)) in x.iter().zip(&bytes).enumerate() {
-                let scale = scales[shared(of, index, 32)];
-                let back = f64::from(cast::decode(format, *bits as u8)) / scale;
+                let scale = scales[of.index(&shape, index)];
+                let back = f64::from(reference::decode(format, *bits as u8)) / scale;
                 // Relative to the value, or to the smallest normal number.
                 let bound = unit / 2.0 * value.abs().max(2f64.powi(-6) / scale) * (1.0 + 1e-6);
                 assert!(
@@ -177,9 +160,45 @@ fn a_value_comes_back_within_half_a_unit() {
     }
 }
 
-/// Shapes of the operands and the result of a product of `x [3, 4, 32]` and `w [32, 16]`.
-fn shapes(product: Product) -> [Vec<usize>; 3] {
-    let (x, w, y) = (vec![3, 4, 32], vec![32, 16], vec![3, 4, 16]);
+/// Blocks and tiles are counted from the first element of each matrix, and the last may be smaller.
+#[test]
+fn blocks_are_those_of_the_definition() {
+    let shape = [2, 130, 272];
+    let place = |element: usize| (element / (130 * 272), element / 272 % 130, element % 272);
+    let counts = |of: ScaleOf| {
+        let scales = of.shape(&shape);
+        let mut counts = vec![0; scales.iter().product()];
+        for element in 0..shape.iter().product() {
+            let (matrix, row, column) = place(element);
+            let [rows, columns] = [scales[1], scales[2]];
+            let (row, column) = match of {
+                ScaleOf::RowTile => (row, column / 128),
+                ScaleOf::ColumnTile => (row / 128, column),
+                _ => (row / 128, column / 128),
+            };
+            let expected = (matrix * rows + row) * columns + column;
+            assert_eq!(of.index(&shape, element), expected, "{of:?}: {element}");
+            counts[expected] += 1;
+        }
+        counts
+    };
+    assert_eq!(ScaleOf::RowTile.shape(&shape), [2, 130, 3]);
+    assert_eq!(counts(ScaleOf::RowTile)[..3], [128, 128, 16]);
+    assert_eq!(ScaleOf::ColumnTile.shape(&shape), [2, 2, 272]);
+    assert_eq!(counts(ScaleOf::ColumnTile)[271..273], [128, 2]);
+    assert_eq!(ScaleOf::Block.shape(&shape), [2, 2, 3]);
+    let block = [16384, 16384, 2048, 256, 256, 32];
+    assert_eq!(counts(ScaleOf::Block), [block, block].concat());
+}
+
+/// Shapes of the operands and the result of a product: of `x [3, 4, 32]` and `w [32, 16]`, or with two blocks along what
+/// is cut into blocks.
+fn shapes(product: Product, in_blocks: bool) -> [Vec<usize>; 3] {
+    let (x, w, y) = match (in_blocks, product) {
+        (false, _) => (vec![3, 4, 32], vec![32, 16], vec![3, 4, 16]),
+        (true, Product::Weight) => (vec![2, 256, 4], vec![4, 6], vec![2, 256, 6]),
+        (true, _) => (vec![6, 256], vec![256, 256], vec![6, 256]),
+    };
     match product {
         Product::Forward => [x, w, y],
         Product::Input => [w, y, x],
@@ -200,12 +219,16 @@ fn products() -> Vec<(Recorded, Vec<Vec<f64>>)> {
         (Forward, [Row, Column]),
         (Input, [Row, Row]),
         (Weight, [Column, Column]),
+        (Forward, [RowTile, Block]),
+        (Input, [Block, RowTile]),
+        (Weight, [ColumnTile, ColumnTile]),
     ] {
         for has_bias in [false, true] {
             if has_bias && product != Forward {
                 continue;
             }
-            let [first, second, out] = shapes(product);
+            let in_blocks = scales.iter().any(|of| matches!(of, RowTile | ColumnTile));
+            let [first, second, out] = shapes(product, in_blocks);
             let count = |shape: &[usize]| shape.iter().product();
             let [a, b] = [(&first, 0), (&second, 1)].map(|(shape, at): (&Vec<usize>, usize)| {
                 let exact = scales[at] != Tensor;
@@ -227,8 +250,9 @@ fn products() -> Vec<(Recorded, Vec<Vec<f64>>)> {
             ];
             let mut values = vec![a, b, a_scale, b_scale];
             if has_bias {
-                inputs.push((&[16], F32));
-                values.push(numbers(16, 5));
+                let bias = &out[out.len() - 1..];
+                inputs.push((bias, F32));
+                values.push(numbers(bias[0], 5));
             }
             let op8 = Float8Op::Product {
                 product,
@@ -239,6 +263,63 @@ fn products() -> Vec<(Recorded, Vec<Vec<f64>>)> {
         }
     }
     made
+}
+
+/// The same products, of what is not in 8 bits yet.
+fn products_of_rank(numbers: fn(usize, usize) -> Vec<f64>) -> Vec<(Recorded, Vec<Vec<f64>>)> {
+    let of_rank = |(quantized, _): (Recorded, Vec<Vec<f64>>)| {
+        let Recorded::Float8(float8) = &quantized else {
+            panic!("a product")
+        };
+        let Float8Op::Product {
+            product,
+            scales,
+            formats,
+        } = float8.op
+        else {
+            panic!("a product")
+        };
+        let of_rank = Float8Op::ProductOfRank {
+            product,
+            scales,
+            formats,
+            power_of_two: scales[0] != ScaleOf::Tensor,
+        };
+        let operands = [Some((0, 0)), Some((1, 1)), Some((4, 5))]
+            .into_iter()
+            .flatten();
+        let operands = operands.filter_map(|(at, salt)| Some((float8.inputs.get(at)?, salt)));
+        let (inputs, values): (Vec<_>, Vec<_>) = operands
+            .map(|(tensor, salt)| {
+                let numbers = numbers(tensor.shape.num_elements(), salt);
+                ((tensor.shape.as_slice(), F32), numbers)
+            })
+            .unzip();
+        let out = (float8.out.shape.as_slice(), F32);
+        (op(of_rank, &inputs, out), values)
+    };
+    products().into_iter().map(of_rank).collect()
+}
+
+/// Powers of two, which 8 bits hold with the scale of any of them.
+fn powers(count: usize, salt: usize) -> Vec<f64> {
+    let power = |i: usize| {
+        let sign = if (i * 11 + salt).is_multiple_of(3) {
+            -1.0
+        } else {
+            1.0
+        };
+        sign * 2f64.powi(((i * 37 + salt) % 5) as i32 - 2)
+    };
+    (0..count).map(power).collect()
+}
+
+#[test]
+fn a_product_of_a_rank_is_one_step_after_the_other() {
+    for ((op, inputs), (of_rank, numbers)) in products().into_iter().zip(products_of_rank(numbers))
+    {
+        assert_eq!(run(&of_rank, &numbers), run(&op, &inputs), "{of_rank:?}");
+    }
 }
 
 /// The product of what the operands stand for, in f64.
@@ -252,16 +333,23 @@ fn expected(op: &Float8, inputs: &[Vec<f64>]) -> Vec<f64> {
         panic!("a product")
     };
     let values = |at: usize| -> Vec<f64> {
-        let width = width(&op.inputs[at]);
+        let shape = op.inputs[at].shape.as_slice();
         let values = inputs[at].iter().enumerate();
         let value = |(index, bits): (usize, &f64)| {
-            let scale = inputs[2 + at][shared(scales[at], index, width)];
-            f64::from(cast::decode(formats[at], *bits as u8)) / scale
+            let scale = inputs[2 + at][scales[at].index(shape, index)];
+            f64::from(reference::decode(formats[at], *bits as u8)) / scale
         };
         values.map(value).collect()
     };
     let (a, b) = (values(0), values(1));
-    let (rows, i, o) = (12, 32, 16);
+    let last = |tensor: &TensorIr| *tensor.shape.as_slice().last().expect("dims");
+    let (x, y) = match product {
+        Product::Forward => (&op.inputs[0], &op.out),
+        Product::Input => (&op.out, &op.inputs[1]),
+        Product::Weight => (&op.inputs[0], &op.inputs[1]),
+    };
+    let (i, o) = (last(x), last(y));
+    let rows = x.shape.num_elements() / i;
     let mut out = vec![0.0; op.out.shape.num_elements()];
     for row in 0..rows {
         for i_at in 0..i {
@@ -291,7 +379,8 @@ fn products_are_those_of_what_their_operands_stand_for() {
         };
         let found = run(&op, &inputs);
         for (found, expected) in found.iter().zip(expected(float8, &inputs)) {
-            // At most 32 products of numbers up to 2 in f32, and three factors.
+            // At most 32 products of numbers up to 2 in f32, and three factors. Those in blocks are more and exact: the
+            // numbers are multiples of 1/64, scales are powers of two, and 512 products of 2^-12 * 2^14 fit.
             assert!(
                 (found - expected).abs() < 36.0 * 4.0 * 2f64.powi(-23),
                 "{found}, {expected}"
@@ -324,11 +413,19 @@ fn results_have_the_type_of_the_layer() {
 #[test]
 fn every_split_is_the_whole() {
     let mut cases = products();
+    // Scales differ from rank to rank, and these numbers are exact with all of them.
+    cases.extend(products_of_rank(powers));
     for of in OF {
-        let shape: &[usize] = &[6, 4, 8];
+        let shape: &[usize] = match of {
+            ScaleOf::Tensor | ScaleOf::Row | ScaleOf::Column => &[6, 4, 8],
+            ScaleOf::RowTile => &[6, 384],
+            ScaleOf::ColumnTile => &[2, 384, 3],
+            ScaleOf::Block => &[256, 384],
+        };
+        let count = shape.iter().product();
         let scales = of.shape(shape);
         let amax = op(Float8Op::Amax(of), &[(shape, F32)], (&scales, F32));
-        cases.push((amax, vec![numbers(192, 3)]));
+        cases.push((amax, vec![numbers(count, 3)]));
         for at_rest in [false, true] {
             let format = Fp8::E4M3;
             let quantize = Float8Op::Quantize {
@@ -338,7 +435,7 @@ fn every_split_is_the_whole() {
             };
             let inputs: [(&[usize], DType); 2] = [(shape, F32), (&scales, F32)];
             let scale = (0..scales.iter().product()).map(|at: usize| 1.0 + at as f64);
-            let values = vec![numbers(192, 4), scale.collect()];
+            let values = vec![numbers(count, 4), scale.collect()];
             cases.push((op(quantize, &inputs, (shape, F8)), values));
         }
     }

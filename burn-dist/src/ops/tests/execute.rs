@@ -17,7 +17,7 @@ type Handle = <Flex as BackendIr>::Handle;
 
 /// Tensors by id, scalars as they are.
 #[derive(Default)]
-struct Map {
+pub(in crate::ops) struct Map {
     handles: HashMap<TensorId, Handle>,
     device: <Flex as burn_backend::BackendTypes>::Device,
 }
@@ -42,11 +42,11 @@ impl Env<Flex> for Map {
 }
 
 impl Map {
-    fn set(&mut self, tensor: &TensorIr, data: TensorData) {
+    pub(in crate::ops) fn set(&mut self, tensor: &TensorIr, data: TensorData) {
         let handle = from_data::<Flex>(data, &self.device);
         self.put(tensor, handle);
     }
-    fn read(&mut self, tensor: &TensorIr) -> TensorData {
+    pub(in crate::ops) fn read(&mut self, tensor: &TensorIr) -> TensorData {
         let tensor = TensorIr {
             status: TensorStatus::ReadOnly,
             ..tensor.clone()

@@ -1,0 +1,9 @@
+//! Without the features `wgpu` and `cuda`, no backend is CubeCL's.
+
+use super::super::family::prelude::*;
+use super::Float8;
+
+/// Returns false: nothing here runs it.
+pub(super) fn run<B: BackendIr, E: Env<B>>(_: &Float8, _: &mut Context<'_, B, E>) -> bool {
+    false
+}
