@@ -25,6 +25,7 @@ extern crate self as burn_dist;
 pub mod checkpoint;
 pub mod custom;
 pub mod data;
+pub mod nn;
 pub mod ops;
 pub mod optim;
 pub mod parallel;
@@ -45,7 +46,7 @@ pub use parallel::{
 };
 pub use plan::{
     Accumulation, Checkpoint, Float, Float8, Fp8, Offload, Precision, Redundancy, Reshard, Scaling,
-    ScheduleKind, ShardStrategy, UnitPolicy,
+    ScheduleKind, Scope, ShardStrategy, UnitPolicy,
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
 

@@ -1,0 +1,277 @@
+//! On a mesh: what may be split, and the inner backend on what a rank holds.
+
+use burn_backend::BackendTypes;
+use burn_backend::tensor::FloatTensor;
+use burn_dist_plan::op::{FloatClass, Work};
+use burn_dist_plan::rule::{FactorKind, OpRule, RuleBuilder, Shapes};
+use burn_ir::BackendIr;
+use burn_std::DType;
+
+use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
+use crate::Dist;
+use crate::mesh::ReduceOp;
+use crate::ops::custom::{CustomOp, CustomTensor, Execute, TensorInfo};
+use crate::record::call;
+
+/// Attention.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(super) struct Attention {
+    pub(super) scores: Scores,
+    pub(super) has_mask: bool,
+    pub(super) has_bias: bool,
+}
+
+/// Its gradients, of its inputs, its results and the gradient of the first of them.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub(super) struct AttentionBackward {
+    pub(super) forward: Attention,
+    pub(super) with_bias: bool,
+}
+
+impl Attention {
+    fn num_inputs(&self) -> usize {
+        3 + usize::from(self.has_mask) + usize::from(self.has_bias)
+    }
+
+    /// Batch `b`, heads `g` with groups `n`, queries `q` where they are alike.
+    fn inputs_notation(&self) -> String {
+        let pairs = ", b g n q -".repeat(self.num_inputs() - 3);
+        format!("b g n q -, b g - -, b g - -{pairs}")
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>, notation: String) -> RuleBuilder {
+        let notation = match self.scores.depend_on_positions() {
+            true => notation.replace('q', "-"),
+            false => notation,
+        };
+        RuleBuilder::notation(shapes, &notation).broadcast()
+    }
+
+    /// The flops of as many products of queries and keys, halved where half of them are hidden.
+    fn flops(&self, shapes: &Shapes<'_>, products: f64) -> Option<f64> {
+        let [q, _, v, ..] = shapes.inputs[..] else {
+            return None;
+        };
+        let (&width, rows) = q.split_last()?;
+        let [.., keys, value_width] = v[..] else {
+            return None;
+        };
+        let rows: usize = rows.iter().product();
+        let queries = q[q.len() - 2];
+        // Of a square, the half; of one key more for each query, a trapezium.
+        let seen = match self.scores.causal && queries <= keys {
+            true => keys as f64 - queries as f64 / 2.0,
+            false => keys as f64,
+        };
+        let seen = self
+            .scores
+            .window
+            .map_or(seen, |window| seen.min(window as f64));
+        Some(products * rows as f64 * seen * (width + value_width) as f64)
+    }
+
+    fn inputs<B: BackendIr>(&self, tensors: &mut Tensors<B>) -> AttentionInputs<B> {
+        AttentionInputs {
+            q: tensors.float(),
+            k: tensors.float(),
+            v: tensors.float(),
+            mask: self.has_mask.then(|| match tensors.next() {
+                CustomTensor::Bool(mask) => mask,
+                _ => unreachable!("a mask is recorded as bools"),
+            }),
+            bias: self.has_bias.then(|| tensors.float()),
+        }
+    }
+}
+
+/// Inputs, in order.
+struct Tensors<B: BackendIr>(std::vec::IntoIter<CustomTensor<B>>);
+
+impl<B: BackendIr> Tensors<B> {
+    fn next(&mut self) -> CustomTensor<B> {
+        self.0
+            .next()
+            .expect("an operation has the inputs it was recorded with")
+    }
+
+    fn float(&mut self) -> FloatTensor<B> {
+        self.next().into_float()
+    }
+}
+
+fn statistics(q: &TensorInfo) -> TensorInfo {
+    TensorInfo {
+        shape: q.shape[..4].to_vec(),
+        dtype: match q.dtype {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        },
+    }
+}
+
+impl CustomOp for Attention {
+    const ID: &'static str = "burn_dist.attention";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        let (q, v) = (&inputs[0], &inputs[2]);
+        let mut out = q.clone();
+        out.shape[4] = v.shape[3];
+        vec![out, statistics(q)]
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        let notation = format!("{} -> b g n q -, b g n q", self.inputs_notation());
+        self.rule(shapes, notation).build()
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        self.flops(shapes, 2.0)
+    }
+
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Compute
+    }
+
+    fn work(&self) -> Work {
+        Work::Layer
+    }
+
+    fn statistic_output(&self) -> Option<usize> {
+        Some(1)
+    }
+}
+
+impl CustomOp for AttentionBackward {
+    const ID: &'static str = "burn_dist.attention_backward";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        let mut made = inputs[..3].to_vec();
+        if self.with_bias {
+            let (q, k) = (&inputs[0], &inputs[1]);
+            let mut bias = q.clone();
+            bias.shape[4] = k.shape[2];
+            made.push(bias);
+        }
+        made
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        let bias = if self.with_bias { ", b g n q -" } else { "" };
+        let inputs = self.forward.inputs_notation();
+        let outputs = format!("b g n q -, b g - -, b g - -{bias}");
+        let notation = format!("{inputs}, b g n q -, b g n q, b g n q - -> {outputs}");
+        let rule = self.forward.rule(shapes, notation);
+        // Keys and values collect the gradients of all queries, and of the heads that share them.
+        let rule = rule.kind('n', FactorKind::Reduce(ReduceOp::Sum));
+        match self.forward.scores.depend_on_positions() {
+            true => rule.build(),
+            false => rule.kind('q', FactorKind::Reduce(ReduceOp::Sum)).build(),
+        }
+    }
+
+    /// Scores again, and two products for each of the two of the forward.
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        self.forward.flops(shapes, 5.0)
+    }
+
+    fn float_class(&self) -> FloatClass {
+        FloatClass::Compute
+    }
+
+    fn statistic_input(&self) -> Option<usize> {
+        Some(self.forward.num_inputs() + 1)
+    }
+}
+
+impl<B: AttentionBackend + BackendIr> Execute<B> for Attention {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<B>>,
+        _: &<B as BackendTypes>::Device,
+    ) -> Vec<CustomTensor<B>> {
+        let inputs = self.inputs(&mut Tensors(inputs.into_iter()));
+        let made = B::attention_forward(inputs, self.scores);
+        vec![
+            CustomTensor::Float(made.out),
+            CustomTensor::Float(made.log_sum_exp),
+        ]
+    }
+}
+
+impl<B: AttentionBackend + BackendIr> Execute<B> for AttentionBackward {
+    fn execute(
+        &self,
+        inputs: Vec<CustomTensor<B>>,
+        _: &<B as BackendTypes>::Device,
+    ) -> Vec<CustomTensor<B>> {
+        let mut tensors = Tensors(inputs.into_iter());
+        let inputs = self.forward.inputs(&mut tensors);
+        let made = AttentionMade {
+            out: tensors.float(),
+            log_sum_exp: tensors.float(),
+        };
+        let gradient = tensors.float();
+        let scores = self.forward.scores;
+        let made = B::attention_backward(inputs, made, gradient, scores, self.with_bias);
+        let all = [Some(made.q), Some(made.k), Some(made.v), made.bias];
+        all.into_iter().flatten().map(CustomTensor::Float).collect()
+    }
+}
+
+impl Attention {
+    fn of<B: BackendIr>(inputs: &AttentionInputs<Dist<B>>, scores: Scores) -> Self {
+        Self {
+            scores,
+            has_mask: inputs.mask.is_some(),
+            has_bias: inputs.bias.is_some(),
+        }
+    }
+}
+
+/// Inputs in the order in which they are recorded.
+fn recorded<B: BackendIr>(inputs: AttentionInputs<Dist<B>>) -> Vec<CustomTensor<Dist<B>>> {
+    let mut all: Vec<CustomTensor<Dist<B>>> = [inputs.q, inputs.k, inputs.v]
+        .map(CustomTensor::Float)
+        .into();
+    all.extend(inputs.mask.map(CustomTensor::Bool));
+    all.extend(inputs.bias.map(CustomTensor::Float));
+    all
+}
+
+/// On a mesh, the kernels run on what each rank holds.
+impl<B: AttentionBackend + BackendIr> AttentionBackend for Dist<B> {
+    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
+        let op = Attention::of(&inputs, scores);
+        let made = call(op, recorded(inputs)).expect("the id is ours, and there are inputs");
+        let mut made = made.into_iter().map(CustomTensor::into_float);
+        let mut next = || made.next().expect("attention has two results");
+        AttentionMade {
+            out: next(),
+            log_sum_exp: next(),
+        }
+    }
+
+    fn attention_backward(
+        inputs: AttentionInputs<Self>,
+        made: AttentionMade<Self>,
+        gradient: FloatTensor<Self>,
+        scores: Scores,
+        with_bias: bool,
+    ) -> AttentionGradients<Self> {
+        let op = AttentionBackward {
+            forward: Attention::of(&inputs, scores),
+            with_bias,
+        };
+        let mut inputs = recorded(inputs);
+        inputs.extend([made.out, made.log_sum_exp, gradient].map(CustomTensor::Float));
+        let made = call(op, inputs).expect("the id is ours, and there are inputs");
+        let mut made = made.into_iter().map(CustomTensor::into_float);
+        let mut next = || made.next().expect("a gradient for each input");
+        AttentionGradients {
+            q: next(),
+            k: next(),
+            v: next(),
+            bias: with_bias.then(next),
+        }
+    }
+}

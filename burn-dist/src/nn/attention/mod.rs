@@ -1,0 +1,375 @@
+//! Attention as one operation, with its backward as another: memory linear in the sequence.
+
+mod blocks;
+mod flex;
+mod gradient;
+mod mesh;
+
+use burn_backend::tensor::{BoolTensor, FloatTensor};
+use burn_backend::{Backend, TensorMetadata};
+use burn_core::tensor::activation::softmax;
+use burn_core::tensor::{Bool, Distribution, Tensor, TensorPrimitive};
+use std::hash::{Hash, Hasher};
+
+/// What attention does besides.
+#[derive(Clone, Debug)]
+pub struct AttentionOptions<B: Backend> {
+    /// Whether a query sees no key behind its own position. With more keys than queries, the last query is at the last
+    /// key.
+    pub causal: bool,
+    /// What is hidden (true), `[b, h, q, k]`; dims of size one stretch.
+    pub mask: Option<Tensor<B, 4, Bool>>,
+    /// What is added to scores, `[b, h, q, k]`; dims of size one stretch.
+    pub bias: Option<Tensor<B, 4>>,
+    /// What products are multiplied with; by default one over the root of the width.
+    pub scale: Option<f64>,
+    /// How many keys a query sees at most, up to its own position.
+    pub window: Option<usize>,
+    /// The share of weights that are zeros while gradients are tracked, the others being larger for it. With it, weights
+    /// are computed whole, in memory quadratic in the sequence.
+    pub dropout: f64,
+}
+
+impl<B: Backend> Default for AttentionOptions<B> {
+    fn default() -> Self {
+        Self {
+            causal: false,
+            mask: None,
+            bias: None,
+            scale: None,
+            window: None,
+            dropout: 0.0,
+        }
+    }
+}
+
+impl<B: Backend> AttentionOptions<B> {
+    /// Returns the options of a query that sees the keys up to its own position.
+    pub fn causal() -> Self {
+        Self {
+            causal: true,
+            ..Self::default()
+        }
+    }
+
+    /// Hides keys.
+    pub fn mask(self, mask: Tensor<B, 4, Bool>) -> Self {
+        Self {
+            mask: Some(mask),
+            ..self
+        }
+    }
+
+    /// Adds to scores.
+    pub fn bias(self, bias: Tensor<B, 4>) -> Self {
+        Self {
+            bias: Some(bias),
+            ..self
+        }
+    }
+
+    /// Sets what products are multiplied with.
+    pub fn scale(self, scale: f64) -> Self {
+        Self {
+            scale: Some(scale),
+            ..self
+        }
+    }
+
+    /// Hides the keys that lie further back.
+    ///
+    /// # Panics
+    /// If it is zero.
+    pub fn window(self, window: usize) -> Self {
+        assert!(
+            window > 0,
+            "a query sees at least its own key: a window of 0 hides all"
+        );
+        Self {
+            window: Some(window),
+            ..self
+        }
+    }
+
+    /// Sets the share of weights that are dropped.
+    ///
+    /// # Panics
+    /// If it is not at least zero and less than one.
+    pub fn dropout(self, dropout: f64) -> Self {
+        assert!(
+            (0.0..1.0).contains(&dropout),
+            "dropout is at least 0 and less than 1, not {dropout}"
+        );
+        Self { dropout, ..self }
+    }
+}
+
+/// How scores are made of products, and which of them count.
+///
+/// The position of query `i` is `i + offset`, that of key `j` is `j`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// What products are multiplied with.
+    pub scale: f64,
+    /// Whether a query sees no key behind its own position.
+    pub causal: bool,
+    /// How many keys a query sees at most, up to its own position.
+    pub window: Option<usize>,
+    /// How far queries lie behind keys.
+    pub offset: isize,
+}
+
+impl Scores {
+    /// Whether it matters which queries and keys they are.
+    fn depend_on_positions(&self) -> bool {
+        self.causal || self.window.is_some()
+    }
+}
+
+impl Hash for Scores {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.scale.to_bits().hash(state);
+        (self.causal, self.window, self.offset).hash(state);
+    }
+}
+
+/// What attends to what, with the heads in groups that share a head of keys and values.
+#[derive(Clone, Debug)]
+pub struct AttentionInputs<B: Backend> {
+    /// Queries, `[b, g, n, q, e]`.
+    pub q: FloatTensor<B>,
+    /// Keys, `[b, g, k, e]`.
+    pub k: FloatTensor<B>,
+    /// Values, `[b, g, k, v]`.
+    pub v: FloatTensor<B>,
+    /// What is hidden, `[b, g, n, q, k]`; dims of size one stretch.
+    pub mask: Option<BoolTensor<B>>,
+    /// What is added to scores, `[b, g, n, q, k]`; dims of size one stretch.
+    pub bias: Option<FloatTensor<B>>,
+}
+
+/// What the forward makes.
+#[derive(Clone, Debug)]
+pub struct AttentionMade<B: Backend> {
+    /// The result, `[b, g, n, q, v]`.
+    pub out: FloatTensor<B>,
+    /// The logarithm of the sum of `exp(score)` over the keys that a query sees, `[b, g, n, q]`, in f32 where the inputs
+    /// have fewer bits.
+    pub log_sum_exp: FloatTensor<B>,
+}
+
+/// Gradients of the inputs, in their shapes.
+#[derive(Clone, Debug)]
+pub struct AttentionGradients<B: Backend> {
+    /// Of queries.
+    pub q: FloatTensor<B>,
+    /// Of keys.
+    pub k: FloatTensor<B>,
+    /// Of values.
+    pub v: FloatTensor<B>,
+    /// Of the bias, if it was asked for, `[b, g, n, q, k]`: not yet summed over dims that were stretched.
+    pub bias: Option<FloatTensor<B>>,
+}
+
+/// A backend that attends in one operation.
+///
+/// [`Flex`](burn_flex::Flex) has kernels, [`Dist`](crate::Dist) runs those of its inner backend on what each rank holds,
+/// `Autodiff` brings the gradient. Another backend is one by `impl AttentionBackend for MyBackend {}`: it then composes
+/// blocks of keys of its own operations.
+///
+/// # Source
+/// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
+pub trait AttentionBackend: Backend {
+    /// Attends.
+    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
+        blocks::forward(inputs, scores)
+    }
+
+    /// Returns the gradients of the inputs, of that of the result; that of the bias if `with_bias`.
+    fn attention_backward(
+        inputs: AttentionInputs<Self>,
+        made: AttentionMade<Self>,
+        gradient: FloatTensor<Self>,
+        scores: Scores,
+        with_bias: bool,
+    ) -> AttentionGradients<Self> {
+        blocks::backward(inputs, made, gradient, scores, with_bias)
+    }
+}
+
+#[cfg(feature = "wgpu")]
+impl AttentionBackend for crate::backend::Wgpu {}
+#[cfg(feature = "cuda")]
+impl AttentionBackend for crate::backend::Cuda {}
+
+/// Scaled dot-product attention: `softmax(scale q k^T + bias) v`, where hidden scores are -infinity. A query that sees no
+/// key gives zeros.
+///
+/// In one operation, forward and backward, with memory linear in the sequence. On a mesh, batch and heads may be split,
+/// and without `causal` and `window` the queries too.
+///
+/// # Shapes
+/// `q` is `[b, h, q, e]`, `k` is `[b, g, k, e]`, `v` is `[b, g, k, v]`, and the result `[b, h, q, v]`: heads `h` are a
+/// multiple of `g`, and as many in a row share a head of keys and values (grouped queries, arXiv:2305.13245).
+///
+/// # Communication
+/// None, while each rank has the keys and values of its batch and heads.
+///
+/// # Panics
+/// If shapes do not fit.
+///
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Distribution, Tensor};
+/// use burn_dist::nn::{AttentionOptions, attention};
+/// use burn_dist::{DeviceMesh, Dist};
+///
+/// let mesh = DeviceMesh::parse("dp=2")?;
+/// let random = |shape: [usize; 4]| {
+///     Tensor::<Dist<Flex>, 4>::random(shape, Distribution::Default, &mesh.device())
+/// };
+/// let (q, k, v) = (random([2, 8, 16, 4]), random([2, 2, 16, 4]), random([2, 2, 16, 4]));
+/// let out = attention(q, k, v, AttentionOptions::causal());
+/// assert_eq!(out.dims(), [2, 8, 16, 4]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn attention<B: AttentionBackend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+) -> Tensor<B, 4> {
+    let [batch, heads, queries, width] = q.dims();
+    let groups = k.dims()[1];
+    assert!(
+        groups > 0 && heads.is_multiple_of(groups),
+        "{heads} heads of queries are no multiple of {groups} heads of keys"
+    );
+    let q = q.reshape([batch, groups, heads / groups, queries, width]);
+    let out = grouped_attention(q, k, v, options);
+    let value_width = out.dims()[4];
+    out.reshape([batch, heads, queries, value_width])
+}
+
+/// [`attention`] of queries whose heads are in groups already, which spares a copy where they lie in another order.
+///
+/// # Shapes
+/// `q` is `[b, g, n, q, e]`, `k` is `[b, g, k, e]`, `v` is `[b, g, k, v]`, and the result `[b, g, n, q, v]`. Masks and
+/// biases have `h = g n` heads.
+///
+/// # Panics
+/// If shapes do not fit.
+pub fn grouped_attention<B: AttentionBackend>(
+    q: Tensor<B, 5>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+) -> Tensor<B, 5> {
+    let [batch, groups, group, queries, width] = q.dims();
+    let [.., keys, value_width] = v.dims();
+    assert_eq!(
+        k.dims(),
+        [batch, groups, keys, width],
+        "keys for queries {:?}",
+        q.dims()
+    );
+    assert_eq!(
+        v.dims(),
+        [batch, groups, keys, value_width],
+        "values for queries {:?}",
+        q.dims()
+    );
+    let pairs = [batch, groups * group, queries, keys];
+    let in_groups = |what: &str, dims: [usize; 4]| {
+        let fits = dims
+            .iter()
+            .zip(pairs)
+            .all(|(dim, size)| *dim == 1 || *dim == size);
+        assert!(
+            fits,
+            "a {what} of shape {dims:?} does not stretch to {pairs:?}"
+        );
+        let [groups, group] = if dims[1] == 1 {
+            [1, 1]
+        } else {
+            [groups, group]
+        };
+        [dims[0], groups, group, dims[2], dims[3]]
+    };
+    let mask = options.mask.map(|mask| {
+        let dims = in_groups("mask", mask.dims());
+        mask.reshape(dims)
+    });
+    let bias = options.bias.map(|bias| {
+        let dims = in_groups("bias", bias.dims());
+        bias.reshape(dims)
+    });
+    let scores = Scores {
+        scale: options.scale.unwrap_or_else(|| (width as f64).powf(-0.5)),
+        causal: options.causal,
+        window: options.window,
+        offset: keys as isize - queries as isize,
+    };
+    if options.dropout > 0.0 && B::ad_enabled(&q.device()) {
+        return dropped(q, k, v, mask, bias, scores, options.dropout);
+    }
+    let float = |tensor: Tensor<B, 4>| tensor.into_primitive().tensor();
+    let inputs = AttentionInputs {
+        q: q.into_primitive().tensor(),
+        k: float(k),
+        v: float(v),
+        mask: mask.map(Tensor::into_primitive),
+        bias: bias.map(|bias| bias.into_primitive().tensor()),
+    };
+    let made = B::attention_forward(inputs, scores);
+    Tensor::from_primitive(TensorPrimitive::Float(made.out))
+}
+
+/// With weights at hand, some of which are dropped.
+fn dropped<B: Backend>(
+    q: Tensor<B, 5>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    mask: Option<Tensor<B, 5, Bool>>,
+    bias: Option<Tensor<B, 5>>,
+    scores: Scores,
+    dropout: f64,
+) -> Tensor<B, 5> {
+    let [_, _, _, queries, _] = q.dims();
+    let keys = k.dims()[2];
+    let k = k.unsqueeze_dim::<5>(2).swap_dims(3, 4);
+    let mut scored = (q * scores.scale).matmul(k);
+    if let Some(bias) = bias {
+        scored = scored + bias;
+    }
+    let hidden = blocks::hidden(scores, queries, 0..keys, &scored.device());
+    let masks = mask.into_iter().chain(hidden);
+    // Rows without a visible key are NaN in a softmax, and zeros here.
+    let least = f64::from(f32::MIN);
+    let mut seen: Option<Tensor<B, 5>> = None;
+    for mask in masks {
+        seen = Some(match seen {
+            Some(seen) => seen * mask.clone().bool_not().float(),
+            None => mask.clone().bool_not().float(),
+        });
+        scored = scored.mask_fill(mask, least);
+    }
+    let mut weights = softmax(scored, 4);
+    if let Some(seen) = seen {
+        weights = weights * seen;
+    }
+    let kept = weights.random_like(Distribution::Bernoulli(1.0 - dropout));
+    let weights = weights * kept * (1.0 - dropout).recip();
+    weights.matmul(v.unsqueeze_dim(2))
+}
+
+/// The type that statistics of a tensor are in.
+fn statistics_of<B: Backend>(tensor: &FloatTensor<B>) -> burn_std::DType {
+    match tensor.dtype() {
+        burn_std::DType::F64 => burn_std::DType::F64,
+        _ => burn_std::DType::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests;

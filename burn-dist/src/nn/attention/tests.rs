@@ -1,0 +1,438 @@
+//! Kernels, blocks and their splits against the composition of Burn's operations.
+
+use super::blocks;
+use super::mesh::{Attention, AttentionBackward};
+use super::*;
+use burn_autodiff::Autodiff;
+use burn_core::tensor::{TensorData, Tolerance};
+use burn_flex::{Flex, FlexDevice};
+use proptest::prelude::*;
+
+use crate::custom::{CustomTensor, Execute, check};
+
+/// What is computed, on any backend.
+#[derive(Clone, Debug)]
+struct Case {
+    /// Batch, heads of keys, group, queries, keys, width, width of values.
+    sizes: [usize; 7],
+    causal: bool,
+    window: Option<usize>,
+    /// Shapes of mask and bias as seen by scores: dims that are false have size one.
+    mask: Option<[bool; 4]>,
+    bias: Option<[bool; 4]>,
+    scale: Option<f64>,
+}
+
+fn numbers(shape: &[usize], seed: usize) -> TensorData {
+    let len: usize = shape.iter().product();
+    let value = |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0;
+    TensorData::new((0..len).map(value).collect::<Vec<f32>>(), shape.to_vec())
+}
+
+impl Case {
+    fn stretched(&self, kept: [bool; 4]) -> [usize; 4] {
+        let [b, g, n, q, k, ..] = self.sizes;
+        let full = [b, g * n, q, k];
+        std::array::from_fn(|dim| if kept[dim] { full[dim] } else { 1 })
+    }
+
+    fn inputs(&self) -> [TensorData; 3] {
+        let [b, g, n, q, k, e, v] = self.sizes;
+        [
+            numbers(&[b, g * n, q, e], 1),
+            numbers(&[b, g, k, e], 2),
+            numbers(&[b, g, k, v], 3),
+        ]
+    }
+
+    fn bias_data(&self) -> Option<TensorData> {
+        self.bias.map(|kept| numbers(&self.stretched(kept), 4))
+    }
+
+    fn options<B: Backend>(&self, device: &B::Device) -> AttentionOptions<B> {
+        let mask = self.mask.map(|kept| {
+            let values = Tensor::<B, 4>::from_data(numbers(&self.stretched(kept), 5), device);
+            values.greater_elem(0.4)
+        });
+        AttentionOptions {
+            causal: self.causal,
+            mask,
+            window: self.window,
+            scale: self.scale,
+            ..AttentionOptions::default()
+        }
+    }
+}
+
+/// The definition in Burn's operations.
+fn composed<B: Backend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+) -> Tensor<B, 4> {
+    let [_, heads, queries, width] = q.dims();
+    let [_, groups, keys, _] = k.dims();
+    let each = |x: Tensor<B, 4>| {
+        let [b, g, s, e] = x.dims();
+        let x = x.unsqueeze_dim::<5>(2).repeat_dim(2, heads / groups);
+        x.reshape([b, g * (heads / groups), s, e])
+    };
+    let (k, v) = (each(k), each(v));
+    let scale = options.scale.unwrap_or((width as f64).powf(-0.5));
+    let mut scores = q.matmul(k.swap_dims(2, 3)) * scale;
+    if let Some(bias) = options.bias {
+        scores = scores + bias;
+    }
+    let positions = Scores {
+        scale,
+        causal: options.causal,
+        window: options.window,
+        offset: keys as isize - queries as isize,
+    };
+    let hidden = blocks::hidden::<B>(positions, queries, 0..keys, &scores.device());
+    let hidden = hidden.map(|hidden| hidden.reshape([1, 1, queries, keys]));
+    let mut seen = scores.ones_like();
+    for mask in options.mask.into_iter().chain(hidden) {
+        seen = seen * mask.clone().bool_not().float();
+        scores = scores.mask_fill(mask, -1e30);
+    }
+    (softmax(scores, 3) * seen).matmul(v)
+}
+
+/// The result, and the gradients of queries, keys, values and bias of the sum of its squares.
+fn run<B: burn_backend::AutodiffBackend>(
+    case: &Case,
+    device: &B::Device,
+    attend: impl Fn(Tensor<B, 4>, Tensor<B, 4>, Tensor<B, 4>, AttentionOptions<B>) -> Tensor<B, 4>,
+) -> Vec<TensorData> {
+    let [q, k, v] = case
+        .inputs()
+        .map(|data| Tensor::<B, 4>::from_data(data, device).require_grad());
+    let bias = case.bias_data();
+    let bias = bias.map(|data| Tensor::<B, 4>::from_data(data, device).require_grad());
+    let mut options = case.options::<B>(device);
+    options.bias = bias.clone();
+    let out = attend(q.clone(), k.clone(), v.clone(), options);
+    let grads = (out.clone() * out.clone()).sum().backward();
+    let of = |x: &Tensor<B, 4>| x.grad(&grads).expect("a gradient").into_data();
+    let mut all = vec![out.into_data(), of(&q), of(&k), of(&v)];
+    all.extend(bias.as_ref().map(of));
+    all
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let kept = || proptest::option::of(any::<[bool; 4]>());
+    (
+        (
+            1usize..3,
+            1usize..3,
+            1usize..3,
+            1usize..24,
+            1usize..24,
+            1usize..6,
+            1usize..6,
+        ),
+        any::<bool>(),
+        proptest::option::of(1usize..12),
+        kept(),
+        kept(),
+        proptest::option::of(0.1f64..2.0),
+    )
+        .prop_map(
+            |((b, g, n, q, k, e, v), causal, window, mask, bias, scale)| Case {
+                sizes: [b, g, n, q, k, e, v],
+                causal,
+                window,
+                mask,
+                bias,
+                scale,
+            },
+        )
+}
+
+/// Compares results and gradients. Each term is right to a few units of f32; gradients of keys and values are sums over
+/// the queries of a group, that of a bias over all pairs that share an element.
+fn check_same(case: &Case, found: &[TensorData], expected: &[TensorData]) {
+    let [b, g, n, q, k, ..] = case.sizes;
+    let pairs = b * g * n * q * k;
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let terms = match index {
+            0 | 1 => k,
+            2 | 3 => n * q,
+            _ => pairs / found.num_elements(),
+        };
+        let tolerance = Tolerance::rel_abs(1e-5, 1e-6 * (8 + terms) as f32);
+        found.assert_approx_eq::<f32>(expected, tolerance);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn it_is_the_composition(case in cases()) {
+        let expected = run::<Autodiff<Flex>>(&case, &FlexDevice, composed);
+        let found = run::<Autodiff<Flex>>(&case, &FlexDevice, attention);
+        check_same(&case, &found, &expected);
+    }
+
+    /// Autodiff derives the gradients of blocks from their operations.
+    #[test]
+    fn blocks_of_operations_are_the_kernels(case in cases()) {
+        let expected = run::<Autodiff<Flex>>(&case, &FlexDevice, attention);
+        let found = run::<Autodiff<Flex>>(&case, &FlexDevice, by_blocks);
+        check_same(&case, &found, &expected);
+    }
+}
+
+/// Inputs as an operation takes them.
+fn in_groups<B: Backend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+) -> (AttentionInputs<B>, Scores) {
+    let [b, h, queries, e] = q.dims();
+    let [_, g, keys, _] = k.dims();
+    let dims = |d: [usize; 4]| {
+        let [groups, group] = if d[1] == 1 { [1, 1] } else { [g, h / g] };
+        [d[0], groups, group, d[2], d[3]]
+    };
+    let float = |x: Tensor<B, 4>| x.into_primitive().tensor();
+    let scores = Scores {
+        scale: options.scale.unwrap_or((e as f64).powf(-0.5)),
+        causal: options.causal,
+        window: options.window,
+        offset: keys as isize - queries as isize,
+    };
+    let inputs = AttentionInputs {
+        q: q.reshape([b, g, h / g, queries, e])
+            .into_primitive()
+            .tensor(),
+        k: float(k),
+        v: float(v),
+        mask: options.mask.map(|mask| {
+            let dims = dims(mask.dims());
+            mask.reshape(dims).into_primitive()
+        }),
+        bias: options.bias.map(|bias| {
+            let dims = dims(bias.dims());
+            bias.reshape(dims).into_primitive().tensor()
+        }),
+    };
+    (inputs, scores)
+}
+
+fn by_blocks<B: Backend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+) -> Tensor<B, 4> {
+    let [b, h, queries, _] = q.dims();
+    let width = v.dims()[3];
+    let (inputs, scores) = in_groups(q, k, v, options);
+    let made = blocks::forward::<B>(inputs, scores);
+    let out = Tensor::<B, 5>::from_primitive(TensorPrimitive::Float(made.out));
+    out.reshape([b, h, queries, width])
+}
+
+/// The backward of blocks, which Autodiff did not derive.
+#[test]
+fn the_backward_of_blocks_is_that_of_the_kernels() {
+    let case = Case {
+        sizes: [2, 2, 2, 9, 1100, 4, 3],
+        causal: true,
+        window: None,
+        mask: Some([true, false, true, true]),
+        bias: Some([true; 4]),
+        scale: None,
+    };
+    let device = FlexDevice;
+    let [q, k, v] = case
+        .inputs()
+        .map(|data| Tensor::<Flex, 4>::from_data(data, &device));
+    let mut options = case.options::<Flex>(&device);
+    options.bias = case
+        .bias_data()
+        .map(|data| Tensor::from_data(data, &device));
+    let (inputs, scores) = in_groups(q, k, v, options);
+    let data = |x: FloatTensor<Flex>| {
+        burn_std::future::block_on(
+            <Flex as burn_backend::ops::FloatTensorOps<Flex>>::float_into_data(x),
+        )
+        .expect("on the host")
+    };
+    let made = Flex::attention_forward(inputs.clone(), scores);
+    let by_blocks = blocks::forward::<Flex>(inputs.clone(), scores);
+    let near = |a: FloatTensor<Flex>, b: FloatTensor<Flex>| {
+        data(a).assert_approx_eq::<f32>(&data(b), Tolerance::rel_abs(1e-5, 1e-5));
+    };
+    near(made.out.clone(), by_blocks.out);
+    near(made.log_sum_exp.clone(), by_blocks.log_sum_exp);
+    let gradient = made.out.clone();
+    let found =
+        blocks::backward::<Flex>(inputs.clone(), made.clone(), gradient.clone(), scores, true);
+    let expected = Flex::attention_backward(inputs, made, gradient, scores, true);
+    near(found.q, expected.q);
+    near(found.k, expected.k);
+    near(found.v, expected.v);
+    near(
+        found.bias.expect("asked for"),
+        expected.bias.expect("asked for"),
+    );
+}
+
+/// Every split that the rules allow, with and without positions, masks and biases.
+#[test]
+fn every_split_gives_the_same() {
+    let device = FlexDevice;
+    for (causal, window) in [
+        (false, None),
+        (true, None),
+        (false, Some(3)),
+        (true, Some(2)),
+    ] {
+        for (has_mask, has_bias) in [(false, false), (true, false), (false, true), (true, true)] {
+            let forward = Attention {
+                scores: Scores {
+                    scale: 0.7,
+                    causal,
+                    window,
+                    offset: 1,
+                },
+                has_mask,
+                has_bias,
+            };
+            let mut inputs = vec![
+                numbers(&[2, 2, 3, 5, 4], 1),
+                numbers(&[2, 2, 6, 4], 2),
+                numbers(&[2, 2, 6, 3], 3),
+            ];
+            if has_mask {
+                let values = numbers(&[2, 1, 3, 5, 6], 4);
+                let hidden: Vec<bool> = values.iter::<f32>().map(|x| x > 0.5).collect();
+                inputs.push(TensorData::new(hidden, [2, 1, 3, 5, 6]));
+            }
+            if has_bias {
+                inputs.push(numbers(&[1, 2, 3, 1, 6], 5));
+            }
+            let splits = check::<Flex, _>(&forward, inputs.clone(), 1e-5, &device);
+            assert!(splits.unwrap_or_else(|error| panic!("{error}")) > 10);
+            let made = made(&forward, inputs.clone());
+            inputs.extend(made);
+            inputs.push(numbers(&[2, 2, 3, 5, 3], 6));
+            for with_bias in [false, has_bias] {
+                let backward = AttentionBackward {
+                    forward: forward.clone(),
+                    with_bias,
+                };
+                let splits = check::<Flex, _>(&backward, inputs.clone(), 1e-5, &device);
+                assert!(splits.unwrap_or_else(|error| panic!("{error}")) > 10);
+            }
+        }
+    }
+}
+
+/// What the forward makes of inputs.
+fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
+    use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
+    let tensors = inputs.into_iter().map(|data| match data.dtype {
+        burn_std::DType::Bool(_) => {
+            CustomTensor::<Flex>::Bool(Flex::bool_from_data(data, &FlexDevice))
+        }
+        _ => CustomTensor::Float(Flex::float_from_data(data, &FlexDevice)),
+    });
+    let made = op.execute(tensors.collect(), &FlexDevice);
+    let read = |tensor: CustomTensor<Flex>| {
+        burn_std::future::block_on(Flex::float_into_data(tensor.into_float()))
+    };
+    made.into_iter()
+        .map(|tensor| read(tensor).expect("on the host"))
+        .collect()
+}
+
+#[test]
+fn a_query_that_sees_nothing_gives_zeros() {
+    let device = FlexDevice;
+    let [q, k] = [[1, 1, 4, 2], [1, 1, 2, 2]].map(|shape| {
+        Tensor::<Autodiff<Flex>, 4>::from_data(numbers(&shape, 1), &device).require_grad()
+    });
+    // Two queries lie before the first key.
+    let out = attention(q.clone(), k.clone(), k.clone(), AttentionOptions::causal());
+    let grads = out.clone().sum().backward();
+    let rows: Vec<f32> = out.into_data().to_vec().expect("f32");
+    assert_eq!(rows[..4], [0.0; 4]);
+    assert!(rows[4..].iter().all(|x| *x != 0.0));
+    let of_q: Vec<f32> = q
+        .grad(&grads)
+        .expect("a gradient")
+        .into_data()
+        .to_vec()
+        .expect("f32");
+    assert_eq!(of_q[..4], [0.0; 4]);
+}
+
+#[test]
+fn dropped_weights_keep_their_mean() {
+    let device = FlexDevice;
+    let q = Tensor::<Autodiff<Flex>, 4>::zeros([1, 1, 1, 4], &device).require_grad();
+    let k = Tensor::zeros([1, 1, 4000, 4], &device);
+    let v = Tensor::ones([1, 1, 4000, 4], &device);
+    let options = AttentionOptions::causal().dropout(0.25);
+    let out = attention(q, k.clone(), v.clone(), options.clone());
+    let found: f32 = out.mean().into_scalar();
+    // 4,000 Bernoulli trials: four standard deviations are 0.037.
+    assert!((found - 1.0).abs() < 0.037 && found != 1.0, "{found}");
+    // Without gradients nothing is dropped.
+    let q = Tensor::<Flex, 4>::zeros([1, 1, 1, 4], &device);
+    let options = AttentionOptions::causal().dropout(0.25);
+    let out = attention(q, k.inner(), v.inner(), options);
+    assert!((out.mean().into_scalar() - 1.0f32).abs() < 1e-6);
+}
+
+#[test]
+fn sixteen_bits_have_statistics_in_f32() {
+    let device = FlexDevice;
+    for dtype in [burn_std::DType::BF16, burn_std::DType::F16] {
+        let x = Tensor::<Flex, 4>::from_data(numbers(&[1, 2, 40, 8], 1), &device);
+        let narrow = x.clone().cast(dtype);
+        let (inputs, scores) = in_groups(
+            narrow.clone(),
+            narrow.clone(),
+            narrow,
+            AttentionOptions::causal(),
+        );
+        let made = Flex::attention_forward(inputs, scores);
+        assert_eq!(made.out.dtype(), dtype);
+        assert_eq!(made.log_sum_exp.dtype(), burn_std::DType::F32);
+        let out = Tensor::<Flex, 5>::from_primitive(TensorPrimitive::Float(made.out));
+        let expected = attention(x.clone(), x.clone(), x, AttentionOptions::causal());
+        let out = out
+            .cast(burn_std::DType::F32)
+            .reshape([1, 2, 40, 8])
+            .into_data();
+        out.assert_approx_eq::<f32>(&expected.into_data(), Tolerance::absolute(2e-2));
+    }
+}
+
+#[test]
+#[should_panic(expected = "3 heads of queries are no multiple of 2 heads of keys")]
+fn heads_that_do_not_divide_are_refused() {
+    let of = |heads| Tensor::<Flex, 4>::zeros([1, heads, 4, 2], &FlexDevice);
+    attention(of(3), of(2), of(2), AttentionOptions::default());
+}
+
+#[test]
+#[should_panic(expected = "a mask of shape [1, 1, 5, 4] does not stretch to [1, 2, 4, 4]")]
+fn a_mask_of_the_wrong_shape_is_refused() {
+    let x = Tensor::<Flex, 4>::zeros([1, 2, 4, 2], &FlexDevice);
+    let mask = Tensor::<Flex, 4>::zeros([1, 1, 5, 4], &FlexDevice).greater_elem(0.0);
+    attention(
+        x.clone(),
+        x.clone(),
+        x,
+        AttentionOptions::default().mask(mask),
+    );
+}

@@ -1,0 +1,8 @@
+//! Layers that are one operation: on a mesh a rule says what of them may be split.
+
+mod attention;
+
+pub use attention::{
+    AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, AttentionOptions, Scores,
+    attention, grouped_attention,
+};
