@@ -7,29 +7,41 @@ use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use burn_backend::tensor::{BoolTensor, FloatTensor};
-use burn_backend::{AutodiffBackend, Backend, Shape, TensorMetadata};
+use burn_backend::{Backend, Shape, TensorMetadata};
 
 use super::{AttentionBackend, AttentionInputs, AttentionMade, Scores};
 
-/// The backward of attention with `N` inputs that may have gradients: with a bias, four.
+/// The backward of attention: `N` is three, or four with a bias.
 #[derive(Debug)]
 struct AttentionGradient;
 
 /// What it needs.
 #[derive(Clone, Debug)]
-struct State<B: Backend> {
-    q: NodeId,
-    k: NodeId,
-    v: NodeId,
+struct State<B: Backend, const N: usize> {
+    inputs: [NodeId; N],
     mask: Option<BoolTensor<B>>,
-    bias: Option<NodeId>,
-    bias_shape: Option<Shape>,
     made: AttentionMade<B>,
     scores: Scores,
 }
 
+/// Queries, keys, values and perhaps a bias, in this order.
+fn inputs_of<B: Backend>(
+    tensors: impl IntoIterator<Item = FloatTensor<B>>,
+    mask: Option<BoolTensor<B>>,
+) -> AttentionInputs<B> {
+    let mut tensors = tensors.into_iter();
+    let mut next = || tensors.next().expect("queries, keys and values");
+    AttentionInputs {
+        q: next(),
+        k: next(),
+        v: next(),
+        mask,
+        bias: tensors.next(),
+    }
+}
+
 impl<B: AttentionBackend, const N: usize> Backward<B, N> for AttentionGradient {
-    type State = State<B>;
+    type State = State<B, N>;
 
     fn backward(
         self,
@@ -39,27 +51,17 @@ impl<B: AttentionBackend, const N: usize> Backward<B, N> for AttentionGradient {
     ) {
         let gradient = grads.consume::<B>(&ops.node);
         let state = ops.state;
-        let mut input = |node: NodeId| checkpointer.retrieve_node_output::<FloatTensor<B>>(node);
-        let inputs = AttentionInputs {
-            q: input(state.q),
-            k: input(state.k),
-            v: input(state.v),
-            mask: state.mask,
-            bias: state.bias.map(input),
-        };
-        let mut parents = ops.parents.into_iter();
-        let [q, k, v, bias] = [0; 4].map(|_| parents.next().flatten());
-        let made =
-            B::attention_backward(inputs, state.made, gradient, state.scores, bias.is_some());
-        let to_bias = made.bias.zip(state.bias_shape);
+        let tensors = state
+            .inputs
+            .map(|node| checkpointer.retrieve_node_output::<FloatTensor<B>>(node));
+        let inputs = inputs_of::<B>(tensors, state.mask);
+        let bias_shape = inputs.bias.as_ref().map(TensorMetadata::shape);
+        let with_bias = ops.parents.get(3).is_some_and(Option::is_some);
+        let made = B::attention_backward(inputs, state.made, gradient, state.scores, with_bias);
+        let to_bias = made.bias.zip(bias_shape);
         let to_bias = to_bias.map(|(gradient, shape)| summed::<B>(gradient, &shape));
-        let all = [
-            (q, Some(made.q)),
-            (k, Some(made.k)),
-            (v, Some(made.v)),
-            (bias, to_bias),
-        ];
-        for (parent, gradient) in all {
+        let all = [Some(made.q), Some(made.k), Some(made.v), to_bias];
+        for (parent, gradient) in ops.parents.into_iter().zip(all) {
             if let (Some(node), Some(gradient)) = (parent, gradient) {
                 grads.register::<B>(node.id, gradient);
             }
@@ -77,82 +79,47 @@ fn summed<B: Backend>(mut gradient: FloatTensor<B>, shape: &Shape) -> FloatTenso
     gradient
 }
 
-impl<B: AttentionBackend, C: CheckpointStrategy> AttentionBackend for Autodiff<B, C> {
-    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
-        let (q, k, v) = (inputs.q, inputs.k, inputs.v);
-        let nodes = [q.node.clone(), k.node.clone(), v.node.clone()];
-        let primitives = |bias: Option<FloatTensor<B>>| AttentionInputs {
-            q: q.primitive.clone(),
-            k: k.primitive.clone(),
-            v: v.primitive.clone(),
-            mask: inputs.mask.clone(),
-            bias,
-        };
-        match inputs.bias {
-            None => {
-                let prepared = AttentionGradient
-                    .prepare::<C>(nodes)
-                    .compute_bound()
-                    .stateful();
-                let made = B::attention_forward(primitives(None), scores);
-                let out = match prepared {
-                    OpsKind::UnTracked(prepared) => prepared.finish(made.out.clone()),
-                    OpsKind::Tracked(mut prepared) => {
-                        let [q, k, v] = [&q, &k, &v].map(|input| prepared.checkpoint(input));
-                        let state = State {
-                            q,
-                            k,
-                            v,
-                            mask: inputs.mask.clone(),
-                            bias: None,
-                            bias_shape: None,
-                            made: made.clone(),
-                            scores,
-                        };
-                        prepared.finish(state, made.out.clone())
-                    }
-                };
-                tracked(out, made)
-            }
-            Some(bias) => {
-                let [of_q, of_k, of_v] = nodes;
-                let nodes = [of_q, of_k, of_v, bias.node.clone()];
-                let prepared = AttentionGradient
-                    .prepare::<C>(nodes)
-                    .compute_bound()
-                    .stateful();
-                let made = B::attention_forward(primitives(Some(bias.primitive.clone())), scores);
-                let out = match prepared {
-                    OpsKind::UnTracked(prepared) => prepared.finish(made.out.clone()),
-                    OpsKind::Tracked(mut prepared) => {
-                        let [q, k, v, of_bias] =
-                            [&q, &k, &v, &bias].map(|input| prepared.checkpoint(input));
-                        let state = State {
-                            q,
-                            k,
-                            v,
-                            mask: inputs.mask.clone(),
-                            bias: Some(of_bias),
-                            bias_shape: Some(bias.shape()),
-                            made: made.clone(),
-                            scores,
-                        };
-                        prepared.finish(state, made.out.clone())
-                    }
-                };
-                tracked(out, made)
-            }
+/// Attends to inputs in the order of [`inputs_of`].
+fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
+    inputs: [FloatTensor<Autodiff<B, C>>; N],
+    mask: Option<BoolTensor<B>>,
+    scores: Scores,
+) -> AttentionMade<Autodiff<B, C>> {
+    let prepared = AttentionGradient
+        .prepare::<C>(inputs.each_ref().map(|input| input.node.clone()))
+        .compute_bound()
+        .stateful();
+    let primitives = inputs.iter().map(|input| input.primitive.clone());
+    let made = B::attention_forward(inputs_of(primitives, mask.clone()), scores);
+    // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
+    let log_sum_exp = <FloatTensor<Autodiff<B, C>>>::new(made.log_sum_exp.clone());
+    let out = match prepared {
+        OpsKind::UnTracked(prepared) => prepared.finish(made.out),
+        OpsKind::Tracked(mut prepared) => {
+            let state = State {
+                inputs: inputs.each_ref().map(|input| prepared.checkpoint(input)),
+                mask,
+                made: made.clone(),
+                scores,
+            };
+            prepared.finish(state, made.out)
         }
-    }
+    };
+    AttentionMade { out, log_sum_exp }
 }
 
-/// The result with its place in the graph; statistics have none.
-fn tracked<B: Backend, C: CheckpointStrategy>(
-    out: FloatTensor<Autodiff<B, C>>,
-    made: AttentionMade<B>,
-) -> AttentionMade<Autodiff<B, C>> {
-    AttentionMade {
-        out,
-        log_sum_exp: Autodiff::<B, C>::from_inner(made.log_sum_exp),
+impl<B: AttentionBackend, C: CheckpointStrategy> AttentionBackend for Autodiff<B, C> {
+    fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
+        let AttentionInputs {
+            q,
+            k,
+            v,
+            mask,
+            bias,
+        } = inputs;
+        match bias {
+            None => attend([q, k, v], mask, scores),
+            Some(bias) => attend([q, k, v, bias], mask, scores),
+        }
     }
 }
