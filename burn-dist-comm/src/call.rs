@@ -80,6 +80,50 @@ impl Call {
         Self::new(group, dtype, collective, Some(block.into()))
     }
 
+    /// Returns the shift of `block` by `by` places along the group, cyclically.
+    ///
+    /// Member m of k gets the block of member (m - by) mod k. Law: a shift by n and one by -n give every member its own
+    /// block back.
+    ///
+    /// ```
+    /// use burn_dist_comm::{Call, Communicator, Group, LocalHub, LocalOptions, elements};
+    /// use burn_dist_mesh::DType;
+    ///
+    /// let ring = Group::world(3)?;
+    /// let ranks = LocalHub::connect(3, LocalOptions::default())?;
+    /// let shift = |mine: u8| Call::shift(&ring, DType::U8, 1, vec![1; 3], elements(vec![mine]));
+    /// let pending = ranks.iter().zip([10, 11, 12]).map(|(comm, mine)| comm.start(shift(mine)));
+    /// let pending = pending.collect::<Result<Vec<_>, _>>()?;
+    /// let got = pending.into_iter().map(|pending| pending.wait().map(|block| block[0]));
+    /// assert_eq!(got.collect::<Result<Vec<_>, _>>()?, [12, 10, 11]);
+    /// # Ok::<(), burn_dist_comm::CommError>(())
+    /// ```
+    ///
+    /// # Sizes
+    /// `sizes` are the bytes of the blocks that members bring, in the order of the group: `block` has those of the
+    /// caller, and the output those of the member that it comes from.
+    /// # Communication
+    /// One round, in which the caller receives the bytes of its output. As any collective, the call is over when all
+    /// members have made it, also those that the caller has nothing of. In one process, the receiver gets the sender's
+    /// buffer itself if the block is all of it, and a copy of a part.
+    /// # Errors
+    /// Of [`Communicator::start`](super::Communicator::start): [`CommError::Invalid`](super::CommError::Invalid) if
+    /// `by` is a multiple of the size of the group (as every number is for a group of one), if `sizes` are not one per
+    /// member, or if `block` has another size; [`CommError::NotAMember`](super::CommError::NotAMember). Members that
+    /// disagree about `by`, `sizes` or `dtype` get [`CommError::Mismatch`](super::CommError::Mismatch) in one process
+    /// and [`CommError::Diverged`](super::CommError::Diverged) in several.
+    pub fn shift(
+        group: &Group,
+        dtype: DType,
+        by: isize,
+        sizes: impl Into<Arc<[usize]>>,
+        block: impl Into<Block>,
+    ) -> Self {
+        let sizes = sizes.into();
+        let collective = Collective::Shift { by, sizes };
+        Self::new(group, dtype, collective, Some(block.into()))
+    }
+
     /// Returns the broadcast of the root's `bytes` bytes; `block` is `Some` on the root only.
     pub fn broadcast(
         group: &Group,

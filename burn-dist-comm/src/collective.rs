@@ -109,6 +109,21 @@ impl AllToAll {
     }
 }
 
+/// Returns the member that is `by` places further along a group of `num_members`, cyclically.
+///
+/// Of 4 members, 1 place after member 3 is member 0, and so it is -6 places after member 2.
+pub(crate) fn member_after(member: usize, by: isize, num_members: usize) -> usize {
+    let places = by.rem_euclid(num_members as isize) as usize;
+    (member + places) % num_members
+}
+
+/// Returns the member that is `by` places before a member, cyclically: the one whose block a shift brings it.
+pub(crate) fn member_before(member: usize, by: isize, num_members: usize) -> usize {
+    // Not by -`by`, which the least number does not have.
+    let places = by.rem_euclid(num_members as isize) as usize;
+    (member + num_members - places) % num_members
+}
+
 /// One collective operation, described identically by every member of the group.
 ///
 /// Sizes are in bytes unless they say otherwise. For k members, m the caller:
@@ -119,6 +134,7 @@ impl AllToAll {
 /// | `ReduceScatter` | the whole | part m of the reduction | (k-1) x part m |
 /// | `AllReduce` | n bytes | n bytes, reduced | (k-1) x chunk m + (n - chunk m), chunks of ceil(n/k) elements: as a reduce-scatter and an all-gather |
 /// | `AllToAll` | see [`AllToAll`] | | what the others send to m |
+/// | `Shift` | block m | block (m - by) mod k | that block |
 /// | `Broadcast` | n bytes on the root | the root's n bytes | n; 0 on the root |
 /// | `Reduce` | n bytes | n bytes on the root | (k-1) x n on the root; 0 elsewhere |
 /// | `Scatter` | all parts, on the root | part m | part m; 0 on the root |
@@ -127,8 +143,8 @@ impl AllToAll {
 /// | `Barrier` | | | 0 |
 ///
 /// Where a member has no output, it is empty. Transposes: all-gather and reduce-scatter (sum) are each other's,
-/// broadcast and reduce, scatter and gather too; all-reduce (sum) and all-to-all (with split and concat swapped) are
-/// their own.
+/// broadcast and reduce, scatter and gather, shifts by n and by -n too; all-reduce (sum) and all-to-all (with split and
+/// concat swapped) are their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Collective {
@@ -150,6 +166,22 @@ pub enum Collective {
     },
     /// Every member sends a different part to every other.
     AllToAll(AllToAll),
+    /// Every member sends its block to the member some places further along the group, cyclically, and receives that of
+    /// the member as many places before it. Blocks only move: their elements may be of any type.
+    ///
+    /// ```text
+    /// by = 1     member 0   1   2   3        by = -1    member 0   1   2   3
+    /// before            a   b   c   d        before            a   b   c   d
+    /// after             d   a   b   c        after             b   c   d   a
+    /// ```
+    Shift {
+        /// How many places: backwards if negative, and any number of times round the group, but no multiple of its
+        /// size. All members say it by the same number.
+        by: isize,
+        /// Bytes of the block that each member brings. A member says by it what it sends and what it expects; sizes may
+        /// differ and may be 0.
+        sizes: Arc<[usize]>,
+    },
     /// Gives the root's block to all.
     Broadcast {
         /// Who has it.
@@ -206,6 +238,8 @@ pub enum Kind {
     AllReduce,
     /// [`Collective::AllToAll`].
     AllToAll,
+    /// [`Collective::Shift`].
+    Shift,
     /// [`Collective::Broadcast`].
     Broadcast,
     /// [`Collective::Reduce`].
@@ -226,11 +260,12 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in order of declaration.
-    pub const ALL: [Kind; 12] = [
+    pub const ALL: [Kind; 13] = [
         Kind::AllGather,
         Kind::ReduceScatter,
         Kind::AllReduce,
         Kind::AllToAll,
+        Kind::Shift,
         Kind::Broadcast,
         Kind::Reduce,
         Kind::Scatter,
@@ -248,6 +283,7 @@ impl Kind {
             Kind::ReduceScatter => "reduce_scatter",
             Kind::AllReduce => "all_reduce",
             Kind::AllToAll => "all_to_all",
+            Kind::Shift => "shift",
             Kind::Broadcast => "broadcast",
             Kind::Reduce => "reduce",
             Kind::Scatter => "scatter",
@@ -263,11 +299,13 @@ impl Kind {
     /// [formula](burn_dist_mesh::link).
     ///
     /// A broadcast or reduction passes through all members in turn, a root sends to or receives from one after the
-    /// other. An exchange hands over what is in shared memory, and takes none.
+    /// other. A shift is one step, in which each sends and receives one block. An exchange hands over what is in shared
+    /// memory, and takes none.
     pub fn rounds(self, members: usize) -> u64 {
         let others = members.saturating_sub(1) as u64;
         match self {
             Kind::AllReduce | Kind::Barrier => 2 * others,
+            Kind::Shift => others.min(1),
             Kind::Exchange => 0,
             _ => others,
         }
@@ -282,6 +320,7 @@ impl Collective {
             Self::ReduceScatter { .. } => Kind::ReduceScatter,
             Self::AllReduce { .. } => Kind::AllReduce,
             Self::AllToAll(_) => Kind::AllToAll,
+            Self::Shift { .. } => Kind::Shift,
             Self::Broadcast { .. } => Kind::Broadcast,
             Self::Reduce { .. } => Kind::Reduce,
             Self::Scatter { .. } => Kind::Scatter,

@@ -231,6 +231,7 @@ impl fmt::Display for What {
             Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
                 write!(f, "rows of {row_bytes} B, counts {counts:?}")
             }
+            Collective::Shift { by, sizes } => write!(f, "by {by} of {sizes:?} B"),
             Collective::Broadcast { root, bytes } => {
                 write!(f, "x {} from rank {}", elements(*bytes), root.0)
             }

@@ -1,6 +1,6 @@
 //! Programs under delays, reordering and killed ranks, from seeds.
 
-use super::reference::Random;
+use super::reference::{Random, shift_by};
 use super::{Case, PATIENT};
 use crate::{
     AllToAll, Chaos, Collective, CommError, Communicator, Group, Lane, LocalHub, LocalOptions,
@@ -46,7 +46,7 @@ impl Program {
         let bytes = num * 4;
         let parts = Strided::chunked(1 + random.below(3), num, 4, k);
         let sizes = chunk_sizes(bytes, k).into();
-        let collective = match random.below(10) {
+        let collective = match random.below(11) {
             0 => Collective::AllGather(parts),
             1 => Collective::ReduceScatter { op, parts },
             2 | 3 => Collective::AllReduce { op, bytes },
@@ -59,6 +59,10 @@ impl Program {
             7 => Collective::Scatter { root, sizes },
             8 if k == 2 => Collective::Send { bytes },
             8 => Collective::Gather { root, sizes },
+            9 if k > 1 => Collective::Shift {
+                by: shift_by(k, random),
+                sizes,
+            },
             _ => Collective::Barrier,
         };
         Case {

@@ -41,7 +41,7 @@ fn assert_same(errors: &[String], parts: &[&str]) {
 
 pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
     type Make = fn(&Group) -> Call;
-    let pairs: [(Make, Make, &[&str]); 8] = [
+    let pairs: [(Make, Make, &[&str]); 11] = [
         (
             |g| sum(g, 1024).labelled("layers.3.wo"),
             |g| {
@@ -90,6 +90,25 @@ pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
             |g| Call::all_gather(g, DType::U8, Strided::flat(vec![1, 1, 2]), block(&[0; 1])),
             |g| Call::all_gather(g, DType::U8, Strided::flat(vec![1, 1, 3]), block(&[0; 1])),
             &["[1, 1, 2]", "[1, 1, 3]"],
+        ),
+        (
+            |g| Call::shift(g, DType::U8, 1, vec![2; 3], block(&[0; 2])),
+            |g| Call::shift(g, DType::U8, -1, vec![2; 3], block(&[0; 2])),
+            &[
+                "shift u8 by 1 of [2, 2, 2] B",
+                "shift u8 by -1 of [2, 2, 2] B",
+            ],
+        ),
+        (
+            // Member 1 expects another size than member 0 sends.
+            |g| Call::shift(g, DType::U8, 1, vec![3, 2, 2], block(&[0; 2])),
+            |g| Call::shift(g, DType::U8, 1, vec![2, 2, 2], block(&[0; 2])),
+            &["by 1 of [3, 2, 2] B", "by 1 of [2, 2, 2] B"],
+        ),
+        (
+            |g| Call::shift(g, DType::U8, 1, vec![2; 3], block(&[0; 2])),
+            |g| Call::shift(g, DType::I8, 1, vec![2; 3], block(&[0; 2])),
+            &["shift u8 by 1", "shift i8 by 1"],
         ),
         (
             |g| Call::barrier(g),
@@ -164,31 +183,42 @@ pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
 }
 
 pub(super) fn a_late_rank_is_named(connect: Connect) {
-    let world = Group::world(3).unwrap();
-    let (started, given_up) = (Barrier::new(2), Barrier::new(3));
-    let errors = on_ranks(connect(3, IMPATIENT), |comm| {
-        if comm.rank() == Rank(1) {
-            // Alive, but busy elsewhere until the others have given up.
+    type Make = fn(&Group) -> Call;
+    let calls: [(Make, &str); 2] = [
+        (|g| sum(g, 4), "all_reduce sum f32 x 4"),
+        (
+            // Whoever sends to the late one waits for it too.
+            |g| Call::shift(g, DType::F32, 1, vec![4; 3], block(&[0; 4])),
+            "shift f32 by 1 of [4, 4, 4] B",
+        ),
+    ];
+    for (make, what) in calls {
+        let world = Group::world(3).unwrap();
+        let (started, given_up) = (Barrier::new(2), Barrier::new(3));
+        let errors = on_ranks(connect(3, IMPATIENT), |comm| {
+            if comm.rank() == Rank(1) {
+                // Alive, but busy elsewhere until the others have given up.
+                given_up.wait();
+                return comm.run(Call::barrier(&world)).unwrap_err().to_string();
+            }
+            let pending = comm.start(make(&world).labelled("head")).unwrap();
+            started.wait();
+            let error = pending.wait().unwrap_err();
+            assert!(
+                matches!(&error, CommError::Timeout { missing, .. } if *missing == [Rank(1)]),
+                "{error}"
+            );
             given_up.wait();
-            return comm.run(Call::barrier(&world)).unwrap_err().to_string();
-        }
-        let pending = comm.start(sum(&world, 4).labelled("head")).unwrap();
-        started.wait();
-        let error = pending.wait().unwrap_err();
-        assert!(
-            matches!(&error, CommError::Timeout { missing, .. } if *missing == [Rank(1)]),
-            "{error}"
+            error.to_string()
+        });
+        assert_same(
+            &errors,
+            &[
+                &format!("called {what} (call 0 on group [0, 1, 2] lane 0, head)"),
+                "ranks [1] have not made this call",
+            ],
         );
-        given_up.wait();
-        error.to_string()
-    });
-    assert_same(
-        &errors,
-        &[
-            "called all_reduce sum f32 x 4 (call 0 on group [0, 1, 2] lane 0, head)",
-            "ranks [1] have not made this call",
-        ],
-    );
+    }
 }
 
 pub(super) fn an_abort_reaches_who_waits_and_who_comes_later(connect: Connect) {
@@ -268,7 +298,7 @@ pub(super) fn the_first_error_wins(connect: Connect) {
 
 pub(super) fn a_call_that_contradicts_itself_says_why(connect: Connect) {
     type Make = fn(&Group) -> Call;
-    let calls: [(Make, &str); 14] = [
+    let calls: [(Make, &str); 20] = [
         (
             |g| Call::all_gather(g, DType::U8, Strided::flat(vec![4, 4]), block(&[0; 3])),
             "input has 3 bytes instead of 4",
@@ -322,6 +352,39 @@ pub(super) fn a_call_that_contradicts_itself_says_why(connect: Connect) {
         (
             |g| Call::gather(g, DType::F32, Rank(0), vec![4, 4, 4], block(&[0; 4])),
             "lists 3 sizes",
+        ),
+        (
+            |g| Call::shift(g, DType::F32, -6, vec![4, 4], block(&[0; 4])),
+            "shift f32 by -6 of [4, 4] B (call 0 on group [0, 1] lane 0) is not possible: by -6 places along 2 \
+             members, a multiple of 2, every member would get its own block back; keep the block, or shift by a number \
+             that is no multiple of 2",
+        ),
+        (
+            |g| Call::shift(g, DType::F32, 0, vec![4, 4], block(&[0; 4])),
+            "by 0 places along 2 members, a multiple of 2",
+        ),
+        (
+            |_| {
+                let alone = Group::new(vec![Rank(0)]).unwrap();
+                Call::shift(&alone, DType::F32, 1, vec![4], block(&[0; 4]))
+            },
+            "the only member of a group would get its own block back; keep the block, or shift along a group of \
+             several ranks",
+        ),
+        (
+            |g| Call::shift(g, DType::F32, 1, vec![4, 4, 4], block(&[0; 4])),
+            "the list of blocks lists 3 sizes for 2 members",
+        ),
+        (
+            |g| Call::shift(g, DType::F32, 1, vec![4, 8], block(&[0; 8])),
+            "input has 8 bytes instead of 4",
+        ),
+        (
+            |g| {
+                let sizes = vec![4, 8].into();
+                Call::new(g, DType::F32, Collective::Shift { by: 1, sizes }, None)
+            },
+            "no input; this member gives 4",
         ),
         (
             |g| Call::recv(g, DType::F32, 4),
@@ -385,19 +448,57 @@ pub(super) fn a_call_that_contradicts_itself_says_why(connect: Connect) {
         });
         assert_same(&errors, &[part]);
     }
-    let stranger = Group::new(vec![Rank(1)]).unwrap();
-    let errors = on_ranks(connect(2, PATIENT), |comm| {
-        let call = if comm.rank() == Rank(0) {
-            Call::barrier(&stranger)
-        } else {
-            Call::barrier(&Group::world(2).unwrap())
-        };
-        comm.run(call).unwrap_err().to_string()
-    });
-    assert_same(
-        &errors,
-        &["rank 0 called barrier on group [1], of which it is no member"],
-    );
+    let calls: [(Make, &str); 2] = [
+        (Call::barrier, "barrier"),
+        (
+            |g| Call::shift(g, DType::U8, 1, vec![1, 1], block(&[0])),
+            "shift u8 by 1 of [1, 1] B",
+        ),
+    ];
+    for (make, what) in calls {
+        let stranger = Group::new(vec![Rank(1), Rank(2)]).unwrap();
+        let errors = on_ranks(connect(3, PATIENT), |comm| {
+            let call = if comm.rank() == Rank(0) {
+                make(&stranger)
+            } else {
+                Call::barrier(&Group::world(3).unwrap())
+            };
+            comm.run(call).unwrap_err().to_string()
+        });
+        let expected = format!("rank 0 called {what} on group [1, 2], of which it is no member");
+        assert_same(&errors, &[&expected]);
+    }
+}
+
+/// In one process or in several: where members live says who finds it, and what the error is.
+pub(super) fn a_shift_that_members_describe_differently_stops_them(connect: Connect) {
+    let world = Group::world(2).unwrap();
+    let shift = |by, sizes: [usize; 2], member: usize| {
+        let mine = block(&vec![0; sizes[member]]);
+        Call::shift(&world, DType::U8, by, sizes.to_vec(), mine).labelled("ring")
+    };
+    for (by, sizes) in [(1, [4, 5]), (-1, [4, 4])] {
+        let errors = on_ranks(connect(2, PATIENT), |comm| {
+            let call = match comm.rank().0 {
+                0 => shift(1, [4, 4], 0),
+                _ => shift(by, sizes, 1),
+            };
+            let error = comm.run(call).unwrap_err();
+            let is_named = matches!(
+                error,
+                CommError::Mismatch { .. } | CommError::Diverged { .. } | CommError::Stopped { .. }
+            );
+            assert!(is_named, "{error}");
+            error.to_string()
+        });
+        let [one, other] = [
+            "rank 0 called shift u8 by 1 of [4, 4] B (call 0 on group [0, 1] lane 0, ring)".into(),
+            format!(
+                "rank 1 called shift u8 by {by} of {sizes:?} B (call 0 on group [0, 1] lane 0, ring)"
+            ),
+        ];
+        assert_same(&errors, &[&one, &other]);
+    }
 }
 
 pub(super) fn an_unsupported_reduction_is_an_error(connect: Connect) {
@@ -427,7 +528,8 @@ pub(super) fn the_flight_record_shows_what_was_not_finished(connect: Connect) {
         comm.run(sum(&world, 4).labelled("a")).unwrap();
         if comm.rank() == Rank(0) {
             // Fails because the other rank leaves.
-            comm.run(Call::barrier(&world).labelled("b")).unwrap_err();
+            let shift = Call::shift(&world, DType::F32, 1, vec![4, 8], block(&[0; 4]));
+            comm.run(shift.labelled("b")).unwrap_err();
         }
         let texts: Vec<_> = comm
             .recent_calls()
@@ -445,7 +547,7 @@ pub(super) fn the_flight_record_shows_what_was_not_finished(connect: Connect) {
             assert!(
                 texts[1]
                     .0
-                    .contains("barrier (call 1 on group [0, 1] lane 0, b)")
+                    .contains("shift f32 by 1 of [4, 8] B (call 1 on group [0, 1] lane 0, b)")
                     && !texts[1].1,
                 "{texts:?}"
             );

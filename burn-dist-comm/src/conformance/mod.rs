@@ -162,6 +162,8 @@ macro_rules! promises_between_processes {
                 values::a_middle_dim_is_gathered_and_scattered_in_place,
                 values::an_all_to_all_swaps_any_two_dims,
                 values::rows_go_where_the_counts_say,
+                values::shifts_bring_the_blocks_of_members_so_many_places_before,
+                values::a_shift_and_the_shift_back_leave_every_block_with_its_owner,
                 values::large_blocks_are_moved_and_reduced_alike,
                 values::unaligned_inputs_are_reduced_alike,
                 values::nan_wins_every_minimum_and_maximum,
@@ -172,6 +174,7 @@ macro_rules! promises_between_processes {
                 values::counters_follow_their_formulae,
                 faults::an_abort_reaches_who_waits_and_who_comes_later,
                 faults::a_call_that_contradicts_itself_says_why,
+                faults::a_shift_that_members_describe_differently_stops_them,
                 faults::the_flight_record_shows_what_was_not_finished,
             ]
             $($after)*

@@ -72,6 +72,14 @@ pub(super) fn fill(dtype: DType, num: usize, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
+/// How far to shift along `k` members: a few places or very many, either way, but no multiple of `k`.
+pub(super) fn shift_by(k: usize, random: &mut Random) -> isize {
+    let k = k as isize;
+    let places = 1 + random.below(k as usize - 1) as isize;
+    let turns = [0, -1, 1, 3, -5, isize::MAX / k - 1, isize::MIN / k][random.below(7)];
+    turns * k + places
+}
+
 /// The bytes that `member` brings, if any.
 pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize) -> Option<usize> {
     let k = group.len();
@@ -99,7 +107,7 @@ pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize)
         }
         Collective::Broadcast { root, bytes } => is_root(*root).then_some(*bytes),
         Collective::Scatter { root, sizes } => is_root(*root).then(|| sizes.iter().sum()),
-        Collective::Gather { sizes, .. } => Some(sizes[member]),
+        Collective::Shift { sizes, .. } | Collective::Gather { sizes, .. } => Some(sizes[member]),
         Collective::Send { bytes } | Collective::Recv { bytes } => (member == 0).then_some(*bytes),
         Collective::Barrier => None,
     }
@@ -198,6 +206,15 @@ pub(super) fn expected(
                 }
             }
             outputs
+        }
+        Collective::Shift { by, .. } => {
+            // One place at a time, forwards; as many as are left once all whole turns are taken away.
+            let mut blocks = inputs.to_vec();
+            for _ in 0..(*by as i128).rem_euclid(k as i128) {
+                let last = blocks.pop().unwrap();
+                blocks.insert(0, last);
+            }
+            blocks
         }
         Collective::Broadcast { root: from, .. } => vec![inputs[root(*from)].clone(); k],
         Collective::Scatter { root: from, sizes } => {

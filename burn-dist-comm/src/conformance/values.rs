@@ -1,6 +1,6 @@
 //! Promises about results.
 
-use super::reference::{DTYPES, OPS, Random, fill};
+use super::reference::{DTYPES, OPS, Random, fill, shift_by};
 use super::{Case, Connect, PATIENT, block, on_ranks, run_cases};
 use crate::{
     AllToAll, Block, Call, Collective, Exchange, Group, Kind, KindStats, Lane, Payload, Strided,
@@ -52,6 +52,11 @@ pub(super) fn every_collective_moves_every_dtype(connect: Connect) {
                     root,
                     sizes: sizes.clone(),
                 });
+                // All ways round once, either way; one member has none.
+                for by in (1 - k as isize..k as isize).filter(|by| *by != 0) {
+                    let sizes = sizes.clone();
+                    add(Collective::Shift { by, sizes });
+                }
                 add(Collective::Gather { root, sizes });
                 add(Collective::Barrier);
                 if k == 2 {
@@ -253,6 +258,65 @@ pub(super) fn rows_go_where_the_counts_say(connect: Connect) {
     run_cases(connect, k, &cases);
 }
 
+pub(super) fn shifts_bring_the_blocks_of_members_so_many_places_before(connect: Connect) {
+    let mut random = Random::new(16);
+    for num_ranks in 2..=8 {
+        let mut cases = Vec::new();
+        for dtype in DTYPES {
+            for _ in 0..6 {
+                let group = some_ranks(num_ranks, &mut random);
+                let k = group.len();
+                let num = [1, 5, 40, 3000][random.below(4)];
+                // Some are empty.
+                let sizes = (0..k).map(|_| random.below(num) * dtype.size()).collect();
+                let by = shift_by(k, &mut random);
+                let shift = Collective::Shift { by, sizes };
+                cases.push(Case::new(&group, dtype, shift, &mut random));
+            }
+        }
+        run_cases(connect, num_ranks, &cases);
+    }
+}
+
+/// Two or more of the ranks, in any order.
+fn some_ranks(num_ranks: usize, random: &mut Random) -> Group {
+    let mut ranks: Vec<Rank> = (0..num_ranks as u32).map(Rank).collect();
+    for i in (1..num_ranks).rev() {
+        ranks.swap(i, random.below(i + 1));
+    }
+    ranks.truncate(2 + random.below(num_ranks - 1));
+    Group::new(ranks).unwrap()
+}
+
+pub(super) fn a_shift_and_the_shift_back_leave_every_block_with_its_owner(connect: Connect) {
+    for k in [2, 3, 6] {
+        let world = Group::world(k).unwrap();
+        on_ranks(connect(k, PATIENT), |comm| {
+            let member = comm.rank().0 as usize;
+            let mut sizes: Vec<usize> = (0..k).map(|member| 4 * (member * 7 % 5)).collect();
+            let mine = block(&fill(
+                DType::F32,
+                sizes[member] / 4,
+                &mut Random::new(member as u64),
+            ));
+            let mut held = mine.clone();
+            for by in [1, 1, -1, 1, -2, 5] {
+                let by = match by % k as isize {
+                    0 => 1,
+                    _ => by,
+                };
+                for by in [by, -by] {
+                    let call = Call::shift(&world, DType::F32, by, sizes.clone(), held);
+                    held = comm.run(call).unwrap().into();
+                    sizes.rotate_right(by.rem_euclid(k as isize) as usize);
+                    assert_eq!(held.len(), sizes[member]);
+                }
+                assert!(held.as_slice() == mine.as_slice(), "by {by} of {k}");
+            }
+        });
+    }
+}
+
 /// Beyond the sizes at which work is shared (64 KiB) and streamed past the caches (40 MiB), and cut at no round place.
 pub(super) fn large_blocks_are_moved_and_reduced_alike(connect: Connect) {
     let k = 3;
@@ -273,6 +337,10 @@ pub(super) fn large_blocks_are_moved_and_reduced_alike(connect: Connect) {
             row_bytes: 4,
         }));
         add(Collective::AllGather(strided.clone()));
+        add(Collective::Shift {
+            by: 1,
+            sizes: vec![num * 4, 4, num * 2].into(),
+        });
         add(Collective::ReduceScatter {
             op: ReduceOp::Max,
             parts: strided,
@@ -540,6 +608,14 @@ pub(super) fn counters_follow_their_formulae(connect: Connect) {
                 sizes: sizes.clone(),
             },
             [8, 0, 12],
+        ),
+        (
+            &world,
+            Collective::Shift {
+                by: -1,
+                sizes: sizes.clone(),
+            },
+            [4, 12, 8],
         ),
         (&world, Collective::Gather { root, sizes }, [0, 20, 0]),
         (&world, Collective::Barrier, [0, 0, 0]),

@@ -79,6 +79,13 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
             sizes.iter().map(|size| Some(*size)).collect(),
         ),
         (
+            Collective::Shift {
+                by: 1,
+                sizes: sizes.clone(),
+            },
+            sizes.iter().map(|size| Some(*size)).collect(),
+        ),
+        (
             Collective::AllToAll(rows),
             (0..k).map(|member| Some(sent(member))).collect(),
         ),

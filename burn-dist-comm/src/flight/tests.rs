@@ -534,6 +534,53 @@ fn no_record_is_no_second_fault() {
 }
 
 #[test]
+fn a_shift_that_a_rank_did_not_make_is_named() {
+    for processes in [1, 2] {
+        let records = fault(processes, IMPATIENT, |comm| {
+            let ring = Group::world(4)?;
+            let shift = |by| {
+                let sizes = [40, 80, 120, 160];
+                let mine = vec![0_u8; sizes[comm.rank().0 as usize]];
+                let call = Call::shift(&ring, DType::U8, by, sizes, mine);
+                comm.run(call.labelled("layers.2.attention"))
+            };
+            shift(-1)?;
+            match comm.rank() {
+                Rank(3) => loop {
+                    if let Some(fault) = comm.fault() {
+                        return Err(fault);
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                },
+                _ => shift(1).map(drop),
+            }
+        });
+        let ranks: Vec<_> = records.iter().flat_map(|record| &record.ranks).collect();
+        assert_eq!(ranks.len(), 4);
+        for rank in ranks {
+            // The block of the next one, and of the one before.
+            let [next, before] = [[80, 120, 160, 40], [160, 40, 80, 120]];
+            let [next, before] = [next, before].map(|bytes| bytes[rank.rank as usize]);
+            let mut expected = vec![("shift", "shift u8 by -1 of [40, 80, 120, 160] B", next)];
+            if rank.rank != 3 {
+                expected.push(("shift", "shift u8 by 1 of [40, 80, 120, 160] B", before));
+            }
+            let calls = rank.calls.iter();
+            let calls = calls.map(|call| (&call.kind[..], &call.what[..], call.bytes));
+            assert_eq!(calls.collect::<Vec<_>>(), expected);
+        }
+        let text = told(&records);
+        for part in [
+            "shift u8 by 1 of [40, 80, 120, 160] B",
+            "rank 3",
+            "layers.2.attention",
+        ] {
+            assert!(text.contains(part), "{text} does not say {part}");
+        }
+    }
+}
+
+#[test]
 fn the_record_keeps_the_last_calls_only() {
     let folder = Folder::new();
     let mut options = options(&folder, PATIENT);

@@ -1,6 +1,6 @@
 //! Whether a call makes sense, and how many bytes it receives.
 
-use crate::collective::{AllToAll, Collective, chunk_sizes, elem_bytes};
+use crate::collective::{AllToAll, Collective, chunk_sizes, elem_bytes, member_before};
 use crate::group::Group;
 use burn_dist_mesh::DType;
 
@@ -40,6 +40,7 @@ pub(crate) fn received_bytes(
             .filter(|&from| from != member)
             .map(|from| counts[from * k + member] * row_bytes)
             .sum(),
+        Collective::Shift { by, sizes } => sizes[member_before(member, *by, k)],
         Collective::Broadcast { root, .. } | Collective::Scatter { root, .. } if is(*root) => 0,
         Collective::Broadcast { bytes, .. } | Collective::Recv { bytes } => *bytes,
         Collective::Scatter { sizes, .. } => sizes[member],
@@ -54,7 +55,7 @@ pub(crate) fn received_bytes(
     }
 }
 
-/// Checks that a call of `member` makes sense by itself.
+/// Checks that a call of `member` with an input of so many bytes makes sense by itself.
 ///
 /// # Errors
 /// Says what is wrong and what would be right.
@@ -65,6 +66,30 @@ pub(crate) fn check(
     member: usize,
     input: Option<usize>,
 ) -> Result<(), String> {
+    match (input_bytes(collective, dtype, group, member)?, input) {
+        (Some(expected), Some(found)) if expected != found => {
+            Err(format!("its input has {found} bytes instead of {expected}"))
+        }
+        (Some(expected), None) => Err(format!(
+            "it has no input; this member gives {expected} bytes"
+        )),
+        (None, Some(found)) => Err(format!(
+            "it has an input of {found} bytes; this member gives none"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks what a call of `member` says of itself, and returns the bytes of the input that it needs, if it needs one.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn input_bytes(
+    collective: &Collective,
+    dtype: DType,
+    group: &Group,
+    member: usize,
+) -> Result<Option<usize>, String> {
     let k = group.len();
     let size = elem_bytes(dtype);
     let demand = |holds: bool, reason: &dyn Fn() -> String| match holds {
@@ -97,7 +122,7 @@ pub(crate) fn check(
             format!("only the {does}; the group of the other direction has the ranks swapped")
         })
     };
-    let expected = match collective {
+    Ok(match collective {
         Collective::AllGather(parts) => {
             members("the division", parts.mid_sizes.len())?;
             Some(parts.part_bytes(member))
@@ -149,6 +174,21 @@ pub(crate) fn check(
             })?;
             Some(counts[member * k..(member + 1) * k].iter().sum::<usize>() * row_bytes)
         }
+        Collective::Shift { by, sizes } => {
+            members("the list of blocks", sizes.len())?;
+            demand(k > 1, &|| {
+                "the only member of a group would get its own block back; keep the block, or shift along a group of \
+                 several ranks"
+                    .into()
+            })?;
+            demand(member_before(member, *by, k) != member, &|| {
+                format!(
+                    "by {by} places along {k} members, a multiple of {k}, every member would get its own block back; \
+                     keep the block, or shift by a number that is no multiple of {k}"
+                )
+            })?;
+            Some(sizes[member])
+        }
         Collective::Broadcast { root, bytes } => (root_member(*root)? == member).then_some(*bytes),
         Collective::Reduce { root, bytes, .. } => {
             root_member(*root)?;
@@ -173,17 +213,5 @@ pub(crate) fn check(
             None
         }
         Collective::Barrier => None,
-    };
-    match (expected, input) {
-        (Some(expected), Some(found)) if expected != found => {
-            Err(format!("its input has {found} bytes instead of {expected}"))
-        }
-        (Some(expected), None) => Err(format!(
-            "it has no input; this member gives {expected} bytes"
-        )),
-        (None, Some(found)) => Err(format!(
-            "it has an input of {found} bytes; this member gives none"
-        )),
-        _ => Ok(()),
-    }
+    })
 }

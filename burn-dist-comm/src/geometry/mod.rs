@@ -10,11 +10,11 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::{check, received_bytes};
+pub(crate) use check::{check, input_bytes, received_bytes};
 pub(crate) use share::{boxes, is_reduction, localized, packed, wanted};
 pub(crate) use step::{Loop, Move, Source};
 
-use super::collective::{AllToAll, Collective, Strided};
+use super::collective::{AllToAll, Collective, Strided, member_before};
 use super::group::Group;
 use step::ONCE;
 
@@ -61,6 +61,7 @@ impl Geometry {
             Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
                 Self::all_to_all_rows(counts, *row_bytes, k)
             }
+            Collective::Shift { by, .. } => Self::shifted(*by, k),
             Collective::Broadcast { root, .. } => Self::alias(member(*root), vec![Some(0); k]),
             Collective::Reduce { root, bytes, .. } => {
                 Self::reduced(*bytes, Self::only(member(*root), k))
@@ -107,6 +108,15 @@ impl Geometry {
         Self {
             outputs: vec![Output::Alias { member }],
             readers,
+            moves: vec![],
+        }
+    }
+
+    /// One output per member, its input as it is, which another one reads.
+    fn shifted(by: isize, k: usize) -> Self {
+        Self {
+            outputs: (0..k).map(|member| Output::Alias { member }).collect(),
+            readers: (0..k).map(|to| Some(member_before(to, by, k))).collect(),
             moves: vec![],
         }
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::collective::chunk_sizes;
+use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ fn collectives(k: usize) -> Vec<Collective> {
         });
         all.push(Collective::Gather {
             root: Rank(0),
-            sizes: mid_sizes,
+            sizes: mid_sizes.clone(),
         });
         all.push(Collective::AllReduce {
             op: ReduceOp::Sum,
@@ -58,6 +59,12 @@ fn collectives(k: usize) -> Vec<Collective> {
             op: ReduceOp::Sum,
             bytes: 1000,
         });
+        if k > 1 {
+            all.push(Collective::Shift {
+                by: -1,
+                sizes: mid_sizes.clone(),
+            });
+        }
         let counts = (0..k * k).map(|i| i % 5).collect();
         all.push(Collective::AllToAll(AllToAll::Rows {
             counts,
@@ -117,6 +124,33 @@ fn contiguous_boxes_are_single_runs() {
             .iter()
             .all(|step| step.loops == [ONCE; 3] && step.run == 400)
     );
+}
+
+#[test]
+fn a_shift_hands_every_input_to_the_member_so_many_places_on() {
+    let group = Group::world(4).unwrap();
+    for (by, from) in [
+        (1, [3, 0, 1, 2]),
+        (-1, [1, 2, 3, 0]),
+        (2, [2, 3, 0, 1]),
+        (7, [1, 2, 3, 0]),
+        (-6, [2, 3, 0, 1]),
+        // 3 less than a multiple of 4, and 1 less.
+        (isize::MIN + 1, [3, 0, 1, 2]),
+        (isize::MAX, [1, 2, 3, 0]),
+    ] {
+        let sizes: Arc<[usize]> = vec![8, 0, 4, 12].into();
+        let shift = Collective::Shift { by, sizes };
+        let geometry = Geometry::new(&shift, &group);
+        let alias = |reader: &Option<usize>| geometry.outputs[reader.unwrap()];
+        let outputs: Vec<Output> = geometry.readers.iter().map(alias).collect();
+        let expected = from.map(|member| Output::Alias { member });
+        assert_eq!(outputs, expected, "by {by}");
+        assert!(geometry.moves.is_empty());
+        let received = (0..4).map(|member| received_bytes(&shift, DType::U8, &group, member));
+        let expected = from.map(|member| [8, 0, 4, 12][member]);
+        assert_eq!(received.collect::<Vec<_>>(), expected, "by {by}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::channel::{Arrival, Channel, Deposit, Input};
 use super::endpoint::LocalComm;
 use super::wire::Wire;
 use crate::buffer::{Memory, Pool};
+use crate::collective::Collective;
 use crate::completion::{Completion, Moment, Outcome, Patience};
 use crate::execution::{self, Operation};
 use crate::geometry::received_bytes;
@@ -15,6 +16,7 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock,
 use crate::{CommError, Group, Lane, Stats};
 use burn_dist_mesh::Rank;
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -410,13 +412,20 @@ impl LocalHub {
     /// Notes that all members have launched a call, and puts it on the wire if there is one.
     fn moment(&self, channel: &Channel, deposits: &[Deposit]) -> Moment {
         let launched = Instant::now();
-        let (Some(wire), Some(route)) = (&self.wire, &channel.route) else {
+        let group = &channel.group;
+        let route_of = |wire: &Wire| match &deposits[0].info.what {
+            What::Collective(_, Collective::Shift { by, .. }, _) => {
+                wire.route_of_shift(group, *by).map(Cow::Owned)
+            }
+            _ => channel.route.as_ref().map(Cow::Borrowed),
+        };
+        let wire = self.wire.as_ref();
+        let Some((wire, route)) = wire.and_then(|wire| Some((wire, route_of(wire)?))) else {
             return Moment {
                 launched,
                 wire: None,
             };
         };
-        let group = &channel.group;
         // The others wait for the busiest member: in a ring, everyone moves at its pace.
         let received =
             deposits
@@ -432,7 +441,7 @@ impl LocalHub {
         let rounds = deposits[0].info.kind().rounds(group.len());
         Moment {
             launched,
-            wire: Some(wire.book(route, group, (rounds, bytes), launched)),
+            wire: Some(wire.book(&route, group, (rounds, bytes), launched)),
         }
     }
 

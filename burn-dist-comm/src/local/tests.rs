@@ -90,6 +90,40 @@ fn a_broadcast_and_a_transfer_hand_over_the_senders_buffer() {
 }
 
 #[test]
+fn a_shift_hands_over_every_buffer() {
+    let world = Group::world(3).unwrap();
+    let sizes = [40, 400_000, 4];
+    let inputs = sizes.map(|bytes| floats(bytes / 4));
+    for (by, from) in [(1, [2, 0, 1]), (-1, [1, 2, 0])] {
+        let outputs = run(3, |rank| {
+            let mine = Arc::clone(&inputs[rank.0 as usize]);
+            Call::shift(&world, DType::F32, by, sizes, mine)
+        });
+        for (output, from) in outputs.iter().zip(from) {
+            assert!(Arc::ptr_eq(output, &inputs[from]), "by {by}");
+        }
+    }
+    // What nobody else holds is the receiver's to write into.
+    let mut outputs = run(2, |_| {
+        let pair = Group::world(2).unwrap();
+        Call::shift(&pair, DType::F32, 1, [8, 8], floats(2))
+    });
+    assert!(
+        outputs
+            .iter_mut()
+            .all(|output| Arc::get_mut(output).is_some())
+    );
+    // A part of a buffer is copied: the output is exactly what was sent.
+    let outputs = run(2, |rank| {
+        let pair = Group::world(2).unwrap();
+        let part = Block::new(Arc::clone(&inputs[0]), 4..12 + 4 * rank.0 as usize).unwrap();
+        Call::shift(&pair, DType::F32, 1, [8, 12], part)
+    });
+    assert_eq!(outputs[0][..], inputs[0][4..16]);
+    assert_eq!(outputs[1][..], inputs[0][4..12]);
+}
+
+#[test]
 fn inputs_are_given_back_with_the_last_unit_of_work() {
     let world = Group::world(2).unwrap();
     for num in [10, 300_000] {
@@ -230,7 +264,7 @@ fn a_network_changes_times_and_no_values() {
     let uneven = Strided::flat(vec![8_000, 0, 4_000]);
     // With 3 members; bytes are those that the busiest receives.
     type Make<'a> = Box<dyn Fn(Rank) -> Call + 'a>;
-    let cases: [(Make<'_>, u64); 4] = [
+    let cases: [(Make<'_>, u64); 5] = [
         (
             Box::new(|rank| {
                 let part = mine(rank, [2_000, 0, 1_000][rank.0 as usize]);
@@ -249,6 +283,13 @@ fn a_network_changes_times_and_no_values() {
             Box::new(|rank| Call::all_reduce(&world, DType::F32, ReduceOp::Sum, mine(rank, 3_000))),
             4_000 + 16_000 / 8,
         ),
+        (
+            Box::new(|rank| {
+                let part = mine(rank, [2_000, 0, 1_000][rank.0 as usize]);
+                Call::shift(&world, DType::F32, -1, [8_000, 0, 4_000], part)
+            }),
+            1_000 + 8_000 / 8,
+        ),
         (Box::new(|_| Call::barrier(&world)), 4_000),
     ];
     let plain = LocalHub::connect(3, LocalOptions::default()).unwrap();
@@ -261,6 +302,43 @@ fn a_network_changes_times_and_no_values() {
             assert_eq!(transfer.duration(), Duration::from_nanos(*expected_ns));
             assert!(transfer.start >= transfer.launched);
             assert_eq!(*transfer, modelled[0].1, "all members move at once");
+        }
+    }
+}
+
+#[test]
+fn a_shift_takes_the_time_of_the_links_between_its_pairs() {
+    let options = LocalOptions {
+        network: Some(Network {
+            topology: Topology::single(4),
+            mesh: "cp=2,tp=2".parse().unwrap(),
+            links: "cp:latency_us=3,gbps=8;tp:latency_us=1,gbps=64"
+                .parse()
+                .unwrap(),
+        }),
+        ..LocalOptions::default()
+    };
+    let ranks = LocalHub::connect(4, options).unwrap();
+    // By 2, members of one axis swap their blocks; by 1, some go along cp.
+    for (members, by, expected_ns) in [
+        ([0, 1, 2, 3], 2, 3_000 + 8_000),
+        ([0, 2, 1, 3], 2, 1_000 + 1_000),
+        ([0, 2, 1, 3], -1, 3_000 + 8_000),
+    ] {
+        let group = Group::new(members.map(Rank).to_vec()).unwrap();
+        // The block of 8,000 bytes is the largest.
+        let sizes = [8_000, 4_000, 0, 4_000];
+        let call = |rank| {
+            let bytes = sizes[group.member(rank).unwrap()];
+            Call::shift(&group, DType::F32, by, sizes, floats(bytes / 4))
+        };
+        for (_, transfer) in timed(&ranks, call) {
+            let found = transfer.duration();
+            assert_eq!(
+                found,
+                Duration::from_nanos(expected_ns),
+                "{members:?} by {by}"
+            );
         }
     }
 }

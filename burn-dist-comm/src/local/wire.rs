@@ -11,8 +11,10 @@
 //! Values are not touched. A link is serial per rank and axis, inside nodes and between them apart, whatever the lane:
 //! transfers of one axis stand in line in the order in which their last members arrived. A group over several axes
 //! takes its time from the slowest and keeps the links of all of them. Groups that span no axis with a link take no
-//! time.
+//! time. A shift goes over the axes along which some member differs from the one that it sends to. Those are all of its
+//! group's, unless `by` and the size of the group have a common divisor: by 2 along all of `dp=2,tp=2`, only dp.
 
+use crate::collective::member_after;
 use crate::group::Group;
 use crate::sync::{Mutex, lock};
 use burn_dist_mesh::{AxisIndex, Link, Links, MeshShape, Rank, Topology};
@@ -64,7 +66,7 @@ impl Timetable {
 }
 
 /// What a group's transfers go over.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Route {
     axes: Vec<usize>,
     link: Link,
@@ -90,13 +92,26 @@ impl Wire {
 
     /// Returns what transfers of `group` go over; `None` if they take no time.
     pub(super) fn route(&self, group: &Group) -> Option<Route> {
-        let Network {
-            mesh,
-            topology,
-            links,
-        } = &self.network;
-        let axes = mesh.axes_of(group.ranks());
-        let spans = topology.spans(group.ranks());
+        let Network { mesh, topology, .. } = &self.network;
+        let ranks = group.ranks();
+        self.route_over(mesh.axes_of(ranks), topology.spans(ranks))
+    }
+
+    /// Returns what a shift by so many places along `group` goes over; `None` if it takes no time.
+    pub(super) fn route_of_shift(&self, group: &Group, by: isize) -> Option<Route> {
+        let Network { mesh, topology, .. } = &self.network;
+        let ranks = group.ranks();
+        let pair = |(from, &rank)| [rank, ranks[member_after(from, by, ranks.len())]];
+        let pairs = || ranks.iter().enumerate().map(pair);
+        let mut axes: Vec<_> = pairs().flat_map(|pair| mesh.axes_of(&pair)).collect();
+        axes.sort_unstable();
+        axes.dedup();
+        self.route_over(axes, pairs().any(|pair| topology.spans(&pair)))
+    }
+
+    /// Returns the slowest link of these axes, inside nodes or between them.
+    fn route_over(&self, axes: Vec<AxisIndex>, spans: bool) -> Option<Route> {
+        let Network { mesh, links, .. } = &self.network;
         let link = links.on(axes.iter().map(|&axis| mesh.name(axis)), spans)?;
         let place = |axis: &AxisIndex| 2 * usize::from(axis.0) + usize::from(spans);
         let axes = axes.iter().map(place).collect();
@@ -122,6 +137,7 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn_dist_mesh::Nodes;
 
     #[test]
     fn links_are_serial_per_rank_and_axis() {
@@ -168,5 +184,46 @@ mod tests {
         );
         assert_eq!(route(&[0, 4]), None);
         assert_eq!(route(&[3]), None);
+    }
+
+    #[test]
+    fn a_shift_goes_over_the_axes_between_its_pairs() {
+        let wire = Wire::new(
+            Network {
+                mesh: "dp=2,fsdp=2,tp=2".parse().unwrap(),
+                topology: "4".parse::<Nodes>().unwrap().topology(8, &[]).unwrap(),
+                links: "fsdp:latency_us=20,gbps=10;tp:latency_us=50,gbps=100"
+                    .parse()
+                    .unwrap(),
+            },
+            8,
+        );
+        let group = |ranks: &[u32]| Group::new(ranks.iter().copied().map(Rank).collect()).unwrap();
+        let route = |ranks: &[u32], by| {
+            wire.route_of_shift(&group(ranks), by)
+                .map(|route| (route.axes, route.link.to_string()))
+        };
+        let of_group = |ranks: &[u32]| {
+            wire.route(&group(ranks))
+                .map(|route| (route.axes, route.link.to_string()))
+        };
+        let all: Vec<u32> = (0..8).collect();
+        // Where every member is on the way of every block, those of the group.
+        for by in [1, -1, 3, 5, -7, 9] {
+            assert_eq!(route(&all, by), of_group(&all), "by {by}");
+        }
+        // To the other half of dp, which has no link.
+        assert_eq!(route(&all, 4), None);
+        // Pairs 0-2, 1-3, 4-6, 5-7 differ along fsdp, and pairs 2-4, 3-5, 6-0, 7-1 along dp too: from node to node.
+        assert_eq!(
+            route(&all, 2),
+            Some((vec![1, 3], "latency_us=20,gbps=10".to_string()))
+        );
+        // The group is on two nodes, and its blocks stay on theirs: along tp inside a node.
+        assert_eq!(
+            route(&[0, 4, 1, 5], -2),
+            Some((vec![4], "latency_us=50,gbps=100".to_string()))
+        );
+        assert!(of_group(&[0, 4, 1, 5]).is_some_and(|(axes, _)| axes == [1, 5]));
     }
 }

@@ -1,6 +1,7 @@
 //! Which calls make a collective of flat pieces. Sizes are in elements; offsets follow from them.
 
 use super::api::{Address, Element, Fold, Op};
+use crate::collective::{member_after, member_before};
 
 fn is_even(sizes: &[usize]) -> bool {
     sizes.iter().all(|size| *size == sizes[0])
@@ -83,6 +84,28 @@ pub fn exchange(
         }
     }
     ops
+}
+
+/// Returns the calls by which every member sends `mine` to the member `by` places further along the group, cyclically,
+/// and gets `into` the piece of the member as many places before it: a send and a receive, which are one group.
+pub fn shift(mine: Address, into: Address, sizes: &[usize], by: isize, member: usize) -> Vec<Op> {
+    let (to, from) = (
+        member_after(member, by, sizes.len()),
+        member_before(member, by, sizes.len()),
+    );
+    let send = Op::Send {
+        send: mine,
+        count: sizes[member],
+        to,
+    };
+    let recv = Op::Recv {
+        recv: into,
+        count: sizes[from],
+        from,
+    };
+    let ops = [(send, sizes[member]), (recv, sizes[from])];
+    let ops = ops.into_iter().filter(|(_, count)| *count > 0);
+    ops.map(|(op, _)| op).collect()
 }
 
 /// Returns the calls by which every member gets the reduction of one piece of all `packed`.

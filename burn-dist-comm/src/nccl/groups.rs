@@ -4,8 +4,8 @@ use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Op, Strea
 use super::ending::{self, End};
 use super::neighbours::Neighbour;
 use super::watch;
-use crate::collective::Collective;
-use crate::geometry::received_bytes;
+use crate::collective::{Collective, Kind};
+use crate::geometry::{input_bytes, received_bytes};
 use crate::info::{CallInfo, Transfer, What};
 use crate::{Block, Call, CommError, Communicator, Group, Lane};
 use burn_dist_mesh::DType;
@@ -79,11 +79,13 @@ impl Channels {
         &self.gpu
     }
 
-    /// Counts and records a call, which gets the next number on its group and lane.
+    /// Counts and records a call, which gets the next number on its group and lane. Returns what its elements are to
+    /// NCCL: bytes in a shift of elements that NCCL does not have.
     ///
     /// # Errors
-    /// [`CommError::NotAMember`], [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the
-    /// fault that has stopped the mesh. Communicators are to be [aborted](Self::abort) then.
+    /// [`CommError::NotAMember`], [`CommError::Invalid`] if the collective contradicts itself,
+    /// [`CommError::UnsupportedDtype`], what stops the making of a communicator, and the fault that has stopped the
+    /// mesh. Communicators are to be [aborted](Self::abort) then.
     pub fn record(
         &mut self,
         host: &dyn Communicator,
@@ -102,12 +104,20 @@ impl Channels {
                 what,
             });
         };
-        let received = received_bytes(&collective, dtype, group, member);
+        let valid = input_bytes(&collective, dtype, group, member);
+        let received = match &valid {
+            Ok(_) => received_bytes(&collective, dtype, group, member),
+            Err(_) => 0,
+        };
         let what = What::Collective(dtype, collective, axes);
         let label = label.cloned().unwrap_or_else(|| "".into());
         let info = CallInfo::new(rank, key, sequence, label, what);
         host.record(&info, received)?;
-        let Some(element) = Element::of(dtype) else {
+        if let Err(reason) = valid {
+            return Err(CommError::Invalid { call: info, reason });
+        }
+        let bytes = (info.kind() == Kind::Shift).then_some(Element::U8);
+        let Some(element) = Element::of(dtype).or(bytes) else {
             return Err(CommError::UnsupportedDtype { call: info, dtype });
         };
         self.join(host, &info)?;

@@ -63,6 +63,28 @@ fn an_exchange_leaves_the_own_piece_where_it_is() {
 }
 
 #[test]
+fn a_shift_is_a_send_and_a_receive() {
+    let send = |count, to| Op::Send {
+        send: AT,
+        count,
+        to,
+    };
+    let recv = |count, from| Op::Recv {
+        recv: INTO,
+        count,
+        from,
+    };
+    let of = |sizes: &[usize], by, member| collectives::shift(AT, INTO, sizes, by, member);
+    assert_eq!(of(&[2, 3, 4], 1, 0), [send(2, 1), recv(4, 2)]);
+    assert_eq!(of(&[2, 3, 4], -1, 0), [send(2, 2), recv(3, 1)]);
+    assert_eq!(of(&[2, 3, 4], 5, 2), [send(4, 1), recv(2, 0)]);
+    // Empty blocks are no calls: the other side makes none either.
+    assert_eq!(of(&[0, 3, 4], 1, 0), [recv(4, 2)]);
+    assert_eq!(of(&[0, 3, 4], 1, 1), [send(3, 2)]);
+    assert_eq!(of(&[0, 3, 0], 1, 0), []);
+}
+
+#[test]
 fn uneven_reductions_go_to_each_member() {
     let even = collectives::reduce_scatter(AT, INTO, &[2, 2], Fold::Sum, Element::I32);
     assert_eq!(even[0].function(), "ncclReduceScatter");
@@ -237,6 +259,111 @@ fn a_group_has_a_communicator_per_lane_and_leaves_them_in_order() {
         assert_eq!(end, [freed, left].concat());
     }
     assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+}
+
+/// Shifts a block of `sizes` bytes of each member on the device; returns what the caller gets.
+fn shift(
+    comm: &LocalComm,
+    channels: &mut Channels,
+    group: &Group,
+    (dtype, by, sizes): (DType, isize, &[usize]),
+) -> Result<Vec<u8>, CommError> {
+    let member = group.member(comm.rank()).expect("a member");
+    let collective = Collective::Shift {
+        by,
+        sizes: sizes.into(),
+    };
+    let call = (dtype, collective, Arc::from([]));
+    let (info, element) = channels.record(comm, (group, Lane(0)), None, call)?;
+    let received = info.received_bytes();
+    let mine = block_of(comm.rank(), sizes[member]);
+    let mut into = vec![0xee_u8; received + 2];
+    let [from, to] = [mine.as_ptr(), into.as_mut_ptr().cast_const()];
+    let [from, to] = [from, to].map(|at| Address(at.addr() as u64));
+    let counts: Vec<usize> = sizes.iter().map(|bytes| bytes / element.bytes()).collect();
+    let ops = collectives::shift(from, to, &counts, by, member);
+    // SAFETY: both live until the call has been waited for; a test that fails before ends the process.
+    let launched = unsafe { channels.launch(comm, &info, element, &ops) }?;
+    channels.finish(comm, launched)?;
+    let mut found = vec![0; into.len()];
+    // SAFETY: within `into`, which nobody writes any more.
+    unsafe { channels.gpu().download(to, &mut found) }.expect("memory of the simulation");
+    assert_eq!(found.split_off(received), [0xee; 2], "nothing beyond");
+    Ok(found)
+}
+
+/// Bytes that tell whose they are.
+fn block_of(rank: Rank, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at * 5) as u8 ^ (rank.0 as u8) << 5)
+        .collect()
+}
+
+#[test]
+fn shifts_are_those_of_the_hosts_transport() {
+    for k in 2..=5 {
+        let fake = Fake::new();
+        let group = Group::new((0..k as u32).rev().map(Rank).collect()).expect("ranks");
+        on_ranks(ranks(&fake, k, PATIENT), |comm, channels| {
+            let member = group.member(comm.rank()).expect("a member");
+            for by in (-9..=9).filter(|by| by % k as isize != 0) {
+                // NCCL has no 16-bit integers: their bytes are moved.
+                for dtype in [DType::BF16, DType::I16, DType::F64, DType::U8] {
+                    let sizes = (0..k).map(|member| (member * 3 + 2) % 5 * dtype.size());
+                    let sizes: Vec<usize> = sizes.collect();
+                    let found = shift(comm, channels, &group, (dtype, by, &sizes));
+                    let mine = block_of(comm.rank(), sizes[member]);
+                    let call = crate::Call::shift(&group, dtype, by, sizes, mine);
+                    let expected = comm.run(call.on_lane(Lane(1))).expect("all are there");
+                    assert_eq!(
+                        found.expect("all are there")[..],
+                        expected[..],
+                        "by {by} of {k}"
+                    );
+                }
+            }
+            channels.close(comm);
+            let calls = comm.recent_calls();
+            let of_device = calls.iter().rev().nth(1).expect("two calls each");
+            let of_host = calls.last().expect("two calls each");
+            assert_eq!(of_device.what.to_string(), of_host.what.to_string());
+            assert_eq!(of_device.received_bytes(), of_host.received_bytes());
+        });
+        assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+    }
+}
+
+#[test]
+fn a_shift_that_contradicts_itself_is_refused_before_the_device() {
+    let fake = Fake::new();
+    let world = Group::world(2).expect("two ranks");
+    for (by, sizes, reason) in [
+        (
+            4,
+            vec![1, 1],
+            "by 4 places along 2 members, a multiple of 2",
+        ),
+        (
+            1,
+            vec![2, 2, 2],
+            "the list of blocks lists 3 sizes for 2 members",
+        ),
+    ] {
+        let errors = on_ranks(ranks(&fake, 2, PATIENT), |comm, channels| {
+            let call = (DType::BF16, by, &sizes[..]);
+            let error = shift(comm, channels, &world, call).expect_err("no shift");
+            assert!(matches!(error, CommError::Invalid { .. }), "{error}");
+            error.to_string()
+        });
+        for (rank, error) in errors.iter().enumerate() {
+            assert!(error.contains(reason), "{error}");
+            assert!(
+                error.contains(&format!("rank {rank} called shift bf16 by {by}")),
+                "{error}"
+            );
+        }
+    }
+    assert!(fake.log.lock().expect("no panic").is_empty());
 }
 
 #[test]

@@ -4,8 +4,8 @@ use super::*;
 use crate::WindowPrint;
 use crate::conformance::{PATIENT, on_ranks};
 use crate::transport::{Matcher, Message};
-use crate::{Block, Call, Communicator, Exchange, Lane};
-use burn_dist_mesh::{DType, Rank, ReduceOp};
+use crate::{Block, Call, Communicator, Exchange, Lane, SharedBuffer, elements};
+use burn_dist_mesh::{BoolStore, DType, Rank, ReduceOp};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::ThreadId;
 use std::time::Instant;
@@ -127,6 +127,43 @@ fn a_block_travels_to_another_process_once() {
     assert_eq!(sent.load(Ordering::Relaxed), 2 * of_each);
     assert!(Arc::ptr_eq(&outputs[0], &outputs[1]) && Arc::ptr_eq(&outputs[2], &outputs[3]));
     assert!(outputs[0][..] == outputs[2][..]);
+}
+
+#[test]
+fn a_shift_sends_each_block_only_to_its_receiver() {
+    // Ranks 0, 1 | 2, 3.
+    let sizes = [1_000, 20, 300_000, 4];
+    for (by, crossing) in [
+        (1, [1, 3].to_vec()),
+        (-1, [0, 2].to_vec()),
+        (2, [0, 1, 2, 3].to_vec()),
+    ] {
+        let sent = Arc::<AtomicUsize>::default();
+        let transports = Channels::connect(2, None).into_iter().map(|channels| Odd {
+            sent: Arc::clone(&sent),
+            ..Odd::new(channels)
+        });
+        let worlds = World::simulated_over(transports.collect());
+        let connect = |world: &World| world.connect(4, LocalOptions::default()).unwrap();
+        let ring = Group::world(4).unwrap();
+        let mine: [SharedBuffer; 4] = sizes.map(|bytes| elements(vec![1_u8; bytes]));
+        let outputs = on_ranks(worlds.iter().flat_map(connect).collect(), |comm| {
+            let mine = Arc::clone(&mine[comm.rank().0 as usize]);
+            let call = Call::shift(&ring, DType::Bool(BoolStore::U8), by, sizes, mine);
+            comm.run(call).unwrap()
+        });
+        let bytes: usize = crossing.iter().map(|member| sizes[*member]).sum();
+        assert_eq!(sent.load(Ordering::Relaxed), bytes, "by {by}");
+        for (from, input) in mine.iter().enumerate() {
+            let output = &outputs[(from as isize + by).rem_euclid(4) as usize];
+            assert_eq!(output.len(), sizes[from]);
+            // What stays in a process is the sender's buffer.
+            assert!(
+                crossing.contains(&from) || Arc::ptr_eq(output, input),
+                "by {by}"
+            );
+        }
+    }
 }
 
 #[test]
