@@ -392,7 +392,8 @@ fn llama_m(policy: Checkpoint) -> Explanation {
 fn llama_keeps_a_fraction_of_its_activations() {
     let none = llama_m(Checkpoint::None);
     eprintln!("{none}");
-    for (policy, percent) in [(Checkpoint::Full, 25), (Checkpoint::Selective, 60)] {
+    // Of what there is with attention as one operation, which leaves no scores behind.
+    for (policy, percent) in [(Checkpoint::Full, 25), (Checkpoint::Selective, 62)] {
         let plan = llama_m(policy);
         eprintln!("{plan}");
         assert_eq!(plan.recomputed.visits, 8, "{plan}");

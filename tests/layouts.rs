@@ -110,6 +110,10 @@ fn predicts_the_traffic(plan: &Plan, dim: usize) {
         "dp=2,tp=2",
         "dp=2,fsdp=2,tp=2",
         "fsdp=4",
+        "cp=2",
+        "cp=4",
+        "fsdp=2,cp=2",
+        "cp=2,tp=2",
     ] {
         let mesh = mesh(text);
         let device = mesh.device();

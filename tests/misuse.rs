@@ -133,37 +133,6 @@ fn a_token_outside_a_split_vocabulary_is_told() {
     );
 }
 
-// ---------------------------------------------------------------- axes
-
-#[test]
-fn axes_that_would_repeat_work_are_refused() {
-    for text in ["cp=2", "fsdp=2,cp=2", "context=2,tp=2", "context=3"] {
-        let error = DeviceMesh::parse(text)
-            .expect_err("an axis of what is not built")
-            .to_string();
-        let axis = text
-            .split(',')
-            .find(|axis| !axis.starts_with("fsdp") && !axis.starts_with("tp"));
-        let (name, size) = axis.and_then(|axis| axis.split_once('=')).expect("an axis");
-        assert!(
-            error.starts_with(&format!("axis `{name}` (size {size}) of the mesh `{text}`")),
-            "{error}"
-        );
-        assert!(
-            error.contains("not built yet") && error.contains("give its ranks to another axis"),
-            "{error}"
-        );
-        assert!(
-            DeviceMesh::builder()
-                .axes(&text.parse().expect("a mesh"))
-                .dry_run()
-                .build()
-                .is_err()
-        );
-    }
-    assert!(DeviceMesh::parse("pp=1,cp=1,tp=2").is_ok());
-}
-
 #[test]
 fn an_output_layout_that_meets_no_result_is_refused() {
     let output = |text: &str| -> Result<TensorData, String> {

@@ -6,6 +6,7 @@
 mod batches;
 mod chaos;
 mod checkpoint;
+mod context;
 mod faults;
 mod float8;
 mod golden;

@@ -66,6 +66,7 @@ fn resumed_is_uninterrupted_on_every_mesh() {
         "tp=2",
         "fsdp=2,tp=2",
         "dp=2,fsdp=2",
+        "cp=2",
         "pp=2",
         "pp=2,fsdp=2",
         "pp=4",

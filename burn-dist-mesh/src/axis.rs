@@ -23,8 +23,10 @@ pub enum AxisRole {
     Replicate,
     /// Data parallel, parameters at rest in pieces (FSDP / ZeRO): `fsdp`, `dp_shard`, `zero`, `shard`.
     Shard,
-    /// Anything that splits tensors of the model: `tp` and every other name. Of these, `cp` is kept for a parallelism
-    /// that is not built yet ([`MeshShape::check_built`](super::MeshShape::check_built)).
+    /// Context parallel: splits the sequences of a batch, parameters at rest in pieces as over a shard axis: `cp`,
+    /// `context`.
+    Context,
+    /// Anything that splits tensors of the model: `tp` and every other name.
     Model,
     /// Splits the model into stages, one after the other: `pp`, `pipeline`. No tensor is split over it.
     Pipeline,
@@ -42,9 +44,15 @@ impl AxisRole {
         match name {
             "dp" | "ddp" | "dp_replicate" | "data" | "batch" | "replicate" => AxisRole::Replicate,
             "fsdp" | "dp_shard" | "zero" | "shard" => AxisRole::Shard,
+            "cp" | "context" => AxisRole::Context,
             "pp" | "pipeline" => AxisRole::Pipeline,
             _ => AxisRole::Model,
         }
+    }
+
+    /// Whether parameters rest in pieces over such an axis: [`AxisRole::Shard`] and [`AxisRole::Context`].
+    pub fn shards(self) -> bool {
+        matches!(self, Self::Shard | Self::Context)
     }
 }
 

@@ -60,22 +60,6 @@ pub enum MeshError {
         /// The name.
         name: String,
     },
-    /// An axis of a parallelism that is not built yet.
-    #[error(
-        "axis `{name}` (size {size}) of the mesh `{mesh}` stands for {what}, which is not built yet: its ranks would \
-         repeat each other's work. Leave it out and give its ranks to another \
-         axis (dp, fsdp, tp); if you split tensors over it yourself, give it another name"
-    )]
-    NotBuilt {
-        /// Name of the axis.
-        name: String,
-        /// Its size.
-        size: usize,
-        /// What the name stands for: `context parallelism`.
-        what: &'static str,
-        /// The mesh in text form.
-        mesh: String,
-    },
     /// Two axes that cut a model into stages.
     #[error(
         "axes `{first}` and `{second}` of the mesh `{mesh}` both cut the model into stages: use one, of the product of \

@@ -42,15 +42,21 @@ impl MeshShape {
             .collect()
     }
 
-    /// Returns the axes over which the batch is split: those of role [`AxisRole::Replicate`] or [`AxisRole::Shard`], in
-    /// mesh order.
+    /// Returns the axes over which the rows of a batch are split: those of role [`AxisRole::Replicate`] or
+    /// [`AxisRole::Shard`], in mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
         self.with_role(|role| matches!(role, AxisRole::Replicate | AxisRole::Shard))
     }
 
-    /// Returns the axes over which parameters rest in pieces: those of role [`AxisRole::Shard`], in mesh order.
+    /// Returns the axes over which the sequences of a batch are split: those of role [`AxisRole::Context`], in mesh
+    /// order.
+    pub fn context_axes(&self) -> Vec<AxisIndex> {
+        self.with_role(|role| role == AxisRole::Context)
+    }
+
+    /// Returns the axes over which parameters rest in pieces: those whose role [`AxisRole::shards`], in mesh order.
     pub fn shard_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| role == AxisRole::Shard)
+        self.with_role(AxisRole::shards)
     }
 
     /// Returns the axes that split the model itself: those of role [`AxisRole::Model`], in mesh order.

@@ -14,7 +14,7 @@
 //! A collective takes `rounds x latency + bytes x 8 / bandwidth`: bytes are those that its busiest member receives, and
 //! rounds are the steps of the ring algorithm, in which every member receives from one neighbour at a time. With k
 //! members and n bytes in all, an all-gather or a reduce-scatter is k-1 rounds and (k-1)/k x n bytes, an all-reduce is
-//! one of each.
+//! one of each, and a shift along the ring is one round.
 //!
 //! Source: Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH (IJHPCA 19(1),
 //! 2005), sections 3 and 4, without the term for the arithmetic of reductions; Patarasuk, Yuan: Bandwidth Optimal

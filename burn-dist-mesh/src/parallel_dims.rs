@@ -36,6 +36,8 @@ pub struct ParallelDims {
     pub dp_replicate: Degree,
     /// Data parallel with parameters in pieces (FSDP), axis `fsdp`.
     pub dp_shard: Degree,
+    /// Context parallel, axis `cp`.
+    pub cp: Degree,
     /// Tensor parallel, axis `tp`.
     pub tp: Degree,
 }
@@ -46,14 +48,15 @@ impl Default for ParallelDims {
         Self {
             dp_replicate: one,
             dp_shard: Degree::Infer,
+            cp: one,
             tp: one,
         }
     }
 }
 
 impl ParallelDims {
-    /// Returns the mesh of `world_size` ranks, outermost axis first: `dp_replicate, fsdp, tp`; axes of size 1 are left
-    /// out.
+    /// Returns the mesh of `world_size` ranks, outermost axis first: `dp_replicate, fsdp, cp, tp`; axes of size 1 are
+    /// left out.
     ///
     /// # Errors
     /// [`MeshError::InferTwice`] if more than one degree is left open, [`MeshError::EmptyAxis`] for a degree of 0,
@@ -62,6 +65,7 @@ impl ParallelDims {
         let degrees = [
             ("dp_replicate", self.dp_replicate),
             ("fsdp", self.dp_shard),
+            ("cp", self.cp),
             ("tp", self.tp),
         ];
         let mut known = 1usize;
@@ -144,6 +148,7 @@ mod tests {
             dp_replicate: dp_replicate.into(),
             dp_shard: dp_shard.into(),
             tp: tp.into(),
+            ..ParallelDims::default()
         }
     }
 
@@ -152,6 +157,11 @@ mod tests {
         let mesh = exact(3, 4, 6).build(72).unwrap();
         assert_eq!(mesh.to_string(), "dp_replicate=3,fsdp=4,tp=6");
         assert_eq!(exact(1, 1, 2).build(2).unwrap().to_string(), "tp=2");
+        let dims = ParallelDims {
+            cp: 2.into(),
+            ..exact(1, 2, 2)
+        };
+        assert_eq!(dims.build(8).unwrap().to_string(), "fsdp=2,cp=2,tp=2");
         assert_eq!(exact(1, 1, 1).build(1).unwrap().num_ranks(), 1);
     }
 

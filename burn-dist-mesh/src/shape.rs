@@ -74,35 +74,11 @@ impl MeshShape {
         }
     }
 
-    /// Checks that no axis stands for a parallelism that is not built yet: a model axis of more than one rank named
-    /// `cp` or `context`. Of the axes that split a model into stages there is one at most.
+    /// Checks that the model is cut into stages along one axis at most.
     ///
-    /// Nothing would be split over such an axis. Axes of these names with another role split the batch, and those of
-    /// size 1 have nothing to split: both are fine.
-    ///
-    /// ```
-    /// use burn_dist_mesh::MeshShape;
-    /// assert!(MeshShape::parse("fsdp=2,tp=2")?.check_built().is_ok());
-    /// assert!(MeshShape::parse("fsdp=2,cp=2")?.check_built().is_err());
-    /// # Ok::<(), burn_dist_mesh::MeshError>(())
-    /// ```
     /// # Errors
-    /// [`MeshError::NotBuilt`], [`MeshError::TwoPipelines`].
-    pub fn check_built(&self) -> Result<(), MeshError> {
-        for axis in &self.axes {
-            let what = match axis.name.as_str() {
-                "cp" | "context" => "context parallelism",
-                _ => continue,
-            };
-            if axis.role == AxisRole::Model && axis.size > 1 {
-                return Err(MeshError::NotBuilt {
-                    name: axis.name.clone(),
-                    size: axis.size,
-                    what,
-                    mesh: self.to_string(),
-                });
-            }
-        }
+    /// [`MeshError::TwoPipelines`].
+    pub fn check_one_pipeline(&self) -> Result<(), MeshError> {
         let is_cut = |axis: &&Axis| axis.role == AxisRole::Pipeline && axis.size > 1;
         let mut cut = self.axes.iter().filter(is_cut);
         match (cut.next(), cut.next()) {
@@ -345,33 +321,16 @@ mod tests {
     }
 
     #[test]
-    fn axes_of_what_is_not_built_are_errors() {
-        let check = |text: &str| MeshShape::parse(text).unwrap().check_built();
-        for (text, name, what) in [
-            ("fsdp=2,cp=3", "cp", "context"),
-            ("context=2", "context", "context"),
+    fn stages_are_along_one_axis() {
+        let check = |text: &str| MeshShape::parse(text).unwrap().check_one_pipeline();
+        for text in [
+            "1",
+            "pp=2,cp=2,tp=2",
+            "dp=2,stages=2,ep=2",
+            "pp=2,pipeline=1",
         ] {
-            let error = check(text).unwrap_err().to_string();
-            let wanted = [
-                format!("axis `{name}`"),
-                format!("{what} parallelism"),
-                format!("`{text}`"),
-            ];
-            for part in wanted {
-                assert!(error.contains(&part), "{error}");
-            }
-        }
-        for text in ["1", "pp=2,cp=1,tp=2", "dp=2,stages=2,ep=2"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
-        // A role given by hand says what the axis does.
-        let batch = Axis {
-            role: AxisRole::Replicate,
-            ..Axis::new("cp", 2)
-        };
-        let mesh = MeshShape::with_roles(vec![batch]).unwrap();
-        assert_eq!(mesh.check_built(), Ok(()));
-        // Stages follow one another along one axis.
         let error = check("pp=2,pipeline=2").unwrap_err().to_string();
         assert!(error.contains("axes `pp` and `pipeline`"), "{error}");
     }

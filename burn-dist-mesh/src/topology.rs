@@ -332,7 +332,7 @@ impl Topology {
             let axis = mesh.axis(name).ok()?;
             Some(self.reach(mesh, axis, 1) == Reach::Network)
         };
-        let chatty = |axis: &&Axis| axis.role == AxisRole::Model;
+        let chatty = |axis: &&Axis| matches!(axis.role, AxisRole::Context | AxisRole::Model);
         let axis = mesh.axes().iter().filter(chatty).find(|axis| {
             between(mesh, &axis.name) == Some(true) && between(&better, &axis.name) == Some(false)
         })?;
@@ -370,7 +370,7 @@ fn plural(count: usize) -> &'static str {
 
 impl MeshShape {
     /// Returns the mesh with its axes in the order of how much they communicate, least first: `pp`, data parallel
-    /// (`dp`), sharded (`fsdp`), then what splits the model: `ep`, `cp`, all others, `tp`. Ranks along the last axis
+    /// (`dp`), sharded (`fsdp`), `ep`, context parallel (`cp`), then what splits the model: `tp` last. Ranks along the last axis
     /// are neighbours, so what communicates most is inside a node.
     ///
     /// ```
@@ -387,7 +387,7 @@ impl MeshShape {
             (_, AxisRole::Replicate) => 1,
             (_, AxisRole::Shard) => 2,
             ("ep", _) => 3,
-            ("cp", _) => 4,
+            (_, AxisRole::Context) => 4,
             ("tp", _) => 6,
             (_, AxisRole::Model) => 5,
         };

@@ -117,7 +117,7 @@ pub struct Facts {
     pub updating: Vec<bool>,
     /// Whether each value is updating, outlives the window or is read.
     pub lasting: Vec<bool>,
-    /// The activation that each value is the gradient of, if that is the input of a layer.
+    /// The activation that each value is the gradient of, if that is the input or the result of a layer.
     pub gradient_of: Vec<Option<ValueIndex>>,
     /// What each value is a reshape of.
     pub reshape_of: Vec<Option<ValueIndex>>,

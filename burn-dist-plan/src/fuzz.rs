@@ -95,7 +95,7 @@ fn random_layout(mesh: &MeshShape, shape: &[usize], dtype: DType, seed: u64) -> 
                 let dim = pick.below(layout.dims.len());
                 let factor = pick.below(layout.dims[dim].factors.len());
                 layout.dims[dim].factors[factor].axes.push(axis);
-                if mesh.role(axis) == AxisRole::Shard && pick.below(3) == 0 {
+                if mesh.role(axis).shards() && pick.below(3) == 0 {
                     layout.at_rest.push(axis);
                 }
             }

@@ -10,7 +10,7 @@ use crate::PlanOptions;
 use crate::hierarchy::stage;
 use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank, ReduceOp, Topology};
+use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
 use crate::op::{Indexed, LocalView, NewTensor, Op};
 use crate::pipeline::Action;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
@@ -554,7 +554,7 @@ pub(super) fn ordered(
 ) -> Option<(CollectiveKind, Vec<AxisIndex>)> {
     let (kind, mut axes) = collective(kind)?;
     if kind == CollectiveKind::AllReduce {
-        axes.sort_by_key(|axis| (mesh.role(*axis) == AxisRole::Shard, *axis));
+        axes.sort_by_key(|axis| (mesh.role(*axis).shards(), *axis));
     }
     Some((kind, axes))
 }

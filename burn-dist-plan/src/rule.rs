@@ -13,7 +13,7 @@
 //!     shape: shape.into(),
 //!     ..Operand::default()
 //! };
-//! let factor = |size, kind| FactorRule { size, kind, block: 1 };
+//! let factor = |size, kind| FactorRule { size, kind, block: 1, is_range: false };
 //! // `i k, k j -> i j`
 //! let matmul = Rule {
 //!     factors: vec![
@@ -58,8 +58,7 @@ pub enum FactorKind {
     Whole,
     /// The dim of a tensor that indices point into (`gather`, `select`, `embedding`, scatter targets). A split works on
     /// the indices that fall into the rank's range and masks the others. If the factor does not appear in the result,
-    /// the result is partial (sum); if it does (scatter), the result is split alike. Needs a single contiguous range:
-    /// one factor, not a product.
+    /// the result is partial (sum); if it does (scatter), the result is split alike.
     Index,
 }
 
@@ -73,14 +72,19 @@ pub struct FactorRule {
     /// How many neighbours are split together: 1 where any split is right. An operand has a dim of elements for it, or
     /// one of blocks, the last of which may have fewer elements.
     pub block: usize,
+    /// Whether what a rank has of it must be one range: what it computes depends on where that lies.
+    pub is_range: bool,
 }
 
 impl FactorRule {
-    /// Returns the split of the factor that is that of `dim`, a dim of elements or of blocks, if it cuts no block: the
-    /// layout of a dim of elements.
+    /// Returns the split of the factor that is that of `dim`, a dim of elements or of blocks, if it cuts no block and is
+    /// no product of factors where ranges are asked for: the layout of a dim of elements.
     ///
     /// A factor whose last block has fewer elements is split by none.
     pub fn split_as(&self, dim: &DimLayout, mesh: &MeshShape) -> Option<DimLayout> {
+        if self.is_range && dim.factors.len() > 1 {
+            return None;
+        }
         if self.block == 1 {
             return Some(dim.clone());
         }
@@ -327,7 +331,12 @@ mod tests {
             let mesh = MeshShape::parse(text).unwrap();
             for (size, block) in [(24, 4), (36, 4), (48, 2), (24, 12), (22, 4), (12, 12)] {
                 let (kind, blocks) = (FactorKind::Map, size / block);
-                let factor = FactorRule { size, kind, block };
+                let factor = FactorRule {
+                    size,
+                    kind,
+                    block,
+                    is_range: false,
+                };
                 for layout in splits::layouts(&[size], &mesh) {
                     let dim = &layout.dims[0];
                     let is_cut = mesh.ranks().any(|rank| {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Tensor};
+use burn_dist::nn::AttentionBackend;
 use burn_dist::{DeviceMesh, Dist, MeshBackend, Parallelize};
 use llama::data::batch::{Batch, BatchSource, RandomTokens};
 use llama::data::rng::Rng;
@@ -27,7 +28,7 @@ struct Trainer<B: AutodiffBackend> {
     device: B::Device,
 }
 
-impl<B: AutodiffBackend> Trainer<B> {
+impl<B: AutodiffBackend + AttentionBackend> Trainer<B> {
     fn new(model: Llama<B>, device: B::Device) -> Self {
         Self {
             model: Some(model),

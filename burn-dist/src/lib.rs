@@ -77,6 +77,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../docs/guide/checkpoints.md")]
     struct Checkpoints;
+    #[doc = include_str!("../../docs/guide/context.md")]
+    struct Context;
     #[doc = include_str!("../../docs/guide/custom-operations.md")]
     struct CustomOperations;
     #[doc = include_str!("../../docs/guide/data.md")]

@@ -126,7 +126,9 @@ fn adapters_train_like_one_device_and_what_is_frozen_makes_no_gradient() {
             all.any(|c| kinds.contains(&c.kind) && base(&c.shape))
         };
         assert!(!of_base(["reduce_scatter", "all_reduce"]), "{explanation}");
-        let sharded = setting.axes.contains("fsdp")
+        let sharded = ["fsdp", "cp"]
+            .iter()
+            .any(|axis| setting.axes.contains(axis))
             && setting.strategy != burn_dist::ShardStrategy::Replicate;
         assert_eq!(of_base(["all_gather", ""]), sharded, "{explanation}");
     }

@@ -32,6 +32,8 @@ pub fn settings() -> Vec<Setting> {
         ),
         ("tp=2", &[ShardStrategy::Full]),
         ("dp=2,tp=2", &[ShardStrategy::Full]),
+        ("cp=2", &[ShardStrategy::Full, ShardStrategy::Optim]),
+        ("fsdp=2,cp=2", &[ShardStrategy::Full]),
         ("fsdp=2,tp=2", &ShardStrategy::ALL[..]),
     ] {
         for &strategy in strategies {

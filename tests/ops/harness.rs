@@ -34,14 +34,14 @@ pub struct Suite {
 }
 
 /// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
-/// `fsdp` also parameters, `tp` models).
+/// `fsdp` also parameters, `cp` sequences, `tp` models).
 pub const FLEX: Suite = Suite {
     meshes: &[
         "",
         "dp=2",
         "tp=3",
         "fsdp=2,tp=2",
-        "tp=3,fsdp=2",
+        "tp=3,cp=2",
         "dp=2,fsdp=2,tp=2",
     ],
     plain: "fsdp=2,tp=2",

@@ -73,6 +73,32 @@ impl Visible {
         start..end
     }
 
+    /// Returns how many pairs of a query and a key that it may see there are.
+    ///
+    /// ```
+    /// use burn_dist_kernels::attention::Visible;
+    /// let causal = Visible { causal: true, ..Visible::default() };
+    /// assert_eq!(causal.pairs(4, 4), 1 + 2 + 3 + 4);
+    /// assert_eq!(Visible { offset: 2, ..causal }.pairs(2, 4), 3 + 4);
+    /// ```
+    pub fn pairs(&self, queries: usize, keys: usize) -> u128 {
+        // The sum over queries of their position and `further` more, at least 0 and at most all keys.
+        let ends = |further: i128| {
+            let first = self.offset as i128 + further;
+            let (queries, keys) = (queries as i128, keys as i128);
+            let start = (-first).clamp(0, queries);
+            let end = (keys - first).clamp(0, queries);
+            let rising = (end - start) * (2 * first + start + end - 1) / 2;
+            rising + (queries - end) * keys
+        };
+        let up_to = match self.causal {
+            true => ends(1),
+            false => queries as i128 * keys as i128,
+        };
+        let before = self.window.map_or(0, |window| ends(1 - window as i128));
+        (up_to - before) as u128
+    }
+
     /// Returns the keys that at least one of these queries may see.
     fn of_any(&self, queries: std::ops::Range<usize>, keys: usize) -> std::ops::Range<usize> {
         match queries.is_empty() {

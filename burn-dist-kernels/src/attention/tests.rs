@@ -376,3 +376,27 @@ fn nan_reaches_its_own_rows() {
 fn a_view_lies_inside_its_data() {
     View::contiguous(&[0.0f32; 23], [2, 3, 4]);
 }
+
+#[test]
+fn pairs_are_counted() {
+    let sizes = [0, 1, 2, 5, 8];
+    for (queries, keys) in sizes
+        .iter()
+        .flat_map(|q| sizes.iter().map(move |k| (*q, *k)))
+    {
+        for offset in -9..10 {
+            for causal in [false, true] {
+                for window in [None, Some(1), Some(3), Some(20)] {
+                    let visible = Visible {
+                        causal,
+                        window,
+                        offset,
+                    };
+                    let counted: usize = (0..queries).map(|i| visible.of(i, keys).len()).sum();
+                    let found = visible.pairs(queries, keys);
+                    assert_eq!(found, counted as u128, "{visible:?}, {queries} x {keys}");
+                }
+            }
+        }
+    }
+}

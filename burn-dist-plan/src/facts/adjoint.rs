@@ -76,25 +76,31 @@ impl<O: Op> Finder<'_, O> {
         found
     }
 
-    /// Returns for each value the layer's input that it is the gradient of, for sums of such too, and for reshapes what
-    /// that input is a reshape of: the gradient names the weight, and a backward goes through the uses of a weight from
-    /// the last to the first.
+    /// Returns for each value the input or result of a layer that it is the gradient of, for sums of such too, and for
+    /// reshapes what that is a reshape of: the gradient of an input names the weight and the gradient of the result, and
+    /// a backward goes through the uses of a weight from the last to the first.
     pub(super) fn gradient_of(&self) -> Vec<Option<ValueIndex>> {
         let mut found: Vec<Option<ValueIndex>> = vec![None; self.window.dies.len()];
-        let mut by_weight: HashMap<&str, Vec<ValueIndex>> = HashMap::new();
+        let mut by_weight: HashMap<&str, Vec<(ValueIndex, usize)>> = HashMap::new();
         for (op, elementwise) in self.window.ops.iter().zip(&self.elementwise) {
             let path =
                 |weight: usize| Some(&*self.tags[self.operand(op, weight) as usize].as_ref()?.path);
             let out = op.outputs().next().map(|out| out.id as usize);
             let of = match (op.traits().adjoint, elementwise) {
                 (Some(Adjoint::Forward { x, weight }), _) => {
-                    if let Some(path) = path(weight) {
-                        by_weight.entry(path).or_default().push(self.operand(op, x));
+                    if let (Some(path), Some(out)) = (path(weight), out) {
+                        let layer = (self.operand(op, x), out);
+                        by_weight.entry(path).or_default().push(layer);
                     }
                     continue;
                 }
-                (Some(Adjoint::Input { weight, .. }), _) => {
-                    path(weight).and_then(|path| by_weight.get_mut(path)?.pop())
+                (Some(Adjoint::Input { weight, gradient }), _) => {
+                    let layer = path(weight).and_then(|path| by_weight.get_mut(path)?.pop());
+                    if let Some((_, result)) = layer {
+                        let gradient = self.operand(op, gradient) as usize;
+                        found[gradient].get_or_insert(result as ValueIndex);
+                    }
+                    layer.map(|(x, _)| x)
                 }
                 (None, Some(op)) => op.common(&found),
                 (None, None) => {

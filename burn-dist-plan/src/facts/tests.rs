@@ -525,7 +525,8 @@ fn tables_are_told_apart_by_their_indices() {
     );
 }
 
-/// One weight applied twice and another to a reshape: each gradient is that of the input it was applied to.
+/// One weight applied twice and another to a reshape: each gradient is that of the input it was applied to, or of what
+/// that gave.
 #[test]
 fn gradients_of_inputs_know_them() {
     let mut b = Builder::new("");
@@ -552,7 +553,8 @@ fn gradients_of_inputs_know_them() {
     let of = |value: ValueIndex| facts.gradient_of[value as usize];
     assert_eq!(of(g_flat), Some(flat));
     assert_eq!(of(g_wide), Some(wide));
-    assert_eq!(of(gi), None, "elementwise with another value");
+    assert_eq!(of(gi), Some(i), "what a layer's backward takes");
+    assert_eq!(of(gh), Some(h), "also of the first of two uses");
     assert_eq!(of(ga), Some(a));
     assert_eq!(of(gx), Some(x));
     assert_eq!(of(sum), Some(x));

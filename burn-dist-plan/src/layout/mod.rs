@@ -30,6 +30,6 @@ mod worlds;
 pub use error::LayoutError;
 pub use local::chunk;
 pub use placement::Placement;
-pub use rows::{Rows, by_rows, repeated};
+pub use rows::{Rows, by_rows, of_batch, repeated};
 pub use text::LayoutText;
 pub use types::{DimLayout, Factor, Layout, Partial};

@@ -1,18 +1,43 @@
 //! Rows of a batch: which of them some ranks hold together.
 
 use super::Layout;
-use burn_dist_mesh::{MeshShape, Rank};
+use burn_dist_mesh::{AxisIndex, MeshShape, Rank};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Returns the layout of a batch: dim 0 over the data axes, whole where it has fewer rows than parts.
+/// Returns the layout of rows: dim 0 over the data axes, whole where it has fewer rows than parts.
 pub fn by_rows(mesh: &MeshShape, shape: &[usize]) -> Layout {
-    let axes = mesh.data_axes();
-    if axes.is_empty() || shape.first() < Some(&mesh.group_size(&axes)) {
-        return Layout::replicated(shape);
+    split(mesh, shape, &[mesh.data_axes()])
+}
+
+/// Returns the layout of a batch: rows over the data axes, and sequences (dim 1) over the context axes. Each is whole
+/// where it is shorter than its parts are many.
+///
+/// ```
+/// use burn_dist_mesh::MeshShape;
+/// use burn_dist_plan::layout::of_batch;
+/// let mesh = MeshShape::parse("fsdp=2,cp=2,tp=2")?;
+/// let text = |shape: &[usize]| of_batch(&mesh, shape).display(&mesh).to_string();
+/// assert_eq!(text(&[4, 16]), "[{fsdp}, {cp}]");
+/// assert_eq!(text(&[4, 16, 3]), "[{fsdp}, {cp}, -]");
+/// assert_eq!(text(&[4]), "[{fsdp}]");
+/// assert_eq!(text(&[1, 16]), "[-, {cp}]");
+/// # Ok::<(), burn_dist_mesh::MeshError>(())
+/// ```
+pub fn of_batch(mesh: &MeshShape, shape: &[usize]) -> Layout {
+    split(mesh, shape, &[mesh.data_axes(), mesh.context_axes()])
+}
+
+/// Splits each dim over its axes, if it has an element for every part.
+fn split(mesh: &MeshShape, shape: &[usize], axes: &[Vec<AxisIndex>]) -> Layout {
+    let mut layout = Layout::replicated(shape);
+    for (dim, axes) in layout.dims.iter_mut().zip(axes) {
+        let factor = &mut dim.factors[0];
+        if factor.size >= mesh.group_size(axes) {
+            factor.axes.extend(axes);
+        }
     }
-    let mut layout = Layout::sharded(shape, 0, &axes);
     layout.normalize(mesh);
     layout
 }

@@ -115,6 +115,15 @@ impl LocalView<'_> {
         factor.range(self.mesh, self.rank)
     }
 
+    /// Returns the range of dim `dim` of input `index` that the rank holds.
+    ///
+    /// # Panics
+    /// If the dim is split as a product of factors: of a factor that is to be a [range](crate::rule::RuleBuilder::range),
+    /// none is.
+    pub fn input_range(&self, index: usize, dim: usize) -> Range<usize> {
+        self.range(&self.inputs[index].dims[dim])
+    }
+
     /// Returns the local shape of input `index`.
     pub fn input_shape(&self, index: usize) -> Vec<usize> {
         self.inputs[index].local_shape(self.mesh, self.rank)

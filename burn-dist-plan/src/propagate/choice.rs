@@ -54,7 +54,7 @@ impl<O: Op> Propagator<'_, O> {
             .dims
             .iter()
             .flat_map(|dim| dim.axes())
-            .filter(|&axis| self.mesh.role(axis) == AxisRole::Shard)
+            .filter(|&axis| self.mesh.role(axis).shards())
             .collect();
         axes.sort();
         axes

@@ -1,8 +1,7 @@
 //! Values that come from nothing or from the host: computed where, and in the parts in which, they are used.
 //!
 //! What is made of them alone is undecided ([`Origin`]) until an operation uses it together with something placed: then
-//! it takes the layout that this asks for. Where that decides nothing, dim 0 of what is made of data is split over the
-//! data axes, and what is made of constants is whole. So is what outlives its window, and what is made of that alone
+//! it takes the layout that this asks for. Where that decides nothing, what is made of data is laid out as a batch, and what is made of constants is whole. So is what outlives its window, and what is made of that alone
 //! later on.
 
 use super::Propagator;
@@ -13,7 +12,7 @@ use super::values::Source;
 use crate::PlanError;
 use crate::flops::is_product;
 use crate::layout::redistribute;
-use crate::layout::{Layout, by_rows};
+use crate::layout::{Layout, of_batch};
 use crate::mesh::AxisIndex;
 use crate::op::Op;
 use crate::rule::{FactorKind, OpRule, PartialRule, Rule};
@@ -120,7 +119,7 @@ impl<O: Op> Propagator<'_, O> {
     /// Returns the layout of what is made of data where nothing decides.
     fn batch(&self, shape: &[usize]) -> Layout {
         match self.options.split_batches {
-            true => by_rows(self.mesh, shape),
+            true => of_batch(self.mesh, shape),
             false => Layout::replicated(shape),
         }
     }

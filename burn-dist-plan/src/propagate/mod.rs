@@ -34,7 +34,7 @@ use crate::cost::Network;
 use crate::explain::{Accumulated, Runs};
 use crate::facts::Facts;
 use crate::layout::redistribute::Step;
-use crate::layout::{Layout, by_rows};
+use crate::layout::{Layout, of_batch};
 use crate::mesh::{AxisRole, MeshShape};
 use crate::param::ParamSpec;
 use crate::rule::{Assignment, FactorKind, OpRule, Rule};
@@ -207,7 +207,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                 } => {
                     value.origin = origin.filter(|_| options.defer);
                     value.few_rows = value.origin == Some(Origin::Data)
-                        && by_rows(mesh, &input.shape).is_replicated();
+                        && of_batch(mesh, &input.shape).is_replicated();
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
@@ -223,7 +223,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                             value.source = Source::Host;
                             value.origin = Some(*origin);
                             value.few_rows = *origin == Origin::Data
-                                && by_rows(mesh, &input.shape).is_replicated();
+                                && of_batch(mesh, &input.shape).is_replicated();
                         }
                         Entry::Free(_) | Entry::Rows => {
                             let slot = this.add_version(input.value, preferred.clone());

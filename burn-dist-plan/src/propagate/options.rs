@@ -14,7 +14,7 @@ pub(super) struct Options {
     pub per_factor: Vec<Vec<DimLayout>>,
 }
 
-fn merge_whole(dim: &mut DimLayout) {
+pub(super) fn merge_whole(dim: &mut DimLayout) {
     let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
     for factor in dim.factors.drain(..) {
         match factors.last_mut() {
@@ -84,7 +84,7 @@ impl Options {
                 FactorKind::Map => true,
                 FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) => true,
                 FactorKind::Reduce(_) => nowhere_empty(&dim, mesh),
-                FactorKind::Index => dim.factors.len() == 1 && nowhere_empty(&dim, mesh),
+                FactorKind::Index => nowhere_empty(&dim, mesh),
                 FactorKind::Whole => return,
             };
             let options = &mut self.per_factor[factor as usize];

@@ -3,16 +3,44 @@
 use std::sync::Arc;
 
 use super::Propagator;
+use super::options::{merge_whole, simplify};
 use super::program::{Common, Move, OnNodes, Reason};
 use super::values::{SlotInfo, Version};
 use crate::PlanError;
 use crate::layout::redistribute::{self, Step};
 use crate::layout::{DimLayout, Layout, Partial};
-use crate::mesh::{AxisRole, ReduceOp};
+use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 use crate::op::Op;
 use crate::task::Slot;
 use crate::window::ValueIndex;
 use crate::{Accumulation, Reshard, ShardStrategy};
+
+/// Returns `dim` with one more axis, where `like` has it; `None` if the axes that `dim` has split it in another way than
+/// they do `like`.
+fn cut_as(
+    dim: &DimLayout,
+    like: &DimLayout,
+    axis: AxisIndex,
+    mesh: &MeshShape,
+) -> Option<DimLayout> {
+    let of = |axes: &[AxisIndex]| {
+        let mut of = like.clone();
+        for factor in &mut of.factors {
+            factor.axes.retain(|axis| axes.contains(axis));
+        }
+        merge_whole(&mut of);
+        of
+    };
+    let simple = |dim: DimLayout| {
+        let mut layout = Layout::replicated(&[dim.size()]);
+        layout.dims[0] = dim;
+        simplify(layout, mesh)
+    };
+    let mut axes: Vec<AxisIndex> = dim.axes().collect();
+    let is_alike = simple(of(&axes)) == simple(dim.clone());
+    axes.push(axis);
+    is_alike.then(|| of(&axes))
+}
 
 impl<O: Op> Propagator<'_, O> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
@@ -33,10 +61,10 @@ impl<O: Op> Propagator<'_, O> {
     }
 
     /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that
-    /// rests, however small it is. Else over shard axes to where a parameter of its shape rests, over model axes to the
-    /// dim along which the activation is split that it is the gradient of, over other axes everywhere; if it is small
-    /// and no gradient, everywhere. So is what its unit replicates over shard axes, and a maximum, which others are
-    /// computed with.
+    /// rests, however small it is. Else over model and context axes to the dim along which the activation is split that
+    /// it is the gradient of, over axes that shard to where a parameter of its shape rests, over others everywhere; if
+    /// it is small and no gradient, everywhere. So is what its unit replicates over shard axes, and a maximum, which
+    /// others are computed with.
     pub(super) fn resolved(&self, value: ValueIndex, layout: &Layout) -> Layout {
         if let Some(home) = &self.value(value).home {
             return home.as_ref().clone();
@@ -56,18 +84,20 @@ impl<O: Op> Propagator<'_, O> {
         let split = split.filter(|split| split.shape() == layout.shape());
         let mut rest = false;
         for partial in &layout.partial {
-            match self.mesh.role(partial.axis) {
-                AxisRole::Shard => rest |= rest_axes.contains(&partial.axis),
-                AxisRole::Replicate | AxisRole::Pipeline => {}
-                AxisRole::Model => {
-                    let dims = split.map_or(&[][..], |split| &split.dims);
-                    let along = |dim: &DimLayout| dim.axes().any(|axis| axis == partial.axis);
-                    if let Some(dim) = dims.iter().position(along)
-                        && let [factor] = target.dims[dim].factors.as_mut_slice()
-                    {
+            let role = self.mesh.role(partial.axis);
+            let dims = split.map_or(&[][..], |split| &split.dims);
+            let along = |dim: &DimLayout| dim.axes().any(|axis| axis == partial.axis);
+            let dim = dims.iter().position(along);
+            match (role, dim) {
+                (AxisRole::Model | AxisRole::Context, Some(dim)) => {
+                    let split = &dims[dim];
+                    if let Some(cut) = cut_as(&target.dims[dim], split, partial.axis, self.mesh) {
+                        target.dims[dim] = cut;
+                    } else if let [factor] = target.dims[dim].factors.as_mut_slice() {
                         factor.axes.push(partial.axis);
                     }
                 }
+                _ => rest |= role.shards() && rest_axes.contains(&partial.axis),
             }
         }
         target.normalize(self.mesh);

@@ -79,6 +79,7 @@ pub struct RuleBuilder {
     outputs: Vec<Named>,
     kinds: Vec<(Name, FactorKind)>,
     blocks: Vec<(Name, usize)>,
+    ranges: Vec<Name>,
     contract: Option<ReduceOp>,
     broadcast: bool,
     partial: PartialRule,
@@ -105,6 +106,7 @@ impl RuleBuilder {
             outputs: side(outputs, &tensors.outputs),
             kinds: Vec::new(),
             blocks: Vec::new(),
+            ranges: Vec::new(),
             contract: None,
             broadcast: false,
             partial: PartialRule::Resolve,
@@ -153,6 +155,12 @@ impl RuleBuilder {
     /// `block` neighbours along a factor are split together; an operand may have a dim of blocks for it.
     pub fn blocks(mut self, name: impl Into<Name>, block: usize) -> Self {
         self.blocks.push((name.into(), block));
+        self
+    }
+
+    /// What a rank has of a factor is one range: the operation of a rank depends on where that lies.
+    pub fn range(mut self, name: impl Into<Name>) -> Self {
+        self.ranges.push(name.into());
         self
     }
 
@@ -315,7 +323,13 @@ impl RuleBuilder {
             kind => {
                 let block = self.blocks.iter().find(|(other, _)| *other == name);
                 let block = block.map_or(1, |(_, block)| *block);
-                Some(FactorRule { size, kind, block })
+                Some(FactorRule {
+                    size,
+                    kind,
+                    block,
+                    // Ranks tell from its range which indices are theirs.
+                    is_range: kind == FactorKind::Index || self.ranges.contains(&name),
+                })
             }
         }
     }

@@ -20,7 +20,14 @@ pub(super) fn layouts(shape: &[usize], mesh: &MeshShape) -> Vec<Layout> {
         .iter()
         .map(|&size| {
             let (kind, block) = (FactorKind::Map, 1);
-            options(&FactorRule { size, kind, block }, mesh)
+            let is_range = false;
+            let factor = FactorRule {
+                size,
+                kind,
+                block,
+                is_range,
+            };
+            options(&factor, mesh)
         })
         .collect();
     let layout = |dims| Layout {
@@ -41,7 +48,12 @@ fn split(size: usize, axes: &[AxisIndex]) -> Factor {
 /// Whole; over one axis; over two nested; as a product with its major, its minor or both factors split. Of a factor of
 /// blocks, what cuts none.
 fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
-    let FactorRule { size, kind, block } = *factor;
+    let FactorRule {
+        size,
+        kind,
+        block,
+        is_range,
+    } = *factor;
     let axes: Vec<_> = mesh.axis_indices().collect();
     let mut some: Vec<Vec<AxisIndex>> = axes.iter().map(|&axis| vec![axis]).collect();
     if let [a, b] = axes[..] {
@@ -49,7 +61,7 @@ fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
     }
     let mut options: Vec<Vec<Factor>> = vec![vec![split(size, &[])]];
     options.extend(some.iter().map(|axes| vec![split(size, axes)]));
-    if kind != FactorKind::Index {
+    if !is_range {
         for major in (2..size).filter(|major| size.is_multiple_of(*major)) {
             let minor = size / major;
             for axes in &some {

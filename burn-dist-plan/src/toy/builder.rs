@@ -96,7 +96,7 @@ impl Builder {
 
     /// A batch of the host.
     pub fn data(&mut self, shape: &[usize]) -> TensorIndex {
-        let preferred = Arc::new(crate::layout::by_rows(&self.mesh, shape));
+        let preferred = Arc::new(crate::layout::of_batch(&self.mesh, shape));
         let state = InputState::Host {
             preferred,
             entry: Entry::Free(Origin::Data),

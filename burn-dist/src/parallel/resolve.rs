@@ -150,7 +150,7 @@ fn check_policy(place: &str, policy: &UnitPolicy, mesh: &MeshShape) -> Result<()
     let named = policy.strategies.iter();
     for name in named.filter_map(|(axis, _)| axis.as_deref()) {
         match mesh.axis(name) {
-            Ok(axis) if mesh.role(axis) != AxisRole::Shard => {
+            Ok(axis) if !mesh.role(axis).shards() => {
                 return Err(ParallelError::NotSharded {
                     place: place.into(),
                     axis: name.into(),

@@ -40,7 +40,8 @@ const RANKS_MAX: usize = 1024;
 /// that is data itself, as a record's are, is whole where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum InputPolicy {
-    /// Dim 0 is the batch: split over the data axes where it has at least one row per part, else whole.
+    /// Dim 0 is the batch: split over the data axes where it has at least one row per part, else whole. On a mesh with
+    /// context axes (`cp`), dim 1 is the sequence, and split over these in the same way.
     ///
     /// Of a tensor put together from items (`cat`, `stack`, assignment of rows) it is that tensor's dim 0 whatever the
     /// items look like, and each rank makes its own items alone. Views that move dims (`swap_dims`, `permute`) take the
@@ -194,7 +195,7 @@ fn register(
     devices: Vec<DeviceId>,
     mut options: MeshOptions,
 ) -> Result<DeviceMesh, MeshError> {
-    shape.check_built()?;
+    shape.check_one_pipeline()?;
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
         return Err(MeshError::DeviceCount {
             mesh: shape.to_string(),

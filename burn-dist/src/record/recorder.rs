@@ -19,7 +19,7 @@ use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
-use crate::layout::{Layout, Rows, by_rows};
+use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::Recorded;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
@@ -121,10 +121,10 @@ pub(crate) struct Recorder<B: BackendIr> {
     asked: Ask,
 }
 
-/// Returns the layout in which a tensor enters whose dim 0 is the batch.
+/// Returns the layout in which a batch enters.
 pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]) -> Layout {
     match input {
-        InputPolicy::Batch => by_rows(mesh, shape),
+        InputPolicy::Batch => of_batch(mesh, shape),
         InputPolicy::Replicate => Layout::replicated(shape),
     }
 }

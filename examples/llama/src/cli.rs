@@ -101,8 +101,8 @@ fn schedule(text: &str) -> Result<ScheduleChoice, String> {
 /// The axes, and the machines under them: all that `mesh` shows.
 #[derive(Debug, Clone, Default, Args)]
 pub struct AxesArgs {
-    /// Axes of the device mesh, outermost first, of pp, dp, fsdp and tp: fsdp=2,tp=2; 1 for one device. By default
-    /// finetune takes fsdp=2,tp=2, every other command one device.
+    /// Axes of the device mesh, outermost first, of pp, dp, fsdp, cp and tp: fsdp=2,tp=2; 1 for one device. By
+    /// default finetune takes fsdp=2,tp=2, every other command one device.
     #[arg(long, value_name = "AXES", value_parser = mesh)]
     pub mesh: Option<MeshShape>,
     /// Ranks on each node (machine), such as 4, or node by node, such as 4+2; by default processes on one host form a
@@ -404,10 +404,6 @@ pub struct SimulateArgs {
     /// Run chains of operations between products as one kernel, as a compiler makes it; burn-dist runs them one by one.
     #[arg(long)]
     pub compile: bool,
-    /// Take attention as one operation, as flash attention computes it; pretrain and finetune run it operation by
-    /// operation.
-    #[arg(long)]
-    pub fused_attention: bool,
     /// Plan at most so many microbatches of a step: one that does what the one before it does stands for the others. By
     /// default 5, or all where none stands for others.
     #[arg(long, value_name = "N", value_parser = positive)]

@@ -1,8 +1,8 @@
 //! Answers from a model: greedy or sampled, one token at a time for many questions at once.
 
 use anyhow::Context;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
+use burn_dist::nn::AttentionBackend;
 
 use crate::data::Example;
 use crate::data::rng::Rng;
@@ -31,7 +31,7 @@ const SEQ_STEP: usize = 16;
 ///
 /// # Errors
 /// If the tokenizer or the device fails.
-pub fn answer<B: Backend>(
+pub fn answer<B: AttentionBackend>(
     model: &Llama<B>,
     text: &Text,
     (prompts, wrap): (&[&str], Wrap<'_>),
@@ -72,7 +72,7 @@ pub fn extent(prompt_lens: &[usize], decoding: &Decoding) -> (usize, usize) {
 }
 
 /// Extends every row until an id that ends it; returns the new ids without that one.
-fn decode<B: Backend>(
+fn decode<B: AttentionBackend>(
     model: &Llama<B>,
     mut rows: Vec<Vec<u32>>,
     (pad, is_end): (u32, &dyn Fn(u32) -> bool),
@@ -106,7 +106,7 @@ fn decode<B: Backend>(
 ///
 /// # Errors
 /// If the device fails.
-pub fn next_tokens<B: Backend>(
+pub fn next_tokens<B: AttentionBackend>(
     model: &Llama<B>,
     rows: &[Vec<u32>],
     seq: usize,
@@ -187,7 +187,7 @@ impl Answered<'_> {
 ///
 /// # Errors
 /// As [`answer`].
-pub fn ask<'a, B: Backend>(
+pub fn ask<'a, B: AttentionBackend>(
     model: &Llama<B>,
     text: &Text,
     questions: &'a [Example],

@@ -6,7 +6,6 @@ pub mod cli;
 pub mod commands;
 pub mod data;
 pub mod files;
-pub mod fused;
 pub mod generate;
 pub mod hf;
 pub mod mesh;

@@ -221,7 +221,7 @@ impl Mesh {
             let idle = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "tp";
             if let Some(axis) = shape.axes().iter().find(idle) {
                 bail!(
-                    "nothing of this model is split over axis `{}` of the mesh {shape}: use pp, dp, fsdp and tp",
+                    "nothing of this model is split over axis `{}` of the mesh {shape}: use pp, dp, fsdp, cp and tp",
                     axis.name
                 );
             }

@@ -11,6 +11,7 @@ use burn::optim::{
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::MeshBackend;
+use burn_dist::nn::AttentionBackend;
 use burn_dist::optim::clip_grad_norm;
 
 use crate::checkpoints::{self, Keeper};
@@ -147,7 +148,7 @@ impl Default for Recipe {
 }
 
 /// Takes one optimizer step; returns the model and the loss before it, not yet read.
-pub fn step<B: AutodiffBackend>(
+pub fn step<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
     optim: &mut Optim<B>,
     batch: &Batch,
@@ -161,7 +162,7 @@ pub fn step<B: AutodiffBackend>(
 ///
 /// # Panics
 /// If the number of microbatches does not divide that of rows.
-pub fn step_with<B: AutodiffBackend>(
+pub fn step_with<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
     optim: &mut Optim<B>,
     batch: &Batch,
@@ -175,7 +176,7 @@ pub fn step_with<B: AutodiffBackend>(
 }
 
 /// As [`step_with`], on microbatches that are on the device.
-fn step_on<B: AutodiffBackend>(
+fn step_on<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
     optim: &mut Optim<B>,
     parts: Vec<BatchTensors<B>>,
@@ -227,7 +228,7 @@ pub struct Phase<'a> {
 ///
 /// # Errors
 /// If the loss is no longer a number, or cannot be read; if a checkpoint cannot be read or written.
-pub fn run<B: AutodiffBackend + MeshBackend>(
+pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
     model: Llama<B>,
     source: &mut dyn BatchSource,
     phase: &Phase<'_>,

@@ -8,6 +8,7 @@ use burn::module::Module;
 use burn::record::{BinBytesRecorder, FullPrecisionSettings, Recorder};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn_dist::nn::AttentionBackend;
 use burn_dist::{DeviceMesh, Dist, Parallelize};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
@@ -36,7 +37,7 @@ fn initial() -> Vec<u8> {
 }
 
 /// Losses of a run, and the weights after it.
-fn run<B: AutodiffBackend>(
+fn run<B: AutodiffBackend + AttentionBackend>(
     initial: &[u8],
     device: &B::Device,
     place: impl FnOnce(Llama<B>) -> Llama<B>,
@@ -81,7 +82,17 @@ fn every_mesh_has_the_losses_of_one_device() {
         expected[STEPS - 1] < 0.5 * expected[0] && expected[0] > 7.0,
         "it learns something: {expected:?}"
     );
-    for text in ["", "fsdp=2", "tp=2", "tp=4", "fsdp=2,tp=2", "dp=2"] {
+    let data_and_model = ["", "fsdp=2", "tp=2", "tp=4", "fsdp=2,tp=2", "dp=2"];
+    // Of 16 tokens, three ranks have 6, 6 and 4.
+    let context = [
+        "cp=2",
+        "cp=3",
+        "cp=4",
+        "fsdp=2,cp=2",
+        "cp=2,tp=2",
+        "pp=2,cp=2",
+    ];
+    for text in data_and_model.into_iter().chain(context) {
         let (losses, _) = on_mesh(&initial, text);
         for (step, (found, expected)) in losses.iter().zip(&expected).enumerate() {
             let error = ((found - expected) / expected).abs();

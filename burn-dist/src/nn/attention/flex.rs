@@ -2,7 +2,7 @@
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
-use burn_dist_kernels::attention::{self as kernels, Forward, Inputs, Real, Sizes, View, Visible};
+use burn_dist_kernels::attention::{self as kernels, Forward, Inputs, Real, Sizes, View};
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{DType, FloatDType};
 
@@ -136,11 +136,7 @@ impl Readable {
             mask: self.mask.as_ref().map(view),
             bias: self.bias.as_ref().map(view),
             scale,
-            visible: Visible {
-                causal: scores.causal,
-                window: scores.window,
-                offset: scores.offset,
-            },
+            visible: scores.visible(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use burn_backend::BackendTypes;
 use burn_backend::tensor::FloatTensor;
-use burn_dist_plan::op::{FloatClass, Work};
+use burn_dist_plan::op::{FloatClass, LocalView, Work};
 use burn_dist_plan::rule::{FactorKind, OpRule, RuleBuilder, Shapes};
 use burn_ir::BackendIr;
 use burn_std::DType;
@@ -33,41 +33,42 @@ impl Attention {
         3 + usize::from(self.has_mask) + usize::from(self.has_bias)
     }
 
-    /// Batch `b`, heads `g` with groups `n`, queries `q` where they are alike.
+    /// Batch `b`, heads `g` with groups `n`, queries `q`.
     fn inputs_notation(&self) -> String {
         let pairs = ", b g n q -".repeat(self.num_inputs() - 3);
         format!("b g n q -, b g - -, b g - -{pairs}")
     }
 
-    fn rule(&self, shapes: &Shapes<'_>, notation: String) -> RuleBuilder {
-        let notation = match self.scores.depend_on_positions() {
-            true => notation.replace('q', "-"),
-            false => notation,
-        };
-        RuleBuilder::notation(shapes, &notation).broadcast()
+    fn rule(&self, shapes: &Shapes<'_>, notation: &str) -> RuleBuilder {
+        let rule = RuleBuilder::notation(shapes, notation).broadcast();
+        match self.scores.depend_on_positions() {
+            true => rule.range('q'),
+            false => rule,
+        }
     }
 
-    /// The flops of as many products of queries and keys, halved where half of them are hidden.
+    /// Returns the attention of the queries that a rank holds.
+    fn of_rank(&self, view: &LocalView<'_>) -> Self {
+        let mut here = self.clone();
+        if self.scores.depend_on_positions() {
+            here.scores.offset += view.input_range(0, 3).start as isize;
+        }
+        here
+    }
+
+    /// The flops of as many products of queries and the keys that they see.
     fn flops(&self, shapes: &Shapes<'_>, products: f64) -> Option<f64> {
         let [q, _, v, ..] = shapes.inputs[..] else {
             return None;
         };
-        let (&width, rows) = q.split_last()?;
+        let [batch, groups, group, queries, width] = q[..] else {
+            return None;
+        };
         let [.., keys, value_width] = v[..] else {
             return None;
         };
-        let rows: usize = rows.iter().product();
-        let queries = q[q.len() - 2];
-        // Of a square, the half; of one key more for each query, a trapezium.
-        let seen = match self.scores.causal && queries <= keys {
-            true => keys as f64 - queries as f64 / 2.0,
-            false => keys as f64,
-        };
-        let seen = self
-            .scores
-            .window
-            .map_or(seen, |window| seen.min(window as f64));
-        Some(products * rows as f64 * seen * (width + value_width) as f64)
+        let pairs = self.scores.visible().pairs(queries, keys) as f64;
+        Some(products * (batch * groups * group) as f64 * pairs * (width + value_width) as f64)
     }
 
     fn inputs<B: BackendIr>(&self, tensors: &mut Tensors<B>) -> AttentionInputs<B> {
@@ -121,7 +122,11 @@ impl CustomOp for Attention {
 
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         let notation = format!("{} -> b g n q -, b g n q", self.inputs_notation());
-        self.rule(shapes, notation).build()
+        self.rule(shapes, &notation).build()
+    }
+
+    fn localize(&self, view: &LocalView<'_>) -> Self {
+        self.of_rank(view)
     }
 
     fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
@@ -160,12 +165,16 @@ impl CustomOp for AttentionBackward {
         let inputs = self.forward.inputs_notation();
         let outputs = format!("b g n q -, b g - -, b g - -{bias}");
         let notation = format!("{inputs}, b g n q -, b g n q, b g n q - -> {outputs}");
-        let rule = self.forward.rule(shapes, notation);
         // Keys and values collect the gradients of all queries, and of the heads that share them.
-        let rule = rule.kind('n', FactorKind::Reduce(ReduceOp::Sum));
-        match self.forward.scores.depend_on_positions() {
-            true => rule.build(),
-            false => rule.kind('q', FactorKind::Reduce(ReduceOp::Sum)).build(),
+        let summed = FactorKind::Reduce(ReduceOp::Sum);
+        let rule = self.forward.rule(shapes, &notation);
+        rule.kind('n', summed).kind('q', summed).build()
+    }
+
+    fn localize(&self, view: &LocalView<'_>) -> Self {
+        Self {
+            forward: self.forward.of_rank(view),
+            ..self.clone()
         }
     }
 

@@ -9,6 +9,7 @@ use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::activation::softmax;
 use burn_core::tensor::{Bool, Distribution, Tensor, TensorPrimitive};
+use burn_dist_kernels::attention::Visible;
 use std::hash::{Hash, Hasher};
 
 /// What attention does besides.
@@ -124,6 +125,15 @@ impl Scores {
     fn depend_on_positions(&self) -> bool {
         self.causal || self.window.is_some()
     }
+
+    /// Returns which keys a query sees.
+    fn visible(&self) -> Visible {
+        Visible {
+            causal: self.causal,
+            window: self.window,
+            offset: self.offset,
+        }
+    }
 }
 
 impl Hash for Scores {
@@ -205,15 +215,16 @@ impl AttentionBackend for crate::backend::Cuda {}
 /// Scaled dot-product attention: `softmax(scale q k^T + bias) v`, where hidden scores are -infinity. A query that sees no
 /// key gives zeros.
 ///
-/// In one operation, forward and backward, with memory linear in the sequence. On a mesh, batch and heads may be split,
-/// and without `causal` and `window` the queries too.
+/// In one operation, forward and backward, with memory linear in the sequence. On a mesh, batch, heads and queries may
+/// be split.
 ///
 /// # Shapes
 /// `q` is `[b, h, q, e]`, `k` is `[b, g, k, e]`, `v` is `[b, g, k, v]`, and the result `[b, h, q, v]`: heads `h` are a
 /// multiple of `g`, and as many in a row share a head of keys and values (grouped queries, arXiv:2305.13245).
 ///
 /// # Communication
-/// None, while each rank has the keys and values of its batch and heads.
+/// None, while each rank has the keys and values of its batch and heads. Where keys and values are split along the
+/// sequence, as by a context axis (`cp`), they are gathered, and their gradients scattered.
 ///
 /// # Panics
 /// If shapes do not fit.

@@ -436,3 +436,42 @@ fn a_mask_of_the_wrong_shape_is_refused() {
         AttentionOptions::default().mask(mask),
     );
 }
+
+#[test]
+fn the_work_of_parts_is_that_of_the_whole() {
+    use crate::custom::{CustomOp, Shapes};
+    let flops = |scores: Scores, queries: usize| {
+        let (q, k, v) = ([2, 3, 4, queries, 8], [2, 3, 20, 8], [2, 3, 20, 6]);
+        let op = Attention {
+            scores,
+            has_mask: false,
+            has_bias: false,
+        };
+        let shapes = Shapes {
+            inputs: vec![&q, &k, &v],
+            outputs: vec![],
+        };
+        CustomOp::flops(&op, &shapes).expect("a product")
+    };
+    let scores = |causal, window, offset| Scores {
+        scale: 1.0,
+        causal,
+        window,
+        offset,
+    };
+    // Every query sees every key: two products of [12, 8] and [8, 20], and [12, 20] and [20, 6].
+    assert_eq!(
+        flops(scores(false, None, 0), 12),
+        24.0 * 2.0 * (12.0 * 20.0 * (8.0 + 6.0))
+    );
+    for (causal, window) in [(true, None), (true, Some(3)), (false, Some(5))] {
+        let whole = flops(scores(causal, window, 8), 12);
+        let part = |start: usize, len| flops(scores(causal, window, 8 + start as isize), len);
+        assert_eq!(
+            part(0, 5) + part(5, 4) + part(9, 3),
+            whole,
+            "{causal}, {window:?}"
+        );
+        assert!(whole < flops(scores(false, None, 8), 12));
+    }
+}

@@ -62,9 +62,6 @@ fn steps(
 ) -> anyhow::Result<Predicted> {
     let device = mesh.device();
     let mut model = mesh.parallelize(shape.config.init::<TrainBackend>(device))?;
-    if shape.fused {
-        model = model.with_fused_attention();
-    }
     let mut source = RandomTokens {
         batch: 0,
         seq: shape.seq,

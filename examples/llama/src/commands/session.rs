@@ -42,8 +42,6 @@ pub(super) struct Shape {
     pub(super) batch: usize,
     /// Microbatches of a step.
     pub(super) accumulate: usize,
-    /// Whether attention is one operation.
-    pub(super) fused: bool,
 }
 
 impl Shape {
@@ -61,7 +59,6 @@ impl Shape {
             seq,
             batch,
             accumulate: 1,
-            fused: false,
         }
     }
 
@@ -82,14 +79,24 @@ impl Shape {
             None => Self::of_size(args.size),
         };
         let batch = rows.unwrap_or(shape.batch);
+        let seq = args.seq.unwrap_or(shape.seq);
         if !batch.is_multiple_of(args.accumulate) {
             bail!(
                 "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",
                 args.accumulate
             );
         }
+        if let Some(mesh) = &args.devices.forward.axes.mesh {
+            let ranks = mesh.group_size(&mesh.context_axes());
+            if seq < ranks {
+                bail!(
+                    "the mesh {mesh} splits sequences over {ranks} ranks, and a sequence has {seq} tokens: give a --seq \
+                     of at least {ranks}, or cp fewer ranks"
+                );
+            }
+        }
         Ok(Self {
-            seq: args.seq.unwrap_or(shape.seq),
+            seq,
             batch,
             accumulate: args.accumulate,
             ..shape

@@ -60,8 +60,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         None => 1,
     };
     let batch = args.batch_per_rank.map(|rows| rows * groups);
-    let mut shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
-    shape.fused = args.fused_attention;
+    let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     let (devices, seed) = (&args.model.devices, args.model.seed);
     let devices = predict::costed(devices, &shape, seed, &hardware)?;
     let (batch, microbatches) = (shape.batch, shape.accumulate);
@@ -141,12 +140,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         batch,
         shape.seq,
         simulated.mesh,
-        match (args.fused_attention, compile) {
-            (false, false) => "",
-            (true, false) => ", fused attention",
-            (false, true) => ", compiled",
-            (true, true) => ", fused attention, compiled",
-        }
+        if compile { ", compiled" } else { "" }
     );
     say!(
         "{:.0} tokens a second and rank; {:.1} % of the peak of {dtype} by the flops of the model, {:.1} % by those of \

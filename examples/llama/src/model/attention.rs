@@ -1,12 +1,11 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
-use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
+use burn_dist::nn::{AttentionBackend, AttentionOptions, grouped_attention};
 
 use super::Positions;
-use crate::fused;
 
 /// Causal self-attention in which groups of query heads share a key/value head.
 ///
@@ -25,11 +24,9 @@ pub struct Attention<B: Backend> {
     pub(super) num_heads: usize,
     pub(super) num_kv_heads: usize,
     pub(super) head_dim: usize,
-    /// Whether scores and what is made of them are one operation.
-    pub(super) fused: bool,
 }
 
-impl<B: Backend> Attention<B> {
+impl<B: AttentionBackend> Attention<B> {
     /// Attends over the sequence.
     ///
     /// # Shapes
@@ -45,27 +42,15 @@ impl<B: Backend> Attention<B> {
         let k_bsk = self.wk.forward(x_td.clone()).reshape([b, s, k * e]);
         let v_bsk = self.wv.forward(x_td).reshape([b, s, k * e]);
 
-        // The scale goes on the queries: they are smaller than the scores.
-        let q_bsq = positions
-            .rope
-            .apply(q_bsq)
-            .mul_scalar((e as f64).powf(-0.5));
+        let q_bsq = positions.rope.apply(q_bsq);
         let k_bsk = positions.rope.apply(k_bsk);
 
-        // The n query heads of a group see its one key/value head by broadcasting.
+        // The n query heads of a group see its one key/value head.
         let q_bknse = q_bsq.reshape([b, s, k, n, e]).permute([0, 2, 3, 1, 4]);
-        let k_bsk1e = k_bsk.reshape([b, s, k, 1, e]);
-        let v_bk1se = v_bsk.reshape([b, s, k, 1, e]).permute([0, 2, 3, 1, 4]);
+        let [k_bkse, v_bkse] =
+            [k_bsk, v_bsk].map(|x_bsk| x_bsk.reshape([b, s, k, e]).permute([0, 2, 1, 3]));
 
-        let out_bknse = match self.fused {
-            true => fused::attention(q_bknse, k_bsk1e.permute([0, 2, 3, 1, 4]), v_bk1se),
-            false => {
-                let scores_bknss = q_bknse.matmul(k_bsk1e.permute([0, 2, 3, 4, 1]));
-                let hidden = positions.causal_ss.clone().unsqueeze::<5>();
-                let weights_bknss = softmax(scores_bknss.mask_fill(hidden, f32::NEG_INFINITY), 4);
-                weights_bknss.matmul(v_bk1se)
-            }
-        };
+        let out_bknse = grouped_attention(q_bknse, k_bkse, v_bkse, AttentionOptions::causal());
         let out_tq = out_bknse.permute([0, 3, 1, 2, 4]).reshape([b * s, h * e]);
         self.wo.forward(out_tq).reshape([b, s, d])
     }

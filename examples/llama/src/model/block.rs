@@ -3,6 +3,7 @@ use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn_dist::Parallelize;
+use burn_dist::nn::AttentionBackend;
 
 use super::{Attention, FeedForward, Positions};
 
@@ -18,7 +19,7 @@ pub struct Block<B: Backend> {
     pub(super) feed_forward: FeedForward<B>,
 }
 
-impl<B: Backend> Block<B> {
+impl<B: AttentionBackend> Block<B> {
     /// Applies the layer.
     ///
     /// # Shapes

@@ -245,7 +245,6 @@ impl LlamaConfig {
                         num_heads: self.num_heads,
                         num_kv_heads: self.num_kv_heads,
                         head_dim: self.head_dim(),
-                        fused: false,
                     },
                     ffn_norm: norm(),
                     feed_forward: FeedForward {

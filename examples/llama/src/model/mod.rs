@@ -20,16 +20,15 @@ pub use rope::{Rope, RopeConfig, RopeScaling};
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use burn_dist::Parallelize;
+use burn_dist::nn::AttentionBackend;
 
-/// What every block needs besides its input: the rotary tables and the causal mask of one sequence length.
+/// What every block needs besides its input: the rotary tables of one sequence length.
 #[derive(Debug, Clone)]
 pub struct Positions<B: Backend> {
     /// Rotary tables.
     pub rope: Rope<B>,
-    /// `[s, s]`, true where a query may not look: at the keys after it.
-    pub causal_ss: Tensor<B, 2, Bool>,
 }
 
 /// The whole decoder, from token ids to logits.
@@ -51,21 +50,12 @@ pub struct Llama<B: Backend> {
     rope: RopeConfig,
 }
 
-impl<B: Backend> Llama<B> {
+impl<B: AttentionBackend> Llama<B> {
     /// Builds the constants that every block shares for sequences of `seq` tokens.
     pub fn positions(&self, seq: usize, device: &B::Device) -> Positions<B> {
         Positions {
             rope: Rope::new(seq, self.head_dim, &self.rope, device),
-            causal_ss: Tensor::<B, 2, Bool>::tril_mask([seq, seq], 0, device),
         }
-    }
-
-    /// Returns the model with attention as [one operation](crate::fused).
-    pub fn with_fused_attention(mut self) -> Self {
-        for layer in &mut self.layers {
-            layer.attention.fused = true;
-        }
-        self
     }
 
     /// Returns the normalised output of the last block.
