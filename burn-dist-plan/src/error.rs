@@ -109,6 +109,16 @@ pub enum PlanError {
         /// Why not.
         reason: String,
     },
+    /// An operation shifts blocks between ranks in a way that ranks could not carry out together.
+    #[error(
+        "{op}: {problem}; an operation that shifts blocks adds the same shifts on all ranks, and finishes each"
+    )]
+    Shifts {
+        /// The operation.
+        op: String,
+        /// What it asks for.
+        problem: String,
+    },
     /// There is no pass of that name.
     #[error("there is no pass `{name}`; the passes are {}", crate::passes::PASSES.map(|(name, _)| name).join(", "))]
     UnknownPass {

@@ -1,5 +1,7 @@
 //! From the common program to the tasks of one rank: local shapes, local operations, collectives with their pieces.
 
+mod shifts;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,11 +9,12 @@ use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
 use crate::PlanOptions;
+use crate::error::PlanError;
 use crate::hierarchy::stage;
 use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
-use crate::op::{Indexed, LocalView, NewTensor, Op};
+use crate::op::{Emitted, Indexed, LocalView, NewTensor, Op, Steps};
 use crate::pipeline::Action;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::storage::Storage;
@@ -32,6 +35,8 @@ pub(super) struct Lowered<O> {
     pub actions: FxHashMap<Slot, Action>,
 }
 
+pub(super) use shifts::Expected;
+
 pub(super) struct Lowering<'a, O> {
     pub window: &'a Window<O>,
     pub program: &'a Program<O>,
@@ -43,6 +48,8 @@ pub(super) struct Lowering<'a, O> {
     paths: Arc<[Arc<str>]>,
     /// Number of the first collective of this program in the plan.
     first_record: u32,
+    /// Number of the first launch of shifts.
+    first_launch: u32,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
@@ -85,6 +92,11 @@ impl<'a, O: Op> Lowering<'a, O> {
             alias,
             paths: paths.into(),
             first_record,
+            first_launch: program
+                .launched()
+                .map(|(group, _)| group + 1)
+                .max()
+                .unwrap_or(0),
             fuzz: options.fuzz,
             bool_store: options.bool_store,
             storage: options.storage,
@@ -99,9 +111,14 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Describes the collectives of the program, in order.
-    pub fn records(&self) -> Vec<CollectiveRecord> {
+    pub fn records(&self, expected: &Expected) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
+        let mut shifts = expected.steps();
         let records = steps.flat_map(|common| match common {
+            Common::Local(step) if step.op.traits().shifts => {
+                let shifts = shifts.next().expect("those of all steps were found");
+                self.shift_records(step, shifts)
+            }
             Common::Move(step) => self.record(step, None).into_iter().collect(),
             Common::Launch { group, moves } => {
                 let records = moves.iter().map(|step| self.record(step, Some(*group)));
@@ -186,18 +203,24 @@ impl<'a, O: Op> Lowering<'a, O> {
 
     /// Returns the tasks of one rank, before lifetimes are known; `action` says what operations of a schedule a step
     /// belongs to.
+    ///
+    /// # Errors
+    /// [`PlanError::Shifts`] if an operation does not shift on this rank what it is `expected` to.
     pub fn rank(
         &self,
         rank: Rank,
         visits: &Visits,
+        expected: &Expected,
         action: impl Fn(&Common<O>) -> Option<Action>,
-    ) -> Lowered<O> {
+    ) -> Result<Lowered<O>, PlanError> {
         let mut actions = FxHashMap::default();
         let mut tasks = Vec::with_capacity(self.program.steps.len());
         let mut num_slots = self.program.slots.len() as Slot;
         let mut ops = Vec::new();
         let mut indexed = FxHashMap::default();
         let mut record = self.first_record;
+        let mut launch = self.first_launch;
+        let mut shifting = 0;
         let mut visit = 0;
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
@@ -233,14 +256,40 @@ impl<'a, O: Op> Lowering<'a, O> {
                     })));
                 }
                 Common::Local(step) => {
-                    ops.clear();
-                    self.local(rank, step, &mut num_slots, &mut ops, &mut indexed);
+                    let mut emitted = self.emitted(rank, step, num_slots);
+                    if step.op.traits().shifts {
+                        self.is_expected(expected, shifting, rank, (step, &emitted))?;
+                        shifting += 1;
+                    }
                     if let Some(action) = action(common) {
-                        let made = ops.iter().flat_map(Op::outputs);
+                        let made = emitted.ops().flat_map(Op::outputs);
                         actions.extend(made.map(|out| (out.id as Slot, action)));
                     }
+                    self.note_indices(rank, step, &emitted, &mut indexed);
                     let path = self.path_index(&step.path);
-                    tasks.extend(ops.drain(..).map(|op| Task::Op(op, path)));
+                    let (next, steps) = emitted.take();
+                    num_slots = next;
+                    let first = launch;
+                    for step in steps {
+                        tasks.push(match step {
+                            Emitted::Op(op) => Task::Op(op, path),
+                            Emitted::Launch { number, shifts } => {
+                                launch = launch.max(first + number + 1);
+                                let started = shifts.iter().zip(record..).map(|(shift, record)| {
+                                    shift.task(self.mesh, rank, record, path)
+                                });
+                                record += shifts.len() as u32;
+                                Task::Launch {
+                                    group: first + number,
+                                    tasks: started.collect(),
+                                }
+                            }
+                            Emitted::Finish { number, to } => Task::Finish {
+                                group: first + number,
+                                to,
+                            },
+                        });
+                    }
                 }
                 Common::Move(step) if collective(&step.step.kind).is_some() => {
                     let task = self.collective(rank, step, record);
@@ -320,11 +369,11 @@ impl<'a, O: Op> Lowering<'a, O> {
             indexed: indexed.into(),
             actions: Arc::default(),
         };
-        Lowered {
+        Ok(Lowered {
             plan,
             visits: visit_of,
             actions,
-        }
+        })
     }
 
     fn transfer(&self, rank: Rank, transfer: &Transfer, coord: u32, record: u32) -> TransferTask {
@@ -372,17 +421,8 @@ impl<'a, O: Op> Lowering<'a, O> {
         (local.iter().product::<usize>() * info.dtype.size()) as u64
     }
 
-    fn local(
-        &self,
-        rank: Rank,
-        step: &LocalStep<O>,
-        num_slots: &mut Slot,
-        ops: &mut Vec<O>,
-        indexed: &mut FxHashMap<Slot, Indexed>,
-    ) {
-        let mut op = step.op.clone();
-        crate::rename::redirect(&mut op, &self.alias);
-        let view = LocalView {
+    fn view<'v>(&'v self, rank: Rank, step: &'v LocalStep<O>) -> LocalView<'v> {
+        LocalView {
             rule: &step.rule,
             assignment: step.assignment.as_deref(),
             inputs: &step.inputs,
@@ -390,14 +430,28 @@ impl<'a, O: Op> Lowering<'a, O> {
             mesh: self.mesh,
             rank,
             bool_store: self.bool_store,
-        };
-        let mut temps = || {
-            *num_slots += 1;
-            *num_slots - 1
-        };
-        op.lower(&view, &mut temps, ops);
-        if let Some(global) = op.indexed(&view) {
-            let at_indices = ops.iter().filter(|op| op.traits().indexing.is_some());
+        }
+    }
+
+    /// Returns what a step is on one rank; its intermediate tensors have slots from `num_slots` on.
+    fn emitted(&self, rank: Rank, step: &LocalStep<O>, num_slots: Slot) -> Steps<O> {
+        let mut op = step.op.clone();
+        crate::rename::redirect(&mut op, &self.alias);
+        let mut steps = Steps::new(num_slots);
+        op.lower(&self.view(rank, step), &mut steps);
+        steps
+    }
+
+    /// Notes what an operation at indices does globally.
+    fn note_indices(
+        &self,
+        rank: Rank,
+        step: &LocalStep<O>,
+        emitted: &Steps<O>,
+        indexed: &mut FxHashMap<Slot, Indexed>,
+    ) {
+        if let Some(global) = step.op.indexed(&self.view(rank, step)) {
+            let at_indices = emitted.ops().filter(|op| op.traits().indexing.is_some());
             let results = at_indices.filter_map(|op| op.outputs().next());
             indexed.extend(results.map(|out| (out.id, global.clone())));
         }

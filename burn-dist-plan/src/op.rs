@@ -16,8 +16,11 @@ use crate::rule::OpRule;
 use crate::storage::{Operand, Place, Storage};
 
 mod local;
+mod steps;
 
 pub use local::{Indexed, LocalView};
+pub(crate) use steps::Emitted;
+pub use steps::{Launched, Shift, Steps};
 
 /// Number of a value in a window, of a slot in a plan.
 pub type TensorIndex = u32;
@@ -198,6 +201,8 @@ pub struct Traits {
     pub statistic_input: Option<usize>,
     /// The output that is in f32 whatever type it computes in.
     pub statistic_output: Option<usize>,
+    /// Whether its steps may shift blocks between ranks.
+    pub shifts: bool,
     /// Whether it draws random numbers.
     pub is_random: bool,
     /// Whether its result looks at the memory of its first input.
@@ -228,6 +233,7 @@ impl Default for Traits {
             measures: false,
             statistic_input: None,
             statistic_output: None,
+            shifts: false,
             is_random: false,
             is_view: false,
             assigns: false,
@@ -285,20 +291,16 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// Returns what it says of a value, if it computes nothing.
     fn mark(&self) -> Option<&Mark>;
 
-    /// Pushes the local operations of one rank; `temps` makes slots for intermediate tensors.
+    /// Adds the steps of one rank.
     ///
     /// # Shapes
     /// Inputs and outputs have the local shapes of their layouts.
     ///
     /// # Communication
-    /// None: the layouts of inputs and outputs are those that the rule gives for the assignment, partial results
+    /// The [shifts](Steps::launch) that it adds, if its traits say that it [may](Traits::shifts); all ranks of a group
+    /// add the same. The layouts of inputs and outputs are those that the rule gives for the assignment, partial results
     /// included.
-    fn lower(
-        &self,
-        view: &LocalView<'_>,
-        temps: &mut dyn FnMut() -> TensorIndex,
-        out: &mut Vec<Self>,
-    );
+    fn lower(&self, view: &LocalView<'_>, steps: &mut Steps<Self>);
 
     /// Returns what it reads or writes at indices globally, for messages.
     fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed>;

@@ -7,13 +7,13 @@
 //! ```
 //! use burn_dist_mesh::{MeshShape, ReduceOp};
 //! use burn_dist_plan::layout::Layout;
-//! use burn_dist_plan::rule::{FactorKind, FactorRule, Lowering, Operand, PartialRule, Rule};
+//! use burn_dist_plan::rule::{FactorKind, FactorRule, Held, Lowering, Operand, PartialRule, Rule};
 //! let operand = |dims: [u8; 2], shape: [usize; 2]| Operand {
 //!     dims: dims.map(Some).into(),
 //!     shape: shape.into(),
 //!     ..Operand::default()
 //! };
-//! let factor = |size, kind| FactorRule { size, kind, block: 1, is_range: false };
+//! let factor = |size, kind| FactorRule { size, kind, block: 1, held: Held::Any, along: None };
 //! // `i k, k j -> i j`
 //! let matmul = Rule {
 //!     factors: vec![
@@ -62,6 +62,17 @@ pub enum FactorKind {
     Index,
 }
 
+/// What a rank may have of a factor: what it computes can depend on where that lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Held {
+    /// Any elements.
+    Any,
+    /// Elements at equal distances: [`DimLayout::spaced`].
+    Spaced,
+    /// Neighbours.
+    Range,
+}
+
 /// One factor of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FactorRule {
@@ -72,17 +83,27 @@ pub struct FactorRule {
     /// How many neighbours are split together: 1 where any split is right. An operand has a dim of elements for it, or
     /// one of blocks, the last of which may have fewer elements.
     pub block: usize,
-    /// Whether what a rank has of it must be one range: what it computes depends on where that lies.
-    pub is_range: bool,
+    /// What a rank may have of it.
+    pub held: Held,
+    /// The factor that it is split with, if it is: over the same axes, and not by itself. The operation then passes the
+    /// blocks of what has this factor on from rank to rank ([`Shift`](crate::op::Shift)), and a result that has it gets
+    /// the terms of all ranks.
+    pub along: Option<u8>,
 }
 
 impl FactorRule {
-    /// Returns the split of the factor that is that of `dim`, a dim of elements or of blocks, if it cuts no block and is
-    /// no product of factors where ranges are asked for: the layout of a dim of elements.
+    /// Returns the split of the factor that is that of `dim`, a dim of elements or of blocks, if it cuts no block and
+    /// leaves each rank what it may have: the layout of a dim of elements.
     ///
     /// A factor whose last block has fewer elements is split by none.
     pub fn split_as(&self, dim: &DimLayout, mesh: &MeshShape) -> Option<DimLayout> {
-        if self.is_range && dim.factors.len() > 1 {
+        let may_be_held = match self.held {
+            Held::Any => true,
+            Held::Spaced => dim.is_spaced(mesh),
+            Held::Range => dim.factors.len() == 1,
+        };
+        // Along another factor, it is not split by itself.
+        if !may_be_held || (self.along.is_some() && !dim.is_whole()) {
             return None;
         }
         if self.block == 1 {
@@ -242,6 +263,16 @@ impl Rule {
         }
     }
 
+    /// Returns the factors whose blocks are passed from rank to rank under `assignment`, with those that they are split
+    /// [along](FactorRule::along).
+    pub fn passed(&self, assignment: &Assignment) -> impl Iterator<Item = (u8, u8)> {
+        let splits = (0..).zip(&self.factors).zip(&assignment.factors);
+        splits.filter_map(|((index, factor), split)| {
+            let along = factor.along.filter(|_| !split.is_whole())?;
+            Some((index, along))
+        })
+    }
+
     /// Returns the layout that `operand` (an input) must have under `assignment`.
     pub fn input_layout(&self, operand: &Operand, assignment: &Assignment) -> Layout {
         let partial = match operand.passes {
@@ -254,8 +285,14 @@ impl Rule {
     /// Returns the layout of `operand` (an output) under `assignment`: reduced factors leave partial axes.
     pub fn output_layout(&self, operand: &Operand, assignment: &Assignment) -> Layout {
         let mut partial = assignment.kept.clone();
+        let summed_on_the_way = |index: usize| {
+            let mut passed = self.passed(assignment);
+            passed.any(|(factor, along)| {
+                usize::from(along) == index && operand.dims.contains(&Some(factor))
+            })
+        };
         for (index, factor) in self.factors.iter().enumerate() {
-            if operand.dims.contains(&Some(index as u8)) {
+            if operand.dims.contains(&Some(index as u8)) || summed_on_the_way(index) {
                 continue;
             }
             let op = match factor.kind {
@@ -335,7 +372,8 @@ mod tests {
                     size,
                     kind,
                     block,
-                    is_range: false,
+                    held: Held::Any,
+                    along: None,
                 };
                 for layout in splits::layouts(&[size], &mesh) {
                     let dim = &layout.dims[0];

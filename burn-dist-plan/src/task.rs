@@ -201,6 +201,11 @@ pub enum CollectiveKind {
     AllReduce,
     /// A split over one dim becomes a split over another.
     AllToAll,
+    /// Every member sends its block some places further along the group, cyclically.
+    Shift {
+        /// How many places.
+        by: i32,
+    },
 }
 
 impl CollectiveKind {
@@ -211,6 +216,7 @@ impl CollectiveKind {
             Self::ReduceScatter => "reduce_scatter",
             Self::AllReduce => "all_reduce",
             Self::AllToAll => "all_to_all",
+            Self::Shift { .. } => "shift",
         }
     }
 
@@ -220,6 +226,7 @@ impl CollectiveKind {
         match self {
             Self::AllReduce => 2 * others,
             Self::AllGather | Self::ReduceScatter | Self::AllToAll => others,
+            Self::Shift { .. } => others.min(1),
         }
     }
 }
@@ -289,7 +296,7 @@ pub struct CollectiveTask {
     pub dim: usize,
     /// All-to-all: dim along which pieces are joined; else equal to `dim`.
     pub to_dim: usize,
-    /// Size of each member's piece along `dim`.
+    /// Size of each member's piece along `dim`; of a shift, elements of the block that each member sends.
     pub sizes: Arc<[usize]>,
     /// All-to-all: size of each member's piece along `to_dim`.
     pub to_sizes: Arc<[usize]>,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use crate::layout::{Layout, LayoutText, Partial};
+use crate::layout::{Factor, Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
 use crate::op::Mark;
 use crate::toy::{Builder, Kind, options, planned, whole};
@@ -114,6 +114,56 @@ fn what_is_placed_in_any_layout_gives_the_same() {
             check(&b, &options(&b.mesh), &format!("`{mesh}`, {split}"));
         }
     }
+}
+
+/// Rows that are split in any way, and rows that each meet all others.
+#[test]
+fn what_goes_round_meets_everything() {
+    let mut rings = 0;
+    for mesh in MESHES {
+        let shape: MeshShape = mesh.parse().expect("a mesh");
+        for rows in [1, 2, 5, 6, 12] {
+            for (kind, context) in ["auto", "ring", "gather"]
+                .into_iter()
+                .flat_map(|context| [Kind::Meet, Kind::MeetBack].map(|kind| (kind, context)))
+            {
+                for stripes in [false, true] {
+                    let mut b = Builder::new(mesh);
+                    let mut layout = Layout::replicated(&[rows, 3]);
+                    let parts = shape.num_ranks();
+                    let axes = shape.axis_indices().collect();
+                    layout.dims[0].factors = match stripes && rows % parts == 0 {
+                        true => vec![Factor::whole(rows / parts), Factor { size: parts, axes }],
+                        false => vec![Factor { size: rows, axes }],
+                    };
+                    layout.normalize(&shape);
+                    // Of a unit whose policy says how.
+                    let weight = b.param(Builder::spec("w", &[3, 3], Some("unit")));
+                    let x = b.placed(&[rows, 3], layout.clone());
+                    let x = b.linear(x, weight);
+                    let y = b.placed(&[rows, 3], layout);
+                    let met = b.op(kind.clone(), &[x, y], &[rows, 3]);
+                    b.survive(met);
+                    b.read(met);
+                    let b = b.under(Policy {
+                        context: context.parse().expect("a policy"),
+                        ..Policy::default()
+                    });
+                    let what = format!("{kind:?} of {rows} on `{mesh}`, {context}, {stripes}");
+                    check(&b, &options(&b.mesh), &what);
+                    let planned = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+                    let mut found = planned.collectives.iter();
+                    let shifts = found.any(|found| found.kind.name() == "shift");
+                    match context {
+                        "ring" => assert_eq!(shifts, parts > 1 && rows > 1, "{what}"),
+                        "gather" => assert!(!shifts, "{what}"),
+                        _ => rings += u32::from(shifts),
+                    }
+                }
+            }
+        }
+    }
+    assert!(rings > 0, "no ring is chosen");
 }
 
 /// A plan whose nodes, prefetching, offload and accumulation are all in use.
@@ -273,7 +323,7 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             pick(8),
         );
         let terms = fits(&b, &|other| other == [rows, shape[1]], pick(8));
-        last = match (pick(13), alike, right) {
+        last = match (pick(14), alike, right) {
             (11, ..) => b.lookup(a, indices),
             (12, ..) if terms.is_some() => b.sum_at(a, indices, terms.unwrap_or(a)),
             (10, ..) => {
@@ -287,6 +337,20 @@ fn random_program(mesh: &str, picks: &[u8]) -> Builder {
             (6, ..) => b.transpose(a),
             (7, ..) => b.sum_dim(a, pick(2)),
             (8, ..) if shape[0] > 2 => b.op(Kind::Slice(0, 1..3), &[a], &[2, shape[1]]),
+            (13, _, _) => {
+                let wide = fits(
+                    &b,
+                    &|other| other.len() == 2 && other[1] == shape[1],
+                    pick(8),
+                );
+                let kind = [Kind::Meet, Kind::MeetBack][pick(2)].clone();
+                let other = wide.unwrap_or(a);
+                let out = match kind {
+                    Kind::Meet => shape.clone(),
+                    _ => b.shape(other),
+                };
+                b.op(kind, &[a, other], &out)
+            }
             (9, ..) if pick(2) == 0 => b.reshape(a, &[shape[1], shape[0]]),
             (9, ..) => b.op(Kind::Random, &[], &shape),
             _ => b.exp(a),

@@ -4,6 +4,7 @@
 
 mod builder;
 mod interpret;
+mod ring;
 
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ pub(crate) use interpret::{planned, whole};
 use crate::float8::Float8Op;
 use crate::mesh::{DType, ReduceOp};
 use crate::op::{
-    Adjoint, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side, Tensor,
-    TensorIndex, Traits, Wire, Work,
+    Adjoint, FloatClass, Indexed, Indexing, Layer, LocalView, Mark, NewTensor, Op, Side, Steps,
+    Tensor, TensorIndex, Traits, Wire, Work,
 };
 use crate::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, Shapes, dims, dims_but};
 use crate::storage::{Operand, Place, Storage, Strided};
@@ -58,6 +59,10 @@ pub(crate) enum Kind {
     Cast,
     /// Of float8 training, in the field: see `interpret`.
     Float8(Float8Op),
+    /// `x (y^T y)` of `(x, y)`, `[q, e]` and `[k, e]`: every row of `x` meets every row of `y`, in blocks that go round.
+    Meet,
+    /// `y (x^T x)` of the same, where the sums go round too.
+    MeetBack,
     Random,
     /// The same number everywhere.
     Full(i64),
@@ -141,6 +146,8 @@ impl Op for Toy {
             Kind::SumAt { .. } => "sum_at",
             Kind::Cast => "cast",
             Kind::Float8(op) => op.name(),
+            Kind::Meet => "meet",
+            Kind::MeetBack => "meet_back",
             Kind::Random => "random",
             Kind::Full(_) => "full",
             Kind::Mark(_) => "mark",
@@ -240,6 +247,13 @@ impl Op for Toy {
                 .lowering(Lowering::Special)
                 .build(),
             Kind::Float8(op) => op.rule(&shapes),
+            Kind::Meet => RuleBuilder::notation(&shapes, "q -, k - -> q -")
+                .along('k', 'q')
+                .build(),
+            Kind::MeetBack => RuleBuilder::notation(&shapes, "q -, k - -> k -")
+                .kind('q', FactorKind::Reduce(ReduceOp::Sum))
+                .along('k', 'q')
+                .build(),
             Kind::Random | Kind::Full(_) => OpRule::Create,
             Kind::Mark(_) => OpRule::Replicated("a mark"),
         }
@@ -251,6 +265,7 @@ impl Op for Toy {
         }
         Traits {
             is_cast: self.kind == Kind::Cast,
+            shifts: matches!(self.kind, Kind::Meet | Kind::MeetBack),
             is_random: self.kind == Kind::Random,
             is_view: matches!(self.kind, Kind::Reshape | Kind::Transpose | Kind::Slice(..)),
             is_difference: self.kind == Kind::Sub,
@@ -291,6 +306,8 @@ impl Op for Toy {
                 Kind::Cast
                 | Kind::Float8(_)
                 | Kind::Mark(_)
+                | Kind::Meet
+                | Kind::MeetBack
                 | Kind::Lookup { .. }
                 | Kind::SumAt { .. } => FloatClass::Recorded,
             },
@@ -310,7 +327,12 @@ impl Op for Toy {
         }
     }
 
-    fn lower(&self, view: &LocalView<'_>, _: &mut dyn FnMut() -> TensorIndex, out: &mut Vec<Self>) {
+    fn lower(&self, view: &LocalView<'_>, steps: &mut Steps<Self>) {
+        if let (Kind::Meet | Kind::MeetBack, OpRule::Factors(rule)) = (&self.kind, view.rule)
+            && let Some(split) = view.split(&rule.inputs[1].dims, 0)
+        {
+            return ring::lower(self, view, &split.axes().collect::<Vec<_>>(), steps);
+        }
         let mut local = self.clone();
         for (index, input) in local.inputs.iter_mut().enumerate() {
             input.shape = view.input_shape(index);
@@ -326,8 +348,8 @@ impl Op for Toy {
             *base = view.holds_first_terms();
         }
         match view.has_no_terms() || local.out.shape.contains(&0) {
-            true => out.push(Self::zeros(NewTensor::from(local.out.tensor()))),
-            false => out.push(local),
+            true => steps.push(Self::zeros(NewTensor::from(local.out.tensor()))),
+            false => steps.push(local),
         }
     }
 
@@ -446,17 +468,16 @@ mod tests {
             tolerance: 1e-9,
         };
         oracle::check(&case, |view, blocks| {
-            let mut ops = Vec::new();
-            let mut no_temps = || unreachable!("nothing is made on the way");
-            op.lower(view, &mut no_temps, &mut ops);
+            let mut steps = Steps::new(1000);
+            op.lower(view, &mut steps);
             // Terms are fractions, and may be negative: the field has both.
             let blocks: Vec<Array> = blocks
                 .into_iter()
                 .map(|block| block.expect("all are read"))
                 .map(|block| Array::of_f64(&block.values, &block.shape))
                 .collect();
-            let [op] = ops.as_slice() else {
-                panic!("one operation, not {ops:?}")
+            let [op] = steps.ops().collect::<Vec<_>>()[..] else {
+                panic!("one operation, not {steps:?}")
             };
             let inputs = &blocks[..op.inputs.len()];
             vec![run(op, inputs, &mut 0).to_f64()]

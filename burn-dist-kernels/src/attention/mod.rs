@@ -47,21 +47,34 @@ pub struct Sizes {
 
 /// Which keys a query sees, by position.
 ///
-/// The position of query `i` is `i + offset`, that of key `j` is `j`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// The position of query `i` is `i * step + offset`, that of key `j` is `j`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Visible {
     /// Whether a query sees no key behind its own position.
     pub causal: bool,
     /// How many keys a query sees at most, up to its own position: those before are hidden.
     pub window: Option<usize>,
-    /// How far queries lie behind keys.
+    /// The position of the first query.
     pub offset: isize,
+    /// How many positions lie between a query and the next.
+    pub step: usize,
+}
+
+impl Default for Visible {
+    fn default() -> Self {
+        Self {
+            causal: false,
+            window: None,
+            offset: 0,
+            step: 1,
+        }
+    }
 }
 
 impl Visible {
     /// Returns the keys that query `i` may see, out of `keys`.
     fn of(&self, query: usize, keys: usize) -> std::ops::Range<usize> {
-        let position = query as isize + self.offset;
+        let position = (query * self.step) as isize + self.offset;
         let end = match self.causal {
             true => (position + 1).clamp(0, keys as isize) as usize,
             false => keys,
@@ -80,15 +93,20 @@ impl Visible {
     /// let causal = Visible { causal: true, ..Visible::default() };
     /// assert_eq!(causal.pairs(4, 4), 1 + 2 + 3 + 4);
     /// assert_eq!(Visible { offset: 2, ..causal }.pairs(2, 4), 3 + 4);
+    /// assert_eq!(Visible { offset: 1, step: 2, ..causal }.pairs(2, 4), 2 + 4);
     /// ```
     pub fn pairs(&self, queries: usize, keys: usize) -> u128 {
         // The sum over queries of their position and `further` more, at least 0 and at most all keys.
         let ends = |further: i128| {
             let first = self.offset as i128 + further;
-            let (queries, keys) = (queries as i128, keys as i128);
-            let start = (-first).clamp(0, queries);
-            let end = (keys - first).clamp(0, queries);
-            let rising = (end - start) * (2 * first + start + end - 1) / 2;
+            let (queries, keys, step) = (queries as i128, keys as i128, self.step as i128);
+            // The first query at or behind a position.
+            let behind = |position: i128| {
+                let steps = (position - first + step - 1).div_euclid(step);
+                steps.clamp(0, queries)
+            };
+            let (start, end) = (behind(0), behind(keys));
+            let rising = (end - start) * (2 * first + step * (start + end - 1)) / 2;
             rising + (queries - end) * keys
         };
         let up_to = match self.causal {

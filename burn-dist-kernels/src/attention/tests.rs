@@ -99,7 +99,7 @@ impl Case {
                 let gradient = &self.gradient[row * s.value_width..][..s.value_width];
                 let key_at = |key: usize| (shared * s.keys + key) * s.width;
                 let value_at = |key: usize| (shared * s.keys + key) * s.value_width;
-                let position = query as isize + self.visible.offset;
+                let position = (query * self.visible.step) as isize + self.visible.offset;
                 let score = |key: usize| {
                     let behind = position - key as isize;
                     let mask = self
@@ -254,12 +254,12 @@ proptest! {
         (width, value_width) in (0usize..20, 0usize..20),
         causal in any::<bool>(),
         window in proptest::option::of(1usize..100),
-        offset in -40isize..200,
+        (offset, step) in (-40isize..200, 1usize..5),
         (with_mask, with_bias) in any::<(bool, bool)>(),
         seed in 0u64..1000,
     ) {
         let sizes = Sizes { batch, heads, group, queries, keys, width, value_width };
-        let visible = Visible { causal, window, offset };
+        let visible = Visible { causal, window, offset, step };
         check(&Case::new(sizes, visible, with_mask, with_bias, seed));
     }
 }
@@ -384,13 +384,15 @@ fn pairs_are_counted() {
         .iter()
         .flat_map(|q| sizes.iter().map(move |k| (*q, *k)))
     {
-        for offset in -9..10 {
+        let places = (-9..10).flat_map(|offset| (1..5).map(move |step| (offset, step)));
+        for (offset, step) in places {
             for causal in [false, true] {
                 for window in [None, Some(1), Some(3), Some(20)] {
                     let visible = Visible {
                         causal,
                         window,
                         offset,
+                        step,
                     };
                     let counted: usize = (0..queries).map(|i| visible.of(i, keys).len()).sum();
                     let found = visible.pairs(queries, keys);

@@ -326,17 +326,24 @@ impl Hardware {
     ///     + max(bytes / bandwidth inside, bytes / (per_node x bandwidth between))
     /// ```
     ///
-    /// One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes.
+    /// A shift is one step, and one member of a node sends to the next node. One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes.
     ///
     /// Source: the ring of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
     pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {
         let (inside, between) = (self.links.inside, self.links.between);
         let rounds = kind.rounds(on.nodes * on.per_node) as f64;
+        let is_shift = matches!(
+            kind,
+            CommunicationKind::Collective(CollectiveKind::Shift { .. })
+        );
         let passes = match kind {
             CommunicationKind::Collective(CollectiveKind::AllReduce) => 2.0,
             _ => 1.0,
         };
-        let steps_between = passes * on.nodes.saturating_sub(1) as f64;
+        let steps_between = match is_shift {
+            true => f64::from(u8::from(on.nodes > 1)),
+            false => passes * on.nodes.saturating_sub(1) as f64,
+        };
         let latency = steps_between * between.latency_us
             + (rounds - steps_between).max(0.0) * inside.latency_us;
         let over = |link: DeviceLink, links: usize| {
@@ -349,6 +356,8 @@ impl Hardware {
         };
         let between = match on.nodes {
             ..=1 => 0.0,
+            // One member of a node sends what crosses to the next.
+            _ if is_shift => over(between, 1),
             _ => over(between, on.per_node),
         };
         latency * NS_PER_US + inside.max(between)

@@ -28,7 +28,7 @@ pub(crate) fn levels(kind: CollectiveKind) -> &'static [Level] {
         }
         ReduceScatter => const { &[level(ReduceScatter, false), level(ReduceScatter, true)] },
         AllGather => const { &[level(AllGather, true), level(AllGather, false)] },
-        CollectiveKind::AllToAll => &[],
+        CollectiveKind::AllToAll | CollectiveKind::Shift { .. } => &[],
     }
 }
 
@@ -119,7 +119,9 @@ pub(crate) fn stage(flat: CollectiveTask, split: Split, index: usize) -> Collect
     let received = match level.kind {
         CollectiveKind::AllGather => has - had,
         CollectiveKind::ReduceScatter => (k - 1) * has,
-        CollectiveKind::AllToAll => unreachable!("it is never composed"),
+        CollectiveKind::AllToAll | CollectiveKind::Shift { .. } => {
+            unreachable!("it is never composed")
+        }
         CollectiveKind::AllReduce => {
             let own = chunk(0..had, k, own).len();
             (k - 1) * own + (had - own)

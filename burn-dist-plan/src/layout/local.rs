@@ -1,6 +1,6 @@
 //! What one rank holds: ranges, local shapes, elements.
 
-use super::{Factor, Layout};
+use super::{DimLayout, Factor, Layout};
 use burn_dist_mesh::{MeshShape, Rank};
 use std::ops::Range;
 
@@ -32,6 +32,57 @@ impl Factor {
         self.axes
             .iter()
             .fold(self.size, |size, &axis| size.div_ceil(mesh.size(axis)))
+    }
+}
+
+/// Elements of a dim at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spaced {
+    /// The first one.
+    pub start: usize,
+    /// The distance of neighbours.
+    pub step: usize,
+    /// How many there are.
+    pub len: usize,
+}
+
+impl DimLayout {
+    /// Whether every rank holds elements at equal distances: a range of the major factor, and of those behind it, if there
+    /// are any, one element each.
+    pub fn is_spaced(&self, mesh: &MeshShape) -> bool {
+        let mut minor = self.factors.iter().skip(1);
+        minor.all(|f| f.local_size_max(mesh) == 1 && f.size == mesh.group_size(&f.axes))
+    }
+
+    /// Returns the elements of the dim that a rank holds, if they are at equal distances.
+    ///
+    /// ```
+    /// use burn_dist_plan::layout::{Layout, Spaced};
+    /// use burn_dist_mesh::{MeshShape, Rank};
+    /// let mesh = MeshShape::parse("cp=4")?;
+    /// let on_rank_1 = |text| Layout::parse(text, &mesh, Some(&[12])).map(|of| of.dims[0].spaced(&mesh, Rank(1)));
+    /// assert_eq!(on_rank_1("[{cp}]")?, Some(Spaced { start: 3, step: 1, len: 3 }));
+    /// assert_eq!(on_rank_1("[(3 . 4{cp})]")?, Some(Spaced { start: 1, step: 4, len: 3 }));
+    /// assert_eq!(on_rank_1("[(2 . 4{cp} . 2)]").ok(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn spaced(&self, mesh: &MeshShape, rank: Rank) -> Option<Spaced> {
+        if !self.is_spaced(mesh) {
+            return None;
+        }
+        let (major, minor) = self.factors.split_first()?;
+        let range = major.range(mesh, rank);
+        let (start, step) = minor
+            .iter()
+            .fold((range.start, 1), |(start, step), factor| {
+                let index = factor.range(mesh, rank).start;
+                (start * factor.size + index, step * factor.size)
+            });
+        Some(Spaced {
+            start,
+            step,
+            len: range.len(),
+        })
     }
 }
 

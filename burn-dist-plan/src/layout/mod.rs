@@ -28,7 +28,7 @@ mod types;
 mod worlds;
 
 pub use error::LayoutError;
-pub use local::chunk;
+pub use local::{Spaced, chunk};
 pub use placement::Placement;
 pub use rows::{Rows, by_rows, of_batch, repeated};
 pub use text::LayoutText;

@@ -1,6 +1,6 @@
 //! Rows of a batch: which of them some ranks hold together.
 
-use super::Layout;
+use super::{DimLayout, Factor, Layout};
 use burn_dist_mesh::{AxisIndex, MeshShape, Rank};
 use std::fmt;
 use std::ops::Range;
@@ -8,38 +8,54 @@ use std::sync::Arc;
 
 /// Returns the layout of rows: dim 0 over the data axes, whole where it has fewer rows than parts.
 pub fn by_rows(mesh: &MeshShape, shape: &[usize]) -> Layout {
-    split(mesh, shape, &[mesh.data_axes()])
+    let mut layout = Layout::replicated(shape);
+    if let Some(dim) = layout.dims.first_mut() {
+        split(mesh, dim, &mesh.data_axes());
+    }
+    layout.normalize(mesh);
+    layout
 }
 
 /// Returns the layout of a batch: rows over the data axes, and sequences (dim 1) over the context axes. Each is whole
 /// where it is shorter than its parts are many.
+///
+/// Sequences are split in stripes: of p ranks, rank i has the elements i, p + i, 2 p + i and so on. Under a causal mask,
+/// ranks then have equal work. Where p does not divide a sequence, ranks have ranges of it.
 ///
 /// ```
 /// use burn_dist_mesh::MeshShape;
 /// use burn_dist_plan::layout::of_batch;
 /// let mesh = MeshShape::parse("fsdp=2,cp=2,tp=2")?;
 /// let text = |shape: &[usize]| of_batch(&mesh, shape).display(&mesh).to_string();
-/// assert_eq!(text(&[4, 16]), "[{fsdp}, {cp}]");
-/// assert_eq!(text(&[4, 16, 3]), "[{fsdp}, {cp}, -]");
+/// assert_eq!(text(&[4, 16]), "[{fsdp}, (8 . 2{cp})]");
+/// assert_eq!(text(&[4, 16, 3]), "[{fsdp}, (8 . 2{cp}), -]");
 /// assert_eq!(text(&[4]), "[{fsdp}]");
-/// assert_eq!(text(&[1, 16]), "[-, {cp}]");
+/// assert_eq!(text(&[1, 15]), "[-, {cp}]");
 /// # Ok::<(), burn_dist_mesh::MeshError>(())
 /// ```
+///
+/// # Source
+/// Brandon et al., "Striped Attention" (arXiv:2311.09431), section 3.
 pub fn of_batch(mesh: &MeshShape, shape: &[usize]) -> Layout {
-    split(mesh, shape, &[mesh.data_axes(), mesh.context_axes()])
-}
-
-/// Splits each dim over its axes, if it has an element for every part.
-fn split(mesh: &MeshShape, shape: &[usize], axes: &[Vec<AxisIndex>]) -> Layout {
-    let mut layout = Layout::replicated(shape);
-    for (dim, axes) in layout.dims.iter_mut().zip(axes) {
-        let factor = &mut dim.factors[0];
-        if factor.size >= mesh.group_size(axes) {
-            factor.axes.extend(axes);
+    let mut layout = by_rows(mesh, shape);
+    if let Some(dim) = layout.dims.get_mut(1) {
+        let axes = mesh.context_axes();
+        let (size, parts) = (dim.size(), mesh.group_size(&axes));
+        match parts > 1 && size > parts && size.is_multiple_of(parts) {
+            true => dim.factors = vec![Factor::whole(size / parts), Factor { size: parts, axes }],
+            false => split(mesh, dim, &axes),
         }
     }
     layout.normalize(mesh);
     layout
+}
+
+/// Splits a dim over axes, if it has an element for every part.
+fn split(mesh: &MeshShape, dim: &mut DimLayout, axes: &[AxisIndex]) {
+    let factor = &mut dim.factors[0];
+    if factor.size >= mesh.group_size(axes) {
+        factor.axes.extend(axes);
+    }
 }
 
 /// Some rows (indices along dim 0) of a tensor: ascending ranges that do not touch.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::layout::{DimLayout, Layout};
+use crate::layout::{DimLayout, Layout, Spaced};
 use crate::mesh::{AxisIndex, BoolStore, MeshShape, Rank, ReduceOp};
 use crate::rule::{Assignment, FactorKind, OpRule};
 
@@ -115,13 +115,13 @@ impl LocalView<'_> {
         factor.range(self.mesh, self.rank)
     }
 
-    /// Returns the range of dim `dim` of input `index` that the rank holds.
+    /// Returns where along dim `dim` of input `index` the elements lie that `rank` holds.
     ///
     /// # Panics
-    /// If the dim is split as a product of factors: of a factor that is to be a [range](crate::rule::RuleBuilder::range),
-    /// none is.
-    pub fn input_range(&self, index: usize, dim: usize) -> Range<usize> {
-        self.range(&self.inputs[index].dims[dim])
+    /// If they are not [spaced](crate::rule::RuleBuilder::spaced), as those of a factor are of which that is asked.
+    pub fn spaced_on(&self, rank: Rank, index: usize, dim: usize) -> Spaced {
+        let spaced = self.inputs[index].dims[dim].spaced(self.mesh, rank);
+        spaced.expect("the planner offers no other split of such a factor")
     }
 
     /// Returns the local shape of input `index`.

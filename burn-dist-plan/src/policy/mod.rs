@@ -6,6 +6,7 @@
 
 mod accumulation;
 mod checkpoint;
+mod context;
 mod float8;
 mod offload;
 mod pattern;
@@ -17,6 +18,7 @@ mod unit;
 
 pub use accumulation::Accumulation;
 pub use checkpoint::Checkpoint;
+pub use context::ContextParallel;
 pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;
 pub use pattern::Pattern;

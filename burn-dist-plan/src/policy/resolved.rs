@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Accumulation, Checkpoint, Float8, Offload, Precision, Reshard, ShardStrategy};
+use super::{
+    Accumulation, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard, ShardStrategy,
+};
 use crate::mesh::{AxisIndex, MeshShape};
 
 /// How one unit is trained, nothing left open. Every parameter carries that of its unit, and what belongs to none has
@@ -27,6 +29,8 @@ pub struct Policy {
     pub float8: Option<Float8>,
     /// What lives on the host while it is not needed.
     pub offload: Offload,
+    /// How its attention gets keys that other ranks have.
+    pub context: ContextParallel,
 }
 
 impl Default for Policy {
@@ -41,6 +45,7 @@ impl Default for Policy {
             precision: Precision::default(),
             float8: None,
             offload: Offload::default(),
+            context: ContextParallel::default(),
         }
     }
 }
@@ -116,6 +121,11 @@ impl Policy {
                 "offload",
                 self.offload.to_string(),
                 self.offload != default.offload,
+            ),
+            (
+                "context",
+                self.context.to_string(),
+                self.context != default.context,
             ),
         ] {
             if differs {

@@ -3,8 +3,8 @@
 use burn_dist_mesh::TextError;
 
 use super::{
-    Accumulation, Checkpoint, Float, Float8, Offload, Policy, Precision, Reshard, Scaling,
-    ShardStrategy,
+    Accumulation, Checkpoint, ContextParallel, Float, Float8, Offload, Policy, Precision, Reshard,
+    Scaling, ShardStrategy,
 };
 use crate::mesh::MeshShape;
 
@@ -28,6 +28,8 @@ pub struct UnitPolicy {
     pub float8: Option<Option<Float8>>,
     /// What lives on the host while it is not needed.
     pub offload: Option<Offload>,
+    /// How its attention gets keys that other ranks have.
+    pub context: Option<ContextParallel>,
 }
 
 impl UnitPolicy {
@@ -148,6 +150,12 @@ impl UnitPolicy {
         self
     }
 
+    /// Sets how attention gets the keys and values that other ranks have of a sequence, see [`ContextParallel`].
+    pub fn context(mut self, context: ContextParallel) -> Self {
+        self.context = Some(context);
+        self
+    }
+
     /// Returns the policy of a unit of which this is said, inside one of policy `around`. Whether the mesh has the axes
     /// is checked by whoever takes what is said; others are left out.
     pub fn over(&self, around: &Policy, mesh: &MeshShape) -> Policy {
@@ -177,6 +185,7 @@ impl UnitPolicy {
             precision: self.precision.unwrap_or(around.precision),
             float8: self.float8.clone().unwrap_or_else(|| around.float8.clone()),
             offload: self.offload.unwrap_or(around.offload),
+            context: self.context.unwrap_or(around.context),
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::mesh::DType;
 use super::Propagator;
 use super::operands::{Hints, Tensors};
 use super::options::{Choice, Cost, Options, keep_cheaper, passing};
-use crate::Accumulation;
 use crate::cost::work_ns;
 use crate::layout::redistribute;
 use crate::layout::{DimLayout, Layout, Partial};
@@ -15,6 +14,7 @@ use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 use crate::op::Op;
 use crate::rule::{Assignment, FactorKind, PartialRule, Rule};
 use crate::window::ValueIndex;
+use crate::{Accumulation, ContextParallel};
 
 /// Returns whether a factor that is dim 0 of an operand may be its batch: if it is dim 0 of the result too, or a view
 /// moves it, or dim 0 of all operands is summed. Dim 0 of a weight is none of these.
@@ -201,6 +201,7 @@ impl<O: Op> Propagator<'_, O> {
         });
         for assignment in candidates {
             let mut cost = self.broken(rule, &assignment, hints, &terms);
+            cost.asked += u32::from(!self.is_in_context(rule, &assignment, out));
             if let Some(mirror) = &hints.mirror {
                 cost.ns += self.gap(rule, &assignment, mirror, tensors.outputs[0].2);
             }
@@ -213,6 +214,60 @@ impl<O: Op> Propagator<'_, O> {
             assignment: rule.unsplit(),
             cost: Cost::default(),
         })
+    }
+
+    /// Whether what is split along another factor is as the policy of the result asks.
+    fn is_in_context(&self, rule: &Rule, assignment: &Assignment, out: ValueIndex) -> bool {
+        let asked = self.value(out).owner.policy.context;
+        let mut tied = (0..).zip(&rule.factors).filter_map(|(index, factor)| {
+            let with = &assignment.factors[usize::from(factor.along?)];
+            (!with.is_whole()).then_some(&assignment.factors[index])
+        });
+        match asked {
+            ContextParallel::Auto => true,
+            ContextParallel::Ring => tied.all(|split| !split.is_whole()),
+            ContextParallel::Gather => tied.all(|split| split.is_whole()),
+        }
+    }
+
+    /// Returns what it takes to pass blocks from rank to rank beside so much work, and to put together what is made of
+    /// each.
+    fn passing_ns(
+        &self,
+        rule: &Rule,
+        tensors: &Tensors,
+        assignment: &Assignment,
+        work_ns_of_rank: f64,
+    ) -> f64 {
+        let inputs = rule.inputs.iter().zip(&tensors.inputs);
+        let outputs = rule.outputs.iter().zip(&tensors.outputs);
+        let passed = rule.passed(assignment).map(|(factor, _)| {
+            let axes: Vec<AxisIndex> = assignment.factors[usize::from(factor)].axes().collect();
+            let members = self.mesh.group_size(&axes) as f64;
+            let (mut moved, mut joined) = (0.0, 0.0);
+            let sides = inputs.clone().map(|of| (of, false));
+            for ((operand, (_, _, dtype)), is_output) in
+                sides.chain(outputs.clone().map(|of| (of, true)))
+            {
+                let layout = match is_output {
+                    true => rule.output_layout(operand, assignment),
+                    false => rule.input_layout(operand, assignment),
+                };
+                let bytes = (layout.local_numel_max(self.mesh) * dtype.size()) as f64;
+                match operand.dims.contains(&Some(factor)) {
+                    true => moved += bytes,
+                    false if is_output => joined += bytes,
+                    false => {}
+                }
+            }
+            let others = members - 1.0;
+            let transfer = self
+                .network
+                .transfer_ns(&axes, others as u64, others * moved);
+            let beside = work_ns_of_rank * others / members;
+            (transfer - beside).max(0.0) + work_ns(0.0, others * joined)
+        });
+        passed.sum()
     }
 
     /// Returns the constraints that an assignment breaks by itself.
@@ -296,10 +351,13 @@ impl<O: Op> Propagator<'_, O> {
             .zip(&assignment.factors)
             .map(|(factor, dim)| match factor.size {
                 0 => 1.0,
+                // All of it comes by.
+                _ if factor.along.is_some() => 1.0,
                 size => local_size_max(dim, self.mesh) as f64 / size as f64,
             })
             .product();
-        cost.ns += work_ns(flops * split, 0.0);
+        let work = work_ns(flops * split, 0.0);
+        cost.ns += work + self.passing_ns(rule, tensors, assignment, work);
         for (operand, (_, _, dtype)) in rule.outputs.iter().zip(&tensors.outputs) {
             let layout = rule.output_layout(operand, assignment);
             let local = (layout.local_numel_max(self.mesh) * dtype.size()) as f64;

@@ -12,6 +12,8 @@ const COMBINATIONS_MAX: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Options {
     pub per_factor: Vec<Vec<DimLayout>>,
+    /// The factors that they are split along.
+    along: Vec<Option<u8>>,
 }
 
 pub(super) fn merge_whole(dim: &mut DimLayout) {
@@ -67,12 +69,17 @@ impl Options {
                 .iter()
                 .map(|factor| vec![whole(factor.size)])
                 .collect(),
+            along: rule.factors.iter().map(|factor| factor.along).collect(),
         }
     }
 
     /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
-    /// split.
+    /// split. What is split along another factor has its splits.
     pub fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
+        let mut factor = factor;
+        if let Some(with) = rule.factors[factor as usize].along {
+            factor = with;
+        }
         let of_rule = rule.factors[factor as usize];
         let kind = of_rule.kind;
         let mut dim = dim.clone();
@@ -136,6 +143,12 @@ impl Options {
             visit(chosen);
             return;
         };
+        let with = self.along[chosen.len()].map(|with| chosen[usize::from(with)].clone());
+        if let Some(split) = with.filter(|split| !split.is_whole()) {
+            chosen.push(split);
+            self.descend(chosen, used, count, visit);
+            chosen.pop();
+        }
         // Split options first: if the cap is ever reached, what was left out is the least sharded.
         for option in options.iter().skip(1).chain(options.first()) {
             if option.axes().any(|axis| used.contains(&axis)) {

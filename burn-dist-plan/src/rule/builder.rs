@@ -5,7 +5,7 @@
 //! `*` for unnamed dims that stay whole. Sizes come from the tensors. What can be derived is derived: a dim of size one
 //! has no factor, dims of one name but different sizes stay whole.
 
-use super::{FactorKind, FactorRule, Lowering, OpRule, Operand, PartialRule, Rule};
+use super::{FactorKind, FactorRule, Held, Lowering, OpRule, Operand, PartialRule, Rule};
 use crate::mesh::ReduceOp;
 
 /// The global shapes of the operands of one operation.
@@ -79,7 +79,8 @@ pub struct RuleBuilder {
     outputs: Vec<Named>,
     kinds: Vec<(Name, FactorKind)>,
     blocks: Vec<(Name, usize)>,
-    ranges: Vec<Name>,
+    spaced: Vec<Name>,
+    along: Vec<(Name, Name)>,
     contract: Option<ReduceOp>,
     broadcast: bool,
     partial: PartialRule,
@@ -106,7 +107,8 @@ impl RuleBuilder {
             outputs: side(outputs, &tensors.outputs),
             kinds: Vec::new(),
             blocks: Vec::new(),
-            ranges: Vec::new(),
+            spaced: Vec::new(),
+            along: Vec::new(),
             contract: None,
             broadcast: false,
             partial: PartialRule::Resolve,
@@ -158,9 +160,15 @@ impl RuleBuilder {
         self
     }
 
-    /// What a rank has of a factor is one range: the operation of a rank depends on where that lies.
-    pub fn range(mut self, name: impl Into<Name>) -> Self {
-        self.ranges.push(name.into());
+    /// What a rank has of a factor is [spaced](Held::Spaced): the operation of a rank depends on where that lies.
+    pub fn spaced(mut self, name: impl Into<Name>) -> Self {
+        self.spaced.push(name.into());
+        self
+    }
+
+    /// A factor is split with another one of its size, if at all: see [`FactorRule::along`].
+    pub fn along(mut self, name: impl Into<Name>, with: impl Into<Name>) -> Self {
+        self.along.push((name.into(), with.into()));
         self
     }
 
@@ -250,10 +258,21 @@ impl RuleBuilder {
     /// # Panics
     /// If there are more than 255 factors.
     pub fn build(mut self) -> OpRule {
-        let mut factors = Vec::new();
+        let mut factors: Vec<FactorRule> = Vec::new();
         let mut index_of: Vec<(Name, u8)> = Vec::new();
-        for name in self.all_names() {
-            if let Some(factor) = self.factor(name) {
+        let mut names = self.all_names();
+        // What is split along another factor comes after it.
+        names.sort_by_key(|name| self.with(*name).is_some());
+        for name in names {
+            if let Some(mut factor) = self.factor(name) {
+                if let Some(with) = self.with(name) {
+                    let found = index_of.iter().find(|(other, _)| *other == with);
+                    let same = |with: &u8| factors[usize::from(*with)].size == factor.size;
+                    factor.along = found.map(|(_, with)| *with).filter(same);
+                    if factor.along.is_none() {
+                        continue;
+                    }
+                }
                 let index = u8::try_from(factors.len()).expect("an op has few dims");
                 index_of.push((name, index));
                 factors.push(factor);
@@ -295,6 +314,12 @@ impl RuleBuilder {
         all
     }
 
+    /// Returns the factor that a factor is split along.
+    fn with(&self, name: Name) -> Option<Name> {
+        let found = self.along.iter().find(|(other, _)| *other == name);
+        found.map(|(_, with)| *with)
+    }
+
     /// Returns the factor of a name, or `None` if its dims stay whole.
     fn factor(&self, name: Name) -> Option<FactorRule> {
         let size = self.size(name).filter(|&size| size > 1)?;
@@ -319,7 +344,7 @@ impl RuleBuilder {
         };
         match kind {
             FactorKind::Whole => None,
-            FactorKind::Map if !in_outputs(true) => None,
+            FactorKind::Map if !in_outputs(true) && self.with(name).is_none() => None,
             kind => {
                 let block = self.blocks.iter().find(|(other, _)| *other == name);
                 let block = block.map_or(1, |(_, block)| *block);
@@ -327,8 +352,13 @@ impl RuleBuilder {
                     size,
                     kind,
                     block,
-                    // Ranks tell from its range which indices are theirs.
-                    is_range: kind == FactorKind::Index || self.ranges.contains(&name),
+                    held: match kind {
+                        // Ranks tell from its range which indices are theirs.
+                        FactorKind::Index => Held::Range,
+                        _ if self.spaced.contains(&name) => Held::Spaced,
+                        _ => Held::Any,
+                    },
+                    along: None,
                 })
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::layout::{DimLayout, Factor, Layout};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::rule::{FactorKind, FactorRule, Rule, nowhere_empty};
+use crate::rule::{FactorKind, FactorRule, Held, Rule, nowhere_empty};
 
 /// Returns all combinations of splits of the factors of `rule`.
 pub(super) fn assignments(rule: &Rule, mesh: &MeshShape) -> Vec<Vec<DimLayout>> {
@@ -20,12 +20,13 @@ pub(super) fn layouts(shape: &[usize], mesh: &MeshShape) -> Vec<Layout> {
         .iter()
         .map(|&size| {
             let (kind, block) = (FactorKind::Map, 1);
-            let is_range = false;
+            let (held, along) = (Held::Any, None);
             let factor = FactorRule {
                 size,
                 kind,
                 block,
-                is_range,
+                held,
+                along,
             };
             options(&factor, mesh)
         })
@@ -52,8 +53,15 @@ fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
         size,
         kind,
         block,
-        is_range,
+        held,
+        along,
     } = *factor;
+    if along.is_some() {
+        // One rank alone cannot compute it.
+        return vec![DimLayout {
+            factors: vec![split(size, &[])],
+        }];
+    }
     let axes: Vec<_> = mesh.axis_indices().collect();
     let mut some: Vec<Vec<AxisIndex>> = axes.iter().map(|&axis| vec![axis]).collect();
     if let [a, b] = axes[..] {
@@ -61,7 +69,7 @@ fn options(factor: &FactorRule, mesh: &MeshShape) -> Vec<DimLayout> {
     }
     let mut options: Vec<Vec<Factor>> = vec![vec![split(size, &[])]];
     options.extend(some.iter().map(|axes| vec![split(size, axes)]));
-    if !is_range {
+    if held != Held::Range {
         for major in (2..size).filter(|major| size.is_multiple_of(*major)) {
             let minor = size / major;
             for axes in &some {

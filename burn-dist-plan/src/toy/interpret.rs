@@ -227,6 +227,11 @@ impl Array {
     }
 }
 
+/// Returns the shape of the product of a matrix with its transpose.
+fn square(of: &Array) -> [usize; 2] {
+    [of.shape[1]; 2]
+}
+
 /// Runs one operation on the shapes that it has. `stream` numbers random ones.
 pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     for (input, expected) in inputs.iter().zip(&op.inputs) {
@@ -282,6 +287,8 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
         }
         (Kind::Scale(slot), [a]) => a.map(|x| x * (slot + 2)),
         (Kind::Cast | Kind::Mark(_), [a]) => a.clone(),
+        (Kind::Meet, [x, y]) => x.matmul(&y.transposed().matmul(y, &square(y)), shape),
+        (Kind::MeetBack, [x, y]) => y.matmul(&x.transposed().matmul(x, &square(x)), shape),
         (Kind::Float8(op), _) => float8(*op, inputs, shape),
         (Kind::Full(number), []) => Array::full(*number as u64, shape),
         (Kind::Random, []) => {
@@ -583,6 +590,10 @@ fn collective(task: &CollectiveTask, tasks: &[&CollectiveTask], sent: &[Array]) 
                 .map(|member| piece(&sent[member], task.dim, &task.sizes, task.index))
                 .collect();
             Array::concat(&parts, task.to_dim)
+        }
+        CollectiveKind::Shift { by } => {
+            let members = task.group.len() as i32;
+            sent[(task.index as i32 - by).rem_euclid(members) as usize].clone()
         }
     };
     assert_eq!(out.shape, task.to_view, "result of {task:?}");

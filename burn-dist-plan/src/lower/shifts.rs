@@ -1,0 +1,201 @@
+//! Shifts that operations ask for: the same on all ranks, as tasks and as records.
+
+use std::sync::Arc;
+
+use super::Lowering;
+use crate::error::PlanError;
+use crate::mesh::{MeshShape, Rank, ReduceOp};
+use crate::op::{Op, Shift, Steps};
+use crate::propagate::{Common, LocalStep};
+use crate::task::{CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind};
+
+/// The shifts of each step that has some, in order: those of the first rank that the program is of.
+pub(crate) struct Expected {
+    of: Rank,
+    steps: Vec<Vec<Shift>>,
+}
+
+impl Shift {
+    /// Returns the kind of the collective that it is.
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Shift {
+            by: i32::try_from(self.by).expect("a shift goes by places, of which a mesh has few"),
+        }
+    }
+
+    /// Returns the shape of the block that `rank` has once it has moved `by` places.
+    fn shape(&self, mesh: &MeshShape, rank: Rank, by: isize) -> Vec<usize> {
+        let group = mesh.group_of(rank, &self.axes);
+        let index = mesh.group_index(rank, &self.axes) as isize - self.come - by;
+        let home = group[index.rem_euclid(group.len() as isize) as usize];
+        self.layout.local_shape(mesh, home)
+    }
+
+    /// Returns what a rank receives, in bytes.
+    fn bytes(&self, mesh: &MeshShape, rank: Rank) -> u64 {
+        let elements: usize = self.shape(mesh, rank, self.by).iter().product();
+        (elements * self.dtype.size()) as u64
+    }
+
+    /// Says what it is, for messages.
+    fn text(&self, mesh: &MeshShape) -> String {
+        let axes: Vec<&str> = self.axes.iter().map(|axis| mesh.name(*axis)).collect();
+        format!(
+            "a shift by {} over {} of {} {}",
+            self.by,
+            axes.join(","),
+            self.dtype.name(),
+            self.layout.display(mesh)
+        )
+    }
+
+    /// Returns the task of one rank.
+    pub(super) fn task(
+        &self,
+        mesh: &MeshShape,
+        rank: Rank,
+        record: u32,
+        path: u32,
+    ) -> CollectiveTask {
+        let group = mesh.group_of(rank, &self.axes);
+        let (from_shape, to_shape) = (self.shape(mesh, rank, 0), self.shape(mesh, rank, self.by));
+        let sizes = group.iter().map(|&member| {
+            let shape = self.shape(mesh, member, 0);
+            shape.iter().product::<usize>()
+        });
+        let sizes: Arc<[usize]> = sizes.collect();
+        CollectiveTask {
+            kind: self.kind(),
+            index: mesh.group_index(rank, &self.axes),
+            group: group.into(),
+            axes: self.axes.iter().map(|&axis| mesh.size(axis)).collect(),
+            op: ReduceOp::Sum,
+            dtype: self.dtype,
+            from: self.from,
+            to: self.to,
+            from_view: from_shape.clone(),
+            to_view: to_shape.clone(),
+            from_shape,
+            to_shape,
+            dim: 0,
+            to_dim: 0,
+            sizes: sizes.clone(),
+            to_sizes: sizes,
+            bytes: self.bytes(mesh, rank),
+            record,
+            path,
+            take: false,
+        }
+    }
+}
+
+impl<O: Op> Lowering<'_, O> {
+    /// Returns what all ranks of the program are to shift.
+    pub(crate) fn expected(&self, of: Rank) -> Result<Expected, PlanError> {
+        let mut steps = Vec::new();
+        for common in &self.program.steps {
+            if let Common::Local(step) = common
+                && step.op.traits().shifts
+            {
+                let lowered = self.emitted(of, step, 0);
+                let shifts: Vec<Shift> = lowered.shifts().cloned().collect();
+                let error = |problem: String| PlanError::Shifts {
+                    op: step.op.name().to_string(),
+                    problem,
+                };
+                if lowered.under_way() > 0 {
+                    return Err(error(format!(
+                        "{of} launches shifts that it never finishes"
+                    )));
+                }
+                for shift in &shifts {
+                    let members = self.mesh.group_size(&shift.axes) as isize;
+                    if shift.by.rem_euclid(members.max(1)) == 0 {
+                        let text = shift.text(self.mesh);
+                        return Err(error(format!(
+                            "{of} asks for {text}, which moves nothing among {members} ranks"
+                        )));
+                    }
+                }
+                steps.push(shifts);
+            }
+        }
+        Ok(Expected { of, steps })
+    }
+
+    /// Checks that a rank shifts what the others do; `index` counts the steps that may shift.
+    pub(super) fn is_expected(
+        &self,
+        expected: &Expected,
+        index: usize,
+        rank: Rank,
+        (step, lowered): (&LocalStep<O>, &Steps<O>),
+    ) -> Result<(), PlanError> {
+        let mut found = lowered.shifts();
+        let mut others = expected.steps[index].iter();
+        loop {
+            let text = |shift: Option<&Shift>| match shift {
+                Some(shift) => shift.text(self.mesh),
+                None => "no further shift".to_string(),
+            };
+            match (found.next(), others.next()) {
+                (None, None) => return Ok(()),
+                (Some(mine), Some(other)) if mine.is_of(other) => {}
+                (mine, other) => {
+                    return Err(PlanError::Shifts {
+                        op: step.op.name().to_string(),
+                        problem: format!(
+                            "{rank} asks for {} where {} asks for {}",
+                            text(mine),
+                            expected.of,
+                            text(other)
+                        ),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Describes the shifts of a step.
+    pub(super) fn shift_records(
+        &self,
+        step: &LocalStep<O>,
+        shifts: &[Shift],
+    ) -> Vec<CollectiveRecord> {
+        let record = |shift: &Shift| {
+            let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
+            let axes: Vec<&str> = shift
+                .axes
+                .iter()
+                .map(|&axis| self.mesh.name(axis))
+                .collect();
+            let layout = shift.layout.display(self.mesh).to_string();
+            CollectiveRecord {
+                kind: CommunicationKind::Collective(shift.kind()),
+                axes: axes.join(","),
+                reason: format!("{} passes blocks on", step.op.name()),
+                path: step.path.clone(),
+                shape: shift.layout.shape(),
+                dtype: shift.dtype,
+                layouts: (layout.clone(), layout),
+                bytes: ranks
+                    .map(|rank| shift.bytes(self.mesh, rank))
+                    .max()
+                    .unwrap_or(0),
+                members: self.mesh.group_size(&shift.axes),
+                spans_nodes: self
+                    .topology
+                    .spans(&self.mesh.group_of(Rank(0), &shift.axes)),
+                launch: None,
+            }
+        };
+        shifts.iter().map(record).collect()
+    }
+}
+
+impl Expected {
+    /// Returns the shifts of the steps that may shift, in order.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &[Shift]> {
+        self.steps.iter().map(Vec::as_slice)
+    }
+}

@@ -1,0 +1,51 @@
+//! How attention gets what other ranks have of a sequence.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn_dist_mesh::TextError;
+
+/// How attention gets the keys and values of a sequence that is split over ranks: context parallelism.
+///
+/// As text: `auto`, `ring`, `gather`.
+///
+/// # Source
+/// Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers" (arXiv:2310.01889), section 3; Llama 3
+/// (arXiv:2407.21783), section 3.3.2, which gathers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ContextParallel {
+    /// What takes less time, by the links and the work that are known.
+    #[default]
+    Auto,
+    /// Blocks of keys and values go round the ranks, one on its way while another is attended to: a rank never has more
+    /// than two.
+    Ring,
+    /// Keys and values are gathered before.
+    Gather,
+}
+
+impl fmt::Display for ContextParallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Ring => "ring",
+            Self::Gather => "gather",
+        })
+    }
+}
+
+impl FromStr for ContextParallel {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "ring" => Ok(Self::Ring),
+            "gather" => Ok(Self::Gather),
+            _ => Err(TextError::new(
+                text,
+                "does not say how attention gets keys of other ranks: use auto, ring or gather",
+            )),
+        }
+    }
+}
