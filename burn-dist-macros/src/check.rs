@@ -3,10 +3,10 @@
 use crate::attr::{self, Item};
 use crate::model::{Body, Field, Heads, Mark, Module, Rule, Stage, Style, Unit, Variant};
 use crate::nearest::nearest;
-use crate::value::{axis_name, flag, heads, layout, precision, stages, strategy};
+use crate::value::{axis_name, context, flag, heads, layout, precision, stages, strategy};
 use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
-const FIELD_KEYS: [&str; 18] = [
+const FIELD_KEYS: [&str; 19] = [
     "colwise",
     "rowwise",
     "vocab",
@@ -22,11 +22,19 @@ const FIELD_KEYS: [&str; 18] = [
     "checkpoint",
     "strategy",
     "precision",
+    "context",
     "stages",
     "first",
     "last",
 ];
-const TYPE_KEYS: [&str; 5] = ["unit", "checkpoint", "strategy", "precision", "axis"];
+const TYPE_KEYS: [&str; 6] = [
+    "unit",
+    "checkpoint",
+    "strategy",
+    "precision",
+    "context",
+    "axis",
+];
 
 /// Reads the derive's input; all mistakes come back as one combined error.
 pub(crate) fn check(input: &DeriveInput) -> syn::Result<Module> {
@@ -85,8 +93,8 @@ fn type_attributes(input: &DeriveInput, errors: &mut Vec<syn::Error>) -> TypeAtt
             "axis" => read.axis = axis_name(item, errors),
             key if FIELD_KEYS.contains(&key) => errors.push(syn::Error::new(
                 item.key.span(),
-                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and \
-                    `axis`"),
+                format!("`{key}` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision`, \
+                    `context` and `axis`"),
             )),
             key => errors.push(unknown(&item.key, key, &TYPE_KEYS)),
         }
@@ -100,6 +108,7 @@ fn unit_option(unit: &mut Unit, key: &str, item: &Item, errors: &mut Vec<syn::Er
         "unit" => unit.unit = flag(item, errors),
         "checkpoint" => unit.checkpoint = flag(item, errors),
         "strategy" => unit.strategy = strategy(item, errors),
+        "context" => unit.context = context(item, errors),
         _ => unit.precision = precision(item, errors),
     }
 }

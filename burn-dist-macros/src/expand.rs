@@ -124,7 +124,11 @@ fn marks(said: &Unit) -> TokenStream {
         .precision
         .iter()
         .map(|text| quote!(scope.precision(#text);));
-    quote!(#unit #checkpoint #(#strategy)* #(#precision)*)
+    let context = said
+        .context
+        .iter()
+        .map(|text| quote!(scope.context(#text);));
+    quote!(#unit #checkpoint #(#strategy)* #(#precision)* #(#context)*)
 }
 
 /// What is said about a value of type `ty`; `value` is a reference to it.

@@ -96,10 +96,12 @@ pub(crate) struct Unit {
     pub(crate) strategy: Option<LitStr>,
     /// `precision = "bf16"`: what it computes in.
     pub(crate) precision: Option<LitStr>,
+    /// `context = "ring"`: how its attention gets keys that other ranks have.
+    pub(crate) context: Option<LitStr>,
 }
 
 impl Unit {
-    pub(crate) const KEYS: [&str; 4] = ["unit", "checkpoint", "strategy", "precision"];
+    pub(crate) const KEYS: [&str; 5] = ["unit", "checkpoint", "strategy", "precision", "context"];
 }
 
 /// A count the axis has to divide.

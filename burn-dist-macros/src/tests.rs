@@ -133,7 +133,8 @@ fn each_mistake_is_named() {
             quote!(everything),
             "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, \
              `nested`, `input`, \
-             `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`, `stages`, `first`, `last`",
+             `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`, `context`, `stages`, \
+             `first`, `last`",
         ),
         (quote!(colwise, colwise), "`colwise` is given twice"),
         (
@@ -163,6 +164,10 @@ fn each_mistake_is_named() {
         (
             quote!(strategy = "zero3"),
             "`zero3` is not a sharding strategy: use fsdp, zero2, zero1 or ddp",
+        ),
+        (
+            quote!(context = "zigzag"),
+            "`zigzag` does not say how attention gets keys of other ranks: use auto, ring or gather",
         ),
         (
             quote!(unit, strategy),
@@ -242,7 +247,8 @@ fn mistakes_of_types_and_shapes() {
                 #[parallel(colwise)]
                 struct M {}
             ),
-            "`colwise` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision` and `axis`",
+            "`colwise` belongs on a field; a type takes `unit`, `checkpoint`, `strategy`, `precision`, `context` and \
+             `axis`",
         ),
         (
             quote!(
@@ -391,7 +397,7 @@ fn expansion_of_a_struct() {
             #[parallel(colwise, heads = self.n_heads, input = "[-, {tp}, -]")]
             wq: Linear<B>,
             attention: Attention<B>,
-            #[parallel(nested, unit, strategy = "zero2", precision = "bf16")]
+            #[parallel(nested, unit, strategy = "zero2", precision = "bf16", context = "ring")]
             inner: M,
             pairs: Vec<(Linear<B>, Attention<B>)>,
             #[parallel(skip, first)]

@@ -2,7 +2,7 @@
 
 use crate::attr::Item;
 use crate::model::{Heads, Stage};
-use burn_dist_plan::{LayoutText, ShardStrategy, UnitPolicy};
+use burn_dist_plan::{ContextParallel, LayoutText, ShardStrategy, UnitPolicy};
 use quote::ToTokens;
 use std::fmt::Display;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Member};
@@ -72,6 +72,11 @@ pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitS
 /// What a unit computes in.
 pub(crate) fn precision(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
     read(item, "\"bf16\"", UnitPolicy::computing_in, errors)
+}
+
+/// How attention gets keys that other ranks have.
+pub(crate) fn context(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    read(item, "\"ring\"", str::parse::<ContextParallel>, errors)
 }
 
 /// A layout in text, its form checked.

@@ -3,7 +3,7 @@
 //!
 //! | who | says |
 //! | --- | --- |
-//! | [`CustomOp`] | what it makes, what of it may be split over ranks, and how the operation of one rank differs |
+//! | [`CustomOp`] | what it makes, what of it may be split over ranks, how the operation of one rank differs, and what passes between ranks ([`CustomSteps`]) |
 //! | [`Execute`] | how a backend runs it on what a rank holds |
 //! | [`call`] | records it on a mesh |
 //! | [`check`] | runs every split that its rule allows, and compares it with one device |
@@ -18,7 +18,9 @@ pub use burn_dist_plan::rule::{FactorKind, Lowering, Name, OpRule, RuleBuilder, 
 pub use burn_ir::BackendIr;
 pub use burn_std::DType;
 
-pub use crate::ops::custom::{CustomError, CustomOp, CustomTensor, Execute, TensorInfo};
+pub use crate::ops::custom::{
+    Block, CustomError, CustomOp, CustomSteps, CustomTensor, Execute, Part, Passing, TensorInfo,
+};
 pub use crate::record::call;
 
 use burn_backend::TensorData;

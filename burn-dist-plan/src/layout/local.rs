@@ -36,7 +36,7 @@ impl Factor {
 }
 
 /// Elements of a dim at equal distances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spaced {
     /// The first one.
     pub start: usize,

@@ -10,11 +10,15 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, BackendTypes, Shape, TensorMetadata};
-use burn_dist_plan::op::LocalView;
+use burn_dist_plan::op::{LocalView, Steps};
 use burn_std::DType;
 
 use super::Recorded;
 use super::family::prelude::*;
+
+mod steps;
+
+pub use steps::{Block, CustomSteps, Part, Passing};
 
 /// Shape and element type of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,30 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// on what the rank holds.
     fn localize(&self, _view: &LocalView<'_>) -> Self {
         self.clone()
+    }
+
+    /// Whether blocks of it may pass from rank to rank: whether its rule splits a factor
+    /// [along](RuleBuilder::along) another one.
+    fn passes_blocks(&self) -> bool {
+        false
+    }
+
+    /// Adds the steps of one rank, if blocks pass from rank to rank under this split: otherwise adds nothing and returns
+    /// `false`, and the [localized](Self::localize) operation runs.
+    ///
+    /// Each rank gets all blocks in turn, the next one on its way while one is used:
+    ///
+    /// ```text
+    /// let mut block = steps.block(1, 0)?;                  // of input 1, split along dim 0
+    /// for _ in 1..block.homes(steps.view()).len() {
+    ///     let next = steps.pass(&[&block]);
+    ///     steps.run(...);                                  // with the block at hand
+    ///     block = steps.arrive(next).remove(0);
+    /// }
+    /// steps.run(...);                                      // with the last one
+    /// ```
+    fn steps(&self, _steps: &mut CustomSteps<'_, Self>) -> bool {
+        false
     }
 
     /// Returns the flops of a product (of matrices, a convolution, attention); `None` of anything else.
@@ -213,6 +241,7 @@ impl<O: CustomOp> Operation for O {
     fn traits(&self) -> Traits {
         Traits {
             work: self.work(),
+            shifts: self.passes_blocks(),
             statistic_input: self.statistic_input(),
             statistic_output: self.statistic_output(),
             ..Traits::default()
@@ -230,6 +259,8 @@ pub(super) trait Definition: Operation + Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn is_same(&self, other: &dyn Definition) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
+    /// See [`CustomOp::steps`].
+    fn shift(&self, op: &Custom, view: &LocalView<'_>, steps: &mut Steps<Recorded>) -> bool;
 }
 
 impl<O: CustomOp> Definition for O {
@@ -248,6 +279,10 @@ impl<O: CustomOp> Definition for O {
     fn hash_into(&self, mut state: &mut dyn Hasher) {
         O::ID.hash(&mut state);
         self.hash(&mut state);
+    }
+
+    fn shift(&self, op: &Custom, view: &LocalView<'_>, steps: &mut Steps<Recorded>) -> bool {
+        self.passes_blocks() && CustomOp::steps(self, &mut CustomSteps::new(view, op, steps))
     }
 }
 
@@ -334,6 +369,11 @@ impl Custom {
     /// Returns what the crate that brings it says of it.
     pub(super) fn operation(&self) -> &dyn Operation {
         self.definition.as_ref()
+    }
+
+    /// Adds the steps of a rank, if blocks pass from rank to rank.
+    pub(super) fn shift(&self, view: &LocalView<'_>, steps: &mut Steps<Recorded>) -> bool {
+        self.definition.shift(self, view, steps)
     }
 
     /// Hashes what it is, without its operands.

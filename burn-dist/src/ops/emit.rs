@@ -2,15 +2,14 @@
 
 use burn_backend::DType;
 use burn_backend::tensor::IndexingUpdateOp;
-use burn_dist_plan::op::TensorIndex;
+use burn_dist_plan::op::Steps;
 use burn_ir::*;
 
 use super::Recorded;
 
 /// Receives the local operations.
 pub(super) struct Emit<'a> {
-    pub(super) temps: &'a mut dyn FnMut() -> TensorIndex,
-    pub(super) out: &'a mut Vec<Recorded>,
+    pub(super) steps: &'a mut Steps<Recorded>,
 }
 
 /// Returns a tensor as the input of another op.
@@ -41,12 +40,12 @@ pub(super) fn base_mut(op: &mut Recorded) -> Option<&mut BaseOperationIr> {
 
 impl Emit<'_> {
     pub(super) fn push(&mut self, op: OperationIr) {
-        self.out.push(op.into());
+        self.steps.push(op.into());
     }
 
     /// Returns a new tensor, not yet made.
     pub(super) fn tensor(&mut self, shape: Vec<usize>, dtype: DType) -> TensorIr {
-        let id = TensorId::new((self.temps)().into());
+        let id = TensorId::new(self.steps.temp().into());
         TensorIr::uninit(id, shape.into(), dtype)
     }
 

@@ -6,7 +6,7 @@
 //! A scalar of the operation is copied as it is, since it may stand for a slot; scalars made here are literals. Every
 //! tensor is read-only, last uses are found by a later pass.
 
-use burn_dist_plan::op::{LocalView, TensorIndex};
+use burn_dist_plan::op::{LocalView, Steps};
 use burn_ir::*;
 
 use super::Recorded;
@@ -30,14 +30,9 @@ impl<'a> std::ops::Deref for Local<'a> {
     }
 }
 
-/// Pushes the local operations of a rank onto `out`, as [`Op::lower`](burn_dist_plan::op::Op::lower) says.
-pub(super) fn lower(
-    op: &Recorded,
-    view: &LocalView<'_>,
-    temps: &mut dyn FnMut() -> TensorIndex,
-    out: &mut Vec<Recorded>,
-) {
-    Local::new(op, view).lower(&mut Emit { temps, out });
+/// Adds the steps of a rank, as [`Op::lower`](burn_dist_plan::op::Op::lower) says.
+pub(super) fn lower(op: &Recorded, view: &LocalView<'_>, steps: &mut Steps<Recorded>) {
+    Local::new(op, view).lower(&mut Emit { steps });
 }
 
 impl<'a> Local<'a> {
@@ -47,6 +42,11 @@ impl<'a> Local<'a> {
     }
 
     fn lower(&self, emit: &mut Emit) {
+        if let Recorded::Custom(op) = self.op
+            && op.shift(self.view, emit.steps)
+        {
+            return;
+        }
         let outputs: Vec<TensorIr> = self.local_outputs();
         let nothing = outputs
             .iter()
@@ -95,7 +95,7 @@ impl<'a> Local<'a> {
     /// Emits the operation with local shapes.
     pub(super) fn same(&self, emit: &mut Emit) {
         let op = self.localized(emit);
-        emit.out.push(op);
+        emit.steps.push(op);
     }
 
     /// As [`Self::same`], of a module whose bias is a term of its own, which one rank adds and the others remove.
@@ -112,11 +112,11 @@ impl<'a> Local<'a> {
         {
             *bias = None;
         }
-        emit.out.push(op);
+        emit.steps.push(op);
     }
 
     /// Returns the operation with local shapes. Inputs of which only the shape is read become tensors without content.
-    fn localized(&self, emit: &mut Emit) -> Recorded {
+    pub(super) fn localized(&self, emit: &mut Emit) -> Recorded {
         let mut op = self.op.clone();
         // Sizes first: they are told from the global shapes.
         self.family.operation().localize(&mut op, self);

@@ -6,7 +6,8 @@ use burn_backend::Distribution;
 use burn_dist_plan::PlanError;
 use burn_dist_plan::float8::Float8Op;
 use burn_dist_plan::op::{
-    FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Tensor, TensorIndex, Traits, Wire,
+    FloatClass, Indexed, LocalView, Mark, NewTensor, Op, Side, Steps, Tensor, TensorIndex, Traits,
+    Wire,
 };
 use burn_dist_plan::rule::{OpRule, Shapes};
 use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
@@ -366,13 +367,8 @@ impl Op for Recorded {
         }
     }
 
-    fn lower(
-        &self,
-        view: &LocalView<'_>,
-        temps: &mut dyn FnMut() -> TensorIndex,
-        out: &mut Vec<Self>,
-    ) {
-        lower::lower(self, view, temps, out);
+    fn lower(&self, view: &LocalView<'_>, steps: &mut Steps<Self>) {
+        lower::lower(self, view, steps);
     }
 
     fn indexed(&self, view: &LocalView<'_>) -> Option<Indexed> {

@@ -124,6 +124,17 @@ impl Scope {
         self.push(Action::Unit(policy), false);
     }
 
+    /// Marks the module here as a unit whose attention gets keys of other ranks as `text`, checked by the derive, says;
+    /// of a list, each element.
+    ///
+    /// # Panics
+    /// If `text` is not a [`ContextParallel`](crate::ContextParallel): the derive's list and that of the type would
+    /// differ, a bug.
+    pub fn context(&mut self, text: &str) {
+        let context = text.parse().expect("checked by the derive");
+        self.push(Action::Unit(UnitPolicy::new().context(context)), false);
+    }
+
     /// Leaves everything here whole on every rank, at rest too.
     pub fn skip(&mut self) {
         self.push(Action::Skip, false);

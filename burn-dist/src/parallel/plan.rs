@@ -8,8 +8,8 @@ use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
-    Accumulation, Checkpoint, Float8, Offload, Precision, Reshard, ScheduleChoice, ShardStrategy,
-    UnitPolicy,
+    Accumulation, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard, ScheduleChoice,
+    ShardStrategy, UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -122,6 +122,7 @@ impl Entry {
             Origin::Derived { .. } if policy.precision.is_some() || policy.float8.is_some() => {
                 "precision"
             }
+            Origin::Derived { .. } if policy.context.is_some() => "context",
             Origin::Derived { .. } => "strategy",
         }
     }
@@ -364,6 +365,12 @@ impl Plan {
     /// Sets when the gradients of several backward passes are reduced: as [`UnitPolicy::accumulation`], for the model.
     pub fn accumulation(self, accumulation: Accumulation) -> Self {
         self.model(|policy| policy.accumulation(accumulation))
+    }
+
+    /// Sets how attention gets keys and values that other ranks have of a sequence: as [`UnitPolicy::context`], for the
+    /// model.
+    pub fn context(self, context: ContextParallel) -> Self {
+        self.model(|policy| policy.context(context))
     }
 
     /// Sets which activations are made again in the backward: as [`UnitPolicy::checkpoint`], for the model.

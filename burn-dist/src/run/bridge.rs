@@ -335,6 +335,10 @@ fn collective(task: &CollectiveTask) -> Collective {
                 elem_bytes: elem,
             })
         }
+        CollectiveKind::Shift { by } => Collective::Shift {
+            by: by as isize,
+            sizes: task.sizes.iter().map(|elements| elements * elem).collect(),
+        },
     }
 }
 

@@ -106,6 +106,7 @@ fn kind(kind: CollectiveKind) -> Kind {
         CollectiveKind::ReduceScatter => Kind::ReduceScatter,
         CollectiveKind::AllReduce => Kind::AllReduce,
         CollectiveKind::AllToAll => Kind::AllToAll,
+        CollectiveKind::Shift { .. } => Kind::Shift,
     }
 }
 
@@ -124,6 +125,7 @@ fn fingerprint(task: &CollectiveTask) -> String {
             "{dtype} for {name}, dim {} split into {:?}, dim {} joined from {:?}",
             task.dim, task.sizes, task.to_dim, task.to_sizes
         ),
+        CollectiveKind::Shift { by } => format!("{dtype} for {name} by {by} of {:?}", task.sizes),
     }
 }
 
@@ -202,6 +204,12 @@ impl<B: BackendIr> Context<'_, B> {
                     K::slice(K::reshape(part, block.into()), &mine)
                 });
                 K::cat(parts.collect(), at_join)
+            }
+            CollectiveKind::Shift { by } => {
+                let members = parts.len() as i32;
+                let from = (task.index as i32 - by).rem_euclid(members) as usize;
+                let block = parts.into_iter().nth(from);
+                block.expect("it is one of the members")
             }
         };
         Ok(K::reshape(combined, shape()))

@@ -11,7 +11,7 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
-use burn_dist::{Accumulation, Checkpoint, Float, Float8, Offload, Reshard};
+use burn_dist::{Accumulation, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -139,6 +139,10 @@ pub struct ForwardArgs {
     /// (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
+    /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
+    /// (gather), or what takes less time (auto).
+    #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
+    pub context: ContextParallel,
     /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with
     /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]

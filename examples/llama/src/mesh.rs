@@ -89,6 +89,7 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
         .checkpoint(args.activation_checkpoint)
         .reshard(args.reshard)
         .prefetch(forward.prefetch)
+        .context(forward.context)
         .offload(forward.offload)
         .accumulation(args.accumulate_reduce)
         .schedule(args.pipeline.schedule.clone());

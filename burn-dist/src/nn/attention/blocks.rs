@@ -12,11 +12,11 @@ use super::{AttentionGradients, AttentionInputs, AttentionMade, Scores, statisti
 /// Keys of a block.
 const KEYS: usize = 512;
 
-fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+pub(super) fn tensor<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))
 }
 
-fn float<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+pub(super) fn float<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
     tensor.into_primitive().tensor()
 }
 
@@ -27,8 +27,8 @@ pub(super) fn hidden<B: Backend>(
     keys: Range<usize>,
     device: &B::Device,
 ) -> Option<Tensor<B, 5, Bool>> {
-    let (first, len) = (scores.offset as i64, queries as i64);
-    let positions = Tensor::<B, 1, Int>::arange(first..first + len, device);
+    let positions = Tensor::<B, 1, Int>::arange(0..queries as i64, device);
+    let positions = positions * scores.step as i64 + scores.offset as i64;
     let positions = positions.reshape([1, 1, 1, queries, 1]);
     let num_keys = keys.len();
     let of_keys = Tensor::<B, 1, Int>::arange(keys.start as i64..keys.end as i64, device);

@@ -7,10 +7,11 @@ use burn_dist_plan::rule::{FactorKind, OpRule, RuleBuilder, Shapes};
 use burn_ir::BackendIr;
 use burn_std::DType;
 
+use super::ring::{self, KeyBlock};
 use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
 use crate::Dist;
 use crate::mesh::ReduceOp;
-use crate::ops::custom::{CustomOp, CustomTensor, Execute, TensorInfo};
+use crate::ops::custom::{CustomOp, CustomSteps, CustomTensor, Execute, TensorInfo};
 use crate::record::call;
 
 /// Attention.
@@ -19,6 +20,8 @@ pub(super) struct Attention {
     pub(super) scores: Scores,
     pub(super) has_mask: bool,
     pub(super) has_bias: bool,
+    /// The keys, if they are a block of all.
+    pub(super) block: Option<KeyBlock>,
 }
 
 /// Its gradients, of its inputs, its results and the gradient of the first of them.
@@ -26,32 +29,34 @@ pub(super) struct Attention {
 pub(super) struct AttentionBackward {
     pub(super) forward: Attention,
     pub(super) with_bias: bool,
+    /// Whether it only adds up gradients of keys and values: two of each.
+    pub(super) adds: bool,
 }
 
 impl Attention {
-    fn num_inputs(&self) -> usize {
+    pub(super) fn num_inputs(&self) -> usize {
         3 + usize::from(self.has_mask) + usize::from(self.has_bias)
     }
 
-    /// Batch `b`, heads `g` with groups `n`, queries `q`.
+    /// Batch `b`, heads `g` with groups `n`, queries `q`, keys `k`.
     fn inputs_notation(&self) -> String {
         let pairs = ", b g n q -".repeat(self.num_inputs() - 3);
-        format!("b g n q -, b g - -, b g - -{pairs}")
+        format!("b g n q -, b g k -, b g k -{pairs}")
     }
 
+    /// Keys that are split as queries are go round.
     fn rule(&self, shapes: &Shapes<'_>, notation: &str) -> RuleBuilder {
         let rule = RuleBuilder::notation(shapes, notation).broadcast();
-        match self.scores.depend_on_positions() {
-            true => rule.range('q'),
-            false => rule,
-        }
+        rule.spaced('q').along('k', 'q')
     }
 
     /// Returns the attention of the queries that a rank holds.
     fn of_rank(&self, view: &LocalView<'_>) -> Self {
         let mut here = self.clone();
         if self.scores.depend_on_positions() {
-            here.scores.offset += view.input_range(0, 3).start as isize;
+            let queries = view.spaced_on(view.rank, 0, 3);
+            here.scores.offset += (queries.start * self.scores.step) as isize;
+            here.scores.step *= queries.step;
         }
         here
     }
@@ -71,7 +76,7 @@ impl Attention {
         Some(products * (batch * groups * group) as f64 * pairs * (width + value_width) as f64)
     }
 
-    fn inputs<B: BackendIr>(&self, tensors: &mut Tensors<B>) -> AttentionInputs<B> {
+    pub(super) fn inputs<B: BackendIr>(&self, tensors: &mut Tensors<B>) -> AttentionInputs<B> {
         AttentionInputs {
             q: tensors.float(),
             k: tensors.float(),
@@ -86,16 +91,16 @@ impl Attention {
 }
 
 /// Inputs, in order.
-struct Tensors<B: BackendIr>(std::vec::IntoIter<CustomTensor<B>>);
+pub(super) struct Tensors<B: BackendIr>(pub(super) std::vec::IntoIter<CustomTensor<B>>);
 
 impl<B: BackendIr> Tensors<B> {
-    fn next(&mut self) -> CustomTensor<B> {
+    pub(super) fn next(&mut self) -> CustomTensor<B> {
         self.0
             .next()
             .expect("an operation has the inputs it was recorded with")
     }
 
-    fn float(&mut self) -> FloatTensor<B> {
+    pub(super) fn float(&mut self) -> FloatTensor<B> {
         self.next().into_float()
     }
 }
@@ -123,6 +128,14 @@ impl CustomOp for Attention {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         let notation = format!("{} -> b g n q -, b g n q", self.inputs_notation());
         self.rule(shapes, &notation).build()
+    }
+
+    fn passes_blocks(&self) -> bool {
+        true
+    }
+
+    fn steps(&self, steps: &mut CustomSteps<'_, Self>) -> bool {
+        ring::forward(self, steps)
     }
 
     fn localize(&self, view: &LocalView<'_>) -> Self {
@@ -163,12 +176,25 @@ impl CustomOp for AttentionBackward {
     fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
         let bias = if self.with_bias { ", b g n q -" } else { "" };
         let inputs = self.forward.inputs_notation();
-        let outputs = format!("b g n q -, b g - -, b g - -{bias}");
+        let outputs = format!("b g n q -, b g k -, b g k -{bias}");
         let notation = format!("{inputs}, b g n q -, b g n q, b g n q - -> {outputs}");
         // Keys and values collect the gradients of all queries, and of the heads that share them.
         let summed = FactorKind::Reduce(ReduceOp::Sum);
         let rule = self.forward.rule(shapes, &notation);
-        rule.kind('n', summed).kind('q', summed).build()
+        let rule = rule.kind('n', summed).kind('q', summed);
+        match self.with_bias {
+            // The gradient of a bias has all keys of a query.
+            true => rule.kind('k', FactorKind::Whole).build(),
+            false => rule.build(),
+        }
+    }
+
+    fn passes_blocks(&self) -> bool {
+        true
+    }
+
+    fn steps(&self, steps: &mut CustomSteps<'_, Self>) -> bool {
+        ring::backward(self, steps)
     }
 
     fn localize(&self, view: &LocalView<'_>) -> Self {
@@ -198,8 +224,12 @@ impl<B: AttentionBackend + BackendIr> Execute<B> for Attention {
         inputs: Vec<CustomTensor<B>>,
         _: &<B as BackendTypes>::Device,
     ) -> Vec<CustomTensor<B>> {
-        let inputs = self.inputs(&mut Tensors(inputs.into_iter()));
-        let made = B::attention_forward(inputs, self.scores);
+        let mut tensors = Tensors(inputs.into_iter());
+        let inputs = self.inputs(&mut tensors);
+        let made = match self.block {
+            Some(block) => ring::attend::<B>(inputs, self.scores, block, &mut tensors),
+            None => B::attention_forward(inputs, self.scores),
+        };
         vec![
             CustomTensor::Float(made.out),
             CustomTensor::Float(made.log_sum_exp),
@@ -214,6 +244,10 @@ impl<B: AttentionBackend + BackendIr> Execute<B> for AttentionBackward {
         _: &<B as BackendTypes>::Device,
     ) -> Vec<CustomTensor<B>> {
         let mut tensors = Tensors(inputs.into_iter());
+        if self.adds {
+            let sums = ring::sums::<B>(&mut tensors);
+            return sums.map(CustomTensor::Float).into();
+        }
         let inputs = self.forward.inputs(&mut tensors);
         let made = AttentionMade {
             out: tensors.float(),
@@ -221,7 +255,12 @@ impl<B: AttentionBackend + BackendIr> Execute<B> for AttentionBackward {
         };
         let gradient = tensors.float();
         let scores = self.forward.scores;
-        let made = B::attention_backward(inputs, made, gradient, scores, self.with_bias);
+        let made = match self.forward.block {
+            Some(block) => {
+                ring::backpropagate::<B>(inputs, made, gradient, scores, block, &mut tensors)
+            }
+            None => B::attention_backward(inputs, made, gradient, scores, self.with_bias),
+        };
         let all = [Some(made.q), Some(made.k), Some(made.v), made.bias];
         all.into_iter().flatten().map(CustomTensor::Float).collect()
     }
@@ -233,6 +272,7 @@ impl Attention {
             scores,
             has_mask: inputs.mask.is_some(),
             has_bias: inputs.bias.is_some(),
+            block: None,
         }
     }
 }
@@ -270,6 +310,7 @@ impl<B: AttentionBackend + BackendIr> AttentionBackend for Dist<B> {
         let op = AttentionBackward {
             forward: Attention::of(&inputs, scores),
             with_bias,
+            adds: false,
         };
         let mut inputs = recorded(inputs);
         inputs.extend([made.out, made.log_sum_exp, gradient].map(CustomTensor::Float));

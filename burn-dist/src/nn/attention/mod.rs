@@ -4,6 +4,7 @@ mod blocks;
 mod flex;
 mod gradient;
 mod mesh;
+mod ring;
 
 use burn_backend::tensor::{BoolTensor, FloatTensor};
 use burn_backend::{Backend, TensorMetadata};
@@ -107,7 +108,7 @@ impl<B: Backend> AttentionOptions<B> {
 
 /// How scores are made of products, and which of them count.
 ///
-/// The position of query `i` is `i + offset`, that of key `j` is `j`.
+/// The position of query `i` is `i * step + offset`, that of key `j` is `j`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
     /// What products are multiplied with.
@@ -116,8 +117,10 @@ pub struct Scores {
     pub causal: bool,
     /// How many keys a query sees at most, up to its own position.
     pub window: Option<usize>,
-    /// How far queries lie behind keys.
+    /// The position of the first query.
     pub offset: isize,
+    /// How many positions lie between a query and the next.
+    pub step: usize,
 }
 
 impl Scores {
@@ -132,6 +135,7 @@ impl Scores {
             causal: self.causal,
             window: self.window,
             offset: self.offset,
+            step: self.step,
         }
     }
 }
@@ -139,7 +143,7 @@ impl Scores {
 impl Hash for Scores {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.scale.to_bits().hash(state);
-        (self.causal, self.window, self.offset).hash(state);
+        (self.causal, self.window, self.offset, self.step).hash(state);
     }
 }
 
@@ -320,6 +324,7 @@ pub fn grouped_attention<B: AttentionBackend>(
         causal: options.causal,
         window: options.window,
         offset: keys as isize - queries as isize,
+        step: 1,
     };
     if options.dropout > 0.0 && B::ad_enabled(&q.device()) {
         return dropped(q, k, v, mask, bias, scores, options.dropout);

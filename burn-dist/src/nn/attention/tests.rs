@@ -89,6 +89,7 @@ fn composed<B: Backend>(
         causal: options.causal,
         window: options.window,
         offset: keys as isize - queries as isize,
+        step: 1,
     };
     let hidden = blocks::hidden::<B>(positions, queries, 0..keys, &scores.device());
     let hidden = hidden.map(|hidden| hidden.reshape([1, 1, queries, keys]));
@@ -205,6 +206,7 @@ fn in_groups<B: Backend>(
         causal: options.causal,
         window: options.window,
         offset: keys as isize - queries as isize,
+        step: 1,
     };
     let inputs = AttentionInputs {
         q: q.reshape([b, g, h / g, queries, e])
@@ -301,9 +303,11 @@ fn every_split_gives_the_same() {
                     causal,
                     window,
                     offset: 1,
+                    step: 1,
                 },
                 has_mask,
                 has_bias,
+                block: None,
             };
             let mut inputs = vec![
                 numbers(&[2, 2, 3, 5, 4], 1),
@@ -325,6 +329,7 @@ fn every_split_gives_the_same() {
             inputs.push(numbers(&[2, 2, 3, 5, 3], 6));
             for with_bias in [false, has_bias] {
                 let backward = AttentionBackward {
+                    adds: false,
                     forward: forward.clone(),
                     with_bias,
                 };
@@ -446,6 +451,7 @@ fn the_work_of_parts_is_that_of_the_whole() {
             scores,
             has_mask: false,
             has_bias: false,
+            block: None,
         };
         let shapes = Shapes {
             inputs: vec![&q, &k, &v],
@@ -458,6 +464,7 @@ fn the_work_of_parts_is_that_of_the_whole() {
         causal,
         window,
         offset,
+        step: 1,
     };
     // Every query sees every key: two products of [12, 8] and [8, 20], and [12, 20] and [20, 6].
     assert_eq!(

@@ -43,12 +43,15 @@ impl Operation for Float8 {
 
     /// Of several ranks with terms of a sum, one adds the bias.
     fn lower(&self, local: &Local<'_>, _: &Rule, emit: &mut Emit<'_>) {
-        local.same(emit);
+        let mut op = local.localized(emit);
         let is_first = local.is_first(local.outputs[0].partial.iter().map(|p| p.axis));
-        if let Some(Recorded::Float8(op)) = emit.out.last_mut().filter(|_| !is_first) {
+        if let Recorded::Float8(op) = &mut op
+            && !is_first
+        {
             let without_bias = op.op.num_operands().unwrap_or(usize::MAX);
             op.inputs.truncate(without_bias);
         }
+        emit.steps.push(op);
     }
 
     fn traits(&self) -> Traits {

@@ -1,6 +1,6 @@
 //! The operations of float8 training against their definitions, whole and split.
 
-use burn_dist_plan::op::Op;
+use burn_dist_plan::op::{Op, Steps};
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 use burn_flex::Flex;
 use burn_ir::TensorId;
@@ -467,15 +467,10 @@ fn every_split_is_the_whole() {
             tolerance: 1e-5,
         };
         let checked = oracle::check(&case, |view, blocks| {
-            let mut ops = Vec::new();
-            let mut next = 1000;
-            let mut temps = || {
-                next += 1;
-                next
-            };
-            op.lower(view, &mut temps, &mut ops);
-            let [local] = &ops[..] else {
-                panic!("one operation on a rank: {ops:?}")
+            let mut steps = Steps::new(1000);
+            op.lower(view, &mut steps);
+            let [local] = steps.ops().collect::<Vec<_>>()[..] else {
+                panic!("one operation on a rank: {steps:?}")
             };
             let blocks = blocks
                 .into_iter()

@@ -15,7 +15,7 @@ use crate::ops::rules::{OpRule, rule};
 use crate::ops::samples::inputs;
 use crate::ops::visit::kind_name;
 use burn_backend::{DType, Scalar, TensorData};
-use burn_dist_plan::op::{LocalView, TensorIndex};
+use burn_dist_plan::op::{LocalView, Steps};
 use burn_dist_plan::rule::oracle::{self, Case};
 use burn_flex::Flex;
 use burn_ir::*;
@@ -131,14 +131,10 @@ fn on_rank(
     view: &LocalView<'_>,
     blocks: Vec<Option<oracle::Values>>,
 ) -> Vec<Vec<f64>> {
-    let mut next = 1 << 31;
-    let mut temps = || {
-        next += 1;
-        next
-    };
-    let mut ops = Vec::new();
+    let mut steps = Steps::new(1 << 31);
     let recorded = Recorded::from(op.clone());
-    lower(&recorded, view, &mut temps, &mut ops);
+    lower(&recorded, view, &mut steps);
+    let ops: Vec<_> = steps.ops().cloned().collect();
     let blocks: Vec<_> = op
         .inputs()
         .zip(blocks)
@@ -175,10 +171,6 @@ fn every_op_split_equals_the_op_on_whole_tensors() {
     assert!(count > 20_000, "checked only {count} cases");
 }
 
-fn no_temps() -> TensorIndex {
-    unreachable!("nothing is made on the way")
-}
-
 /// A replicated op is the same on every rank.
 fn assert_unchanged(op: &OperationIr) {
     let mesh = MeshShape::parse("a=2").unwrap();
@@ -188,7 +180,6 @@ fn assert_unchanged(op: &OperationIr) {
         op.outputs().map(layout).collect(),
     );
     for rank in mesh.ranks() {
-        let mut ops = Vec::new();
         let view = LocalView {
             rule: &rule(op),
             assignment: None,
@@ -199,8 +190,9 @@ fn assert_unchanged(op: &OperationIr) {
             bool_store: BoolStore::Native,
         };
         let recorded = Recorded::from(op.clone());
-        lower(&recorded, &view, &mut no_temps, &mut ops);
-        assert_eq!(ops, [recorded]);
+        let mut steps = Steps::new(1 << 31);
+        lower(&recorded, &view, &mut steps);
+        assert_eq!(steps.ops().collect::<Vec<_>>(), [&recorded]);
     }
 }
 
@@ -221,7 +213,6 @@ fn a_scalar_slot_is_copied() {
     let mesh = MeshShape::parse("a=4").unwrap();
     let layout = Arc::new(Layout::sharded(&[6], 0, &[AxisIndex(0)]));
     let rule = rule(&op);
-    let mut ops = Vec::new();
     let view = LocalView {
         rule: &rule,
         assignment: None,
@@ -231,11 +222,12 @@ fn a_scalar_slot_is_copied() {
         rank: Rank(1),
         bool_store: BoolStore::Native,
     };
-    lower(&op.into(), &view, &mut no_temps, &mut ops);
+    let mut steps = Steps::new(1 << 31);
+    lower(&op.into(), &view, &mut steps);
     let [Recorded::Burn(OperationIr::NumericFloat(_, NumericOperationIr::MulScalar(op)))] =
-        ops.as_slice()
+        steps.ops().collect::<Vec<_>>()[..]
     else {
-        panic!("{ops:?}");
+        panic!("{steps:?}");
     };
     assert_eq!(op.rhs, ScalarIr::UInt(3));
     assert_eq!(op.lhs.shape.to_vec(), [2]);

@@ -67,6 +67,10 @@ pub(in crate::run) fn tasks(
                 (CollectiveKind::AllToAll, true) => {
                     (vec![to_size, 2, whole, 2], vec![to_whole, 2, size, 2], 2, 0)
                 }
+                (CollectiveKind::Shift { by }, _) => {
+                    let from = (index as i32 - by).rem_euclid(sizes.len() as i32);
+                    (vec![size], vec![sizes[from as usize]], 0, 0)
+                }
             };
             let reduces = kind == CollectiveKind::AllReduce;
             tasks.push(CollectiveTask {
@@ -136,6 +140,11 @@ pub(in crate::run) fn every_task() -> Vec<Vec<CollectiveTask>> {
         for sizes in divisions(group.len()) {
             for dtype in DTYPES {
                 for kind in [CollectiveKind::AllGather, CollectiveKind::AllToAll] {
+                    all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
+                }
+                let members = group.len() as i32;
+                for by in [1, -1, 5].into_iter().filter(|by| by % members != 0) {
+                    let kind = CollectiveKind::Shift { by };
                     all.push(tasks(kind, ReduceOp::Sum, dtype, group, &sizes, &[]));
                 }
                 for op in ReduceOp::ALL.into_iter().filter(|op| reducible(dtype, *op)) {
@@ -253,7 +262,11 @@ fn handles_give_the_bits_that_bytes_give() {
     // Counted by kind, with the bytes that the plan says.
     for (kind, calls, bytes) in counted {
         let expected = match kind {
-            Kind::AllGather | Kind::ReduceScatter | Kind::AllReduce | Kind::AllToAll => 10 * calls,
+            Kind::AllGather
+            | Kind::ReduceScatter
+            | Kind::AllReduce
+            | Kind::AllToAll
+            | Kind::Shift => 10 * calls,
             _ => 0,
         };
         assert_eq!(bytes, expected, "{}", kind.name());
@@ -305,6 +318,7 @@ fn a_collective_takes_as_many_rounds_in_a_plan_as_on_the_wire() {
         CollectiveKind::ReduceScatter,
         CollectiveKind::AllReduce,
         CollectiveKind::AllToAll,
+        CollectiveKind::Shift { by: 1 },
     ] {
         for members in [0, 1, 2, 5] {
             assert_eq!(plan.rounds(members), kind(plan).rounds(members));

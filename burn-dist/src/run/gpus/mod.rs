@@ -315,7 +315,9 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
     let native = native_fold(task.op, task.dtype, gpus.reduction);
     // What is sent, as one flat tensor: pieces one after the other.
     let packed = match task.kind {
-        CollectiveKind::AllGather | CollectiveKind::AllReduce => input,
+        CollectiveKind::AllGather | CollectiveKind::AllReduce | CollectiveKind::Shift { .. } => {
+            input
+        }
         CollectiveKind::ReduceScatter => {
             let whole: usize = task.sizes.iter().sum();
             view.packed::<B, K>(task, input, [view.outer, whole, view.inner].into(), 1)
@@ -375,6 +377,11 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             let into = arrive(sum(&recvs) - recvs[me])?;
             let ops = collectives::exchange(from, &sends, into.1, &recvs, me, element);
             (ops, into, Next::Swap)
+        }
+        CollectiveKind::Shift { by } => {
+            let into = arrive(task.to_shape.iter().product())?;
+            let ops = collectives::shift(from, into.1, &task.sizes, by as isize, me);
+            (ops, into, Next::Done)
         }
     };
     let memory = (sent, received);
