@@ -4,6 +4,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
+use burn_dist::clock::{DeviceLink, Hardware, RankSimulation, Simulation};
 use burn_dist::nn::{AttentionBackend, AttentionOptions, attention};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
@@ -20,7 +21,7 @@ type B = Autodiff<Dist<Flex>>;
 const SIZES: [usize; 5] = [2, 24, 4, 2, 8];
 
 /// A sequence whose heads are attended to, and a step along the gradients of what they are made of.
-fn attend(device: &MeshDevice) -> (Tensor<B, 4>, Vec<Tensor<Dist<Flex>, 3>>) {
+fn attend(device: &MeshDevice, queries: &Queries<B>) -> (Tensor<B, 4>, Vec<Tensor<Dist<Flex>, 3>>) {
     let [batch, seq, heads, groups, width] = SIZES;
     let projected = |heads: usize| {
         let len = batch * seq * heads * width;
@@ -37,62 +38,166 @@ fn attend(device: &MeshDevice) -> (Tensor<B, 4>, Vec<Tensor<Dist<Flex>, 3>>) {
     let all = [heads, groups, groups].map(projected);
     let (inputs, by_head): (Vec<_>, Vec<_>) = all.into_iter().unzip();
     let [q, k, v] = by_head.try_into().expect("three tensors");
+    let q = q.matmul(queries.weight.val().unsqueeze());
     let out = attention(q, k, v, AttentionOptions::causal());
     let gradients = out.clone().powi_scalar(2).sum().backward();
     let of = |x: Tensor<B, 3>| x.grad(&gradients).expect("a gradient") + x.inner();
     (out, inputs.into_iter().map(of).collect())
 }
 
-/// Bytes that the busiest rank receives, by kind of collective, but for single numbers.
-fn bytes(explanation: &Explanation, kind: &str) -> u64 {
+/// What queries are made with.
+#[derive(Module, Debug, Parallelize)]
+struct Queries<B: Backend> {
+    weight: Param<Tensor<B, 2>>,
+}
+
+fn queries<B: Backend>(width: usize, device: &B::Device) -> Queries<B> {
+    Queries {
+        weight: Param::from_data(numbers(&[width, width], 7), device),
+    }
+}
+
+/// Bytes that the busiest rank receives, by kind of collective, of tensors of at least so many dims.
+fn bytes(explanation: &Explanation, kind: &str, ndim: usize) -> u64 {
     let of_kind = explanation.collectives.iter().filter(|c| c.kind == kind);
     of_kind
-        .filter(|c| c.shape.iter().product::<usize>() > 1)
+        .filter(|c| c.shape.len() >= ndim)
         .map(|c| c.bytes)
         .sum()
 }
 
+/// Bytes of keys, and as many of values, cross the network once in the forward; in the backward, theirs and those of
+/// their gradients do in a ring, and only those of their gradients where gathered ones were kept.
 #[test]
-fn keys_and_values_are_gathered_and_their_gradients_scattered() {
+fn what_crosses_the_network_is_what_the_guide_says() {
     let [batch, seq, _, groups, width] = SIZES;
+    let keys = (batch * seq * groups * width * size_of::<f32>()) as u64;
     for ranks in [2, 3, 4] {
-        let mesh = DeviceMesh::builder()
-            .axis("cp", ranks)
-            .scatter_bytes_min(0)
-            .build()
-            .expect("a mesh");
-        let device = mesh.device();
-        let ((out, moved), explanation) = burn_dist::explain::<B, _>(&device, || attend(&device));
-        let text = |layout: Result<String, _>| layout.expect("it is on the mesh");
-        assert_eq!(text(out.layout_text()), "[-, -, {cp}, -]");
-        for x in moved {
-            assert_eq!(text(x.layout_text()), "[-, {cp}, -]");
+        let part = 2 * (ranks as u64 - 1) * keys / ranks as u64;
+        for (way, expected) in [
+            (ContextParallel::Gather, [part, part, 0]),
+            (ContextParallel::Ring, [0, 0, 3 * part]),
+        ] {
+            let mesh = DeviceMesh::builder()
+                .axis("cp", ranks)
+                .scatter_bytes_min(0)
+                .build()
+                .expect("a mesh");
+            let device = mesh.device();
+            let plan = Plan::new().unit("").context(way);
+            let queries = queries(width, &device).parallelize_with(&mesh, &plan);
+            let queries = queries.expect("it fits");
+            let run = || attend(&device, &queries);
+            let ((out, moved), explanation) = burn_dist::explain::<B, _>(&device, run);
+            let text = |layout: Result<String, _>| layout.expect("it is on the mesh");
+            assert_eq!(text(out.layout_text()), "[-, -, {cp}, -]");
+            for x in moved {
+                assert_eq!(text(x.layout_text()), "[-, {cp}, -]");
+            }
+            let what = format!("{ranks} ranks, {way}\n{explanation}");
+            let found = ["all_gather", "reduce_scatter", "shift"];
+            // Not that of the weight.
+            let found = found.map(|kind| bytes(&explanation, kind, 3));
+            assert_eq!(found, expected, "{what}");
+            assert_eq!(bytes(&explanation, "all_to_all", 0), 0, "{what}");
+            assert_eq!(bytes(&explanation, "all_reduce", 3), 0, "{what}");
         }
-        // Keys, and as much of values.
-        let keys = (batch * seq * groups * width * size_of::<f32>()) as u64;
-        let parts = ranks as u64;
-        let expected = 2 * (parts - 1) * keys / parts;
-        assert_eq!(
-            bytes(&explanation, "all_gather"),
-            expected,
-            "{ranks} ranks\n{explanation}"
-        );
-        assert_eq!(
-            bytes(&explanation, "reduce_scatter"),
-            expected,
-            "{ranks} ranks\n{explanation}"
-        );
-        assert_eq!(
-            bytes(&explanation, "all_to_all"),
-            0,
-            "{ranks} ranks\n{explanation}"
-        );
-        assert_eq!(
-            bytes(&explanation, "all_reduce"),
-            0,
-            "{ranks} ranks\n{explanation}"
-        );
     }
+}
+
+/// An attention of a model, on modelled hardware: `link` gigabytes a second between devices.
+fn simulated(ranks: usize, stripes: bool, way: ContextParallel, link: f64) -> Vec<RankSimulation> {
+    let (seq, width, heads) = (4096, 64, 4);
+    let mesh = DeviceMesh::builder()
+        .axis("cp", ranks)
+        .dry_run()
+        .build()
+        .expect("a mesh");
+    let device = mesh.device();
+    let mut hardware = Hardware::preset("h100").expect("there is one");
+    hardware.links.inside = DeviceLink {
+        latency_us: 0.0,
+        gb_per_s: link,
+        efficiency: 1.0,
+    };
+    // Only the ratio of products to bytes counts.
+    hardware.kernels.start_us = 0.0;
+    hardware.host.operation_us = 0.0;
+    hardware.host.collective_us = 0.0;
+    let plan = Plan::new().unit("").context(way);
+    let queries = queries(width, &device)
+        .parallelize_with(&mesh, &plan)
+        .expect("it fits");
+    let layout = match stripes {
+        true => format!("[-, -, ({} . {ranks}{{cp}}), -]", seq / ranks),
+        false => "[-, -, {cp}, -]".to_string(),
+    };
+    let run = || {
+        let made = [1, 2, 3].map(|_| {
+            let x = Tensor::<B, 4>::ones([1, heads, seq, width], &device);
+            let x = x.redistribute(&layout).expect("a layout of the mesh");
+            x.require_grad()
+        });
+        let [q, k, v] = made;
+        let q = q.matmul(queries.weight.val().unsqueeze());
+        let out = attention(q, k, v, AttentionOptions::causal());
+        let gradients = out.sum().backward();
+        queries
+            .weight
+            .val()
+            .grad(&gradients)
+            .expect("a gradient")
+            .into_data()
+    };
+    let (_, windows) = burn_dist::simulate::<B, _>(&device, &hardware, run).expect("it is");
+    let flops = |window: &Simulation| window.ranks.iter().map(|rank| rank.flops).sum::<f64>();
+    let step = windows
+        .into_iter()
+        .max_by(|a, b| flops(a).total_cmp(&flops(b)));
+    step.expect("a window").ranks
+}
+
+/// Under a causal mask, stripes are equal work; ranges are not.
+#[test]
+fn stripes_are_equal_work() {
+    for ranks in [2, 4, 8] {
+        for way in [ContextParallel::Ring, ContextParallel::Gather] {
+            let ratio = |stripes: bool| {
+                let found = simulated(ranks, stripes, way, 1000.0);
+                let flops = found.iter().map(|rank| rank.flops);
+                flops.clone().fold(0.0, f64::max) / flops.fold(f64::INFINITY, f64::min)
+            };
+            let (stripes, ranges) = (ratio(true), ratio(false));
+            assert!((1.0..=1.02).contains(&stripes), "{ranks}, {way}: {stripes}");
+            assert!(ranges > 2.0, "{ranks}, {way}: {ranges}");
+        }
+    }
+}
+
+/// Blocks travel beside the products: of a step whose communication takes 0.6 of the time of computing, a tenth is
+/// spent on communication alone at most. The last gradients of keys come home when nothing is left to compute.
+#[test]
+fn a_ring_hides_what_it_moves() {
+    let times = |way, link: f64| {
+        let found = simulated(4, true, way, link);
+        let slowest = found.iter().max_by_key(|rank| rank.end_ns);
+        let rank = slowest.expect("a mesh has ranks");
+        let lanes = rank.lanes.iter().filter(|lane| lane.name != "compute");
+        let moved: u64 = lanes.map(|lane| lane.busy_ns).sum();
+        let alone = rank.exposed_ns + rank.idle_ns;
+        [rank.compute_ns, moved, alone, rank.end_ns].map(|ns| ns as f64)
+    };
+    // Time on the wire is bytes by bandwidth: what is found at one bandwidth is scaled to 0.6.
+    let [compute, moved, ..] = times(ContextParallel::Ring, 100.0);
+    let link = 100.0 * moved / (0.6 * compute);
+    let [compute, moved, alone, all] = times(ContextParallel::Ring, link);
+    assert!(
+        (0.55..0.65).contains(&(moved / compute)),
+        "{moved} of {compute}"
+    );
+    assert!(alone <= 0.1 * all, "{alone} of {all}");
+    let [_, moved, alone, _] = times(ContextParallel::Gather, link);
+    assert!(alone > 0.5 * moved, "{alone} of {moved}");
 }
 
 #[test]
@@ -107,12 +212,6 @@ fn a_rank_holds_its_part_of_the_activations() {
     // Gradients of keys and values are scattered to where their projections have them.
     let moved = four.collectives.iter().find(|c| c.kind == "all_to_all");
     assert!(moved.is_none(), "{four}");
-}
-
-/// What queries are made with.
-#[derive(Module, Debug, Parallelize)]
-struct Queries<B: Backend> {
-    weight: Param<Tensor<B, 2>>,
 }
 
 /// An attention of as many queries as keys.
@@ -144,14 +243,6 @@ impl Case {
         let full = [b, g * n, s, s];
         let shape: [usize; 4] = std::array::from_fn(|dim| if kept[dim] { full[dim] } else { 1 });
         Tensor::from_data(numbers(&shape, seed), device)
-    }
-
-    /// The unit that the queries come from.
-    fn queries<B: Backend>(&self, device: &B::Device) -> Queries<B> {
-        let width = self.sizes[4];
-        Queries {
-            weight: Param::from_data(numbers(&[width, width], 7), device),
-        }
     }
 
     /// Returns the result and the gradients of queries, keys and values, laid out by `place`.
@@ -235,11 +326,11 @@ proptest! {
         let device = mesh.device();
         let place = |x: Tensor<B, 4>| x.redistribute(layout).expect("a layout of the mesh");
         let plan = Plan::new().unit("").context(way);
-        let queries = case.queries::<B>(&device).parallelize_with(&mesh, &plan).expect("it fits");
-        let run = || case.run(&device, queries, place);
+        let of_mesh = queries::<B>(case.sizes[4], &device).parallelize_with(&mesh, &plan);
+        let run = || case.run(&device, of_mesh.expect("it fits"), place);
         let (found, explanation) = burn_dist::explain::<B, _>(&device, run);
         let one = Default::default();
-        let expected = case.run::<Autodiff<Flex>>(&one, case.queries(&one), |x| x);
+        let expected = case.run::<Autodiff<Flex>>(&one, queries(case.sizes[4], &one), |x| x);
         let names = ["out", "of queries", "of keys", "of values"];
         for ((found, expected), name) in found.iter().zip(&expected).zip(names) {
             let largest = expected.iter::<f32>().fold(1.0, |a: f32, b| a.max(b.abs()));
