@@ -114,10 +114,13 @@ impl<'a, O: Op> Lowering<'a, O> {
     pub fn records(&self, expected: &Expected) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
         let mut shifts = expected.steps();
+        let mut launch = self.first_launch;
         let records = steps.flat_map(|common| match common {
             Common::Local(step) if step.op.traits().shifts => {
-                let shifts = shifts.next().expect("those of all steps were found");
-                self.shift_records(step, shifts)
+                let launches = shifts.next().expect("those of all steps were found");
+                let first = launch;
+                launch += launches.len() as u32;
+                self.shift_records(step, launches, first)
             }
             Common::Move(step) => self.record(step, None).into_iter().collect(),
             Common::Launch { group, moves } => {

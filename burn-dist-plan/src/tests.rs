@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::layout::{Factor, Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
 use crate::op::Mark;
-use crate::toy::{Builder, Kind, options, planned, whole};
+use crate::toy::{Astray, Builder, Kind, options, planned, whole};
 use crate::{Checkpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after};
 
 /// Plans and runs a window and compares.
@@ -116,6 +116,22 @@ fn what_is_placed_in_any_layout_gives_the_same() {
     }
 }
 
+/// Two tensors of one layout that meet, in a unit whose policy says how.
+fn meeting(mut b: Builder, kind: Kind, layout: Layout, context: &str) -> Builder {
+    let shape = layout.shape();
+    let weight = b.param(Builder::spec("w", &[shape[1], shape[1]], Some("unit")));
+    let x = b.placed(&shape, layout.clone());
+    let x = b.linear(x, weight);
+    let y = b.placed(&shape, layout);
+    let met = b.op(kind, &[x, y], &shape);
+    b.survive(met);
+    b.read(met);
+    b.under(Policy {
+        context: context.parse().expect("a policy"),
+        ..Policy::default()
+    })
+}
+
 /// Rows that are split in any way, and rows that each meet all others.
 #[test]
 fn what_goes_round_meets_everything() {
@@ -128,7 +144,7 @@ fn what_goes_round_meets_everything() {
                 .flat_map(|context| [Kind::Meet, Kind::MeetBack].map(|kind| (kind, context)))
             {
                 for stripes in [false, true] {
-                    let mut b = Builder::new(mesh);
+                    let b = Builder::new(mesh);
                     let mut layout = Layout::replicated(&[rows, 3]);
                     let parts = shape.num_ranks();
                     let axes = shape.axis_indices().collect();
@@ -137,18 +153,7 @@ fn what_goes_round_meets_everything() {
                         false => vec![Factor { size: rows, axes }],
                     };
                     layout.normalize(&shape);
-                    // Of a unit whose policy says how.
-                    let weight = b.param(Builder::spec("w", &[3, 3], Some("unit")));
-                    let x = b.placed(&[rows, 3], layout.clone());
-                    let x = b.linear(x, weight);
-                    let y = b.placed(&[rows, 3], layout);
-                    let met = b.op(kind.clone(), &[x, y], &[rows, 3]);
-                    b.survive(met);
-                    b.read(met);
-                    let b = b.under(Policy {
-                        context: context.parse().expect("a policy"),
-                        ..Policy::default()
-                    });
+                    let b = meeting(b, kind.clone(), layout, context);
                     let what = format!("{kind:?} of {rows} on `{mesh}`, {context}, {stripes}");
                     check(&b, &options(&b.mesh), &what);
                     let planned = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
@@ -164,6 +169,31 @@ fn what_goes_round_meets_everything() {
         }
     }
     assert!(rings > 0, "no ring is chosen");
+}
+
+#[test]
+fn shifts_that_ranks_cannot_do_together_are_named() {
+    for (astray, expected) in [
+        (
+            Astray::AllTheWay,
+            "astray: rank 0 asks for a shift by 3 over dp of f32 [{dp}, -], which moves nothing among 3 ranks",
+        ),
+        (
+            Astray::Forgets,
+            "astray: rank 0 launches shifts that it never finishes",
+        ),
+        (
+            Astray::Alone,
+            "astray: rank 2 asks for a shift by 1 over dp of f32 [{dp}, -] where rank 0 asks for no further shift",
+        ),
+    ] {
+        let b = Builder::new("dp=3");
+        let layout = split(&b, &[6, 2], 0, "dp");
+        let b = meeting(b, Kind::Astray(astray), layout, "ring");
+        let error = plan(&b.window, &b.mesh, &options(&b.mesh)).expect_err("it goes astray");
+        let text = error.to_string();
+        assert!(text.starts_with(expected), "{text}");
+    }
 }
 
 /// A plan whose nodes, prefetching, offload and accumulation are all in use.

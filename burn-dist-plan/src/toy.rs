@@ -6,6 +6,8 @@ mod builder;
 mod interpret;
 mod ring;
 
+pub(crate) use ring::Astray;
+
 use std::ops::Range;
 
 pub(crate) use builder::{Builder, options};
@@ -63,6 +65,8 @@ pub(crate) enum Kind {
     Meet,
     /// `y (x^T x)` of the same, where the sums go round too.
     MeetBack,
+    /// A copy of `(x, y)`'s first, whose ranks shift what they should not.
+    Astray(Astray),
     Random,
     /// The same number everywhere.
     Full(i64),
@@ -148,6 +152,7 @@ impl Op for Toy {
             Kind::Float8(op) => op.name(),
             Kind::Meet => "meet",
             Kind::MeetBack => "meet_back",
+            Kind::Astray(_) => "astray",
             Kind::Random => "random",
             Kind::Full(_) => "full",
             Kind::Mark(_) => "mark",
@@ -247,7 +252,7 @@ impl Op for Toy {
                 .lowering(Lowering::Special)
                 .build(),
             Kind::Float8(op) => op.rule(&shapes),
-            Kind::Meet => RuleBuilder::notation(&shapes, "q -, k - -> q -")
+            Kind::Meet | Kind::Astray(_) => RuleBuilder::notation(&shapes, "q -, k - -> q -")
                 .along('k', 'q')
                 .build(),
             Kind::MeetBack => RuleBuilder::notation(&shapes, "q -, k - -> k -")
@@ -265,7 +270,7 @@ impl Op for Toy {
         }
         Traits {
             is_cast: self.kind == Kind::Cast,
-            shifts: matches!(self.kind, Kind::Meet | Kind::MeetBack),
+            shifts: matches!(self.kind, Kind::Meet | Kind::MeetBack | Kind::Astray(_)),
             is_random: self.kind == Kind::Random,
             is_view: matches!(self.kind, Kind::Reshape | Kind::Transpose | Kind::Slice(..)),
             is_difference: self.kind == Kind::Sub,
@@ -308,6 +313,7 @@ impl Op for Toy {
                 | Kind::Mark(_)
                 | Kind::Meet
                 | Kind::MeetBack
+                | Kind::Astray(_)
                 | Kind::Lookup { .. }
                 | Kind::SumAt { .. } => FloatClass::Recorded,
             },
@@ -328,7 +334,8 @@ impl Op for Toy {
     }
 
     fn lower(&self, view: &LocalView<'_>, steps: &mut Steps<Self>) {
-        if let (Kind::Meet | Kind::MeetBack, OpRule::Factors(rule)) = (&self.kind, view.rule)
+        if let (Kind::Meet | Kind::MeetBack | Kind::Astray(_), OpRule::Factors(rule)) =
+            (&self.kind, view.rule)
             && let Some(split) = view.split(&rule.inputs[1].dims, 0)
         {
             return ring::lower(self, view, &split.axes().collect::<Vec<_>>(), steps);

@@ -9,10 +9,11 @@ use crate::op::{Op, Shift, Steps};
 use crate::propagate::{Common, LocalStep};
 use crate::task::{CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind};
 
-/// The shifts of each step that has some, in order: those of the first rank that the program is of.
+/// The shifts of each step that may have some, launch by launch, in order: those of the first rank that the program is
+/// of.
 pub(crate) struct Expected {
     of: Rank,
-    steps: Vec<Vec<Shift>>,
+    steps: Vec<Vec<Vec<Shift>>>,
 }
 
 impl Shift {
@@ -98,7 +99,7 @@ impl<O: Op> Lowering<'_, O> {
                 && step.op.traits().shifts
             {
                 let lowered = self.emitted(of, step, 0);
-                let shifts: Vec<Shift> = lowered.shifts().cloned().collect();
+                let launches: Vec<Vec<Shift>> = lowered.launches().map(<[Shift]>::to_vec).collect();
                 let error = |problem: String| PlanError::Shifts {
                     op: step.op.name().to_string(),
                     problem,
@@ -108,16 +109,16 @@ impl<O: Op> Lowering<'_, O> {
                         "{of} launches shifts that it never finishes"
                     )));
                 }
-                for shift in &shifts {
+                for shift in launches.iter().flatten() {
                     let members = self.mesh.group_size(&shift.axes) as isize;
                     if shift.by.rem_euclid(members.max(1)) == 0 {
                         let text = shift.text(self.mesh);
                         return Err(error(format!(
-                            "{of} asks for {text}, which moves nothing among {members} ranks"
+                            "rank {of} asks for {text}, which moves nothing among {members} ranks"
                         )));
                     }
                 }
-                steps.push(shifts);
+                steps.push(launches);
             }
         }
         Ok(Expected { of, steps })
@@ -131,8 +132,8 @@ impl<O: Op> Lowering<'_, O> {
         rank: Rank,
         (step, lowered): (&LocalStep<O>, &Steps<O>),
     ) -> Result<(), PlanError> {
-        let mut found = lowered.shifts();
-        let mut others = expected.steps[index].iter();
+        let mut found = lowered.launches().flatten();
+        let mut others = expected.steps[index].iter().flatten();
         loop {
             let text = |shift: Option<&Shift>| match shift {
                 Some(shift) => shift.text(self.mesh),
@@ -145,7 +146,7 @@ impl<O: Op> Lowering<'_, O> {
                     return Err(PlanError::Shifts {
                         op: step.op.name().to_string(),
                         problem: format!(
-                            "{rank} asks for {} where {} asks for {}",
+                            "rank {rank} asks for {} where rank {} asks for {}",
                             text(mine),
                             expected.of,
                             text(other)
@@ -156,13 +157,14 @@ impl<O: Op> Lowering<'_, O> {
         }
     }
 
-    /// Describes the shifts of a step.
+    /// Describes the shifts of a step; launches are numbered from `launch` on.
     pub(super) fn shift_records(
         &self,
         step: &LocalStep<O>,
-        shifts: &[Shift],
+        launches: &[Vec<Shift>],
+        launch: u32,
     ) -> Vec<CollectiveRecord> {
-        let record = |shift: &Shift| {
+        let record = |(number, shift): (u32, &Shift)| {
             let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
             let axes: Vec<&str> = shift
                 .axes
@@ -186,16 +188,19 @@ impl<O: Op> Lowering<'_, O> {
                 spans_nodes: self
                     .topology
                     .spans(&self.mesh.group_of(Rank(0), &shift.axes)),
-                launch: None,
+                launch: Some(number),
             }
         };
-        shifts.iter().map(record).collect()
+        let numbered = (launch..).zip(launches);
+        let shifts =
+            numbered.flat_map(|(number, shifts)| shifts.iter().map(move |shift| (number, shift)));
+        shifts.map(record).collect()
     }
 }
 
 impl Expected {
-    /// Returns the shifts of the steps that may shift, in order.
-    pub(super) fn steps(&self) -> impl Iterator<Item = &[Shift]> {
+    /// Returns the shifts of the steps that may shift, in order, launch by launch.
+    pub(super) fn steps(&self) -> impl Iterator<Item = &[Vec<Shift>]> {
         self.steps.iter().map(Vec::as_slice)
     }
 }

@@ -114,13 +114,12 @@ impl<O> Steps<O> {
         })
     }
 
-    /// Returns the shifts, in order.
-    pub(crate) fn shifts(&self) -> impl Iterator<Item = &Shift> {
-        let shifts = self.emitted.iter().map(|step| match step {
-            Emitted::Launch { shifts, .. } => shifts.as_slice(),
-            _ => &[],
-        });
-        shifts.flatten()
+    /// Returns the shifts of each launch, in order.
+    pub(crate) fn launches(&self) -> impl Iterator<Item = &[Shift]> {
+        self.emitted.iter().filter_map(|step| match step {
+            Emitted::Launch { shifts, .. } => Some(shifts.as_slice()),
+            _ => None,
+        })
     }
 
     /// Returns how many launches are not finished.

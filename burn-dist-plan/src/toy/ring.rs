@@ -4,6 +4,39 @@ use super::{Kind, Toy};
 use crate::mesh::{AxisIndex, Rank};
 use crate::op::{LocalView, NewTensor, Op, Shift, Steps, TensorIndex};
 
+/// What an operation does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Hash)]
+pub(crate) enum Astray {
+    /// It shifts by as many places as there are ranks.
+    AllTheWay,
+    /// It does not wait for what it shifts.
+    Forgets,
+    /// Its last rank shifts once more than the others.
+    Alone,
+}
+
+/// Lowers [`Kind::Astray`].
+fn lower_astray(kind: Astray, mut ring: Ring<'_, '_>, axes: &[AxisIndex]) {
+    let op = ring.op;
+    let members = ring.view.mesh.group_size(axes);
+    let is_last = ring.view.mesh.group_index(ring.view.rank, axes) + 1 == members;
+    for _ in 0..1 + usize::from(kind == Astray::Alone && is_last) {
+        let to = ring.temp_block(ring.view.rank);
+        let mut shift = ring.shift(axes, op.inputs[1].id, to.id, 0);
+        if kind == Astray::AllTheWay {
+            shift.by = members as isize;
+        }
+        let launched = ring.steps.launch(vec![shift]);
+        match kind {
+            Astray::Forgets => drop(launched),
+            _ => ring.steps.finish(launched),
+        }
+    }
+    let x = ring.tensor(op.inputs[0].id, ring.view.input_shape(0));
+    let out = ring.tensor(op.out.id, ring.view.output_shape(0));
+    ring.steps.push(Toy::reshape(x, out));
+}
+
 /// Lowers [`Kind::Meet`] and [`Kind::MeetBack`] whose rows are split over `axes`.
 ///
 /// Rank r meets its own block, then that of rank r - 1 and so on. Sums over the rows of `x` begin at the rank behind
@@ -14,6 +47,9 @@ pub(super) fn lower(op: &Toy, view: &LocalView<'_>, axes: &[AxisIndex], steps: &
     let members = ranks.len();
     let home = |come: usize| ranks[(index + members - come) % members];
     let mut ring = Ring { op, view, steps };
+    if let Kind::Astray(kind) = op.kind {
+        return lower_astray(kind, ring, axes);
+    }
     let x = ring.tensor(op.inputs[0].id, view.input_shape(0));
     let mut y = ring.block(op.inputs[1].id, view.rank);
     let (mut sum, mut own): (Option<NewTensor>, Option<NewTensor>) = (None, None);
