@@ -15,7 +15,7 @@
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
 //! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
 //!
-//! Burn is 0.21.0 exactly, Rust 1.95 or later. Not here: context parallelism.
+//! Burn is 0.21.0 exactly, Rust 1.95 or later.
 
 #![warn(missing_docs)]
 

@@ -106,7 +106,7 @@ impl<O: Op> Lowering<'_, O> {
                 };
                 if lowered.under_way() > 0 {
                     return Err(error(format!(
-                        "{of} launches shifts that it never finishes"
+                        "rank {of} launches shifts that it never finishes"
                     )));
                 }
                 for shift in launches.iter().flatten() {

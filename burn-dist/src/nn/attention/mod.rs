@@ -219,8 +219,8 @@ impl AttentionBackend for crate::backend::Cuda {}
 /// Scaled dot-product attention: `softmax(scale q k^T + bias) v`, where hidden scores are -infinity. A query that sees no
 /// key gives zeros.
 ///
-/// In one operation, forward and backward, with memory linear in the sequence. On a mesh, batch, heads and queries may
-/// be split.
+/// In one operation, forward and backward, with memory linear in the sequence. On a mesh, batch, heads, queries and keys
+/// may be split.
 ///
 /// # Shapes
 /// `q` is `[b, h, q, e]`, `k` is `[b, g, k, e]`, `v` is `[b, g, k, v]`, and the result `[b, h, q, v]`: heads `h` are a
@@ -228,7 +228,8 @@ impl AttentionBackend for crate::backend::Cuda {}
 ///
 /// # Communication
 /// None, while each rank has the keys and values of its batch and heads. Where keys and values are split along the
-/// sequence, as by a context axis (`cp`), they are gathered, and their gradients scattered.
+/// sequence, as by a context axis (`cp`), they are gathered, and their gradients scattered, or both go round a ring: as
+/// [`ContextParallel`](crate::ContextParallel) says.
 ///
 /// # Panics
 /// If shapes do not fit.
