@@ -55,10 +55,20 @@ pub(super) fn fit(
                 "name the modules in it that hold weights".into(),
             ));
         }
-        (_, ParamRole::Weight | ParamRole::Embedding, 2) => {
+        (_, ParamRole::Weight | ParamRole::Bias, 2 | 3) if style == Style::Experts => {
+            let is_stacked = role == ParamRole::Bias || parameter.shape.len() == 3;
+            if !is_stacked {
+                return Err(misfit(
+                    format!("a weight of 2 dims ({})", others()),
+                    "it splits dim 0 of stacked weights [experts, in, out] and biases [experts, out]".into(),
+                ));
+            }
+            Some(0)
+        }
+        (_, ParamRole::Weight | ParamRole::Embedding, 2) if style != Style::Experts => {
             Some(weight_dim(parameter, style, role, relation, named)?)
         }
-        (_, ParamRole::Bias, 1) => match style {
+        (_, ParamRole::Bias, 1) if style != Style::Experts => match style {
             Style::Rowwise => None,
             _ => Some(0),
         },
@@ -69,7 +79,13 @@ pub(super) fn fit(
                     parameter.shape.len(),
                     others()
                 ),
-                "it splits the 2 dims of a weight, or the one of a bias; use replicate".into(),
+                match style {
+                    Style::Experts => {
+                        "it splits dim 0 of [experts, in, out] or [experts, out]; use replicate"
+                    }
+                    _ => "it splits the 2 dims of a weight, or the one of a bias; use replicate",
+                }
+                .into(),
             ));
         }
         (Relation::Holder, ..) => {
@@ -118,6 +134,9 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
     if style.splits() && relation == Relation::Itself {
         return match (style, ndim) {
             (Style::Vocab, 2) => ParamRole::Embedding,
+            (Style::Experts, 3) => ParamRole::Weight,
+            (Style::Experts, 2) => ParamRole::Bias,
+            (Style::Experts, _) => ParamRole::Other,
             (_, 2) => ParamRole::Weight,
             (_, 1) => ParamRole::Bias,
             _ => ParamRole::Other,
@@ -133,6 +152,7 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
         ("weight", 2) if holder(parameter) == Some("Embedding") => ParamRole::Embedding,
         ("weight", 2..) => ParamRole::Weight,
         ("bias", 1) => ParamRole::Bias,
+        ("bias", 2) if style == Style::Experts => ParamRole::Bias,
         ("gamma" | "beta", 1) => ParamRole::Norm,
         _ => ParamRole::Other,
     }
