@@ -368,7 +368,9 @@ impl<O: Op> Propagator<'_, O> {
         if info.is_free() && info.versions.is_empty() {
             return Cost::default();
         }
-        let pinned = info.tag.as_ref().map(|tag| tag.layout.axes_used());
+        let tag = info.tag.as_ref();
+        let tag = tag.or(self.facts.view_of[value as usize].as_ref());
+        let pinned = tag.map(|tag| tag.layout.axes_used());
         let versions: Vec<Arc<Layout>> = info
             .versions_at(self.now)
             .map(|version| version.layout.clone())

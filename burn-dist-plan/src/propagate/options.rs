@@ -259,7 +259,7 @@ pub(super) struct Cost {
     /// Axes over which it gathers rows to sum them, though each rank could sum its own. Summed where they are, what is
     /// summed and in which order depends neither on the number of rows nor on the strategy of the axis.
     pub gathered: u32,
-    /// Parameters that it moves off the axes that a style splits them over.
+    /// Parameters, or views of them, that it moves off the axes that a style splits them over.
     pub moved: u32,
     /// Nanoseconds of the transfers and the work.
     pub ns: f64,

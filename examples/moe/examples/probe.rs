@@ -52,7 +52,8 @@ fn main() {
         .unwrap();
     let device = mesh.device();
     B::seed(&device, 1);
-    let (d, f, e) = (64, 96, 8);
+    let (d, f, e) = (64, std::env::var("F").map_or(96, |f| f.parse().unwrap()), 8);
+    let s = std::env::var("S").map_or(32, |f| f.parse().unwrap());
     let init = Initializer::Normal {
         mean: 0.0,
         std: 0.1,
@@ -79,11 +80,11 @@ fn main() {
     let mut opt = AdamWConfig::new().init();
     for step in 0..3 {
         let mut run = || {
-            let n = 8 * 32 * d;
+            let n = 8 * s * d;
             let v: Vec<f32> = (0..n)
                 .map(|i| ((i * 7919 + step * 13) % 1009) as f32 / 504.5 - 1.0)
                 .collect();
-            let x = Tensor::<B, 3>::from_data(TensorData::new(v, [8, 32, d]), &device);
+            let x = Tensor::<B, 3>::from_data(TensorData::new(v, [8, s, d]), &device);
             let y = model.forward(x.clone());
             let loss = (y - x).powi_scalar(2).mean();
             let g = GradientsParams::from_grads(loss.backward(), &model);
