@@ -55,20 +55,21 @@ pub(super) fn fit(
                 "name the modules in it that hold weights".into(),
             ));
         }
-        (_, ParamRole::Weight | ParamRole::Bias, 2 | 3) if style == Style::Experts => {
-            let is_stacked = role == ParamRole::Bias || parameter.shape.len() == 3;
-            if !is_stacked {
-                return Err(misfit(
-                    format!("a weight of 2 dims ({})", others()),
-                    "it splits dim 0 of stacked weights [experts, in, out] and biases [experts, out]".into(),
-                ));
-            }
-            Some(0)
+        (_, ParamRole::Weight, 3) | (_, ParamRole::Bias, 2) if style == Style::Experts => Some(0),
+        (relation, ..) if style == Style::Experts => {
+            let found = match relation {
+                Relation::Itself => "a parameter",
+                _ => "a module whose parameters are",
+            };
+            return Err(misfit(
+                format!("{found} {}", others()),
+                "it splits dim 0 of stacked weights [experts, in, out] and biases [experts, out]; use replicate".into(),
+            ));
         }
-        (_, ParamRole::Weight | ParamRole::Embedding, 2) if style != Style::Experts => {
+        (_, ParamRole::Weight | ParamRole::Embedding, 2) => {
             Some(weight_dim(parameter, style, role, relation, named)?)
         }
-        (_, ParamRole::Bias, 1) if style != Style::Experts => match style {
+        (_, ParamRole::Bias, 1) => match style {
             Style::Rowwise => None,
             _ => Some(0),
         },
@@ -79,13 +80,7 @@ pub(super) fn fit(
                     parameter.shape.len(),
                     others()
                 ),
-                match style {
-                    Style::Experts => {
-                        "it splits dim 0 of [experts, in, out] or [experts, out]; use replicate"
-                    }
-                    _ => "it splits the 2 dims of a weight, or the one of a bias; use replicate",
-                }
-                .into(),
+                "it splits the 2 dims of a weight, or the one of a bias; use replicate".into(),
             ));
         }
         (Relation::Holder, ..) => {
@@ -149,10 +144,12 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
         .map_or("", |s| s.name.as_str());
     match (name, ndim) {
         (_, 1) if style == Style::Sequence => ParamRole::Norm,
+        // Stacked, whatever they are called; but a `weight` of 2 dims is that of one layer.
+        (_, 3) if style == Style::Experts => ParamRole::Weight,
+        (name, 2) if style == Style::Experts && name != "weight" => ParamRole::Bias,
         ("weight", 2) if holder(parameter) == Some("Embedding") => ParamRole::Embedding,
         ("weight", 2..) => ParamRole::Weight,
         ("bias", 1) => ParamRole::Bias,
-        ("bias", 2) if style == Style::Experts => ParamRole::Bias,
         ("gamma" | "beta", 1) => ParamRole::Norm,
         _ => ParamRole::Other,
     }
