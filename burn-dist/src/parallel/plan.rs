@@ -210,7 +210,7 @@ impl Plan {
     /// use burn_dist::Plan;
     /// use burn_dist::mesh::MeshShape;
     ///
-    /// let experts = (Param::from_tensor(Tensor::<Flex, 3>::zeros([8, 16, 64], &Default::default())),);
+    /// let experts = [Param::from_tensor(Tensor::<Flex, 3>::zeros([8, 16, 64], &Default::default()))];
     /// let layout = |plan: Plan, mesh| -> Result<String, Box<dyn std::error::Error>> {
     ///     let mesh = MeshShape::parse(mesh)?;
     ///     Ok(plan.resolve(&experts, &mesh)?[0].layout.display(&mesh).to_string())
@@ -457,7 +457,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing (also one of [`Float8::skip`], in the model or the
-    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
+    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks, [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
     /// be, and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.

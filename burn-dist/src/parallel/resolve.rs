@@ -103,7 +103,16 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         }
         Action::Skip | Action::Unit(_) | Action::Stage(_) => (None, Vec::new()),
     };
-    for name in style_axes(entry).into_iter().chain(others.iter().copied()) {
+    let of_style = style_axes(entry);
+    for (at, name) in of_style.iter().enumerate() {
+        if of_style[..at].contains(name) {
+            return Err(ParallelError::AxisTwice {
+                place: entry.place(),
+                axis: (*name).into(),
+            });
+        }
+    }
+    for name in of_style.into_iter().chain(others.iter().copied()) {
         match mesh.axis(name) {
             Ok(axis) if mesh.role(axis) == AxisRole::Pipeline => {
                 return Err(ParallelError::PipelineAxis {
