@@ -7,6 +7,7 @@ mod batches;
 mod chaos;
 mod checkpoint;
 mod context;
+mod experts;
 mod faults;
 mod float8;
 mod golden;

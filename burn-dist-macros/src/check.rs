@@ -3,15 +3,18 @@
 use crate::attr::{self, Item};
 use crate::model::{Body, Field, Heads, Mark, Module, Rule, Stage, Style, Unit, Variant};
 use crate::nearest::nearest;
-use crate::value::{axis_name, context, flag, heads, layout, precision, stages, strategy};
+use crate::value::{
+    axis_name, axis_names, context, flag, heads, layout, precision, stages, strategy,
+};
 use syn::{Data, DeriveInput, Fields, Ident, LitStr};
 
-const FIELD_KEYS: [&str; 19] = [
+const FIELD_KEYS: [&str; 20] = [
     "colwise",
     "rowwise",
     "vocab",
     "sequence",
     "replicate",
+    "experts",
     "skip",
     "nested",
     "input",
@@ -217,6 +220,8 @@ struct Options {
     /// The options of the unit that were given.
     unit_keys: Vec<Ident>,
     axis: Option<(LitStr, Ident)>,
+    /// The axes of `experts = "..."`.
+    expert_axes: Option<LitStr>,
     input: Option<(LitStr, Ident)>,
     output: Option<(LitStr, Ident)>,
     heads: Option<(Heads, Ident)>,
@@ -230,7 +235,12 @@ impl Options {
         }
         let key = item.key.to_string();
         if let Some(style) = Style::from_key(&key) {
-            if !flag(item, errors) {
+            if style == Style::Experts && item.value.is_some() {
+                match axis_names(item, errors) {
+                    Some(axes) => self.expert_axes = Some(axes),
+                    None => return,
+                }
+            } else if !flag(item, errors) {
                 return;
             }
             match &self.style {
@@ -304,8 +314,8 @@ impl Options {
                 for key in others.into_iter().flatten() {
                     errors.push(syn::Error::new(
                         key.span(),
-                        format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or \
-                            `replicate`"),
+                        format!("`{key}` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence`, \
+                            `replicate` or `experts`"),
                     ));
                 }
             }
@@ -337,11 +347,24 @@ impl Options {
                 "`replicate` is over every axis: remove `axis`",
             ));
         }
+        if style == Style::Experts
+            && let Some((axis, key)) = &self.axis
+        {
+            errors.push(syn::Error::new(
+                key.span(),
+                format!(
+                    "the axes of experts are their value: `experts = \"{}\"`",
+                    axis.value()
+                ),
+            ));
+        }
         Rule::Styled(Box::new(Mark {
             style,
-            axis: match self.axis {
-                Some((axis, _)) => Some(axis),
-                None => default_axis.filter(|_| style != Style::Replicate).cloned(),
+            axis: match (style, self.axis) {
+                (Style::Experts, _) => self.expert_axes,
+                (_, Some((axis, _))) => Some(axis),
+                (Style::Replicate, None) => None,
+                (_, None) => default_axis.cloned(),
             },
             input: self.input.map(|(text, _)| text),
             output: self.output.map(|(text, _)| text),

@@ -77,7 +77,7 @@ pub(crate) enum Rule {
 /// A style and its options.
 pub(crate) struct Mark {
     pub(crate) style: Style,
-    /// The axis the user named; `None` leaves the default, which a mesh may lack.
+    /// The axis the user named, of experts perhaps several; `None` leaves the default, which a mesh may lack.
     pub(crate) axis: Option<LitStr>,
     pub(crate) input: Option<LitStr>,
     pub(crate) output: Option<LitStr>,
@@ -118,6 +118,7 @@ pub(crate) enum Style {
     Vocab,
     Sequence,
     Replicate,
+    Experts,
 }
 
 impl Style {
@@ -129,6 +130,7 @@ impl Style {
             "vocab" => Self::Vocab,
             "sequence" => Self::Sequence,
             "replicate" => Self::Replicate,
+            "experts" => Self::Experts,
             _ => return None,
         })
     }
@@ -141,11 +143,15 @@ impl Style {
             Self::Vocab => "Vocab",
             Self::Sequence => "Sequence",
             Self::Replicate => "Replicate",
+            Self::Experts => "Experts",
         }
     }
 
     /// Whether the style splits weights over its axis.
     pub(crate) fn splits(self) -> bool {
-        matches!(self, Self::Colwise | Self::Rowwise | Self::Vocab)
+        matches!(
+            self,
+            Self::Colwise | Self::Rowwise | Self::Vocab | Self::Experts
+        )
     }
 }

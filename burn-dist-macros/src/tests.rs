@@ -123,6 +123,32 @@ fn the_axis_of_the_type_is_the_default_of_its_fields() {
 }
 
 #[test]
+fn experts_name_their_axes_as_their_value() {
+    let axes = |attribute| mark(attribute).axis.map(|axes| axes.value());
+    assert_eq!(mark(quote!(experts)).style, Style::Experts);
+    assert_eq!(axes(quote!(experts)), None);
+    assert_eq!(
+        axes(quote!(experts = "fsdp,cp")).as_deref(),
+        Some("fsdp,cp")
+    );
+    // The axis of the type is that of its other styles.
+    let module = model(quote!(
+        #[parallel(axis = "model")]
+        struct M {
+            #[parallel(experts)]
+            a: Experts,
+        }
+    ));
+    let Body::Struct(fields) = module.body else {
+        panic!("an enum")
+    };
+    let Rule::Styled(mark) = &fields[0].rule else {
+        panic!("no style")
+    };
+    assert!(mark.axis.is_none());
+}
+
+#[test]
 fn each_mistake_is_named() {
     for (attribute, expected) in [
         (
@@ -131,7 +157,8 @@ fn each_mistake_is_named() {
         ),
         (
             quote!(everything),
-            "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `skip`, \
+            "unknown key `everything`: known keys are `colwise`, `rowwise`, `vocab`, `sequence`, `replicate`, `experts`, \
+             `skip`, \
              `nested`, `input`, \
              `output`, `axis`, `heads`, `unit`, `checkpoint`, `strategy`, `precision`, `context`, `stages`, \
              `first`, `last`",
@@ -151,11 +178,23 @@ fn each_mistake_is_named() {
         ),
         (
             quote!(input = "[-]"),
-            "`input` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence` or `replicate`",
+            "`input` needs a style beside it: `colwise`, `rowwise`, `vocab`, `sequence`, `replicate` or `experts`",
         ),
         (
             quote!(sequence, heads = 8),
             "`heads` says what a split must divide, and `sequence` splits nothing",
+        ),
+        (
+            quote!(experts, axis = "fsdp"),
+            "the axes of experts are their value: `experts = \"fsdp\"`",
+        ),
+        (
+            quote!(experts = "fsdp, 2"),
+            "`2` is not the name of a mesh axis",
+        ),
+        (
+            quote!(experts = 8),
+            "expected a string: `experts = \"fsdp,cp\"`",
         ),
         (
             quote!(replicate, axis = "tp"),

@@ -64,6 +64,21 @@ pub(crate) fn axis_name(item: &Item, errors: &mut Vec<syn::Error>) -> Option<Lit
     Some(text)
 }
 
+/// The names of mesh axes, separated by commas.
+pub(crate) fn axis_names(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
+    let text = string(item, "\"fsdp,cp\"", errors)?;
+    let names = text.value();
+    let bad = |name: &&str| syn::parse_str::<Ident>(name.trim()).is_err();
+    if let Some(name) = names.split(',').find(bad) {
+        errors.push(syn::Error::new(
+            text.span(),
+            format!("`{}` is not the name of a mesh axis", name.trim()),
+        ));
+        return None;
+    }
+    Some(text)
+}
+
 /// What shard axes do with a unit.
 pub(crate) fn strategy(item: &Item, errors: &mut Vec<syn::Error>) -> Option<LitStr> {
     read(item, "\"zero2\"", str::parse::<ShardStrategy>, errors)

@@ -26,6 +26,8 @@ pub enum AxisRole {
     /// Context parallel: splits the sequences of a batch, parameters at rest in pieces as over a shard axis: `cp`,
     /// `context`.
     Context,
+    /// Expert parallel: data parallel as over a shard axis, but that stacked experts are split over it and stay so: `ep`.
+    Expert,
     /// Anything that splits tensors of the model: `tp` and every other name.
     Model,
     /// Splits the model into stages, one after the other: `pp`, `pipeline`. No tensor is split over it.
@@ -38,21 +40,23 @@ impl AxisRole {
     /// ```
     /// use burn_dist_mesh::AxisRole;
     /// assert_eq!(AxisRole::of_name("fsdp"), AxisRole::Shard);
-    /// assert_eq!(AxisRole::of_name("experts"), AxisRole::Model);
+    /// assert_eq!(AxisRole::of_name("heads"), AxisRole::Model);
     /// ```
     pub fn of_name(name: &str) -> Self {
         match name {
             "dp" | "ddp" | "dp_replicate" | "data" | "batch" | "replicate" => AxisRole::Replicate,
             "fsdp" | "dp_shard" | "zero" | "shard" => AxisRole::Shard,
             "cp" | "context" => AxisRole::Context,
+            "ep" => AxisRole::Expert,
             "pp" | "pipeline" => AxisRole::Pipeline,
             _ => AxisRole::Model,
         }
     }
 
-    /// Whether parameters rest in pieces over such an axis: [`AxisRole::Shard`] and [`AxisRole::Context`].
+    /// Whether parameters rest in pieces over such an axis: [`AxisRole::Shard`], [`AxisRole::Context`] and
+    /// [`AxisRole::Expert`].
     pub fn shards(self) -> bool {
-        matches!(self, Self::Shard | Self::Context)
+        matches!(self, Self::Shard | Self::Context | Self::Expert)
     }
 }
 

@@ -42,10 +42,17 @@ impl MeshShape {
             .collect()
     }
 
-    /// Returns the axes over which the rows of a batch are split: those of role [`AxisRole::Replicate`] or
-    /// [`AxisRole::Shard`], in mesh order.
+    /// Returns the axes over which the rows of a batch are split: those of role [`AxisRole::Replicate`],
+    /// [`AxisRole::Shard`] or [`AxisRole::Expert`], in mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| matches!(role, AxisRole::Replicate | AxisRole::Shard))
+        use AxisRole::{Expert, Replicate, Shard};
+        self.with_role(|role| matches!(role, Replicate | Shard | Expert))
+    }
+
+    /// Returns the axes over which experts are split unless it is said otherwise: those of role [`AxisRole::Expert`], in
+    /// mesh order.
+    pub fn expert_axes(&self) -> Vec<AxisIndex> {
+        self.with_role(|role| role == AxisRole::Expert)
     }
 
     /// Returns the axes over which the sequences of a batch are split: those of role [`AxisRole::Context`], in mesh

@@ -386,7 +386,7 @@ impl MeshShape {
             (_, AxisRole::Pipeline) => 0,
             (_, AxisRole::Replicate) => 1,
             (_, AxisRole::Shard) => 2,
-            ("ep", _) => 3,
+            (_, AxisRole::Expert) => 3,
             (_, AxisRole::Context) => 4,
             ("tp", _) => 6,
             (_, AxisRole::Model) => 5,

@@ -106,6 +106,8 @@ pub enum Phase {
 pub struct Facts {
     /// Of each value.
     pub roles: Vec<Role>,
+    /// The parameter that each value is a view of, or a cast of a view, itself left out.
+    pub view_of: Vec<Option<Arc<ParamSpec>>>,
     /// The parameter in whose update each value has its only use, the new parameter included.
     pub update_of: Vec<Option<Arc<ParamSpec>>>,
     /// Whether each value comes from the one that is made for a loss, and is not part of a parameter.
@@ -380,6 +382,23 @@ impl<'a, O: Op> Finder<'a, O> {
         }
     }
 
+    /// Finds the views of parameters: a transposed matrix, say.
+    fn views(&self) -> Vec<Option<Arc<ParamSpec>>> {
+        let mut views: Vec<Option<Arc<ParamSpec>>> = vec![None; self.tags.len()];
+        for op in &self.window.ops {
+            let traits = op.traits();
+            let (Some(from), Some(out)) = (op.inputs().next(), op.outputs().next()) else {
+                continue;
+            };
+            if (traits.is_view || traits.is_cast) && self.tags[out.id as usize].is_none() {
+                let of = self.tags[from.id as usize].as_ref();
+                let of = of.or(views[from.id as usize].as_ref());
+                views[out.id as usize] = of.cloned();
+            }
+        }
+        views
+    }
+
     /// What is made of parameters and constants alone, and lives on.
     fn functions_of_parameters(&mut self) {
         let constant = self.constants();
@@ -562,6 +581,7 @@ impl<'a, O: Op> Finder<'a, O> {
         }
         Facts {
             roles,
+            view_of: self.views(),
             update_of,
             backward: self.backward.iter().map(|from| *from > 0).collect(),
             of_layer,

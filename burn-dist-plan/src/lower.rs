@@ -598,7 +598,7 @@ pub(super) fn collective(kind: &StepKind) -> Option<(CollectiveKind, Vec<AxisInd
         StepKind::AllGather { axes, .. } => Some((CollectiveKind::AllGather, axes.clone())),
         StepKind::ReduceScatter { axes, .. } => Some((CollectiveKind::ReduceScatter, axes.clone())),
         StepKind::AllReduce { axes, .. } => Some((CollectiveKind::AllReduce, axes.clone())),
-        StepKind::AllToAll { axis, .. } => Some((CollectiveKind::AllToAll, vec![*axis])),
+        StepKind::AllToAll { axes, .. } => Some((CollectiveKind::AllToAll, axes.clone())),
         StepKind::Slice { .. } | StepKind::ToPartial { .. } | StepKind::Refactor => None,
     }
 }

@@ -20,10 +20,11 @@ use std::sync::Arc;
 /// | vocab on an `Embedding` (`[vocab, dim]`) | `[{tp}, -]` | |
 /// | vocab on a `Linear` (the output head) | `[-, {tp}]` | `[{tp}]` |
 /// | sequence, replicate | whole | whole |
+/// | experts (`[experts, in, out]`, `[experts, out]`) | `[{ep}, -, -]` | `[{ep}, -]` |
 ///
 /// # Source
 /// Megatron-LM (arXiv:1909.08053, section 3) for colwise, rowwise and vocab; arXiv:2205.05198, section 4.2.2, for
-/// sequence.
+/// sequence; GShard (arXiv:2006.16668, section 3.2) for experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Style {
     /// Output features are split; every rank computes some columns of the result.
@@ -37,12 +38,17 @@ pub enum Style {
     Sequence,
     /// Whole over every tensor-parallel axis.
     Replicate,
+    /// Weights of experts stacked along dim 0: each rank has some of the experts.
+    Experts,
 }
 
 impl Style {
     /// Whether the style splits weights over its axis.
     pub fn splits(self) -> bool {
-        matches!(self, Self::Colwise | Self::Rowwise | Self::Vocab)
+        matches!(
+            self,
+            Self::Colwise | Self::Rowwise | Self::Vocab | Self::Experts
+        )
     }
 }
 
@@ -90,7 +96,8 @@ names!(
     Rowwise = "rowwise",
     Vocab = "vocab",
     Sequence = "sequence",
-    Replicate = "replicate"
+    Replicate = "replicate",
+    Experts = "experts"
 );
 names!(
     ParamRole,

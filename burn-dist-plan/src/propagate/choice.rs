@@ -12,7 +12,7 @@ use crate::layout::redistribute;
 use crate::layout::{DimLayout, Layout, Partial};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 use crate::op::Op;
-use crate::rule::{Assignment, FactorKind, PartialRule, Rule};
+use crate::rule::{Assignment, FactorKind, Operand, PartialRule, Rule};
 use crate::window::ValueIndex;
 use crate::{Accumulation, ContextParallel};
 
@@ -112,6 +112,7 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn choose(&mut self, rule: &Rule, tensors: &Tensors, hints: &Hints) -> Choice {
         let mut options = Options::new(rule);
         let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
+        let mut all_offered: Vec<(&Operand, Layout)> = Vec::with_capacity(rule.inputs.len());
         let decided: Vec<u8> = rule
             .inputs
             .iter()
@@ -150,6 +151,7 @@ impl<O: Op> Propagator<'_, O> {
             for layout in &offered {
                 options.offer_layout(rule, self.mesh, &operand.dims, layout);
             }
+            all_offered.extend(offered.into_iter().map(|layout| (operand, layout)));
             // What is undecided takes the layout that the others ask for; only where they ask for none has it a say.
             if let Some(own) = self.own_layout(*value) {
                 let mut dims = operand.dims.clone();
@@ -170,6 +172,7 @@ impl<O: Op> Propagator<'_, O> {
         if let Some(home) = &hints.home {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, home);
         }
+        options.offer_rests(rule, self.mesh, &all_offered);
         let terms = self.terms(rule, tensors);
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let mut kept = passing(rule, &borrowed);
@@ -423,7 +426,9 @@ impl<O: Op> Propagator<'_, O> {
         if info.is_free() && info.versions.is_empty() {
             return Cost::default();
         }
-        let pinned = info.tag.as_ref().map(|tag| tag.layout.axes_used());
+        let tag = info.tag.as_ref();
+        let tag = tag.or(self.facts.view_of[value as usize].as_ref());
+        let pinned = tag.map(|tag| tag.layout.axes_used());
         let versions: Vec<Arc<Layout>> = info
             .versions_at(self.now)
             .map(|version| version.layout.clone())

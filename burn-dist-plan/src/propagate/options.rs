@@ -2,7 +2,7 @@
 
 use crate::layout::{DimLayout, Factor, Layout, Partial};
 use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
-use crate::rule::{Assignment, FactorKind, PartialRule, Rule, nowhere_empty};
+use crate::rule::{Assignment, FactorKind, Operand, PartialRule, Rule, nowhere_empty};
 
 /// An assignment is looked for among at most this many combinations; operations have few factors with more than one
 /// option.
@@ -61,6 +61,40 @@ pub(super) fn whole(size: usize) -> DimLayout {
     }
 }
 
+/// Returns `dim` with `gone` joined and all else where it is; `None` if what is joined is not cut evenly, so that what
+/// remains has no factors of its own.
+///
+/// `72{ep, fsdp}` without ep=2 is `(2 . 36{fsdp})`: every rank has a piece of each half.
+fn without(dim: &DimLayout, gone: &[AxisIndex], mesh: &MeshShape) -> Option<DimLayout> {
+    let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len() + 1);
+    for factor in &dim.factors {
+        let mut rest = factor.clone();
+        while let Some(at) = rest.axes.iter().position(|axis| gone.contains(axis)) {
+            let after = rest.axes.split_off(at + 1);
+            let joined = rest.axes.pop().expect("the position is there");
+            if after.is_empty() {
+                continue;
+            }
+            let before = mesh.group_size(&rest.axes);
+            let parts = mesh.size(joined);
+            if !rest.size.is_multiple_of(before * parts) {
+                return None;
+            }
+            let size = rest.size / (before * parts);
+            if !rest.axes.is_empty() {
+                rest.size = before;
+                factors.push(rest);
+            }
+            factors.push(Factor::whole(parts));
+            rest = Factor { size, axes: after };
+        }
+        factors.push(rest);
+    }
+    let mut dim = DimLayout { factors };
+    merge_whole(&mut dim);
+    Some(dim)
+}
+
 impl Options {
     pub fn new(rule: &Rule) -> Self {
         Self {
@@ -102,6 +136,38 @@ impl Options {
             }
             dim.factors[position].axes.pop();
             merge_whole(&mut dim);
+        }
+    }
+
+    /// Offers what remains of a dim of an operand where another operand has some of its axes in a dim of another factor:
+    /// one of the two makes way, and what is split over further axes may stay where it is.
+    pub fn offer_rests(&mut self, rule: &Rule, mesh: &MeshShape, operands: &[(&Operand, Layout)]) {
+        let mut places: Vec<(*const Operand, u8, AxisIndex)> = Vec::new();
+        for (operand, layout) in operands {
+            for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
+                let axes = factor
+                    .iter()
+                    .flat_map(|factor| dim.axes().map(|axis| (*factor, axis)));
+                places.extend(
+                    axes.map(|(factor, axis)| (std::ptr::from_ref(*operand), factor, axis)),
+                );
+            }
+        }
+        for (operand, layout) in operands {
+            for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
+                let Some(factor) = factor else {
+                    continue;
+                };
+                let is_elsewhere = |axis: &AxisIndex| {
+                    places.iter().any(|(other, place, of)| {
+                        of == axis && place != factor && !std::ptr::eq(*other, *operand)
+                    })
+                };
+                let gone: Vec<AxisIndex> = dim.axes().filter(is_elsewhere).collect();
+                if let (false, Some(rest)) = (gone.is_empty(), without(dim, &gone, mesh)) {
+                    self.offer(rule, mesh, *factor, &rest);
+                }
+            }
         }
     }
 
@@ -206,7 +272,7 @@ pub(super) struct Cost {
     /// Axes over which it gathers rows to sum them, though each rank could sum its own. Summed where they are, what is
     /// summed and in which order depends neither on the number of rows nor on the strategy of the axis.
     pub gathered: u32,
-    /// Parameters that it moves off the axes that a style splits them over.
+    /// Parameters, or views of them, that it moves off the axes that a style splits them over.
     pub moved: u32,
     /// Nanoseconds of the transfers and the work.
     pub ns: f64,

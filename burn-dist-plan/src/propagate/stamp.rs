@@ -100,6 +100,7 @@ struct ValueKey {
     few_rows: bool,
     met: bool,
     tag: Option<u32>,
+    view_of: Option<u32>,
     home: Option<Arc<Layout>>,
     owner: Owner,
     single_use: bool,
@@ -274,6 +275,9 @@ impl<O: Op> Propagator<'_, O> {
             few_rows: info.few_rows,
             met: info.met,
             tag: info.tag.as_ref().map(|spec| names.specs.number(spec)),
+            view_of: self.facts.view_of[at]
+                .as_ref()
+                .map(|spec| names.specs.number(spec)),
             home: info.home.clone(),
             owner: info.owner.clone(),
             single_use: info.single_use(),

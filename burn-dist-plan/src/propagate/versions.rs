@@ -7,7 +7,7 @@ use super::options::{merge_whole, simplify};
 use super::program::{Common, Move, OnNodes, Reason};
 use super::values::{SlotInfo, Version};
 use crate::PlanError;
-use crate::layout::redistribute::{self, Step};
+use crate::layout::redistribute::{self, Step, StepKind};
 use crate::layout::{DimLayout, Layout, Partial};
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
 use crate::op::Op;
@@ -227,7 +227,8 @@ impl<O: Op> Propagator<'_, O> {
         (reduced != *layout).then_some(reduced)
     }
 
-    /// Emits the steps of a redistribution that starts at `slot`; every layout on the way is a version from then on.
+    /// Emits the steps of a redistribution that starts at `slot`; every layout on the way is a version from then on, but
+    /// for those between two steps of an all_to_all: only the operation at hand sees them.
     pub(super) fn redistribute(
         &mut self,
         value: ValueIndex,
@@ -236,8 +237,13 @@ impl<O: Op> Propagator<'_, O> {
         reason: Reason,
     ) -> Slot {
         let mut current = slot;
-        for step in steps {
+        let last = steps.len().saturating_sub(1);
+        for (number, step) in steps.into_iter().enumerate() {
             let to = self.add_version(value, Arc::new(step.to.clone()));
+            if number < last && matches!(step.kind, StepKind::AllToAll { .. }) {
+                let version = self.values[value as usize].versions.last_mut();
+                version.expect("it was just added").until = Some(self.now);
+            }
             self.steps.push(Common::Move(Move {
                 step: self.redistributions.share(step),
                 on_nodes: OnNodes::default(),

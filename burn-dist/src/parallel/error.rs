@@ -45,6 +45,14 @@ pub enum ParallelError {
         /// The axes of the mesh.
         axes: Vec<String>,
     },
+    /// An axis was named twice for one split.
+    #[error("{place}: axis {axis} is named twice: name it once")]
+    AxisTwice {
+        /// Where it was named.
+        place: String,
+        /// The axis.
+        axis: String,
+    },
     /// A count, such as attention heads, does not split evenly over the axis.
     #[error(
         "{}: {count} {what} cannot be split over axis {axis} (size {size}): use {axis} = {}, \

@@ -55,6 +55,17 @@ pub(super) fn fit(
                 "name the modules in it that hold weights".into(),
             ));
         }
+        (_, ParamRole::Weight, 3) | (_, ParamRole::Bias, 2) if style == Style::Experts => Some(0),
+        (relation, ..) if style == Style::Experts => {
+            let found = match relation {
+                Relation::Itself => "a parameter",
+                _ => "a module whose parameters are",
+            };
+            return Err(misfit(
+                format!("{found} {}", others()),
+                "it splits dim 0 of stacked weights [experts, in, out] and biases [experts, out]; use replicate".into(),
+            ));
+        }
         (_, ParamRole::Weight | ParamRole::Embedding, 2) => {
             Some(weight_dim(parameter, style, role, relation, named)?)
         }
@@ -118,6 +129,9 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
     if style.splits() && relation == Relation::Itself {
         return match (style, ndim) {
             (Style::Vocab, 2) => ParamRole::Embedding,
+            (Style::Experts, 3) => ParamRole::Weight,
+            (Style::Experts, 2) => ParamRole::Bias,
+            (Style::Experts, _) => ParamRole::Other,
             (_, 2) => ParamRole::Weight,
             (_, 1) => ParamRole::Bias,
             _ => ParamRole::Other,
@@ -130,6 +144,9 @@ fn role(parameter: &Parameter, style: Style, relation: Relation) -> ParamRole {
         .map_or("", |s| s.name.as_str());
     match (name, ndim) {
         (_, 1) if style == Style::Sequence => ParamRole::Norm,
+        // Stacked, whatever they are called; but a `weight` of 2 dims is that of one layer.
+        (_, 3) if style == Style::Experts => ParamRole::Weight,
+        (name, 2) if style == Style::Experts && name != "weight" => ParamRole::Bias,
         ("weight", 2) if holder(parameter) == Some("Embedding") => ParamRole::Embedding,
         ("weight", 2..) => ParamRole::Weight,
         ("bias", 1) => ParamRole::Bias,

@@ -94,10 +94,21 @@ pub(super) enum Action {
 #[derive(Clone, Debug)]
 pub(super) struct StyleEntry {
     pub(super) style: Style,
-    /// The axis, if it was named.
+    /// The axis, if it was named; of experts several, separated by commas.
     pub(super) axis: Option<String>,
     /// A count the axis has to divide, and what is counted.
     pub(super) heads: Option<(usize, String)>,
+}
+
+impl StyleEntry {
+    /// The axes that were named, if any were: one, but for experts.
+    pub(super) fn axes(&self) -> Option<Vec<&str>> {
+        let named = self.axis.as_deref()?;
+        Some(match self.style {
+            Style::Experts => named.split(',').map(str::trim).collect(),
+            _ => vec![named],
+        })
+    }
 }
 
 impl Entry {
@@ -186,6 +197,31 @@ impl Plan {
     /// Keeps a module, or everything in it, whole over the tensor-parallel axes.
     pub fn replicate(self, pattern: &str) -> Self {
         self.style(Style::Replicate, pattern)
+    }
+
+    /// Splits stacked experts: weights `[experts, in, out]` as `[{ep}, -, -]`, biases `[experts, out]` as `[{ep}, -]`.
+    ///
+    /// Over the axes of role [`Expert`](crate::mesh::AxisRole::Expert), named `ep`, which a mesh may lack; or over those
+    /// that [`Plan::axis`] names: any but those of a pipeline, several separated by commas, the first major.
+    ///
+    /// ```
+    /// use burn::backend::Flex;
+    /// use burn::module::Param;
+    /// use burn::tensor::Tensor;
+    /// use burn_dist::Plan;
+    /// use burn_dist::mesh::MeshShape;
+    ///
+    /// let experts = [Param::from_tensor(Tensor::<Flex, 3>::zeros([8, 16, 64], &Default::default()))];
+    /// let layout = |plan: Plan, mesh| -> Result<String, Box<dyn std::error::Error>> {
+    ///     let mesh = MeshShape::parse(mesh)?;
+    ///     Ok(plan.resolve(&experts, &mesh)?[0].layout.display(&mesh).to_string())
+    /// };
+    /// assert_eq!(layout(Plan::new().experts("0"), "fsdp=2,ep=4")?, "[{ep}, -, -]");
+    /// assert_eq!(layout(Plan::new().axis("fsdp,cp").experts("0"), "fsdp=2,cp=2")?, "[{fsdp, cp}, -, -]");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn experts(self, pattern: &str) -> Self {
+        self.style(Style::Experts, pattern)
     }
 
     /// Keeps a module, or everything in it, whole on every rank: it does not rest in pieces either.
@@ -428,7 +464,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing (also one of [`Float8::skip`], in the model or the
-    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks, [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
+    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks, [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
     /// be, and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.

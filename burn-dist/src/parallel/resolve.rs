@@ -103,7 +103,16 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         }
         Action::Skip | Action::Unit(_) | Action::Stage(_) => (None, Vec::new()),
     };
-    for name in style.into_iter().chain(others.iter().copied()) {
+    let of_style = style_axes(entry);
+    for (at, name) in of_style.iter().enumerate() {
+        if of_style[..at].contains(name) {
+            return Err(ParallelError::AxisTwice {
+                place: entry.place(),
+                axis: (*name).into(),
+            });
+        }
+    }
+    for name in of_style.into_iter().chain(others.iter().copied()) {
         match mesh.axis(name) {
             Ok(axis) if mesh.role(axis) == AxisRole::Pipeline => {
                 return Err(ParallelError::PipelineAxis {
@@ -118,6 +127,14 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
         }
     }
     Ok(())
+}
+
+/// The axes that an entry names for its style: one, or for experts several.
+fn style_axes(entry: &Entry) -> Vec<&str> {
+    match &entry.action {
+        Action::Style(style) => style.axes().unwrap_or_default(),
+        _ => Vec::new(),
+    }
 }
 
 fn unknown_axis(place: String, axis: &str, mesh: &MeshShape) -> ParallelError {
@@ -289,7 +306,7 @@ impl Resolver<'_> {
             path: parameter.path(),
             style: Style::Replicate,
             role: ParamRole::Other,
-            layout: layout(&parameter.shape, None),
+            layout: layout(&parameter.shape, None, self.mesh),
             input: said.input.and_then(|(text, _)| self.without_missing(text)),
             output: said.output.and_then(|(text, _)| self.without_missing(text)),
             unit: said.unit.map(|len| parameter.prefix(len)),
@@ -317,13 +334,13 @@ impl Resolver<'_> {
         let named = parameter.prefix(len);
         let others = || self.described(e, &named);
         let (dim, role) = fit::fit(parameter, entry.style, relation, &named, &others)?;
-        let axis = self.axis(entry);
+        let axes = self.axes(entry);
         spec.style = entry.style;
         spec.role = role;
-        if self.splits_evenly(&named, entry, axis, &said.divisible)? {
-            // A split over one rank is none.
-            let axis = axis.filter(|axis| self.mesh.size(*axis) > 1);
-            spec.layout = layout(&parameter.shape, dim.zip(axis));
+        let experts = dim.filter(|_| entry.style == Style::Experts);
+        let experts = experts.map(|dim| parameter.shape[dim]);
+        if self.splits_evenly(&named, entry, &axes, experts, &said.divisible)? {
+            spec.layout = layout(&parameter.shape, dim.zip(Some(axes)), self.mesh);
         } else {
             spec.style = Style::Replicate;
             spec.input = None;
@@ -370,11 +387,15 @@ impl Resolver<'_> {
         said
     }
 
-    /// The axis of a style: its index, if the mesh has it.
-    fn axis(&self, entry: &StyleEntry) -> Option<AxisIndex> {
-        self.mesh
-            .axis(entry.axis.as_deref().unwrap_or(DEFAULT_AXIS))
-            .ok()
+    /// The axes of a style, as far as the mesh has them: one, but for experts.
+    fn axes(&self, entry: &StyleEntry) -> Vec<AxisIndex> {
+        let axes = match entry.axes() {
+            None if entry.style == Style::Experts => return self.mesh.expert_axes(),
+            None => vec![DEFAULT_AXIS],
+            Some(axes) => axes,
+        };
+        let axes = axes.into_iter();
+        axes.filter_map(|axis| self.mesh.axis(axis).ok()).collect()
     }
 
     /// Drops the default axis from an activation's layout when the mesh lacks it.
@@ -385,28 +406,38 @@ impl Resolver<'_> {
         text.without(DEFAULT_AXIS)
     }
 
-    /// Whether all counts divide; `false` if not and that means replicating.
+    /// Whether all counts divide, `experts` among them; `false` if not and that means replicating.
     fn splits_evenly(
         &self,
         named: &str,
         entry: &StyleEntry,
-        axis: Option<AxisIndex>,
+        axes: &[AxisIndex],
+        experts: Option<usize>,
         divisible: &[(usize, &str, usize)],
     ) -> Result<bool, ParallelError> {
-        let Some(axis) = axis.filter(|_| entry.style.splits()) else {
+        if axes.is_empty() || !entry.style.splits() {
             return Ok(true);
-        };
-        let size = self.mesh.size(axis);
-        let name = self.mesh.name(axis);
+        }
+        let size = self.mesh.group_size(axes);
+        let names: Vec<&str> = axes.iter().map(|axis| self.mesh.name(*axis)).collect();
         let heads = entry
             .heads
             .iter()
             .map(|(count, what)| (*count, what.as_str()));
         let required = divisible
             .iter()
-            .filter(|(_, required, _)| *required == name)
-            .map(|(_, _, count)| (*count, "parts"));
-        for (count, what) in heads.chain(required) {
+            .filter(|(_, required, _)| names.contains(required))
+            .map(|(_, required, count)| (*count, "parts", *required));
+        let name = names.join(" x ");
+        let all = experts.map(|count| (count, "experts")).into_iter();
+        let all = all.chain(heads).map(|(count, what)| (count, what, None));
+        let required = required.map(|(count, what, axis)| (count, what, Some(axis)));
+        for (count, what, axis) in all.chain(required) {
+            let (size, name) = match axis.and_then(|axis| Some((axis, self.mesh.axis(axis).ok()?)))
+            {
+                Some((name, axis)) => (self.mesh.size(axis), name),
+                None => (size, name.as_str()),
+            };
             if count.is_multiple_of(size) {
                 continue;
             }
@@ -449,10 +480,13 @@ impl Resolver<'_> {
     }
 }
 
-/// The layout of a tensor split over at most one dim and axis.
-fn layout(shape: &[usize], split: Option<(usize, AxisIndex)>) -> Layout {
+/// The layout of a tensor split over at most one dim; a split over one rank is none.
+fn layout(shape: &[usize], split: Option<(usize, Vec<AxisIndex>)>, mesh: &MeshShape) -> Layout {
     match split {
-        Some((dim, axis)) => Layout::sharded(shape, dim, &[axis]),
+        Some((dim, mut axes)) => {
+            axes.retain(|axis| mesh.size(*axis) > 1);
+            Layout::sharded(shape, dim, &axes)
+        }
         None => Layout::replicated(shape),
     }
 }

@@ -14,7 +14,7 @@ struct Change {
 /// Returns the cheapest steps between two layouts with the same factors, if they are of a kind for which there is
 /// nothing to weigh.
 ///
-/// These are: one axis that changes its place (all_to_all); slices with one reduce_scatter; slices, then all_reduces,
+/// These are: axes of one factor that all go to another one (all_to_all); slices with one reduce_scatter; slices, then all_reduces,
 /// then all_gathers. Slices come first, since they make every later block smaller, and all_gathers last, since they
 /// make it larger.
 pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
@@ -33,10 +33,10 @@ pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
     let (gathers, adds) = changes(from, to)?;
 
     if let ([gather], [add], []) = (gathers.as_slice(), adds.as_slice(), resolve.as_slice())
-        && let ([axis], true) = (gather.axes.as_slice(), gather.axes == add.axes)
+        && gather.axes == add.axes
     {
         return Some(vec![StepKind::AllToAll {
-            axis: *axis,
+            axes: gather.axes.clone(),
             from: (gather.dim, gather.factor),
             to: (add.dim, add.factor),
         }]);

@@ -61,11 +61,11 @@ impl Step {
                 (Some(pieces(at, from[at])), None)
             }
             StepKind::AllToAll {
+                axes,
                 from: joined,
                 to: cut,
-                ..
             } => {
-                let whole = gathered_size(&self.from, mesh, rank, *joined, 1);
+                let whole = gathered_size(&self.from, mesh, rank, *joined, axes.len());
                 let at = position(*cut);
                 (
                     Some(pieces(at, from[at])),

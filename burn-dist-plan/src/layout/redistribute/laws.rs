@@ -140,12 +140,13 @@ fn all_steps(mesh: &MeshShape, layout: &Layout, splitting: &[AxisIndex]) -> Vec<
                 factor,
             });
         }
+        // Of one axis: several at a time are only better.
         if let Some(&axis) = axes.last()
             && splitting.contains(&axis)
         {
             let others = places.iter().filter(|&&to| to != (dim, factor));
             kinds.extend(others.map(|&to| StepKind::AllToAll {
-                axis,
+                axes: vec![axis],
                 from: (dim, factor),
                 to,
             }));
@@ -303,6 +304,11 @@ fn plans_by_example() {
             "[{dp, fsdp}, {tp}]",
         ),
         ("ulysses", "[{tp}, -]", "[-, {tp}]"),
+        (
+            "ulysses over two axes",
+            "[{fsdp, tp}, -]",
+            "[-, {fsdp, tp}]",
+        ),
         ("slice before gather", "[{dp}, -]", "[-, {tp}]"),
         ("gather several", "[{dp, fsdp}, {tp}]", "[-, -]"),
         ("swap", "[{dp, fsdp}, -]", "[{fsdp, dp}, -]"),
@@ -337,6 +343,9 @@ fn plans_by_example() {
     ulysses
     all_to_all tp: [{tp}, -] -> [-, {tp}]
 
+    ulysses over two axes
+    all_to_all fsdp*tp: [{fsdp, tp}, -] -> [-, {fsdp, tp}]
+
     slice before gather
     slice tp: [{dp}, -] -> [{dp}, {tp}]
     all_gather dp: [{dp}, {tp}] -> [-, {tp}]
@@ -346,15 +355,14 @@ fn plans_by_example() {
     all_gather tp: [-, {tp}] -> [-, -]
 
     swap
-    all_gather fsdp: [{dp, fsdp}, -] -> [{dp}, -]
-    all_to_all dp: [{dp}, -] -> [-, {dp}]
-    slice fsdp: [-, {dp}] -> [{fsdp}, {dp}]
-    all_to_all dp: [{fsdp}, {dp}] -> [{fsdp, dp}, -]
+    all_to_all fsdp: [{dp, fsdp}, -] -> [{dp}, {fsdp}]
+    all_to_all dp: [{dp}, {fsdp}] -> [-, {fsdp, dp}]
+    all_to_all fsdp*dp: [-, {fsdp, dp}] -> [{fsdp, dp}, -]
 
     let another axis in
-    all_to_all tp: [{tp}, -] -> [-, {tp}]
-    slice dp: [-, {tp}] -> [{dp}, {tp}]
-    all_to_all tp: [{dp}, {tp}] -> [{dp, tp}, -]
+    slice dp: [{tp}, -] -> [{tp}, {dp}]
+    all_to_all tp: [{tp}, {dp}] -> [-, {dp, tp}]
+    all_to_all dp*tp: [-, {dp, tp}] -> [{dp, tp}, -]
 
     same blocks
     refactor: [{dp}, -] -> [(4{dp} . 32), -]

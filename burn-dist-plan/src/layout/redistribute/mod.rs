@@ -9,7 +9,7 @@
 //! | all_gather | `{x}` -> `-` | (k-1)/k of the result |
 //! | reduce_scatter | `sum{x}` -> `{x}` | (k-1)/k of the source |
 //! | all_reduce | `sum{x}` -> resolved | 2(k-1)/k of the value |
-//! | all_to_all | `[{x}, -]` -> `[-, {x}]` | (k-1)/k of the block |
+//! | all_to_all | `[{x}, -]` -> `[-, {x}]`; of several axes that stay together too | (k-1)/k of the block |
 //! | slice, to_partial, refactor | `-` -> `{x}`, `-` -> `sum{x}`, `[12{x}]` -> `[(4{x} . 3)]` | nothing |
 //!
 //! Left out on purpose: point-to-point moves between sub-meshes (pipeline stages), and the choice of an algorithm for a

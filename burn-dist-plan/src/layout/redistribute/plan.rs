@@ -132,7 +132,7 @@ fn with_rest(path: Vec<(StepKind, Layout)>, from: &Layout, to: &Layout) -> Vec<S
     for (kind, mut after) in path {
         let sharded: Vec<_> = after.sharded_axes().collect();
         unmoved.retain(|axis| match &kind {
-            StepKind::AllToAll { axis: moved, .. } => axis != moved,
+            StepKind::AllToAll { axes: moved, .. } => !moved.contains(axis),
             _ => sharded.contains(axis),
         });
         after.at_rest = sharded

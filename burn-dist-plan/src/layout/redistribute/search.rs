@@ -202,24 +202,26 @@ impl<'a> Search<'a> {
     }
 
     /// Steps that take one axis of the target's dims to where it is wanted, or to where it can wait: slices,
-    /// reduce_scatters, all_to_alls.
+    /// reduce_scatters, all_to_alls. An all_to_all takes all axes that are minor to it along.
     fn place(&self, layout: &Layout, axis: AxisIndex, kinds: &mut Vec<StepKind>) {
         let from = layout.position(axis);
+        let mut leaving: &[AxisIndex] = &[];
         if let Some((dim, factor)) = from {
             let axes = &layout.dims[dim].factors[factor].axes;
-            let may_leave =
-                self.settled(layout, dim, factor) < axes.len() && axes.last() == Some(&axis);
-            if !may_leave {
+            let start = axes.iter().position(|other| *other == axis);
+            let start = start.expect("the axis splits this factor");
+            if start < self.settled(layout, dim, factor) {
                 return;
             }
+            leaving = &axes[start..];
         }
         let mut others: Vec<_> = places(layout)
             .filter(|&place| Some(place) != from)
             .collect();
-        let home = others
-            .iter()
-            .copied()
-            .find(|&(dim, factor)| self.wanted(layout, dim, factor).first() == Some(&axis));
+        let home = others.iter().copied().find(|&(dim, factor)| {
+            let wanted = self.wanted(layout, dim, factor);
+            wanted.first() == Some(&axis) && wanted.starts_with(leaving)
+        });
         let targets = match home {
             Some(_) => home.as_slice(),
             None => {
@@ -235,7 +237,7 @@ impl<'a> Search<'a> {
         for &(dim, factor) in targets {
             match (from, layout.partial_op(axis)) {
                 (Some(from), _) => kinds.push(StepKind::AllToAll {
-                    axis,
+                    axes: leaving.to_vec(),
                     from,
                     to: (dim, factor),
                 }),

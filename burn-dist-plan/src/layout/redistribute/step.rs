@@ -41,10 +41,10 @@ pub enum StepKind {
         /// How the terms combine.
         op: ReduceOp,
     },
-    /// Moves an axis from the minor-most place of one factor to the minor-most place of another one.
+    /// Moves the minor-most axes of one factor to the minor-most place of another one, in their order.
     AllToAll {
-        /// The axis.
-        axis: AxisIndex,
+        /// The axes, major to minor.
+        axes: Vec<AxisIndex>,
         /// (dim, factor) that becomes less split.
         from: (usize, usize),
         /// (dim, factor) that becomes more split.
@@ -122,10 +122,9 @@ impl StepKind {
             StepKind::AllGather { axes, .. }
             | StepKind::ReduceScatter { axes, .. }
             | StepKind::AllReduce { axes, .. }
+            | StepKind::AllToAll { axes, .. }
             | StepKind::Slice { axes, .. } => axes,
-            StepKind::AllToAll { axis, .. } | StepKind::ToPartial { axis, .. } => {
-                std::slice::from_ref(axis)
-            }
+            StepKind::ToPartial { axis, .. } => std::slice::from_ref(axis),
             StepKind::Refactor => &[],
         }
     }
@@ -145,12 +144,12 @@ impl StepKind {
                 to.partial.retain(|partial| !axes.contains(&partial.axis));
             }
             StepKind::AllToAll {
-                axis,
+                axes,
                 from: source,
                 to: target,
             } => {
-                to.pop_axes(source.0, source.1, &[*axis]);
-                to.push_axes(target.0, target.1, &[*axis]);
+                to.pop_axes(source.0, source.1, axes);
+                to.push_axes(target.0, target.1, axes);
             }
             StepKind::Slice { axes, dim, factor } => to.push_axes(*dim, *factor, axes),
             StepKind::ToPartial { axis, op } => to = to.with_partial_untidied(*axis, *op),

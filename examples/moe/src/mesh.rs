@@ -1,0 +1,25 @@
+//! The mesh, and how the model lies on it.
+
+use burn_dist::mesh::MeshShape;
+use burn_dist::parallel::{Annotate, ParallelError};
+use burn_dist::{Parallelize, ParallelizeWith};
+
+use crate::model::Decoder;
+
+/// Places a model on a mesh: as its attributes say, but with experts over the axes of `over`, if some are named, such as
+/// `fsdp` or `fsdp,cp`.
+///
+/// # Errors
+/// If the model does not fit the mesh, experts that their axes do not divide included.
+pub fn parallelize<B: Annotate>(
+    model: Decoder<B>,
+    mesh: &impl AsRef<MeshShape>,
+    over: Option<&str>,
+) -> Result<Decoder<B>, ParallelError> {
+    let plan = model.plan();
+    let plan = match over {
+        Some(axes) => plan.axis(axes).experts("blocks.*.mixture.experts"),
+        None => plan,
+    };
+    model.parallelize_with(mesh, &plan)
+}

@@ -1,0 +1,90 @@
+use burn::module::Module;
+use burn::nn::{Linear, RmsNorm};
+use burn::tensor::Tensor;
+use burn::tensor::activation::silu;
+use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
+use burn_dist::nn::{AttentionBackend, AttentionOptions, attention};
+
+use super::{Mixed, Mixture};
+
+/// Causal self-attention, without positions: the task has no need of them.
+#[derive(Module, Debug, Parallelize)]
+pub struct Attention<B: Backend> {
+    #[parallel(colwise, heads = self.heads)]
+    pub(super) query: Linear<B>,
+    #[parallel(colwise, heads = self.heads)]
+    pub(super) key: Linear<B>,
+    #[parallel(colwise, heads = self.heads)]
+    pub(super) value: Linear<B>,
+    #[parallel(rowwise, heads = self.heads)]
+    pub(super) output: Linear<B>,
+    pub(super) heads: usize,
+}
+
+impl<B: AttentionBackend> Attention<B> {
+    /// Attends over the sequence.
+    ///
+    /// # Shapes
+    /// Input and output: `[b, s, d]`.
+    pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [b, s, d] = x_bsd.dims();
+        let heads = |x: Tensor<B, 3>| {
+            x.reshape([b, s, self.heads, d / self.heads])
+                .swap_dims(1, 2)
+        };
+        let query = heads(self.query.forward(x_bsd.clone()));
+        let key = heads(self.key.forward(x_bsd.clone()));
+        let value = heads(self.value.forward(x_bsd));
+        let attended = attention(query, key, value, AttentionOptions::causal());
+        self.output
+            .forward(attended.swap_dims(1, 2).reshape([b, s, d]))
+    }
+}
+
+/// `down(silu(gate x) * up x)`, on every token.
+#[derive(Module, Debug, Parallelize)]
+pub struct FeedForward<B: Backend> {
+    #[parallel(colwise)]
+    pub(super) gate: Linear<B>,
+    #[parallel(colwise)]
+    pub(super) up: Linear<B>,
+    #[parallel(rowwise)]
+    pub(super) down: Linear<B>,
+}
+
+impl<B: Backend> FeedForward<B> {
+    /// # Shapes
+    /// Input and output: `[b, s, d]`.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let gate = silu(self.gate.forward(x.clone()));
+        self.down.forward(gate * self.up.forward(x))
+    }
+}
+
+/// One layer: attention and a mixture of experts, each on a normalised input and added to the residual.
+#[derive(Module, Debug, Parallelize)]
+#[parallel(unit)]
+pub struct Block<B: Backend> {
+    #[parallel(sequence)]
+    pub(super) attention_norm: RmsNorm<B>,
+    pub(super) attention: Attention<B>,
+    #[parallel(sequence)]
+    pub(super) mixture_norm: RmsNorm<B>,
+    pub(super) mixture: Mixture<B>,
+}
+
+impl<B: AttentionBackend> Block<B> {
+    /// Applies the layer.
+    ///
+    /// # Shapes
+    /// Input: `[b, s, d]`.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Mixed<B> {
+        let x = x.clone() + self.attention.forward(self.attention_norm.forward(x));
+        let mixed = self.mixture.forward(self.mixture_norm.forward(x.clone()));
+        Mixed {
+            output: x + mixed.output,
+            ..mixed
+        }
+    }
+}

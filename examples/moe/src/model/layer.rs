@@ -1,0 +1,108 @@
+use burn::module::{Module, Param};
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use burn::tensor::activation::silu;
+use burn::tensor::backend::Backend;
+use burn_dist::Parallelize;
+
+use super::{Choices, Config, FeedForward, Routing};
+
+/// Feed-forward layers side by side, each with weights of its own: `down(silu(gate x) * up x)`.
+#[derive(Module, Debug, Parallelize)]
+pub struct Experts<B: Backend> {
+    /// `[e, d, f]`
+    #[parallel(experts)]
+    pub(super) gate: Param<Tensor<B, 3>>,
+    /// `[e, d, f]`
+    #[parallel(experts)]
+    pub(super) up: Param<Tensor<B, 3>>,
+    /// `[e, f, d]`
+    #[parallel(experts)]
+    pub(super) down: Param<Tensor<B, 3>>,
+}
+
+impl<B: Backend> Experts<B> {
+    /// Applies each expert to its slots.
+    ///
+    /// # Shapes
+    /// Input and output: `[e, g c, d]`.
+    /// # Communication
+    /// Weights are split along `e`, slots come in split along `g`: an all-to-all on the way in. What comes out is split
+    /// along `e` still.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let gate = silu(x.clone().matmul(self.gate.val()));
+        (gate * x.matmul(self.up.val())).matmul(self.down.val())
+    }
+}
+
+/// A layer in which a router sends every token to some of the experts.
+///
+/// # Source
+/// Mixtral (arXiv:2401.04088, section 2.1); slots as in GShard (arXiv:2006.16668, section 2.2).
+#[derive(Module, Debug, Parallelize)]
+pub struct Mixture<B: Backend> {
+    #[parallel(replicate)]
+    pub(super) router: Linear<B>,
+    pub(super) experts: Experts<B>,
+    pub(super) shared: Option<FeedForward<B>>,
+    #[module(skip)]
+    pub(super) config: Config,
+}
+
+/// What a [`Mixture`] makes of tokens.
+pub struct Mixed<B: Backend> {
+    /// `[b, s, d]`
+    pub output: Tensor<B, 3>,
+    /// 1 if all experts are chosen alike, up to the number of experts if one is: `[1]`. The mean over groups of
+    /// `e x sum over experts of share of pairs x mean probability` (Switch, arXiv:2101.03961, equation 4).
+    pub balance: Tensor<B, 1>,
+    /// The mean of the squared log-sum-exp of the router's logits (ST-MoE, arXiv:2202.08906, equation 5): `[1]`.
+    pub z: Tensor<B, 1>,
+    /// Pairs of a token and a choice that each expert was chosen for, dropped or not: `[e]`.
+    pub load: Tensor<B, 1>,
+    /// Pairs that were dropped: `[1]`.
+    pub dropped: Tensor<B, 1>,
+}
+
+impl<B: Backend> Mixture<B> {
+    /// Sends tokens to their experts, and adds up what these make of them.
+    ///
+    /// # Shapes
+    /// Input: `[b, s, d]`.
+    pub fn forward(&self, x_bsd: Tensor<B, 3>) -> Mixed<B> {
+        let [b, s, d] = x_bsd.dims();
+        let (n, e) = (self.config.groups, self.config.experts);
+        let (g, t) = (n * b, s / n);
+        // Groups of all sequences, those at one place of their sequence together: where each of several ranks has one
+        // group of every sequence, its groups follow each other.
+        let groups = x_bsd.clone().reshape([b, n, t, d]).swap_dims(0, 1);
+        let x_gtd = groups.reshape([g, t, d]);
+        let logits_gte = self.router.forward(x_gtd.clone());
+        // Any shift leaves the sum alone: the largest logit keeps the exponentials finite and needs no gradient.
+        let shift_gt1 = logits_gte.clone().detach().max_dim(2);
+        let sum_gt1 = (logits_gte.clone() - shift_gt1.clone()).exp().sum_dim(2);
+        let log_sum_gt1 = sum_gt1.log() + shift_gt1;
+        let probabilities = (logits_gte - log_sum_gt1.clone()).exp();
+
+        let choices = Choices::top_k(probabilities.clone(), self.config.top_k);
+        let routing = Routing::new(choices.expert, e, self.config.slots(t));
+        let y = self.experts.forward(routing.dispatch(x_gtd));
+        let y_gtd = routing.combine(y, choices.gate, t);
+        let y = y_gtd.reshape([n, b, t, d]).swap_dims(0, 1);
+        let mut output = y.reshape([b, s, d]);
+        if let Some(shared) = &self.shared {
+            output = output + shared.forward(x_bsd);
+        }
+
+        let chosen = routing.chosen.clone();
+        let share = chosen.clone().mean_dim(1) * probabilities.mean_dim(1);
+        let load = chosen.sum_dim(1).sum_dim(0).reshape([e]);
+        Mixed {
+            output,
+            balance: share.sum_dim(2).mean() * e as f64,
+            z: log_sum_gt1.powi_scalar(2).mean(),
+            load,
+            dropped: (-routing.kept + 1.0).sum(),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Expert parallelism: tokens go to experts and back by an all-to-all each, and experts stay where they are.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::Param;
+use burn::nn::LinearConfig;
+use burn::tensor::Tensor;
+use burn_dist::mesh::MeshShape;
+use burn_dist::parallel::ParallelError;
+use burn_dist::plan::explain::Explanation;
+use burn_dist::{DeviceMesh, Dist, MeshBackend, Plan};
+use moe::data::Ciphers;
+use moe::mesh::parallelize;
+use moe::model::Config;
+use moe::{explain, train};
+
+type B = Autodiff<Dist<Flex>>;
+
+const BATCH: usize = 8;
+const SEQ: usize = 16;
+
+/// Axes of the mesh, axes that experts are split over in the place of `ep`, ranks that share the experts.
+const MESHES: [(&str, Option<&str>, usize); 10] = [
+    ("ep=2", None, 2),
+    ("ep=4", None, 4),
+    ("fsdp=2,ep=2", None, 2),
+    ("ep=2,fsdp=2", None, 2),
+    ("dp=2,ep=2", None, 2),
+    ("ep=2,tp=2", None, 2),
+    ("ep=2,cp=2", None, 2),
+    ("fsdp=4", Some("fsdp"), 4),
+    ("fsdp=2,ep=2", Some("fsdp,ep"), 4),
+    // As many groups of a sequence as ranks that share it.
+    ("fsdp=2,cp=2", Some("cp,fsdp"), 4),
+];
+
+fn config() -> Config {
+    Config {
+        width: 32,
+        hidden: 48,
+        groups: 2,
+        ..Config::default()
+    }
+}
+
+fn planned(axes: &str, over: Option<&str>, config: &Config, sizes: (usize, usize)) -> Explanation {
+    let mesh = DeviceMesh::builder().axes(&axes.parse().expect("a mesh"));
+    // Sums are small here, and yet none is to be made on every rank.
+    let mesh = mesh.scatter_bytes_min(0);
+    explain::step(mesh, config, over, sizes).expect("it fits")
+}
+
+#[test]
+fn tokens_cross_twice_in_each_direction_and_are_never_gathered() {
+    let config = config();
+    for (axes, over, parts) in MESHES {
+        let explanation = planned(axes, over, &config, (BATCH, SEQ));
+        let what = format!("{axes}, experts over {over:?}\n{explanation}");
+        let ranks = MeshShape::parse(axes).expect("a mesh").num_ranks() as u64;
+        let (mut calls, mut bytes) = (0, 0);
+        for moved in &explanation.collectives {
+            match moved.kind {
+                "all_to_all" => {
+                    calls += moved.count;
+                    bytes += moved.bytes * ranks;
+                }
+                // Parameters alone; and keys and values, where sequences are split.
+                "all_gather" => assert!(
+                    moved.from.contains('*') || moved.reason.contains("burn_dist.attention"),
+                    "{moved:?} of {what}"
+                ),
+                _ => {}
+            }
+        }
+        // Dispatch and combine, forward and backward.
+        let times = 2 * 2 * config.layers as u64;
+        assert_eq!(calls, times, "{what}");
+        // Ranks along tp have the same tokens, and each gets its own.
+        let copies = if axes.contains("tp") { 2 } else { 1 };
+        let of_one = config.exchanged_bytes(BATCH, SEQ, parts, 4);
+        assert_eq!(bytes, times * of_one * copies, "{what}");
+        // No rank does the work of another, but along tp.
+        for axis in ["dp", "fsdp", "cp", "ep"] {
+            assert!(
+                explanation.redundancy.share(axis) < 1e-3,
+                "{axis} of {what}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_crosses_is_what_was_planned() {
+    for (axes, over, _) in MESHES {
+        let mesh = DeviceMesh::parse(axes).expect("a mesh");
+        let device = mesh.device();
+        let mut model = parallelize(config().init::<B>(&device), &mesh, over).expect("it fits");
+        let mut optim = train::optimizer::<B>();
+        let mut ciphers = Ciphers::new(0);
+        let mut step = || {
+            let batch = ciphers.batch(BATCH, SEQ);
+            let (next, figures) = train::step(model.clone(), &mut optim, &batch, 1e-3, &device);
+            model = next;
+            figures.into_data();
+        };
+        step();
+        let received = || -> Vec<u64> {
+            let ranks = B::report(&device).ranks.into_iter();
+            let of_tokens = |kinds: Vec<(&'static str, u64, u64)>| {
+                let mut kinds = kinds.into_iter();
+                kinds
+                    .find(|(kind, ..)| *kind == "all_to_all")
+                    .map_or(0, |(.., bytes)| bytes)
+            };
+            ranks.map(|rank| of_tokens(rank.received)).collect()
+        };
+        let before = received();
+        step();
+        let counted = received().into_iter().zip(before);
+        let counted: Vec<u64> = counted.map(|(after, before)| after - before).collect();
+        let planned = planned(axes, over, &config(), (BATCH, SEQ));
+        let expected = planned.totals["all_to_all"].bytes;
+        assert!(expected > 0, "{axes}");
+        assert_eq!(
+            counted,
+            vec![expected; counted.len()],
+            "{axes}, experts over {over:?}"
+        );
+    }
+}
+
+/// However many tokens there are for small experts, these stay where they are: in the backward too, which multiplies
+/// with their transposed weights.
+#[test]
+fn experts_stay_whatever_it_costs() {
+    let config = Config {
+        hidden: 4,
+        layers: 1,
+        ..config()
+    };
+    let explanation = planned("ep=4", None, &config, (32, 64));
+    let moves_experts = |from: &str| from.starts_with("[{ep}");
+    let gathers = explanation
+        .collectives
+        .iter()
+        .filter(|c| c.kind == "all_gather");
+    let of_experts: Vec<_> = gathers.filter(|c| moves_experts(&c.from)).collect();
+    assert!(of_experts.is_empty(), "{of_experts:?}\n{explanation}");
+    assert_eq!(explanation.totals["all_to_all"].count, 4, "{explanation}");
+}
+
+fn stacked(shape: [usize; 3]) -> Param<Tensor<Flex, 3>> {
+    Param::from_tensor(Tensor::zeros(shape, &Default::default()))
+}
+
+#[test]
+fn experts_lie_over_ep_or_the_axes_that_are_named_and_rest_over_the_others() {
+    let experts = [stacked([8, 16, 32])];
+    for (plan, axes, expected) in [
+        (Plan::new().experts("0"), "ep=4", "[{ep}, -, -]"),
+        (
+            Plan::new().experts("0"),
+            "fsdp=2,ep=2",
+            "[{ep, fsdp*}, -, -]",
+        ),
+        (Plan::new().experts("0"), "dp=2,ep=2", "[{ep}, -, -]"),
+        // Over no axis: they rest as all others.
+        (Plan::new().experts("0"), "fsdp=2,tp=2", "[{fsdp*}, -, -]"),
+        (
+            Plan::new().axis("fsdp").experts("0"),
+            "fsdp=4",
+            "[{fsdp}, -, -]",
+        ),
+        (
+            Plan::new().axis("cp, fsdp").experts("0"),
+            "fsdp=2,cp=2",
+            "[{cp, fsdp}, -, -]",
+        ),
+        // 2 for each of 4 ranks are not enough to rest over 4 more along dim 0.
+        (
+            Plan::new().axis("fsdp").experts("0"),
+            "fsdp=4,ep=4",
+            "[{fsdp}, {ep*}, -]",
+        ),
+        (
+            Plan::new().axis("tp").experts("0"),
+            "tp=2,ep=2",
+            "[{tp, ep*}, -, -]",
+        ),
+    ] {
+        let mesh = MeshShape::parse(axes).expect("a mesh");
+        let specs = plan.resolve(&experts, &mesh).expect("it fits");
+        let home = specs[0].home(&mesh);
+        assert_eq!(home.display(&mesh).to_string(), expected, "{axes}");
+    }
+    // Biases too; a batch is split over ep as over fsdp.
+    let bias = Param::from_tensor(Tensor::<Flex, 2>::zeros([8, 32], &Default::default()));
+    let mesh = MeshShape::parse("fsdp=2,ep=2").expect("a mesh");
+    let specs = Plan::new().experts("0").resolve(&[bias], &mesh);
+    let text = specs.expect("it fits")[0].to_text(&mesh);
+    assert_eq!(
+        text,
+        "path=0;style=experts;role=bias;layout=[{ep}, -];rest=yes"
+    );
+    assert_eq!(mesh.data_axes(), mesh.axis_indices().collect::<Vec<_>>());
+}
+
+#[test]
+fn mistakes_are_named() {
+    let experts = [stacked([6, 16, 32])];
+    let error = |plan: Plan, axes: &str| -> ParallelError {
+        let mesh = MeshShape::parse(axes).expect("a mesh");
+        plan.resolve(&experts, &mesh).expect_err("a mistake")
+    };
+    let by_ep = || Plan::new().experts("0");
+    assert_eq!(
+        error(by_ep(), "ep=4").to_string(),
+        "0: 6 experts cannot be split over axis ep (size 4): use ep = 1, 2, 3 or 6, or mark it replicate / pass \
+         .replicate_indivisible()"
+    );
+    let mesh = MeshShape::parse("ep=4").expect("a mesh");
+    let whole = by_ep().replicate_indivisible().resolve(&experts, &mesh);
+    assert!(whole.expect("it is left whole")[0].layout.is_replicated());
+    assert_eq!(
+        error(Plan::new().axis("fsdp,cp").experts("0"), "fsdp=2,cp=2").to_string(),
+        "0: 6 experts cannot be split over axis fsdp x cp (size 4): use fsdp x cp = 1, 2, 3 or 6, or mark it replicate / \
+         pass .replicate_indivisible()"
+    );
+    assert_eq!(
+        error(Plan::new().axis("fsdp,cp").experts("0"), "fsdp=2").to_string(),
+        "experts(\"0\"): no axis cp in the mesh; its axes are fsdp=2"
+    );
+    assert_eq!(
+        error(Plan::new().axis("fsdp,fsdp").experts("0"), "fsdp=2").to_string(),
+        "experts(\"0\"): axis fsdp is named twice: name it once"
+    );
+    // Other styles take one axis.
+    assert_eq!(
+        error(Plan::new().axis("fsdp,cp").colwise("0"), "fsdp=2,cp=2").to_string(),
+        "colwise(\"0\"): no axis fsdp,cp in the mesh; its axes are fsdp=2, cp=2"
+    );
+    let linear = LinearConfig::new(4, 8).init::<Flex>(&Default::default());
+    let error = Plan::new()
+        .experts("0")
+        .resolve(&[linear], &mesh)
+        .expect_err("no experts");
+    assert_eq!(
+        error.to_string(),
+        "0: experts does not fit a module whose parameters are weight [4, 8], bias [8]: it splits dim 0 of stacked \
+         weights [experts, in, out] and biases [experts, out]; use replicate"
+    );
+}
