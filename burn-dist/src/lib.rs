@@ -83,6 +83,8 @@ mod guides {
     struct CustomOperations;
     #[doc = include_str!("../../docs/guide/data.md")]
     struct Data;
+    #[doc = include_str!("../../docs/guide/experts.md")]
+    struct Experts;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
     #[doc = include_str!("../../docs/guide/models.md")]

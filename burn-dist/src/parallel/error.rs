@@ -121,8 +121,8 @@ pub enum ParallelError {
     },
     /// A sharding strategy was given for an axis that does not shard.
     #[error(
-        "{place}: `{axis}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero \
-         or shard, or given that role"
+        "{place}: `{axis}` of the mesh {mesh} is not a shard axis: strategies are for axes named fsdp, dp_shard, zero, \
+         shard, cp, context or ep, or given such a role"
     )]
     NotSharded {
         /// Where the strategy was given.

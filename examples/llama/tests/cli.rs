@@ -53,7 +53,7 @@ fn a_mesh_that_cannot_be_read_is_explained() {
 
 #[test]
 fn an_axis_that_splits_nothing_is_refused() {
-    for mesh in ["foo=2", "fsdp=2,ep=2"] {
+    for mesh in ["foo=2", "fsdp=2,heads=2"] {
         let args = short(&["--no-plot", "--mesh", mesh]);
         fails(
             &args,

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
+use burn_dist::clock::Hardware;
 use burn_dist::mesh::MeshShape;
 use burn_dist::plan::PASSES;
 
@@ -128,6 +129,9 @@ pub struct ExplainArgs {
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Tell how long the step takes on this hardware, and on one rank of it.
+    #[arg(long, value_name = "NAME", value_parser = Hardware::preset)]
+    pub hardware: Option<Hardware>,
     /// Show what there is of the step after this pass too.
     #[arg(long, value_name = "PASS", value_parser = PASSES.map(|(name, _)| name))]
     pub after: Option<String>,

@@ -2,6 +2,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, MeshDevice};
 
@@ -109,6 +110,23 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
          each of {} block(s)",
         config.layers
     );
+    if let Some(hardware) = &args.hardware {
+        let takes = |mesh: &MeshShape, over| -> anyhow::Result<f64> {
+            let mesh = DeviceMesh::builder().axes(mesh);
+            let windows = simulate(mesh, &config, over, sizes, hardware)?;
+            Ok(windows.iter().map(Simulation::step_s).sum())
+        };
+        let one = takes(&MeshShape::parse("1")?, None)?;
+        let all = takes(&model.mesh, over)?;
+        let ideal = one / model.mesh.num_ranks() as f64;
+        println!(
+            "on {}: {:.3} ms a step, {:.3} ms on one rank; an even share of that is {:.3} of the time",
+            hardware.name,
+            1e3 * all,
+            1e3 * one,
+            ideal / all
+        );
+    }
     for text in &explanation.after {
         println!("\n{text}");
     }
