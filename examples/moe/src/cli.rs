@@ -47,7 +47,7 @@ pub struct ModelArgs {
     /// Give every expert a slot for every token: nothing is dropped, and most slots are empty.
     #[arg(long, conflicts_with = "capacity_factor")]
     pub dropless: bool,
-    /// Groups that the tokens of a sequence are cut into: they compete for slots with their group alone.
+    /// Groups that the tokens of a sequence are dealt to, in turn: they compete for slots with their group alone.
     #[arg(long, default_value_t = 1)]
     pub groups: usize,
     /// Leave out the feed-forward layer that works on every token beside the experts.

@@ -83,7 +83,7 @@ pub struct Config {
     pub top_k: usize,
     /// Slots of an expert.
     pub capacity: Capacity,
-    /// Groups of tokens in a sequence. Tokens compete for slots with those of their group alone.
+    /// Groups of tokens in a sequence, which are dealt to them in turn. Tokens compete for slots with those of their group alone.
     pub groups: usize,
     /// Whether a feed-forward layer works on every token beside the experts.
     pub shared: bool,

@@ -73,9 +73,10 @@ impl<B: Backend> Mixture<B> {
         let [b, s, d] = x_bsd.dims();
         let (n, e) = (self.config.groups, self.config.experts);
         let (g, t) = (n * b, s / n);
-        // Groups of all sequences, those at one place of their sequence together: where each of several ranks has one
-        // group of every sequence, its groups follow each other.
-        let groups = x_bsd.clone().reshape([b, n, t, d]).swap_dims(0, 1);
+        // The tokens of a group are n apart, as those of a rank are over which sequences are split. Groups of all
+        // sequences, those at one place of their sequence together: where each of several ranks has one group of every
+        // sequence, its groups follow each other.
+        let groups = x_bsd.clone().reshape([b, t, n, d]).permute([2, 0, 1, 3]);
         let x_gtd = groups.reshape([g, t, d]);
         let logits_gte = self.router.forward(x_gtd.clone());
         // Any shift leaves the sum alone: the largest logit keeps the exponentials finite and needs no gradient.
@@ -88,7 +89,7 @@ impl<B: Backend> Mixture<B> {
         let routing = Routing::new(choices.expert, e, self.config.slots(t));
         let y = self.experts.forward(routing.dispatch(x_gtd));
         let y_gtd = routing.combine(y, choices.gate, t);
-        let y = y_gtd.reshape([n, b, t, d]).swap_dims(0, 1);
+        let y = y_gtd.reshape([n, b, t, d]).permute([1, 2, 0, 3]);
         let mut output = y.reshape([b, s, d]);
         if let Some(shared) = &self.shared {
             output = output + shared.forward(x_bsd);
