@@ -301,3 +301,45 @@ pub(super) fn keep_cheaper(best: &mut Option<Choice>, candidate: Choice) {
         *best = Some(candidate);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::Network;
+    use crate::layout::redistribute;
+
+    /// What remains of a dim of `size` that is split as `text` says, where `gone` make way.
+    fn rest(text: &str, size: usize, gone: &[&str]) -> Option<String> {
+        let mesh = MeshShape::parse("dp=2,ep=2,fsdp=2,cp=3").unwrap();
+        let layout = Layout::parse(text, &mesh, Some(&[size])).unwrap();
+        let gone: Vec<AxisIndex> = gone.iter().map(|name| mesh.axis(name).unwrap()).collect();
+        let dim = without(&layout.dims[0], &gone, &mesh)?;
+        let rest = Layout {
+            dims: vec![dim],
+            ..Layout::replicated(&[size])
+        };
+        // Nothing but what is gone is gathered: all else is where it was.
+        let steps = redistribute::plan(&Network::unknown(&mesh), &layout, &rest, 4).unwrap();
+        let moved = steps.iter().filter(|step| step.collective().is_some());
+        let moved: Vec<AxisIndex> = moved.flat_map(|step| step.kind.axes().to_vec()).collect();
+        assert_eq!(moved, gone, "{text}");
+        Some(rest.display(&mesh).to_string())
+    }
+
+    #[test]
+    fn what_makes_way_takes_no_other_along() {
+        let of = |text, size, gone: &[&str]| rest(text, size, gone).unwrap();
+        assert_eq!(of("[{fsdp, ep}]", 24, &["ep"]), "[{fsdp}]");
+        assert_eq!(of("[{ep, fsdp}]", 24, &["ep"]), "[(2 . 12{fsdp})]");
+        assert_eq!(
+            of("[{dp, ep, fsdp}]", 24, &["ep"]),
+            "[(2{dp} . 2 . 6{fsdp})]"
+        );
+        assert_eq!(of("[{dp, ep, fsdp}]", 24, &["dp", "ep"]), "[(4 . 6{fsdp})]");
+        assert_eq!(of("[(4{ep} . 6{cp})]", 24, &["ep"]), "[(4 . 6{cp})]");
+        assert_eq!(of("[(4{ep} . 6{cp})]", 24, &["cp"]), "[(4{ep} . 6)]");
+        assert_eq!(of("[{ep}]", 24, &["ep"]), "[-]");
+        // 7 are cut into 4 and 3, which have no factor of their own.
+        assert_eq!(rest("[{ep, fsdp}]", 7, &["ep"]), None);
+    }
+}

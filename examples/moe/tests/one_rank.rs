@@ -16,7 +16,7 @@ const BATCH: usize = 8;
 const SEQ: usize = 16;
 
 /// Axes of the mesh, and those that experts are split over in the place of `ep`.
-const MESHES: [(&str, Option<&str>); 9] = [
+const MESHES: [(&str, Option<&str>); 10] = [
     ("ep=2", None),
     ("ep=4", None),
     ("fsdp=2,ep=2", None),
@@ -24,6 +24,7 @@ const MESHES: [(&str, Option<&str>); 9] = [
     ("ep=2,tp=2", None),
     ("dp=2,ep=2", None),
     ("ep=2,cp=2", None),
+    ("pp=2,ep=2", None),
     ("fsdp=4", Some("fsdp")),
     ("fsdp=2,cp=2", Some("cp,fsdp")),
 ];

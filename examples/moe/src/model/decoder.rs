@@ -16,12 +16,13 @@ const Z_WEIGHT: f64 = 1e-3;
 /// The decoder, from tokens to logits.
 #[derive(Module, Debug, Parallelize)]
 pub struct Decoder<B: Backend> {
-    #[parallel(vocab)]
+    #[parallel(vocab, first)]
     pub(super) embedding: Embedding<B>,
+    #[parallel(stages)]
     pub(super) blocks: Vec<Block<B>>,
-    #[parallel(sequence)]
+    #[parallel(sequence, last)]
     pub(super) norm: RmsNorm<B>,
-    #[parallel(vocab)]
+    #[parallel(vocab, last)]
     pub(super) head: Linear<B>,
 }
 
