@@ -370,8 +370,8 @@ fn plural(count: usize) -> &'static str {
 
 impl MeshShape {
     /// Returns the mesh with its axes in the order of how much they communicate, least first: `pp`, data parallel
-    /// (`dp`), sharded (`fsdp`), `ep`, context parallel (`cp`), then what splits the model: `tp` last. Ranks along the last axis
-    /// are neighbours, so what communicates most is inside a node.
+    /// (`dp`), sharded (`fsdp`), `ep`, context parallel (`cp`), then what splits the model: `tp` last. Ranks along the
+    /// last axis are neighbours, so what communicates most is inside a node.
     ///
     /// ```
     /// use burn_dist_mesh::MeshShape;

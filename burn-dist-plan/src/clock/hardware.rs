@@ -326,7 +326,8 @@ impl Hardware {
     ///     + max(bytes / bandwidth inside, bytes / (per_node x bandwidth between))
     /// ```
     ///
-    /// A shift is one step, and one member of a node sends to the next node. One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes.
+    /// One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes. A
+    /// shift is one step, in which one member of a node sends to the next node.
     ///
     /// Source: the ring of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
     pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {

@@ -464,7 +464,8 @@ impl Plan {
     ///
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing (also one of [`Float8::skip`], in the model or the
-    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks, [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
+    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
+    /// [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
     /// be, and [`ParallelError::MalformedPattern`] and [`ParallelError::MalformedLayout`] for text that cannot be read.

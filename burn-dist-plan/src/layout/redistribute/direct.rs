@@ -14,9 +14,9 @@ struct Change {
 /// Returns the cheapest steps between two layouts with the same factors, if they are of a kind for which there is
 /// nothing to weigh.
 ///
-/// These are: axes of one factor that all go to another one (all_to_all); slices with one reduce_scatter; slices, then all_reduces,
-/// then all_gathers. Slices come first, since they make every later block smaller, and all_gathers last, since they
-/// make it larger.
+/// These are: axes of one factor that all go to another one (all_to_all); slices with one reduce_scatter; slices, then
+/// all_reduces, then all_gathers. Slices come first, since they make every later block smaller, and all_gathers last,
+/// since they make it larger.
 pub(super) fn direct(from: &Layout, to: &Layout) -> Option<Vec<StepKind>> {
     if to
         .partial
