@@ -26,7 +26,8 @@ pub enum AxisRole {
     /// Context parallel: splits the sequences of a batch, parameters at rest in pieces as over a shard axis: `cp`,
     /// `context`.
     Context,
-    /// Expert parallel: data parallel as over a shard axis, but that stacked experts are split over it and stay so: `ep`.
+    /// Expert parallel: data parallel as over a shard axis, but that stacked experts are split over it and stay so:
+    /// `ep`.
     Expert,
     /// Anything that splits tensors of the model: `tp` and every other name.
     Model,
