@@ -42,6 +42,21 @@ impl MeshShape {
             .collect()
     }
 
+    /// Returns the rank that is `places` before `rank` along the group of `axes`, cyclically.
+    ///
+    /// ```
+    /// use burn_dist_mesh::{MeshShape, Rank};
+    /// let mesh = MeshShape::parse("dp=2,cp=3")?;
+    /// let before = |places| mesh.rank_before(Rank(4), &[mesh.axis("cp").unwrap()], places);
+    /// assert_eq!([0, 1, 2, -1].map(before), [4, 3, 5, 5].map(Rank));
+    /// # Ok::<(), burn_dist_mesh::MeshError>(())
+    /// ```
+    pub fn rank_before(&self, rank: Rank, axes: &[AxisIndex], places: isize) -> Rank {
+        let group = self.group_of(rank, axes);
+        let index = self.group_index(rank, axes) as isize - places;
+        group[index.rem_euclid(group.len() as isize) as usize]
+    }
+
     /// Returns the axes over which the rows of a batch are split: those of role [`AxisRole::Replicate`],
     /// [`AxisRole::Shard`] or [`AxisRole::Expert`], in mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {

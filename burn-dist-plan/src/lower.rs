@@ -14,7 +14,7 @@ use crate::hierarchy::stage;
 use crate::layout::Layout;
 use crate::layout::redistribute::{Pieces, StepKind};
 use crate::mesh::{AxisIndex, MeshShape, Rank, ReduceOp, Topology};
-use crate::op::{Emitted, Indexed, LocalView, NewTensor, Op, Steps};
+use crate::op::{Emitted, Indexed, LocalView, NewTensor, Op, Shift, Steps};
 use crate::pipeline::Action;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::storage::Storage;
@@ -35,8 +35,6 @@ pub(super) struct Lowered<O> {
     pub actions: FxHashMap<Slot, Action>,
 }
 
-pub(super) use shifts::Expected;
-
 pub(super) struct Lowering<'a, O> {
     pub window: &'a Window<O>,
     pub program: &'a Program<O>,
@@ -50,6 +48,10 @@ pub(super) struct Lowering<'a, O> {
     first_record: u32,
     /// Number of the first launch of shifts.
     first_launch: u32,
+    /// The first rank that the program is of.
+    first_rank: Rank,
+    /// See [`Self::expected`].
+    expected: Vec<Vec<Vec<Shift>>>,
     pub fuzz: Option<u64>,
     bool_store: BoolStore,
     storage: Storage,
@@ -65,8 +67,8 @@ impl<'a, O: Op> Lowering<'a, O> {
         program: &'a Program<O>,
         mesh: &'a MeshShape,
         options: &'a PlanOptions,
-        first_record: u32,
-    ) -> Self {
+        (first_rank, first_record): (Rank, u32),
+    ) -> Result<Self, PlanError> {
         let mut alias: Vec<Slot> = (0..program.slots.len() as Slot).collect();
         for step in &program.steps {
             if let Common::Move(step) = step
@@ -84,7 +86,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             .collect();
         paths.sort();
         paths.dedup();
-        Self {
+        let mut lowering = Self {
             window,
             program,
             mesh,
@@ -101,7 +103,11 @@ impl<'a, O: Op> Lowering<'a, O> {
             bool_store: options.bool_store,
             storage: options.storage,
             topology: &options.topology,
-        }
+            first_rank,
+            expected: Vec::new(),
+        };
+        lowering.expected = lowering.expected()?;
+        Ok(lowering)
     }
 
     fn path_index(&self, path: &Option<Arc<str>>) -> u32 {
@@ -111,9 +117,9 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Describes the collectives of the program, in order.
-    pub fn records(&self, expected: &Expected) -> Vec<CollectiveRecord> {
+    pub fn records(&self) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
-        let mut shifts = expected.steps();
+        let mut shifts = self.expected.iter();
         let mut launch = self.first_launch;
         let records = steps.flat_map(|common| match common {
             Common::Local(step) if step.op.traits().shifts => {
@@ -208,12 +214,11 @@ impl<'a, O: Op> Lowering<'a, O> {
     /// belongs to.
     ///
     /// # Errors
-    /// [`PlanError::Shifts`] if an operation does not shift on this rank what it is `expected` to.
+    /// [`PlanError::Shifts`] if an operation does not shift on this rank what it does on the first one.
     pub fn rank(
         &self,
         rank: Rank,
         visits: &Visits,
-        expected: &Expected,
         action: impl Fn(&Common<O>) -> Option<Action>,
     ) -> Result<Lowered<O>, PlanError> {
         let mut actions = FxHashMap::default();
@@ -261,7 +266,7 @@ impl<'a, O: Op> Lowering<'a, O> {
                 Common::Local(step) => {
                     let mut emitted = self.emitted(rank, step, num_slots);
                     if step.op.traits().shifts {
-                        self.is_expected(expected, shifting, rank, (step, &emitted))?;
+                        self.is_expected(shifting, rank, (step, &emitted))?;
                         shifting += 1;
                     }
                     if let Some(action) = action(common) {
@@ -270,14 +275,14 @@ impl<'a, O: Op> Lowering<'a, O> {
                     }
                     self.note_indices(rank, step, &emitted, &mut indexed);
                     let path = self.path_index(&step.path);
+                    let first = launch;
+                    launch += emitted.launches().count() as u32;
                     let (next, steps) = emitted.take();
                     num_slots = next;
-                    let first = launch;
                     for step in steps {
                         tasks.push(match step {
                             Emitted::Op(op) => Task::Op(op, path),
                             Emitted::Launch { number, shifts } => {
-                                launch = launch.max(first + number + 1);
                                 let started = shifts.iter().zip(record..).map(|(shift, record)| {
                                     shift.task(self.mesh, rank, record, path)
                                 });

@@ -360,12 +360,12 @@ impl<'a, O: Op> State<'a, O> {
         let axis = self.stages.as_ref().map(|stages| stages.pipeline.axis);
         for program in &self.programs {
             let first = collectives.len() as u32;
-            let lowering = Lowering::new(window, program, self.mesh, self.options, first);
             let coord = |rank: &Rank| axis.map_or(0, |axis| self.mesh.coord(*rank, axis) as u32);
             let mut all = self.mesh.ranks();
             let first_rank = all.find(|rank| coord(rank) == program.coord);
             let first_rank = first_rank.expect("a stage has ranks");
-            let expected = lowering.expected(first_rank)?;
+            let first = (first_rank, first);
+            let lowering = Lowering::new(window, program, self.mesh, self.options, first)?;
             let mine = self.options.ranks.iter();
             for &rank in mine.filter(|rank| coord(rank) == program.coord) {
                 let is_here = |action: &Action| {
@@ -377,12 +377,12 @@ impl<'a, O: Op> State<'a, O> {
                     let mut actions = ops.filter_map(|op| *self.actions.get(op as usize)?);
                     actions.find(is_here)
                 };
-                let mut lowered = lowering.rank(rank, &self.visits, &expected, action)?;
+                let mut lowered = lowering.rank(rank, &self.visits, action)?;
                 let classes = account::classes(window, program, &self.facts, &lowered.plan);
                 lowered.plan.classes = classes.into();
                 ranks.push((rank, lowered));
             }
-            collectives.extend(lowering.records(&expected));
+            collectives.extend(lowering.records());
         }
         ranks.sort_by_key(|(rank, ..)| *rank);
         (self.ranks, self.collectives) = (ranks, collectives);

@@ -333,18 +333,14 @@ impl Hardware {
     pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {
         let (inside, between) = (self.links.inside, self.links.between);
         let rounds = kind.rounds(on.nodes * on.per_node) as f64;
-        let is_shift = matches!(
-            kind,
-            CommunicationKind::Collective(CollectiveKind::Shift { .. })
-        );
-        let passes = match kind {
-            CommunicationKind::Collective(CollectiveKind::AllReduce) => 2.0,
-            _ => 1.0,
+        let others = on.nodes.saturating_sub(1);
+        // Steps between nodes, and the members of a node that send in them.
+        let (steps_between, senders) = match kind {
+            CommunicationKind::Collective(CollectiveKind::Shift { .. }) => (others.min(1), 1),
+            CommunicationKind::Collective(CollectiveKind::AllReduce) => (2 * others, on.per_node),
+            _ => (others, on.per_node),
         };
-        let steps_between = match is_shift {
-            true => f64::from(u8::from(on.nodes > 1)),
-            false => passes * on.nodes.saturating_sub(1) as f64,
-        };
+        let steps_between = steps_between as f64;
         let latency = steps_between * between.latency_us
             + (rounds - steps_between).max(0.0) * inside.latency_us;
         let over = |link: DeviceLink, links: usize| {
@@ -357,9 +353,7 @@ impl Hardware {
         };
         let between = match on.nodes {
             ..=1 => 0.0,
-            // One member of a node sends what crosses to the next.
-            _ if is_shift => over(between, 1),
-            _ => over(between, on.per_node),
+            _ => over(between, senders),
         };
         latency * NS_PER_US + inside.max(between)
     }

@@ -9,13 +9,6 @@ use crate::op::{Op, Shift, Steps};
 use crate::propagate::{Common, LocalStep};
 use crate::task::{CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind};
 
-/// The shifts of each step that may have some, launch by launch, in order: those of the first rank that the program is
-/// of.
-pub(crate) struct Expected {
-    of: Rank,
-    steps: Vec<Vec<Vec<Shift>>>,
-}
-
 impl Shift {
     /// Returns the kind of the collective that it is.
     fn kind(&self) -> CollectiveKind {
@@ -26,9 +19,7 @@ impl Shift {
 
     /// Returns the shape of the block that `rank` has once it has moved `by` places.
     fn shape(&self, mesh: &MeshShape, rank: Rank, by: isize) -> Vec<usize> {
-        let group = mesh.group_of(rank, &self.axes);
-        let index = mesh.group_index(rank, &self.axes) as isize - self.come - by;
-        let home = group[index.rem_euclid(group.len() as isize) as usize];
+        let home = mesh.rank_before(rank, &self.axes, self.come + by);
         self.layout.local_shape(mesh, home)
     }
 
@@ -91,8 +82,10 @@ impl Shift {
 }
 
 impl<O: Op> Lowering<'_, O> {
-    /// Returns what all ranks of the program are to shift.
-    pub(crate) fn expected(&self, of: Rank) -> Result<Expected, PlanError> {
+    /// Returns the shifts of each step that may have some, launch by launch, in order: those of the first rank that the
+    /// program is of, which all others are to shift too.
+    pub(super) fn expected(&self) -> Result<Vec<Vec<Vec<Shift>>>, PlanError> {
+        let of = self.first_rank;
         let mut steps = Vec::new();
         for common in &self.program.steps {
             if let Common::Local(step) = common
@@ -121,19 +114,18 @@ impl<O: Op> Lowering<'_, O> {
                 steps.push(launches);
             }
         }
-        Ok(Expected { of, steps })
+        Ok(steps)
     }
 
     /// Checks that a rank shifts what the others do; `index` counts the steps that may shift.
     pub(super) fn is_expected(
         &self,
-        expected: &Expected,
         index: usize,
         rank: Rank,
         (step, lowered): (&LocalStep<O>, &Steps<O>),
     ) -> Result<(), PlanError> {
         let mut found = lowered.launches().flatten();
-        let mut others = expected.steps[index].iter().flatten();
+        let mut others = self.expected[index].iter().flatten();
         loop {
             let text = |shift: Option<&Shift>| match shift {
                 Some(shift) => shift.text(self.mesh),
@@ -148,7 +140,7 @@ impl<O: Op> Lowering<'_, O> {
                         problem: format!(
                             "rank {rank} asks for {} where rank {} asks for {}",
                             text(mine),
-                            expected.of,
+                            self.first_rank,
                             text(other)
                         ),
                     });
@@ -195,12 +187,5 @@ impl<O: Op> Lowering<'_, O> {
         let shifts =
             numbered.flat_map(|(number, shifts)| shifts.iter().map(move |shift| (number, shift)));
         shifts.map(record).collect()
-    }
-}
-
-impl Expected {
-    /// Returns the shifts of the steps that may shift, in order, launch by launch.
-    pub(super) fn steps(&self) -> impl Iterator<Item = &[Vec<Shift>]> {
-        self.steps.iter().map(Vec::as_slice)
     }
 }

@@ -42,10 +42,8 @@ fn lower_astray(kind: Astray, mut ring: Ring<'_, '_>, axes: &[AxisIndex]) {
 /// Rank r meets its own block, then that of rank r - 1 and so on. Sums over the rows of `x` begin at the rank behind
 /// the one whose they are, and come there last.
 pub(super) fn lower(op: &Toy, view: &LocalView<'_>, axes: &[AxisIndex], steps: &mut Steps<Toy>) {
-    let ranks = view.mesh.group_of(view.rank, axes);
-    let index = view.mesh.group_index(view.rank, axes);
-    let members = ranks.len();
-    let home = |come: usize| ranks[(index + members - come) % members];
+    let members = view.mesh.group_size(axes);
+    let home = |come: usize| view.mesh.rank_before(view.rank, axes, come as isize);
     let mut ring = Ring { op, view, steps };
     if let Kind::Astray(kind) = op.kind {
         return lower_astray(kind, ring, axes);

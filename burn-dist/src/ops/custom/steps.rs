@@ -49,13 +49,16 @@ impl Block {
     /// Returns the ranks whose blocks come here, by the layout: first that of this block, then that of the one which
     /// comes next, and so on.
     pub fn homes(&self, view: &LocalView<'_>) -> Vec<Rank> {
-        let mut group = view.mesh.group_of(view.rank, &self.axes);
-        let index = view.mesh.group_index(view.rank, &self.axes) as isize - self.come;
-        let num_ranks = group.len();
-        let here = index.rem_euclid(num_ranks as isize) as usize;
-        group.rotate_left((here + 1) % num_ranks);
-        group.reverse();
-        group
+        let further = 0..view.mesh.group_size(&self.axes) as isize;
+        further
+            .map(|places| self.home_after(view, places))
+            .collect()
+    }
+
+    /// Returns the rank whose block is here once blocks have been passed on so many times.
+    fn home_after(&self, view: &LocalView<'_>, times: isize) -> Rank {
+        let (mesh, rank) = (view.mesh, view.rank);
+        mesh.rank_before(rank, &self.axes, self.come + times)
     }
 
     /// Returns a block that is where this one is and has the same home.
@@ -175,8 +178,7 @@ impl<'a, O: CustomOp> CustomSteps<'a, O> {
     pub fn pass(&mut self, blocks: &[&Block]) -> Passing {
         let (mut shifts, mut arriving) = (Vec::new(), Vec::new());
         for block in blocks {
-            let homes = block.homes(self.view);
-            let home = homes[1 % homes.len()];
+            let home = block.home_after(self.view, 1);
             let shape = block.layout.local_shape(self.view.mesh, home);
             let next = Block {
                 part: self.temp(shape, block.part.dtype()),
