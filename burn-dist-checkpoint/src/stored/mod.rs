@@ -8,4 +8,6 @@ mod tensors;
 pub use form::Form;
 pub use tensors::NumBytes;
 
+#[cfg(test)]
+pub(crate) use pieces::COLUMNS;
 pub(crate) use tensors::{Stored, Tensors};

@@ -5,7 +5,7 @@ use crate::region::{Region, RegionError};
 use std::ops::Range;
 
 /// So many columns of a parameter are put in the order of their rows at once.
-const COLUMNS: usize = if cfg!(test) { 8 } else { 1 << 16 };
+pub(crate) const COLUMNS: usize = if cfg!(test) { 8 } else { 1 << 16 };
 
 /// Elements that follow each other in the tensor, and every `stride` elements in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
