@@ -11,8 +11,8 @@ use burn::tensor::{ElementConversion, Int, Tensor};
 use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
-    DeviceMesh, Dist, Float, Float8, MeshBackend, MeshDevice, ParallelizeWith, Plan, Precision,
-    Scaling,
+    AsyncTp, DeviceMesh, Dist, Float, Float8, MeshBackend, MeshDevice, ParallelizeWith, Plan,
+    Precision, Scaling,
 };
 
 use crate::transformer::{BATCH, DIM, Net, SEQ, Training, megatron, sequence_parallel};
@@ -85,6 +85,11 @@ fn received(device: &MeshDevice) -> Vec<BTreeMap<&'static str, (u64, u64)>> {
 #[test]
 fn the_plan_predicts_the_traffic() {
     predicts_the_traffic(&sequence_parallel(), DIM);
+}
+
+#[test]
+fn the_plan_predicts_the_traffic_of_chunks() {
+    predicts_the_traffic(&sequence_parallel().async_tp(AsyncTp::On), DIM);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use burn_dist::plan::explain::Explanation;
 use burn_dist::plan::memory::{ClassBytes, MemoryClass};
 use burn_dist::run::RankStats;
 use burn_dist::{
-    Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend, ParallelizeWith,
-    Plan, Precision, Reshard, Scaling, ShardStrategy,
+    AsyncTp, Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend,
+    ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
 };
 
 use crate::planned;
@@ -111,6 +111,12 @@ fn every_strategy_holds_what_its_plan_says() {
         ("fsdp=2,tp=2", &sequence_parallel()),
     ] {
         let (ranks, explanation) = train(builder(axes), plan);
+        assert_predicted(axes, &ranks, &explanation);
+    }
+    // Products in chunks.
+    for axes in ["tp=2", "tp=4", "fsdp=2,tp=2"] {
+        let plan = sequence_parallel().async_tp(AsyncTp::On);
+        let (ranks, explanation) = train(builder(axes), &plan);
         assert_predicted(axes, &ranks, &explanation);
     }
     for axes in ["fsdp=2", "fsdp=2,tp=2"] {

@@ -29,6 +29,7 @@ pub(super) fn classes<O: Op>(
                 kept[*value as usize] = true;
             }
             Common::Move(step) => gathers(step),
+            Common::Chunked(step) => gathers(&step.moved),
             Common::Launch { moves, .. } => moves.iter().for_each(&mut gathers),
             _ => {}
         }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::account::account;
+use crate::async_tp::Overlap;
 use crate::checkpoint::Recomputed;
 use crate::clock::{ClockError, Hardware, Simulation};
 use crate::float8::Float8Layer;
@@ -109,6 +110,10 @@ pub struct Explanation {
     /// Linear layers whose units ask for float8, and why some are left as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub float8: Vec<Float8Layer>,
+    /// Collectives along tensor-parallel axes whose policies ask for async TP: those that products run beside, and why
+    /// others stay as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overlaps: Vec<Overlap>,
     /// Work that ranks repeat.
     pub redundancy: Redundancy,
     /// How the layouts of its operations were found; not part of the text and of JSON.
@@ -188,6 +193,7 @@ impl Explanation {
                 self.float8.push(layer.clone());
             }
         }
+        self.overlaps.extend(plan.overlaps.iter().cloned());
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
         self.accumulated.kept += plan.accumulated.kept;
@@ -319,6 +325,48 @@ impl Explanation {
         for (reason, paths) in by_reason(|layer| layer.gathered_before.as_ref()) {
             let paths = paths.join(", ");
             writeln!(f, "float8 gathers {paths} before the cast: {reason}")?;
+        }
+        Ok(())
+    }
+
+    /// How many collectives along each tensor-parallel axis products run beside, and one line for those that stay as
+    /// they are for the same reason.
+    fn write_overlaps(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut axes: BTreeMap<&str, Vec<&Overlap>> = BTreeMap::new();
+        for overlap in &self.overlaps {
+            axes.entry(&overlap.axis).or_default().push(overlap);
+        }
+        for (axis, overlaps) in axes {
+            // The paths by reason and kind.
+            let mut left: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+            for overlap in &overlaps {
+                let Some(why) = overlap.whole else { continue };
+                let kinds = left.entry(why).or_default();
+                let paths = kinds.entry(overlap.kind).or_default();
+                let path = generalize(overlap.path.as_deref().unwrap_or("the model"));
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+            let is_taken = |overlap: &&&Overlap| overlap.whole.is_none();
+            let (taken, all) = (overlaps.iter().filter(is_taken).count(), overlaps.len());
+            if let (0, 1, Some(why)) = (taken, left.len(), left.keys().next()) {
+                writeln!(
+                    f,
+                    "async tp: none of {all} collective(s) along {axis}: {why}"
+                )?;
+                continue;
+            }
+            writeln!(
+                f,
+                "async tp: products run beside {taken} of {all} collective(s) along {axis}"
+            )?;
+            for (why, kinds) in left {
+                let kinds = kinds.iter();
+                let kinds = kinds.map(|(kind, paths)| format!("{kind} of {}", paths.join(", ")));
+                let kinds = kinds.collect::<Vec<_>>().join("; ");
+                writeln!(f, "async tp leaves {kinds}: {why}")?;
+            }
         }
         Ok(())
     }
@@ -487,6 +535,7 @@ impl std::fmt::Display for Explanation {
         }
         self.write_checkpoint(f)?;
         self.write_float8(f)?;
+        self.write_overlaps(f)?;
         if self.redundancy.flops > 0.0 {
             writeln!(f, "{}", self.redundancy)?;
         }

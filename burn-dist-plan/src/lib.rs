@@ -40,6 +40,7 @@
 #![warn(missing_docs)]
 
 pub mod account;
+mod async_tp;
 pub mod cache;
 pub mod checkpoint;
 pub mod clock;
@@ -95,8 +96,8 @@ pub use passes::PASSES;
 pub use pipeline::ScheduleKind;
 pub use planner::{plan, text_after};
 pub use policy::{
-    Accumulation, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Policy, Precision,
-    Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Policy,
+    Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
 pub use redundancy::{AxisRedundancy, Redundancy};
 pub use stage::{Pipeline, ScheduleChoice, Stage};

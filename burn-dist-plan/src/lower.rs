@@ -9,6 +9,7 @@ use crate::mesh::BoolStore;
 use rustc_hash::FxHashMap;
 
 use crate::PlanOptions;
+use crate::async_tp::RankView;
 use crate::error::PlanError;
 use crate::hierarchy::stage;
 use crate::layout::Layout;
@@ -122,11 +123,11 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut shifts = self.expected.iter();
         let mut launch = self.first_launch;
         let records = steps.flat_map(|common| match common {
-            Common::Local(step) if step.op.traits().shifts => {
+            common if shifts::may_shift(common) => {
                 let launches = shifts.next().expect("those of all steps were found");
                 let first = launch;
                 launch += launches.len() as u32;
-                self.shift_records(step, launches, first)
+                self.shift_records(common, launches, first)
             }
             Common::Move(step) => self.record(step, None).into_iter().collect(),
             Common::Launch { group, moves } => {
@@ -233,9 +234,9 @@ impl<'a, O: Op> Lowering<'a, O> {
         let mut visit_of = Vec::with_capacity(self.program.steps.len());
         for common in &self.program.steps {
             visit_of.resize(tasks.len(), visit);
-            if let Common::Local(step) = common {
+            if let (Common::Local(_) | Common::Chunked(_), Some(at)) = (common, common.at()) {
                 // What is made again, or ahead of its use, belongs to where it stands.
-                visit = visits.of(step.at).max(visit);
+                visit = visits.of(at).max(visit);
             }
             match common {
                 Common::Load { value, slot } => tasks.push(Task::Load {
@@ -263,18 +264,20 @@ impl<'a, O: Op> Lowering<'a, O> {
                         runs: runs(&info.layout, self.mesh, rank),
                     })));
                 }
-                Common::Local(step) => {
-                    let mut emitted = self.emitted(rank, step, num_slots);
-                    if step.op.traits().shifts {
-                        self.is_expected(shifting, rank, (step, &emitted))?;
+                Common::Local(_) | Common::Chunked(_) => {
+                    let mut emitted = self.emitted(rank, common, num_slots);
+                    if shifts::may_shift(common) {
+                        self.is_expected(shifting, rank, (common, &emitted))?;
                         shifting += 1;
                     }
                     if let Some(action) = action(common) {
                         let made = emitted.ops().flat_map(Op::outputs);
                         actions.extend(made.map(|out| (out.id as Slot, action)));
                     }
-                    self.note_indices(rank, step, &emitted, &mut indexed);
-                    let path = self.path_index(&step.path);
+                    if let Common::Local(step) = common {
+                        self.note_indices(rank, step, &emitted, &mut indexed);
+                    }
+                    let path = self.path_index(&common.path().cloned());
                     let first = launch;
                     launch += emitted.launches().count() as u32;
                     let (next, steps) = emitted.take();
@@ -441,13 +444,28 @@ impl<'a, O: Op> Lowering<'a, O> {
         }
     }
 
-    /// Returns what a step is on one rank; its intermediate tensors have slots from `num_slots` on.
-    fn emitted(&self, rank: Rank, step: &LocalStep<O>, num_slots: Slot) -> Steps<O> {
-        let mut op = step.op.clone();
-        crate::rename::redirect(&mut op, &self.alias);
+    /// Returns what is computed by a step on one rank; its intermediate tensors have slots from `num_slots` on.
+    fn emitted(&self, rank: Rank, step: &Common<O>, num_slots: Slot) -> Steps<O> {
         let mut steps = Steps::new(num_slots);
-        op.lower(&self.view(rank, step), &mut steps);
-        steps
+        match step {
+            Common::Local(step) => {
+                let mut op = step.op.clone();
+                crate::rename::redirect(&mut op, &self.alias);
+                op.lower(&self.view(rank, step), &mut steps);
+                steps
+            }
+            Common::Chunked(step) => {
+                let view = RankView {
+                    mesh: self.mesh,
+                    rank,
+                    slots: &self.program.slots,
+                    alias: &self.alias,
+                    bool_store: self.bool_store,
+                };
+                step.emitted(&view, num_slots)
+            }
+            _ => steps,
+        }
     }
 
     /// Notes what an operation at indices does globally.

@@ -325,6 +325,12 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// Makes the elements in `range` along `dim`.
     fn slice(input: NewTensor, dim: usize, range: Range<usize>, out: NewTensor) -> Self;
 
+    /// Makes the elements of all inputs, one behind the other along `dim`.
+    fn concatenate(inputs: Vec<NewTensor>, dim: usize, out: NewTensor) -> Self;
+
+    /// Makes the sums of the elements of two tensors.
+    fn add(left: NewTensor, right: NewTensor, out: NewTensor) -> Self;
+
     /// Makes the same values in the type of `out`.
     fn cast(input: NewTensor, out: NewTensor) -> Self;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::account;
+use crate::async_tp::{self, Overlap};
 use crate::checkpoint::{self, Recomputed};
 use crate::cost::Network;
 use crate::error::PlanError;
@@ -50,6 +51,8 @@ pub(crate) struct State<'a, O> {
     pub redundancy: Redundancy,
     pub recomputed: Recomputed,
     pub collectives: Vec<CollectiveRecord>,
+    /// Collectives along tensor-parallel axes, and whether products run beside them.
+    pub overlaps: Vec<Overlap>,
     /// How the program is split into those of the coordinates, until they are written down.
     split: Option<Split>,
     /// The action of its schedule that each operation belongs to; empty without one.
@@ -63,7 +66,7 @@ pub(crate) struct State<'a, O> {
 type Pass<O> = fn(&mut State<'_, O>) -> Result<(), PlanError>;
 
 /// The names of the passes, in order, with what each does.
-pub const PASSES: [(&str, &str); 11] = [
+pub const PASSES: [(&str, &str); 12] = [
     ("precision", "16-bit types where units ask for them"),
     ("float8", "linear layers in 8 bits where units ask for them"),
     (
@@ -81,6 +84,10 @@ pub const PASSES: [(&str, &str); 11] = [
         "gathers and reductions of a unit together, ahead of their use",
     ),
     ("hierarchy", "collectives over several nodes, in stages"),
+    (
+        "async_tp",
+        "products in chunks beside the tensor-parallel transfers that they wait for",
+    ),
     ("lower", "tasks of each rank, with local shapes"),
     ("offload", "moves to the host and back"),
     (
@@ -90,7 +97,7 @@ pub const PASSES: [(&str, &str); 11] = [
 ];
 
 /// How many passes after `staging` work on the program of one coordinate.
-const NUM_EACH: usize = 3;
+const NUM_EACH: usize = 4;
 
 /// Returns the passes, in the order of [`PASSES`].
 fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
@@ -103,6 +110,7 @@ fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
         |state| state.staging(),
         |state| state.schedule(),
         |state| state.hierarchy(),
+        |state| state.async_tp(),
         |state| state.lower(),
         |state| state.offload(),
         |state| state.lifetimes(),
@@ -127,6 +135,7 @@ impl<'a, O: Op> State<'a, O> {
             redundancy: Redundancy::default(),
             recomputed: Recomputed::default(),
             collectives: Vec::new(),
+            overlaps: Vec::new(),
             split: None,
             actions: Vec::new(),
             ranks: Vec::new(),
@@ -349,6 +358,14 @@ impl<'a, O: Op> State<'a, O> {
         let hierarchy = Hierarchy::new(self.mesh, self.options);
         for program in &mut self.programs {
             hierarchy.compose(program);
+        }
+        Ok(())
+    }
+
+    fn async_tp(&mut self) -> Result<(), PlanError> {
+        let pass = async_tp::Pass::new(self.mesh, self.options, &self.visits);
+        for program in &mut self.programs {
+            self.overlaps.extend(pass.run(program));
         }
         Ok(())
     }

@@ -71,6 +71,7 @@ pub fn plan<O: Op>(
         reads,
         num_streams: program.num_streams,
         collectives: state.collectives,
+        overlaps: state.overlaps,
         memory: state.memory,
         scheduled: state.scheduled,
         recomputed: state.recomputed,

@@ -550,6 +550,10 @@ fn each_slot<O: Op>(step: &mut Common<O>, edit: impl Fn(&mut Slot)) {
         | Common::Store { slot, .. }
         | Common::Read { slot, .. } => edit(slot),
         // Made by later passes.
-        Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
+        Common::Launch { .. }
+        | Common::Finish { .. }
+        | Common::Chunked(_)
+        | Common::Send(_)
+        | Common::Receive(_) => {}
     }
 }

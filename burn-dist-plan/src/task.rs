@@ -423,6 +423,8 @@ pub struct Plan<O> {
     pub num_streams: u64,
     /// Every collective, in order.
     pub collectives: Vec<CollectiveRecord>,
+    /// Collectives along tensor-parallel axes, and whether products run beside them.
+    pub overlaps: Vec<crate::async_tp::Overlap>,
     /// Planned memory per local rank.
     pub memory: Vec<crate::memory::MemoryPlan>,
     /// Gradients that were added or kept before they were reduced.

@@ -10,7 +10,7 @@ use crate::layout::redistribute::StepKind;
 use crate::lower::{Lowered, collective};
 use crate::op::{Mark, Op, Tensor};
 use crate::passes::State;
-use crate::propagate::{Common, Move, OnNodes, Program, Transfer};
+use crate::propagate::{Common, LocalStep, Move, OnNodes, Program, Transfer};
 use crate::task::{CollectiveTask, Slot, Task};
 use crate::window::{InputState, ValueIndex};
 
@@ -134,6 +134,15 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
         };
         format!("s{to} = {name}(s{from})  {made}  # {reason}{path}")
     };
+    let local = |step: &LocalStep<O>| {
+        let inputs = list(step.op.inputs().map(|t| t.id), 's');
+        let outputs: Vec<Slot> = step.op.outputs().map(|t| t.id).collect();
+        let layouts: Vec<String> = outputs.iter().map(|slot| layout(*slot)).collect();
+        let (made, name) = (list(outputs, 's'), step.op.name());
+        let path = step.path.as_deref().filter(|path| !path.is_empty());
+        let path = path.map_or(String::new(), |path| format!("  # {path}"));
+        format!("{made} = {name}({inputs})  {}{path}", layouts.join(", "))
+    };
     for step in &program.steps {
         match step {
             Common::Load { value, slot } => {
@@ -145,20 +154,18 @@ fn program<O: Op>(state: &State<'_, O>, program: &Program<O>, out: &mut String) 
             Common::Random { stream, slot, .. } => {
                 writeln!(out, "s{slot} = random stream {stream}  {}", layout(*slot))?;
             }
-            Common::Local(step) => {
-                let inputs = list(step.op.inputs().map(|t| t.id), 's');
-                let outputs: Vec<Slot> = step.op.outputs().map(|t| t.id).collect();
-                let layouts: Vec<String> = outputs.iter().map(|slot| layout(*slot)).collect();
-                let (made, name) = (list(outputs, 's'), step.op.name());
-                let path = step.path.as_deref().filter(|path| !path.is_empty());
-                let path = path.map_or(String::new(), |path| format!("  # {path}"));
-                writeln!(
-                    out,
-                    "{made} = {name}({inputs})  {}{path}",
-                    layouts.join(", ")
-                )?;
-            }
+            Common::Local(step) => writeln!(out, "{}", local(step))?,
             Common::Move(step) => writeln!(out, "{}", moved(step))?,
+            Common::Chunked(step) => {
+                let parts = mesh.size(step.axis);
+                writeln!(out, "in {parts} chunks along {}", mesh.name(step.axis))?;
+                let mut lines: Vec<String> = step.steps.iter().map(local).collect();
+                let at = if step.gathers() { 0 } else { lines.len() };
+                lines.insert(at, moved(&step.moved));
+                for line in lines {
+                    writeln!(out, "  {line}")?;
+                }
+            }
             Common::Launch { group, moves } => {
                 writeln!(out, "launch {group}")?;
                 for step in moves {

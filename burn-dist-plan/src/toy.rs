@@ -58,6 +58,8 @@ pub(crate) enum Kind {
         rows: Range<usize>,
         base: bool,
     },
+    /// One behind the other along a dim.
+    Concat(usize),
     Cast,
     /// Of float8 training, in the field: see `interpret`.
     Float8(Float8Op),
@@ -148,6 +150,7 @@ impl Op for Toy {
             Kind::Slice(..) => "slice",
             Kind::Lookup { .. } => "lookup",
             Kind::SumAt { .. } => "sum_at",
+            Kind::Concat(_) => "concat",
             Kind::Cast => "cast",
             Kind::Float8(op) => op.name(),
             Kind::Meet => "meet",
@@ -234,6 +237,13 @@ impl Op for Toy {
                 .broadcast()
                 .moves()
                 .build(),
+            Kind::Concat(dim) => {
+                let names = dims_but(ndim, *dim, Name::Whole);
+                let all: Vec<usize> = (0..self.inputs.len()).collect();
+                RuleBuilder::named(&shapes, vec![names.clone(); all.len()], vec![names])
+                    .joint_linear(&all)
+                    .build()
+            }
             Kind::Slice(dim, _) => {
                 let names = dims_but(ndim, *dim, Name::Whole);
                 RuleBuilder::named(&shapes, vec![names.clone()], vec![names])
@@ -302,9 +312,11 @@ impl Op for Toy {
             },
             float_class: match self.kind {
                 Kind::Matmul | Kind::Linear | Kind::LinearX | Kind::LinearW => FloatClass::Compute,
-                Kind::Transpose | Kind::Reshape | Kind::Expand | Kind::Slice(..) => {
-                    FloatClass::Move
-                }
+                Kind::Transpose
+                | Kind::Reshape
+                | Kind::Expand
+                | Kind::Slice(..)
+                | Kind::Concat(_) => FloatClass::Move,
                 Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
                 Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
@@ -415,6 +427,14 @@ impl Op for Toy {
 
     fn slice(input: NewTensor, dim: usize, range: Range<usize>, out: NewTensor) -> Self {
         Self::new(Kind::Slice(dim, range), [input], out)
+    }
+
+    fn concatenate(inputs: Vec<NewTensor>, dim: usize, out: NewTensor) -> Self {
+        Self::new(Kind::Concat(dim), inputs, out)
+    }
+
+    fn add(left: NewTensor, right: NewTensor, out: NewTensor) -> Self {
+        Self::new(Kind::Add, [left, right], out)
     }
 
     fn cast(input: NewTensor, out: NewTensor) -> Self {

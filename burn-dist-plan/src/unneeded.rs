@@ -26,8 +26,10 @@ pub(super) fn read_somewhere<O: Op>(program: &Program<O>, alias: &[Slot]) -> Opt
                 }
             }
         }
-        if let Common::Move(step) = step {
-            read[alias[step.from as usize] as usize] = true;
+        if let Common::Move(_) | Common::Chunked(_) = step {
+            for slot in step.reads() {
+                read[alias[slot as usize] as usize] = true;
+            }
         }
     }
     Some(read)

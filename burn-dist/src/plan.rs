@@ -8,8 +8,8 @@ pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
 pub(crate) use burn_dist_plan::policy::Pattern;
 pub use burn_dist_plan::{
-    Accumulation, AxisRedundancy, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload,
-    Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard, Scaling,
+    Accumulation, AsyncTp, AxisRedundancy, Checkpoint, ContextParallel, Float, Float8, Fp8,
+    Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard, Scaling,
     ScheduleChoice, ScheduleKind, Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock, explain,
     fuzz, memory,
 };

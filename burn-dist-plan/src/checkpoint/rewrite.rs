@@ -242,7 +242,12 @@ fn clone<O: Op>(
             step.to = current(step.to);
         }
         Common::Store { slot, .. } | Common::Read { slot, .. } => *slot = current(*slot),
-        Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
+        // Made by later passes.
+        Common::Launch { .. }
+        | Common::Finish { .. }
+        | Common::Chunked(_)
+        | Common::Send(_)
+        | Common::Receive(_) => {}
     }
     step
 }
@@ -264,6 +269,11 @@ fn readdress<O: Op>(step: &mut Common<O>, alias: &[Slot]) {
         | Common::Store { slot, .. }
         | Common::Read { slot, .. } => *slot = alias[*slot as usize],
         Common::Load { .. } | Common::Upload { .. } | Common::Random { .. } => {}
-        Common::Launch { .. } | Common::Finish { .. } | Common::Send(_) | Common::Receive(_) => {}
+        // Made by later passes.
+        Common::Launch { .. }
+        | Common::Finish { .. }
+        | Common::Chunked(_)
+        | Common::Send(_)
+        | Common::Receive(_) => {}
     }
 }

@@ -151,6 +151,7 @@ fn terms(program: &Program<Toy>, interned: &mut HashMap<String, u64>) -> Vec<(u3
             Common::Move(step) => format!("{:?}", step.step),
             Common::Launch { .. }
             | Common::Finish { .. }
+            | Common::Chunked(_)
             | Common::Send(_)
             | Common::Receive(_) => {
                 unreachable!("scheduled later")

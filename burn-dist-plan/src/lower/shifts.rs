@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::Lowering;
+use crate::async_tp::Chunked;
 use crate::error::PlanError;
 use crate::mesh::{MeshShape, Rank, ReduceOp};
 use crate::op::{Op, Shift, Steps};
-use crate::propagate::{Common, LocalStep};
+use crate::propagate::Common;
 use crate::task::{CollectiveKind, CollectiveRecord, CollectiveTask, CommunicationKind};
 
 impl Shift {
@@ -81,6 +82,37 @@ impl Shift {
     }
 }
 
+/// Whether a step may shift blocks.
+pub(super) fn may_shift<O: Op>(step: &Common<O>) -> bool {
+    match step {
+        Common::Local(step) => step.op.traits().shifts,
+        Common::Chunked(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns the operation that a step computes.
+fn name<O: Op>(step: &Common<O>) -> &'static str {
+    match step {
+        Common::Local(step) => step.op.name(),
+        Common::Chunked(step) => step.last().op.name(),
+        _ => "nothing",
+    }
+}
+
+/// Names the products that a step computes in chunks.
+fn products<O: Op>(step: &Chunked<O>) -> String {
+    let products = step.steps.iter().map(|step| &step.op);
+    let products = products.filter(|op| op.product_flops().is_some());
+    let names: Vec<&str> = products.map(Op::name).collect();
+    let alike = names.chunk_by(|one, next| one == next);
+    let names = alike.map(|names| match names {
+        [name] => name.to_string(),
+        names => format!("{} {}", names.len(), names[0]),
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
 impl<O: Op> Lowering<'_, O> {
     /// Returns the shifts of each step that may have some, launch by launch, in order: those of the first rank that the
     /// program is of, which all others are to shift too.
@@ -88,13 +120,11 @@ impl<O: Op> Lowering<'_, O> {
         let of = self.first_rank;
         let mut steps = Vec::new();
         for common in &self.program.steps {
-            if let Common::Local(step) = common
-                && step.op.traits().shifts
-            {
-                let lowered = self.emitted(of, step, 0);
+            if may_shift(common) {
+                let lowered = self.emitted(of, common, 0);
                 let launches: Vec<Vec<Shift>> = lowered.launches().map(<[Shift]>::to_vec).collect();
                 let error = |problem: String| PlanError::Shifts {
-                    op: step.op.name().to_string(),
+                    op: name(common).to_string(),
                     problem,
                 };
                 if lowered.under_way() > 0 {
@@ -122,7 +152,7 @@ impl<O: Op> Lowering<'_, O> {
         &self,
         index: usize,
         rank: Rank,
-        (step, lowered): (&LocalStep<O>, &Steps<O>),
+        (step, lowered): (&Common<O>, &Steps<O>),
     ) -> Result<(), PlanError> {
         let mut found = lowered.launches().flatten();
         let mut others = self.expected[index].iter().flatten();
@@ -136,7 +166,7 @@ impl<O: Op> Lowering<'_, O> {
                 (Some(mine), Some(other)) if mine.is_of(other) => {}
                 (mine, other) => {
                     return Err(PlanError::Shifts {
-                        op: step.op.name().to_string(),
+                        op: name(step).to_string(),
                         problem: format!(
                             "rank {rank} asks for {} where rank {} asks for {}",
                             text(mine),
@@ -152,7 +182,7 @@ impl<O: Op> Lowering<'_, O> {
     /// Describes the shifts of a step; launches are numbered from `launch` on.
     pub(super) fn shift_records(
         &self,
-        step: &LocalStep<O>,
+        step: &Common<O>,
         launches: &[Vec<Shift>],
         launch: u32,
     ) -> Vec<CollectiveRecord> {
@@ -167,8 +197,13 @@ impl<O: Op> Lowering<'_, O> {
             CollectiveRecord {
                 kind: CommunicationKind::Collective(shift.kind()),
                 axes: axes.join(","),
-                reason: format!("{} passes blocks on", step.op.name()),
-                path: step.path.clone(),
+                reason: match step {
+                    Common::Chunked(step) => {
+                        format!("{}, in chunks beside {}", step.moved.reason, products(step))
+                    }
+                    _ => format!("{} passes blocks on", name(step)),
+                },
+                path: step.path().cloned(),
                 shape: shift.layout.shape(),
                 dtype: shift.dtype,
                 layouts: (layout.clone(), layout),

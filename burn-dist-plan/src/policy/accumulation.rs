@@ -24,28 +24,10 @@ pub enum Accumulation {
     PerMicrobatch,
 }
 
-impl fmt::Display for Accumulation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PerWindow => "window",
-            Self::PerStep => "step",
-            Self::PerMicrobatch => "microbatch",
-        })
-    }
-}
-
-impl FromStr for Accumulation {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "window" => Ok(Self::PerWindow),
-            "step" => Ok(Self::PerStep),
-            "microbatch" => Ok(Self::PerMicrobatch),
-            _ => Err(TextError::new(
-                text,
-                "does not say when accumulated gradients are reduced: use window, step or microbatch",
-            )),
-        }
-    }
-}
+texts!(
+    Accumulation,
+    "does not say when accumulated gradients are reduced: use window, step or microbatch",
+    PerWindow = "window",
+    PerStep = "step",
+    PerMicrobatch = "microbatch",
+);

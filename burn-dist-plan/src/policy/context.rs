@@ -24,28 +24,10 @@ pub enum ContextParallel {
     Gather,
 }
 
-impl fmt::Display for ContextParallel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Ring => "ring",
-            Self::Gather => "gather",
-        })
-    }
-}
-
-impl FromStr for ContextParallel {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "ring" => Ok(Self::Ring),
-            "gather" => Ok(Self::Gather),
-            _ => Err(TextError::new(
-                text,
-                "does not say how attention gets keys of other ranks: use auto, ring or gather",
-            )),
-        }
-    }
-}
+texts!(
+    ContextParallel,
+    "does not say how attention gets keys of other ranks: use auto, ring or gather",
+    Auto = "auto",
+    Ring = "ring",
+    Gather = "gather",
+);

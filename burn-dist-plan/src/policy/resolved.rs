@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{
-    Accumulation, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard, ShardStrategy,
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard,
+    ShardStrategy,
 };
 use crate::mesh::{AxisIndex, MeshShape};
 
@@ -31,6 +32,8 @@ pub struct Policy {
     pub offload: Offload,
     /// How its attention gets keys that other ranks have.
     pub context: ContextParallel,
+    /// Whether products run beside the tensor-parallel transfers that they wait for.
+    pub async_tp: AsyncTp,
 }
 
 impl Default for Policy {
@@ -46,6 +49,7 @@ impl Default for Policy {
             float8: None,
             offload: Offload::default(),
             context: ContextParallel::default(),
+            async_tp: AsyncTp::default(),
         }
     }
 }
@@ -126,6 +130,11 @@ impl Policy {
                 "context",
                 self.context.to_string(),
                 self.context != default.context,
+            ),
+            (
+                "async_tp",
+                self.async_tp.to_string(),
+                self.async_tp != default.async_tp,
             ),
         ] {
             if differs {

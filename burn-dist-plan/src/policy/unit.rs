@@ -3,8 +3,8 @@
 use burn_dist_mesh::TextError;
 
 use super::{
-    Accumulation, Checkpoint, ContextParallel, Float, Float8, Offload, Policy, Precision, Reshard,
-    Scaling, ShardStrategy,
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Policy, Precision,
+    Reshard, Scaling, ShardStrategy,
 };
 use crate::mesh::MeshShape;
 
@@ -30,6 +30,8 @@ pub struct UnitPolicy {
     pub offload: Option<Offload>,
     /// How its attention gets keys that other ranks have.
     pub context: Option<ContextParallel>,
+    /// Whether products run beside the tensor-parallel transfers that they wait for.
+    pub async_tp: Option<AsyncTp>,
 }
 
 impl UnitPolicy {
@@ -156,6 +158,12 @@ impl UnitPolicy {
         self
     }
 
+    /// Sets whether products run beside the tensor-parallel transfers that they wait for, see [`AsyncTp`].
+    pub fn async_tp(mut self, async_tp: AsyncTp) -> Self {
+        self.async_tp = Some(async_tp);
+        self
+    }
+
     /// Returns the policy of a unit of which this is said, inside one of policy `around`. Whether the mesh has the axes
     /// is checked by whoever takes what is said; others are left out.
     pub fn over(&self, around: &Policy, mesh: &MeshShape) -> Policy {
@@ -186,6 +194,7 @@ impl UnitPolicy {
             float8: self.float8.clone().unwrap_or_else(|| around.float8.clone()),
             offload: self.offload.unwrap_or(around.offload),
             context: self.context.unwrap_or(around.context),
+            async_tp: self.async_tp.unwrap_or(around.async_tp),
         }
     }
 }

@@ -44,10 +44,11 @@ use crate::window::{Entry, InputState, Origin, ValueIndex, Window};
 use crate::{PlanError, PlanOptions};
 use operands::{Tensors, tensors};
 use pool::Pool;
-use values::{SlotInfo, Source, Value};
+use values::{Source, Value};
 
+pub(super) use options::simplify;
 pub(super) use program::{Common, LocalStep, Move, OnNodes, Outlives, Program, Reason, Transfer};
-pub(super) use values::OpIndex;
+pub(super) use values::{OpIndex, SlotInfo};
 
 /// An output layout that waits for its module's result to be reshaped.
 struct Unflattened {

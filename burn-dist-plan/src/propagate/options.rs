@@ -33,7 +33,7 @@ pub(super) fn merge_whole(dim: &mut DimLayout) {
 /// the same.
 ///
 /// `(8{tp} . 16)` over `tp=2` is `128{tp}`; `(3{tp} . 16)` is not `48{tp}`.
-pub(super) fn simplify(mut layout: Layout, mesh: &MeshShape) -> Layout {
+pub(crate) fn simplify(mut layout: Layout, mesh: &MeshShape) -> Layout {
     for dim in &mut layout.dims {
         let mut factors: Vec<Factor> = Vec::with_capacity(dim.factors.len());
         for factor in dim.factors.drain(..) {

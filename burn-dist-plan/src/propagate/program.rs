@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::values::{OpIndex, SlotInfo, Value};
+use crate::async_tp::Chunked;
 use crate::explain::{Accumulated, Runs};
 use crate::facts::Role;
 use crate::layout::Layout;
@@ -31,6 +32,8 @@ pub(crate) enum Common<O> {
     },
     Local(Box<LocalStep<O>>),
     Move(Move),
+    /// Operations in chunks, beside a collective (made by `async_tp`).
+    Chunked(Box<Chunked<O>>),
     /// Starts collectives together (made by `schedule`).
     Launch {
         group: u32,
@@ -64,6 +67,7 @@ impl<O: Op> Common<O> {
                 inputs.filter(|slot| *slot != Slot::MAX).collect()
             }
             Self::Move(step) => vec![step.from],
+            Self::Chunked(step) => step.reads(),
             Self::Store { slot, .. } | Self::Read { slot, .. } => vec![*slot],
             Self::Send(transfer) => vec![transfer.slot],
             _ => Vec::new(),
@@ -75,6 +79,7 @@ impl<O: Op> Common<O> {
         match self {
             Self::Local(step) => step.op.outputs().map(|tensor| tensor.id).collect(),
             Self::Move(step) => vec![step.to],
+            Self::Chunked(step) => step.writes(),
             Self::Load { slot, .. } | Self::Upload { slot, .. } | Self::Random { slot, .. } => {
                 vec![*slot]
             }
@@ -88,6 +93,7 @@ impl<O: Op> Common<O> {
         match self {
             Self::Local(step) => Some(step.at),
             Self::Move(step) => Some(step.at),
+            Self::Chunked(step) => Some(step.last().at),
             _ => None,
         }
     }
@@ -96,6 +102,7 @@ impl<O: Op> Common<O> {
     pub fn stage_of(&self) -> Option<OpIndex> {
         match self {
             Self::Local(step) => Some(step.of),
+            Self::Chunked(step) => Some(step.last().of),
             _ => self.at(),
         }
     }
@@ -105,6 +112,7 @@ impl<O: Op> Common<O> {
         match self {
             Self::Local(step) => step.path.as_ref(),
             Self::Move(step) => step.path.as_ref(),
+            Self::Chunked(step) => step.moved.path.as_ref(),
             Self::Send(transfer) | Self::Receive(transfer) => transfer.path.as_ref(),
             _ => None,
         }

@@ -258,6 +258,7 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
         (Kind::Expand, [a]) => a.expanded(shape),
         (Kind::Reshape, [a]) => a.clone().reshaped(shape),
         (Kind::Slice(dim, range), [a]) => a.slice(*dim, range.clone()),
+        (Kind::Concat(dim), parts) => Array::concat(parts, *dim),
         (Kind::Lookup { size, rows }, [table, indices]) => {
             let width = table.shape[1];
             let row = |index: &u64| match row_of(*index, *size, rows) {

@@ -12,8 +12,9 @@ use burn_dist_plan::op::{
 use burn_dist_plan::rule::{OpRule, Shapes};
 use burn_dist_plan::storage::{Operand, Place, Storage, Strided};
 use burn_ir::{
-    BackendIr, BaseOperationIr, CastOpIr, CreationOpIr, FullOpIr, NumericOperationIr, OperationIr,
-    ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr, TensorStatus,
+    BackendIr, BaseOperationIr, BinaryOpIr, CastOpIr, CatOpIr, CreationOpIr, FullOpIr,
+    NumericOperationIr, OperationIr, ScalarIr, ShapeOpIr, SliceOpIr, TensorId, TensorIr,
+    TensorStatus,
 };
 use burn_std::Slice;
 
@@ -436,6 +437,24 @@ impl Op for Recorded {
             out,
         };
         base(slice.out.dtype, BaseOperationIr::Slice(slice)).into()
+    }
+
+    fn concatenate(inputs: Vec<NewTensor>, dim: usize, out: NewTensor) -> Self {
+        let tensors = inputs.into_iter().map(read).collect();
+        let out = made(out);
+        let cat = CatOpIr { tensors, dim, out };
+        base(cat.out.dtype, BaseOperationIr::Cat(cat)).into()
+    }
+
+    fn add(left: NewTensor, right: NewTensor, out: NewTensor) -> Self {
+        let (lhs, rhs, out) = (read(left), read(right), made(out));
+        let dtype = out.dtype;
+        let add = NumericOperationIr::Add(BinaryOpIr { lhs, rhs, out });
+        match dtype.is_float() {
+            true => OperationIr::NumericFloat(dtype, add),
+            false => OperationIr::NumericInt(dtype, add),
+        }
+        .into()
     }
 
     fn cast(input: NewTensor, out: NewTensor) -> Self {

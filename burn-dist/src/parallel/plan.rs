@@ -8,8 +8,8 @@ use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
-    Accumulation, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard, ScheduleChoice,
-    ShardStrategy, UnitPolicy,
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard,
+    ScheduleChoice, ShardStrategy, UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -407,6 +407,12 @@ impl Plan {
     /// model.
     pub fn context(self, context: ContextParallel) -> Self {
         self.model(|policy| policy.context(context))
+    }
+
+    /// Sets whether products run beside the tensor-parallel transfers that they wait for: as [`UnitPolicy::async_tp`],
+    /// for the model.
+    pub fn async_tp(self, async_tp: AsyncTp) -> Self {
+        self.model(|policy| policy.async_tp(async_tp))
     }
 
     /// Sets which activations are made again in the backward: as [`UnitPolicy::checkpoint`], for the model.

@@ -11,7 +11,9 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
-use burn_dist::{Accumulation, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard};
+use burn_dist::{
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
+};
 
 /// Trains a Llama-3-style model on a mesh of devices.
 #[derive(Debug, Parser)]
@@ -143,6 +145,10 @@ pub struct ForwardArgs {
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
     pub context: ContextParallel,
+    /// Whether products are computed in chunks beside the tp transfers that they wait for: on, off, or where the link
+    /// is known and it takes less time (auto).
+    #[arg(long, value_name = "WHEN", default_value_t = AsyncTp::Auto)]
+    pub async_tp: AsyncTp,
     /// What lives in host memory while it is not needed: none, or a list of params, optimizer and activations, with
     /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]

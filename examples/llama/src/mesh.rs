@@ -90,6 +90,7 @@ fn policy(plan: Plan, args: &MeshArgs) -> anyhow::Result<Plan> {
         .reshard(args.reshard)
         .prefetch(forward.prefetch)
         .context(forward.context)
+        .async_tp(forward.async_tp)
         .offload(forward.offload)
         .accumulation(args.accumulate_reduce)
         .schedule(args.pipeline.schedule.clone());

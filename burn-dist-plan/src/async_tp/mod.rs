@@ -1,0 +1,313 @@
+//! Products beside the transfers that they wait for: async tensor parallelism.
+//!
+//! | what | what becomes of it on the p ranks of an axis |
+//! | --- | --- |
+//! | all-gather of x, products of it | every rank shifts its own block of x to the others. It computes the rows of its own block first, then those of each block as it arrives |
+//! | product, reduce-scatter of it | every rank computes the rows of one other rank after the other, its own last, and shifts them there while it computes the next ones |
+//!
+//! A rank receives as many bytes as before. What arrives of a sum is added in the one order of sums, so that no value
+//! changes: see [`emit`].
+//!
+//! Products that sum over the dim along which their operand is gathered stay as they are, and so does what is gathered
+//! or scattered over several nodes.
+//!
+//! Source: Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
+//! Models" (ASPLOS 2023), section 5.
+
+mod emit;
+mod find;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::cost::{Network, work_ns};
+use crate::layout::redistribute::StepKind;
+use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
+use crate::op::Op;
+use crate::options::PlanOptions;
+use crate::policy::AsyncTp;
+use crate::propagate::{Common, LocalStep, Move, OnNodes, Program};
+use crate::task::Slot;
+use crate::units::Visits;
+use find::{Cut, Flow, Found};
+
+pub(crate) use emit::RankView;
+
+/// Operations that are computed in chunks, beside the collective that they wait for or that waits for them.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunked<O> {
+    /// The collective, which is done by shifts.
+    pub moved: Move,
+    /// The axis that it goes along.
+    pub axis: AxisIndex,
+    /// The mesh with an axis of chunks behind its own. A chunk is what the rank of that coordinate has or makes.
+    pub chunks: Arc<MeshShape>,
+    /// The operations in their order. Layouts of what is cut are split over the axis of chunks too.
+    pub steps: Vec<LocalStep<O>>,
+    /// Whether what is gathered is needed as a whole besides.
+    pub keeps_whole: bool,
+}
+
+impl<O: Op> Chunked<O> {
+    /// Whether chunks are gathered, rather than scattered.
+    pub fn gathers(&self) -> bool {
+        matches!(self.moved.step.kind, StepKind::AllGather { .. })
+    }
+
+    /// Returns the slots that it reads.
+    pub fn reads(&self) -> Vec<Slot> {
+        let made: Vec<Slot> = self.made().collect();
+        let inputs = self.steps.iter().flat_map(|step| step.op.inputs());
+        let mut reads: Vec<Slot> = inputs.map(|input| input.id).collect();
+        if self.gathers() {
+            reads.retain(|slot| *slot != self.moved.to);
+            reads.push(self.moved.from);
+        }
+        reads.retain(|slot| *slot != Slot::MAX && !made.contains(slot));
+        reads
+    }
+
+    /// Returns the slots that it makes.
+    pub fn writes(&self) -> Vec<Slot> {
+        match self.gathers() {
+            true => self
+                .made()
+                .chain(self.keeps_whole.then_some(self.moved.to))
+                .collect(),
+            false => vec![self.moved.to],
+        }
+    }
+
+    /// Returns what its operations make.
+    fn made(&self) -> impl Iterator<Item = Slot> {
+        let made = self.steps.iter().flat_map(|step| step.op.outputs());
+        made.map(|out| out.id)
+    }
+
+    /// Returns the operation that it stands for: the last one.
+    pub fn last(&self) -> &LocalStep<O> {
+        self.steps.last().expect("something is computed in chunks")
+    }
+
+    /// Returns what it takes pieces of.
+    fn cut(&self) -> impl Iterator<Item = Slot> {
+        let made: Vec<Slot> = self.made().collect();
+        let inputs = self.steps.iter().flat_map(|step| {
+            let inputs = step.op.inputs().map(|input| input.id);
+            inputs.zip(&step.inputs)
+        });
+        let cut = inputs.filter(|(_, layout)| Cut::found(layout, &self.chunks).is_some());
+        cut.map(|(slot, _)| slot)
+            .filter(move |slot| !made.contains(slot))
+    }
+}
+
+fn chunk_axis(chunks: &MeshShape) -> AxisIndex {
+    chunks.axis_indices().last().expect("there is one")
+}
+
+/// A collective along a tensor-parallel axis, and whether products run beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Overlap {
+    /// `all_gather` or `reduce_scatter`.
+    pub kind: &'static str,
+    /// The axis.
+    pub axis: String,
+    /// Path of the module that it serves.
+    pub path: Option<String>,
+    /// Why it stays one collective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole: Option<&'static str>,
+}
+
+/// The axes of a mesh along which chunks may be shifted, and when they are.
+pub(super) struct Pass<'a> {
+    mesh: &'a MeshShape,
+    topology: &'a Topology,
+    network: Network<'a>,
+    visits: &'a Visits,
+}
+
+impl<'a> Pass<'a> {
+    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions, visits: &'a Visits) -> Self {
+        Self {
+            mesh,
+            topology: &options.topology,
+            network: Network::new(mesh, &options.links, &options.topology),
+            visits,
+        }
+    }
+
+    /// Puts what is computed in chunks into a program, and tells of each collective along a tensor-parallel axis what
+    /// became of it.
+    pub fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
+        let mut overlaps = Vec::new();
+        let is_model = |axis: &AxisIndex| self.mesh.size(*axis) > 1;
+        if !self.mesh.model_axes().iter().any(is_model) {
+            return overlaps;
+        }
+        let mut flow = Flow::new(program);
+        for index in 0..program.steps.len() {
+            let Common::Move(moved) = &program.steps[index] else {
+                continue;
+            };
+            let Some((kind, axes)) = along(moved) else {
+                continue;
+            };
+            let is_model = |axis: &AxisIndex| self.mesh.role(*axis) == AxisRole::Model;
+            if !axes.iter().all(is_model) {
+                continue;
+            }
+            let names: Vec<&str> = axes.iter().map(|axis| self.mesh.name(*axis)).collect();
+            let found = self.chunked(program, &flow, index);
+            let overlap = Overlap {
+                kind,
+                axis: names.join(","),
+                path: moved.path.as_deref().map(str::to_string),
+                whole: found.as_ref().err().copied().flatten(),
+            };
+            match found {
+                Ok(found) => flow.take(found),
+                // Nobody asked for it.
+                Err(None) => continue,
+                Err(Some(_)) => {}
+            }
+            overlaps.push(overlap);
+        }
+        flow.apply(program);
+        overlaps
+    }
+
+    /// Returns what is computed in chunks beside the collective at `index`, or why nothing is; `None` if policies do not
+    /// want it.
+    fn chunked<O: Op>(
+        &self,
+        program: &Program<O>,
+        flow: &Flow<O>,
+        index: usize,
+    ) -> Result<Found<O>, Option<&'static str>> {
+        let Common::Move(moved) = &program.steps[index] else {
+            return Err(None);
+        };
+        // As the unit asks that computes with it.
+        let slot = match moved.step.kind {
+            StepKind::AllGather { .. } => flow.made_of(program, moved.to).unwrap_or(moved.to),
+            _ => moved.from,
+        };
+        let value = program.slots[slot as usize].value;
+        let asked = program.values[value as usize].owner.policy.async_tp;
+        if asked == AsyncTp::Off {
+            return Err(None);
+        }
+        let (_, axes) = along(moved).ok_or(None)?;
+        let [axis] = axes[..] else {
+            return Err(Some("it goes along several axes"));
+        };
+        let group = self.mesh.group_of(Rank(0), &[axis]);
+        if moved.on_nodes != OnNodes::OneLevel || self.topology.spans(&group) {
+            return Err(Some("it goes over several nodes"));
+        }
+        if asked == AsyncTp::Auto && !self.network.is_known(axis) {
+            return Err(Some("nothing is known of its link"));
+        }
+        let found = match &moved.step.kind {
+            StepKind::AllGather { .. } => self.gathered(program, flow, index, axis)?,
+            _ => self.scattered(program, flow, index, axis)?,
+        };
+        if asked == AsyncTp::Auto && !self.pays(program, &found.chunked) {
+            return Err(Some("in chunks it would take longer"));
+        }
+        Ok(found)
+    }
+
+    /// Returns the mesh with an axis of chunks behind its own, as many as `axis` has ranks.
+    fn chunks(&self, axis: AxisIndex) -> Arc<MeshShape> {
+        let mut name = "chunk".to_string();
+        while self.mesh.axis(&name).is_ok() {
+            name.push('s');
+        }
+        let chunks = Axis {
+            name,
+            size: self.mesh.size(axis),
+            role: AxisRole::Model,
+        };
+        let axes = self.mesh.axes().iter().cloned().chain([chunks]);
+        let mesh = MeshShape::with_roles(axes.collect());
+        Arc::new(mesh.expect("a mesh of as many chunks as there are ranks along an axis"))
+    }
+
+    /// Whether it takes less time in chunks.
+    fn pays<O: Op>(&self, program: &Program<O>, chunked: &Chunked<O>) -> bool {
+        let bytes = |slot: Slot| {
+            let info = &program.slots[slot as usize];
+            (info.layout.local_numel_max(self.mesh) * info.dtype.size()) as f64
+        };
+        let made: f64 = chunked.made().map(bytes).sum();
+        let copied = match chunked.gathers() {
+            // Results are put together, and where it is needed whole, what was gathered.
+            true if chunked.keeps_whole => made + bytes(chunked.moved.to),
+            true => made,
+            // Operands are cut, and what arrives is added.
+            false => chunked.cut().map(bytes).sum::<f64>() + bytes(chunked.moved.from),
+        };
+        let flops: f64 = chunked.steps.iter().map(|step| self.flops(step)).sum();
+        let compute = work_ns(flops, made);
+        let dtype = program.slots[chunked.moved.to as usize].dtype;
+        let received = chunked
+            .moved
+            .step
+            .step_bytes(self.mesh, Rank(0), dtype.size()) as f64;
+        let parts = self.mesh.size(chunked.axis) as u64;
+        let transfer = |rounds, bytes| self.network.transfer_ns(&[chunked.axis], rounds, bytes);
+        let whole = transfer(parts - 1, received) + compute;
+        let one = transfer(1, received / (parts - 1) as f64);
+        // When the last chunk is computed, and when the link is free.
+        let (mut end, mut link) = (0.0_f64, 0.0_f64);
+        for chunk in 0..parts {
+            let is_last = chunk + 1 == parts;
+            match chunked.gathers() {
+                true => {
+                    end = end.max(link) + compute / parts as f64;
+                    link += one;
+                }
+                false => {
+                    end += compute / parts as f64;
+                    link = if is_last { link } else { link.max(end) + one };
+                }
+            }
+        }
+        let end = if chunked.gathers() {
+            end
+        } else {
+            end.max(link)
+        };
+        end + work_ns(0.0, copied) < whole
+    }
+
+    /// Returns the flops that a rank spends on an operation, all chunks together.
+    fn flops<O: Op>(&self, step: &LocalStep<O>) -> f64 {
+        let (Some(flops), Some(out)) = (step.op.product_flops(), step.outputs.first()) else {
+            return 0.0;
+        };
+        let split = out.dims.iter().flat_map(|dim| dim.axes());
+        let terms = out.partial.iter().map(|partial| partial.axis);
+        let axes = split
+            .chain(terms)
+            .filter(|axis| usize::from(axis.0) < self.mesh.num_axes());
+        flops / self.mesh.group_size(&axes.collect::<Vec<_>>()) as f64
+    }
+}
+
+/// Returns the name and the axes of a collective that may be done by shifts.
+fn along(moved: &Move) -> Option<(&'static str, &[AxisIndex])> {
+    match &moved.step.kind {
+        StepKind::AllGather { axes, .. } | StepKind::ReduceScatter { axes, .. } => {
+            Some((moved.step.kind.collective()?, axes))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

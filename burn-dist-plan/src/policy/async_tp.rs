@@ -1,0 +1,34 @@
+//! Whether products are computed in chunks while others are on their way.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn_dist_mesh::TextError;
+
+/// Whether a gather along a tensor-parallel axis and the products that need it, or a product and the reduce-scatter of
+/// it, run at once: in as many chunks as the axis has ranks, each computed while the next one is on its way.
+///
+/// It changes no value: the same products of the same rows, and sums in the same order. Only what stays inside nodes is
+/// cut into chunks, and never along a dim over which a product sums. As text: `auto`, `on`, `off`.
+///
+/// # Source
+/// Wang et al., "Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning Models"
+/// (ASPLOS 2023), section 5; PyTorch's async tensor parallelism over symmetric memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AsyncTp {
+    /// Where the link of the axis is known and it takes less time so.
+    #[default]
+    Auto,
+    /// Wherever it can be done.
+    On,
+    /// Nowhere.
+    Off,
+}
+
+texts!(
+    AsyncTp,
+    "does not say whether products run beside the transfers that they wait for: use auto, on or off",
+    Auto = "auto",
+    On = "on",
+    Off = "off",
+);
