@@ -2,9 +2,10 @@
 
 use burn_dist::mesh::Nodes;
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{AsyncTp, Checkpoint, DeviceMeshBuilder, Float, Float8, Precision, Scaling};
+use burn_dist::{AsyncTp, Checkpoint, DeviceMeshBuilder, Float, Float8, Plan, Precision, Scaling};
 
-use crate::transformer::run::{assert_alike, builder, train};
+use crate::transformer::DIM;
+use crate::transformer::run::{BLOCKS, Run, assert_alike, builder, train_wide};
 use crate::transformer::sequence_parallel;
 use crate::transformer::worlds::in_processes;
 
@@ -24,7 +25,11 @@ fn beside(explanation: &Explanation) -> usize {
     overlaps.filter(|overlap| overlap.whole.is_none()).count()
 }
 
-/// Twenty steps in chunks leave the bits that they leave without, and as many bytes cross the network.
+fn train(mesh: DeviceMeshBuilder, plan: &Plan) -> Run {
+    train_wide(mesh, plan, BLOCKS, DIM, 4)
+}
+
+/// Steps in chunks leave the bits that they leave without, and as many bytes cross the network.
 #[test]
 fn in_chunks_every_bit_stays() {
     let bf16 = Precision::new(Float::BF16);

@@ -391,7 +391,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Print what there is of a step after a pass of the planner: precision, float8, propagate, redundancy,
-    /// checkpoint, staging, schedule, hierarchy, lower, offload or lifetimes.
+    /// checkpoint, staging, schedule, hierarchy, async_tp, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
 }
