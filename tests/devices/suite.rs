@@ -9,7 +9,7 @@ use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::comm::{GpuTransport, Reduction};
 use burn_dist::mesh::ReduceOp;
 use burn_dist::{
-    DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith, Plan,
+    AsyncTp, DTensor, DeviceMesh, Dist, LocalParts, MeshBackend, MeshDevice, ParallelizeWith, Plan,
 };
 use burn_ir::BackendIr;
 
@@ -243,7 +243,8 @@ where
     }
 }
 
-/// A small transformer trains like on one device of Flex, and twice the same to the bit.
+/// A small transformer trains like on one device of Flex, and twice the same to the bit. So it does with sequences split
+/// over tp and products in chunks.
 pub fn training<B: BackendIr>(meshes: &[&str], steps: usize)
 where
     Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
@@ -251,15 +252,23 @@ where
     let expected = net::train::<Autodiff<Flex>>(&Default::default(), steps, |net| net);
     for text in meshes {
         let mesh = mesh(text);
-        let train = || {
+        let train = |plan: &Plan| {
             net::train::<Autodiff<Dist<B>>>(&mesh.device(), steps, |net| {
-                net.parallelize_with(mesh.shape(), &net::plan())
-                    .expect("a plan")
+                net.parallelize_with(mesh.shape(), plan).expect("a plan")
             })
         };
-        let losses = train();
+        let losses = train(&net::plan());
         net::close(&losses, &expected, text);
-        assert_eq!(losses, train(), "{text}: a second run differs");
+        assert_eq!(losses, train(&net::plan()), "{text}: a second run differs");
+        if mesh.shape().axis("tp").is_ok() {
+            let split = net::plan().output("embedding", "[-, {tp}, -]");
+            let chunks = split.async_tp(AsyncTp::On);
+            let (losses, plans) =
+                burn_dist::explain::<Dist<B>, _>(&mesh.device(), || train(&chunks));
+            net::close(&losses, &expected, &format!("{text}, in chunks"));
+            let shifted = plans.overlaps.iter().any(|overlap| overlap.whole.is_none());
+            assert!(shifted, "{text}: {plans}");
+        }
     }
 }
 
