@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+pub use crate::async_tp::Overlap;
+
 use crate::account::account;
-use crate::async_tp::Overlap;
 use crate::checkpoint::Recomputed;
 use crate::clock::{ClockError, Hardware, Simulation};
 use crate::float8::Float8Layer;

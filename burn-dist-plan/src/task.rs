@@ -424,7 +424,7 @@ pub struct Plan<O> {
     /// Every collective, in order.
     pub collectives: Vec<CollectiveRecord>,
     /// Collectives along tensor-parallel axes, and whether products run beside them.
-    pub overlaps: Vec<crate::async_tp::Overlap>,
+    pub overlaps: Vec<crate::explain::Overlap>,
     /// Planned memory per local rank.
     pub memory: Vec<crate::memory::MemoryPlan>,
     /// Gradients that were added or kept before they were reduced.

@@ -1,10 +1,10 @@
 //! Chunks as steps of one rank.
 //!
-//! Rank r of p shifts its block by 1, 2 .. p - 1 places at once, and computes the chunks r, r - 1, r - 2 .. as they arrive.
-//! What is scattered goes the other way: it computes the chunks r + 1, r + 2 .. r - 1, each of which goes straight to
-//! the rank whose it is while the next one is computed, and r last. Terms of a sum are added as soon as both are there,
-//! in the order of a reduce-scatter: a balanced tree over the ranks, split at the largest power of two, every sum rounded
-//! to the type of the elements.
+//! Rank r of p shifts its block by 1, 2 .. p - 1 places at once, and computes the chunks r, r - 1, r - 2 .. as they
+//! arrive. What is scattered goes the other way: it computes the chunks r + 1, r + 2 .. r - 1, each of which goes
+//! straight to the rank whose it is while the next one is computed, and r last. Terms of a sum are added as soon as both
+//! are there, in the order of a reduce-scatter: a balanced tree over the ranks, split at the largest power of two, every
+//! sum rounded to the type of the elements.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -221,7 +221,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Returns what makes the terms that the move at `index` reduces and scatters: products, and what is linear in them.
+    /// Returns what makes the terms that the move at `index` reduces and scatters: products, and what is linear in
+    /// them.
     pub(super) fn scattered<O: Op>(
         &self,
         program: &Program<O>,

@@ -179,8 +179,8 @@ impl<'a> Pass<'a> {
         overlaps
     }
 
-    /// Returns what is computed in chunks beside the collective at `index`, or why nothing is; `None` if policies do not
-    /// want it.
+    /// Returns what is computed in chunks beside the collective at `index`, or why nothing is; `None` if policies do
+    /// not want it.
     fn chunked<O: Op>(
         &self,
         program: &Program<O>,
