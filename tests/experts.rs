@@ -1,13 +1,19 @@
 //! Expert parallelism: tokens go to experts and back by an all-to-all each, and experts stay where they are.
 
+use burn::backend::flex::FlexDevice;
 use burn::backend::{Autodiff, Flex};
-use burn::module::Param;
+use burn::module::{Module, Param};
 use burn::nn::LinearConfig;
-use burn::tensor::Tensor;
-use burn_dist::mesh::MeshShape;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::{Tensor, TensorData, TensorPrimitive, Tolerance};
+use burn_dist::custom::{
+    CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, call,
+};
+use burn_dist::mesh::{MeshShape, ReduceOp};
 use burn_dist::parallel::ParallelError;
 use burn_dist::plan::explain::Explanation;
-use burn_dist::{DeviceMesh, Dist, MeshBackend, Plan};
+use burn_dist::{DTensor, DeviceMesh, Dist, MeshBackend, Parallelize, Plan};
 use moe::data::Ciphers;
 use moe::mesh::parallelize;
 use moe::model::Config;
@@ -146,6 +152,92 @@ fn experts_stay_whatever_it_costs() {
     let of_experts: Vec<_> = gathers.filter(|c| moves_experts(&c.from)).collect();
     assert!(of_experts.is_empty(), "{of_experts:?}\n{explanation}");
     assert_eq!(explanation.totals["all_to_all"].count, 4, "{explanation}");
+}
+
+/// `x w` of every expert, as a kernel of one's own: `[e, n, i]` and `[e, i, o]`.
+#[derive(Clone, Debug, PartialEq, Hash)]
+struct Grouped;
+
+impl CustomOp for Grouped {
+    const ID: &'static str = "test.grouped_product";
+
+    fn outputs(&self, inputs: &[TensorInfo]) -> Vec<TensorInfo> {
+        let [x, w] = inputs else { panic!("two inputs") };
+        let mut out = x.clone();
+        out.shape[2] = w.shape[2];
+        vec![out]
+    }
+
+    fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
+        let [x, w] = [shapes.inputs[0], shapes.inputs[1]];
+        Some((2 * x.iter().product::<usize>() * w[2]) as f64)
+    }
+
+    fn rule(&self, shapes: &Shapes<'_>) -> OpRule {
+        RuleBuilder::notation(shapes, "e n i, e i o -> e n o")
+            .contract(ReduceOp::Sum)
+            .build()
+    }
+}
+
+impl Execute<Flex> for Grouped {
+    fn execute(&self, inputs: Vec<CustomTensor<Flex>>, _: &FlexDevice) -> Vec<CustomTensor<Flex>> {
+        let inputs: Vec<_> = inputs.into_iter().map(CustomTensor::into_float).collect();
+        let [x, w] = inputs.try_into().expect("two inputs");
+        vec![CustomTensor::Float(Flex::float_matmul(x, w))]
+    }
+}
+
+#[derive(Module, Debug, Parallelize)]
+struct Stack<B: Backend> {
+    #[parallel(experts)]
+    weight: Param<Tensor<B, 3>>,
+}
+
+/// Tokens go to the experts of an operation that nobody but its own crate knows, and back, by its rule alone.
+#[test]
+fn tokens_are_dispatched_to_a_kernel_of_ones_own() {
+    let numbers = |shape: [usize; 3]| {
+        let values =
+            (0..shape.iter().product::<usize>()).map(|i| ((i * 7919) % 1009) as f32 / 504.5 - 1.0);
+        TensorData::new(values.collect::<Vec<_>>(), shape)
+    };
+    let (tokens, weight) = (numbers([4, 24, 8]), numbers([4, 8, 16]));
+    let whole = |data: &TensorData| Tensor::<Flex, 3>::from_data(data.clone(), &Default::default());
+    let expected = whole(&tokens).matmul(whole(&weight)).into_data();
+    for axes in ["ep=2", "ep=4", "fsdp=2,ep=2"] {
+        let mesh = DeviceMesh::parse(axes).expect("a mesh");
+        let device = mesh.device();
+        let weight = Param::from_data(weight.clone(), &device);
+        let stack = Stack::<Dist<Flex>> { weight };
+        let stack = stack.parallelize(&mesh).expect("it fits");
+        let by_group = |x: Tensor<Dist<Flex>, 3>| {
+            let layout = match axes {
+                "fsdp=2,ep=2" => "[-, {fsdp, ep}, -]",
+                _ => "[-, {ep}, -]",
+            };
+            x.redistribute(layout).expect("a layout of the mesh")
+        };
+        let x = by_group(Tensor::from_data(tokens.clone(), &device));
+        let (out, explanation) = burn_dist::explain::<Dist<Flex>, _>(&device, || {
+            let inputs = [x, stack.weight.val()];
+            let inputs = inputs.map(|x| CustomTensor::Float(x.into_primitive().tensor()));
+            let made = call(Grouped, inputs.into()).expect("tensors of one mesh");
+            let out = made.into_iter().next().expect("one result").into_float();
+            by_group(Tensor::from_primitive(TensorPrimitive::Float(out))).into_data()
+        });
+        out.assert_approx_eq::<f32>(&expected, Tolerance::relative(1e-6));
+        let count = |kind: &str| explanation.totals.get(kind).map_or(0, |total| total.count);
+        assert_eq!(count("all_to_all"), 2, "{axes}\n{explanation}");
+        let gathers = explanation
+            .collectives
+            .iter()
+            .filter(|of| of.kind == "all_gather");
+        assert!(
+            gathers.clone().all(|of| of.from.contains('*')),
+            "{axes}\n{explanation}"
+        );
+    }
 }
 
 fn stacked(shape: [usize; 3]) -> Param<Tensor<Flex, 3>> {

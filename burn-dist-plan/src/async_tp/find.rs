@@ -152,25 +152,52 @@ impl<O: Op> Flow<O> {
     }
 }
 
+/// A collective along an axis, in its program.
+pub(super) struct Site<'a, O> {
+    pub program: &'a Program<O>,
+    pub flow: &'a Flow<O>,
+    /// Which step it is.
+    pub index: usize,
+    pub moved: &'a Move,
+    pub axis: AxisIndex,
+    /// See [`Chunked::chunks`].
+    pub chunks: Arc<MeshShape>,
+    /// The visit of a unit that it belongs to.
+    pub visit: u32,
+}
+
+impl<O: Op> Site<'_, O> {
+    /// Returns what has `layout` cut into chunks.
+    fn cut(&self, layout: &Layout) -> Result<Cut, Why> {
+        Cut::of(layout, self.axis, &self.chunks).ok_or(CUT_OTHERWISE)
+    }
+
+    /// Returns it with operations that are cut, which stand for those that are `taken`.
+    fn found(&self, steps: Vec<LocalStep<O>>, taken: Vec<usize>, keeps_whole: bool) -> Found<O> {
+        Found {
+            chunked: Chunked {
+                moved: self.moved.clone(),
+                axis: self.axis,
+                chunks: self.chunks.clone(),
+                steps,
+                keeps_whole,
+            },
+            at: self.index,
+            steps: taken.into_iter().chain([self.index]).collect(),
+            finishes: Vec::new(),
+        }
+    }
+}
+
 impl Pass<'_> {
     /// Returns the products of what the move at `index` gathers.
-    pub(super) fn gathered<O: Op>(
-        &self,
-        program: &Program<O>,
-        flow: &Flow<O>,
-        index: usize,
-        axis: AxisIndex,
-    ) -> Result<Found<O>, Why> {
-        let Common::Move(moved) = &program.steps[index] else {
-            return Err(None);
-        };
-        let chunks = self.chunks(axis);
-        let cut = Cut::of(&moved.step.from, axis, &chunks).ok_or(CUT_OTHERWISE)?;
-        let (views, readers) = flow.views(program, moved.to);
+    pub(super) fn gathered<O: Op>(&self, site: &Site<'_, O>) -> Result<Found<O>, Why> {
+        let Site { program, flow, .. } = *site;
+        let cut = site.cut(&site.moved.step.from)?;
+        let (views, readers) = flow.views(program, site.moved.to);
         let is_gathered = |slot: Slot| views.contains(&slot);
         let at = *readers.first().ok_or(NO_PRODUCT)?;
-        let visit = self.visits.of(moved.at);
-        let (mut steps, mut taken, mut finishes) = (Vec::new(), vec![index], Vec::new());
+        let (mut steps, mut taken, mut finishes) = (Vec::new(), Vec::new(), Vec::new());
         let mut why = NO_PRODUCT;
         for &reader in &readers {
             let Common::Local(step) = &program.steps[reader] else {
@@ -182,11 +209,11 @@ impl Pass<'_> {
             let (Some((position, _)), None) = (positions.next(), positions.next()) else {
                 continue;
             };
-            if flow.taken[reader] || self.visits.of(step.at) != visit {
+            if flow.taken[reader] || self.visits.of(step.at) != site.visit {
                 continue;
             }
             let rows = |rule: &Rule| rule.inputs[position].dims[cut.dim];
-            let local = match self.product(step, rows, &cut, &chunks) {
+            let local = match self.product(step, rows, &cut, &site.chunks) {
                 Ok(local) => local,
                 Err(reason) => {
                     why = reason;
@@ -207,44 +234,29 @@ impl Pass<'_> {
         }
         finishes.sort_unstable();
         finishes.dedup();
+        let keeps_whole = readers.len() > steps.len();
         Ok(Found {
             at,
             finishes,
-            chunked: Chunked {
-                moved: moved.clone(),
-                axis,
-                chunks,
-                keeps_whole: readers.len() > steps.len(),
-                steps,
-            },
-            steps: taken,
+            ..site.found(steps, taken, keeps_whole)
         })
     }
 
     /// Returns what makes the terms that the move at `index` reduces and scatters: products, and what is linear in
     /// them.
-    pub(super) fn scattered<O: Op>(
-        &self,
-        program: &Program<O>,
-        flow: &Flow<O>,
-        index: usize,
-        axis: AxisIndex,
-    ) -> Result<Found<O>, Why> {
-        let Common::Move(moved) = &program.steps[index] else {
-            return Err(None);
-        };
-        if moved.step.kind.reduce_op() != Some(ReduceOp::Sum) {
+    pub(super) fn scattered<O: Op>(&self, site: &Site<'_, O>) -> Result<Found<O>, Why> {
+        let Site { program, flow, .. } = *site;
+        let chunks = &site.chunks;
+        if site.moved.step.kind.reduce_op() != Some(ReduceOp::Sum) {
             return Err(Some("it is no sum"));
         }
-        let chunks = self.chunks(axis);
-        let cut = Cut::of(&moved.step.to, axis, &chunks).ok_or(CUT_OTHERWISE)?;
+        let cut = site.cut(&site.moved.step.to)?;
         let is_term = |slot: Slot| {
             let partial = &program.slots[slot as usize].layout.partial;
-            partial.iter().any(|partial| partial.axis == axis)
+            partial.iter().any(|partial| partial.axis == site.axis)
         };
-        let visit = self.visits.of(moved.at);
         let mut found: HashMap<usize, LocalStep<O>> = HashMap::new();
-        let mut open: Vec<(Slot, Cut)> = vec![(moved.from, cut)];
+        let mut open: Vec<(Slot, Cut)> = vec![(site.moved.from, cut)];
         let mut passed = Vec::new();
         while let Some((slot, cut)) = open.pop() {
             let maker = flow.ready[slot as usize];
@@ -256,7 +268,8 @@ impl Pass<'_> {
             let Common::Local(step) = &program.steps[maker] else {
                 return Err(NO_PRODUCT);
             };
-            if flow.taken[maker] || self.visits.of(step.at) != visit || step.outputs.len() != 1 {
+            let is_elsewhere = flow.taken[maker] || self.visits.of(step.at) != site.visit;
+            if is_elsewhere || step.outputs.len() != 1 {
                 return Err(NO_PRODUCT);
             }
             if let Some(known) = found.get(&maker) {
@@ -273,7 +286,7 @@ impl Pass<'_> {
                 OpRule::Reshape => {
                     let input = *inputs.first().ok_or(NO_PRODUCT)?;
                     let shape = program.slots[input as usize].layout.shape();
-                    let from = cut.reshaped(&shape, &chunks).ok_or(CUT_OTHERWISE)?;
+                    let from = cut.reshaped(&shape, chunks).ok_or(CUT_OTHERWISE)?;
                     if !from.is_of(&step.inputs[0], self.mesh) {
                         return Err(CUT_OTHERWISE);
                     }
@@ -289,12 +302,12 @@ impl Pass<'_> {
                 OpRule::Factors(_) => {
                     let rows = |rule: &Rule| rule.outputs[0].dims[cut.dim];
                     let local = match terms {
-                        true => self.cut(step, rows, &cut, &chunks)?,
-                        false => self.product(step, rows, &cut, &chunks)?,
+                        true => self.cut(step, rows, &cut, chunks)?,
+                        false => self.product(step, rows, &cut, chunks)?,
                     };
                     for (&input, layout) in inputs.iter().zip(&local.inputs) {
                         if input != Slot::MAX && is_term(input) {
-                            let cut = Cut::found(layout, &chunks).ok_or(CUT_OTHERWISE)?;
+                            let cut = Cut::found(layout, chunks).ok_or(CUT_OTHERWISE)?;
                             open.push((input, cut));
                         }
                     }
@@ -306,29 +319,19 @@ impl Pass<'_> {
         }
         let mut steps: Vec<(usize, LocalStep<O>)> = found.into_iter().collect();
         steps.sort_by_key(|(index, _)| *index);
-        let (mut taken, steps): (Vec<usize>, Vec<_>) = steps.into_iter().unzip();
-        taken.push(index);
+        let (taken, steps): (Vec<usize>, Vec<_>) = steps.into_iter().unzip();
         let is_taken = |slot: Slot| {
             let mut readers = flow.readers[slot as usize].iter();
-            readers.all(|reader| taken.contains(reader) || passed.contains(reader))
+            readers.all(|reader| {
+                *reader == site.index || taken.contains(reader) || passed.contains(reader)
+            })
         };
         let mut made = steps.iter().flat_map(|step| step.op.outputs());
         if !made.all(|out| is_taken(out.id)) {
             return Err(USED_ELSEWHERE);
         }
         drop(made);
-        Ok(Found {
-            at: index,
-            finishes: Vec::new(),
-            chunked: Chunked {
-                moved: moved.clone(),
-                axis,
-                chunks,
-                steps,
-                keeps_whole: false,
-            },
-            steps: taken,
-        })
+        Ok(site.found(steps, taken, false))
     }
 
     /// As [`Self::cut`], of a product.

@@ -30,7 +30,7 @@ use crate::policy::AsyncTp;
 use crate::propagate::{Common, LocalStep, Move, OnNodes, Program};
 use crate::task::Slot;
 use crate::units::Visits;
-use find::{Cut, Flow, Found};
+use find::{Cut, Flow, Found, Site};
 
 pub(crate) use emit::RankView;
 
@@ -211,9 +211,18 @@ impl<'a> Pass<'a> {
         if asked == AsyncTp::Auto && !self.network.is_known(axis) {
             return Err(Some("nothing is known of its link"));
         }
+        let site = Site {
+            program,
+            flow,
+            index,
+            moved,
+            axis,
+            chunks: self.chunks(axis),
+            visit: self.visits.of(moved.at),
+        };
         let found = match &moved.step.kind {
-            StepKind::AllGather { .. } => self.gathered(program, flow, index, axis)?,
-            _ => self.scattered(program, flow, index, axis)?,
+            StepKind::AllGather { .. } => self.gathered(&site)?,
+            _ => self.scattered(&site)?,
         };
         if asked == AsyncTp::Auto && !self.pays(program, &found.chunked) {
             return Err(Some("in chunks it would take longer"));
