@@ -3,6 +3,7 @@
 //! One program: each of its own would compile Burn's generic code once more. What is built with other features too, or
 //! needs MPI or a GPU, is in programs of its own beside this one.
 
+mod attention;
 mod batches;
 mod chaos;
 mod checkpoint;

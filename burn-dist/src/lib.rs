@@ -75,6 +75,8 @@ pub mod backend {
 mod guides {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../docs/guide/attention.md")]
+    struct Attention;
     #[doc = include_str!("../../docs/guide/checkpoints.md")]
     struct Checkpoints;
     #[doc = include_str!("../../docs/guide/context.md")]
