@@ -1,12 +1,15 @@
-//! burn-nn's attention as one operation on meshes, against its composition on one device.
+//! Attention as one operation on meshes: burn-nn's module against its composition on one device, and dropped weights.
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::attention::{MultiHeadAttention, MultiHeadAttentionConfig};
+use burn::nn::{Linear, LinearConfig};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData, Tolerance};
-use burn_dist::nn::{AttentionBackend, FusedAttention, MhaInput};
-use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
+use burn_dist::nn::{AttentionBackend, AttentionOptions, FusedAttention, MhaInput, attention};
+use burn_dist::{
+    Checkpoint, ContextParallel, DTensor, DeviceMesh, Dist, Float, ParallelizeWith, Plan, Precision,
+};
 
 use crate::weights::deterministic;
 
@@ -200,4 +203,145 @@ fn memory_is_linear_in_the_sequence() {
     let (one, composition) = (growth(FusedAttention::attend), growth(composed));
     assert!(one < 2.1, "{one}");
     assert!(composition > 3.5, "{composition}");
+}
+
+/// What is made of queries and keys on a mesh, with these layouts: two projections, so that a plan can say how keys come.
+fn dropping(axes: &str, layout: &str, way: ContextParallel) -> Vec<TensorData> {
+    let mesh = DeviceMesh::builder()
+        .axes(&axes.parse().expect("a mesh"))
+        .scatter_bytes_min(0)
+        .build()
+        .expect("a mesh");
+    let device = mesh.device();
+    let linear = LinearConfig::new(4, 4).init::<Mesh>(&device);
+    let plan = Plan::new().unit("").context(way);
+    let linear = deterministic(linear).parallelize_with(&mesh, &plan);
+    let linear = linear.expect("a plan");
+    Mesh::seed(&device, 11);
+    let tensor = |heads: usize, seed: usize| {
+        let x = Tensor::<Mesh, 4>::from_data(numbers(&[4, heads, 24, 4], seed), &device);
+        x.redistribute(layout).expect("a layout").require_grad()
+    };
+    let [q, k, v] = [(4, 1), (2, 2), (2, 3)].map(|(heads, seed)| tensor(heads, seed));
+    let options = AttentionOptions::causal().dropout(0.3);
+    let out = attention(linear.forward(q.clone()), k.clone(), v.clone(), options);
+    let gradients = out.clone().powi_scalar(2).sum().backward();
+    let of = |x: &Tensor<Mesh, 4>| x.grad(&gradients).expect("a gradient").into_data();
+    let weight = linear.weight.val().grad(&gradients).expect("it is used");
+    let mut all = vec![out.to_data(), weight.into_data()];
+    all.extend([&q, &k, &v].map(of));
+    all
+}
+
+/// Which weights are dropped is a matter of where they are: forward and backward, whatever is split, and however keys
+/// come.
+#[test]
+fn every_mesh_drops_the_same_weights() {
+    let auto = ContextParallel::Auto;
+    let expected = dropping("", "[-, -, -, -]", auto);
+    for (axes, layout, way) in [
+        ("dp=2", "[{dp}, -, -, -]", auto),
+        ("dp=3", "[{dp}, -, -, -]", auto),
+        ("tp=2", "[-, {tp}, -, -]", auto),
+        ("fsdp=2,tp=2", "[{fsdp}, {tp}, -, -]", auto),
+        ("cp=3", "[-, -, {cp}, -]", ContextParallel::Ring),
+        ("cp=3", "[-, -, {cp}, -]", ContextParallel::Gather),
+        ("cp=4", "[-, -, (6 . 4{cp}), -]", ContextParallel::Ring),
+        ("cp=4", "[-, -, (6 . 4{cp}), -]", ContextParallel::Gather),
+        (
+            "dp=2,cp=2",
+            "[{dp}, -, (12 . 2{cp}), -]",
+            ContextParallel::Ring,
+        ),
+    ] {
+        let found = dropping(axes, layout, way);
+        for (found, expected) in found.iter().zip(&expected) {
+            // Sums over up to 384 rows of terms of size one, in another order.
+            found.assert_approx_eq::<f32>(expected, Tolerance::rel_abs(1e-5, 1e-5));
+        }
+    }
+    let other = dropping("", "[-, -, -, -]", auto);
+    assert_eq!(other, expected);
+}
+
+/// Twice the sequence is twice the memory, weights dropped or not.
+#[test]
+fn dropped_weights_are_not_held() {
+    let peak = |len: usize| {
+        let device = DeviceMesh::parse("").expect("a mesh").device();
+        let ((), plan) = burn_dist::explain::<Mesh, _>(&device, || {
+            let x = Tensor::<Mesh, 4>::from_data(numbers(&[1, 4, len, 4], 1), &device);
+            let x = x.require_grad();
+            let options = AttentionOptions::causal().dropout(0.3);
+            let out = attention(x.clone(), x.clone(), x.clone(), options);
+            let gradients = out.sum().backward();
+            x.grad(&gradients).expect("a gradient").into_data();
+        });
+        plan.memory[0].peak_bytes as f64
+    };
+    let growth = peak(512) / peak(256);
+    assert!(growth < 2.1, "{growth}");
+}
+
+/// Layers whose heads attend to themselves, and forget some of it.
+#[derive(Module, Debug)]
+struct Layers<B: Backend> {
+    blocks: Vec<Linear<B>>,
+}
+
+impl<B: AttentionBackend> Layers<B> {
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [batch, len, width] = x.dims();
+        self.blocks.iter().fold(x, |x, block| {
+            let heads = block.forward(x.clone());
+            let heads = heads.reshape([batch, len, 4, width / 4]).swap_dims(1, 2);
+            let options = AttentionOptions::causal().dropout(0.3);
+            let out = attention(heads.clone(), heads.clone(), heads, options);
+            x + out.swap_dims(1, 2).reshape([batch, len, width])
+        })
+    }
+}
+
+/// What two layers make on a mesh, the gradients, and how many operations were made again.
+fn layers(plan: Plan) -> (Vec<TensorData>, u64) {
+    let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
+    let device = mesh.device();
+    let linear = || LinearConfig::new(D_MODEL, D_MODEL).init::<Mesh>(&device);
+    let layers = deterministic(Layers {
+        blocks: vec![linear(), linear()],
+    });
+    let layers = layers.parallelize_with(&mesh, &plan.unit("blocks"));
+    let layers = layers.expect("a plan");
+    Mesh::seed(&device, 11);
+    let (found, plan) = burn_dist::explain::<Mesh, _>(&device, || {
+        let x = numbers(&[BATCH, QUERIES, D_MODEL], 1);
+        let out = layers.forward(Tensor::from_data(x, &device));
+        let of = out.clone().powi_scalar(2).sum().backward();
+        let mut gradients = Gradients::<Mesh> {
+            of: &of,
+            found: vec![out.into_data()],
+        };
+        layers.visit(&mut gradients);
+        gradients.found
+    });
+    (found, plan.recomputed.ops)
+}
+
+/// What is made again drops the same weights.
+#[test]
+fn checkpointing_drops_the_same_weights() {
+    let (expected, none) = layers(Plan::new());
+    let (found, again) = layers(Plan::new().checkpoint(Checkpoint::Full));
+    assert!(none == 0 && again > 0, "{none}, {again}");
+    assert_eq!(found, expected);
+}
+
+/// In 16 bits, too: a seed is no float.
+#[test]
+fn sixteen_bits_drop_the_same_weights() {
+    let (expected, _) = layers(Plan::new());
+    let (found, _) = layers(Plan::new().precision(Precision::new(Float::BF16)));
+    // About ten roundings by 2^-9 a layer, of values up to two.
+    found[0].assert_approx_eq::<f32>(&expected[0], Tolerance::absolute(0.08));
+    assert_ne!(found[0], expected[0]);
 }

@@ -4,7 +4,7 @@ mod attention;
 mod mha;
 
 pub use attention::{
-    AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, AttentionOptions, Scores,
-    attention, grouped_attention,
+    AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, AttentionOptions,
+    Dropped, Origin, Places, Scores, attention, grouped_attention,
 };
 pub use mha::{FusedAttention, MhaInput};
