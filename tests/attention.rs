@@ -286,29 +286,40 @@ fn dropped_weights_are_not_held() {
 /// Layers whose heads attend to themselves, and forget some of it.
 #[derive(Module, Debug)]
 struct Layers<B: Backend> {
-    blocks: Vec<Linear<B>>,
+    blocks: Vec<Layer<B>>,
+}
+
+#[derive(Module, Debug)]
+struct Layer<B: Backend> {
+    heads: Linear<B>,
+    output: Linear<B>,
 }
 
 impl<B: AttentionBackend> Layers<B> {
     fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [batch, len, width] = x.dims();
         self.blocks.iter().fold(x, |x, block| {
-            let heads = block.forward(x.clone());
+            let heads = block.heads.forward(x.clone());
             let heads = heads.reshape([batch, len, 4, width / 4]).swap_dims(1, 2);
             let options = AttentionOptions::causal().dropout(0.3);
             let out = attention(heads.clone(), heads.clone(), heads, options);
-            x + out.swap_dims(1, 2).reshape([batch, len, width])
+            let out = out.swap_dims(1, 2).reshape([batch, len, width]);
+            x + block.output.forward(out)
         })
     }
 }
 
-/// What two layers make on a mesh, the gradients, and how many operations were made again.
-fn layers(plan: Plan) -> (Vec<TensorData>, u64) {
+/// What two layers make on a mesh, the gradients of their weights, and how many steps were run again.
+fn layers(plan: Plan) -> ([TensorData; 2], u64) {
     let mesh = DeviceMesh::parse("fsdp=2").expect("a mesh");
     let device = mesh.device();
     let linear = || LinearConfig::new(D_MODEL, D_MODEL).init::<Mesh>(&device);
+    let layer = || Layer {
+        heads: linear(),
+        output: linear(),
+    };
     let layers = deterministic(Layers {
-        blocks: vec![linear(), linear()],
+        blocks: vec![layer(), layer()],
     });
     let layers = layers.parallelize_with(&mesh, &plan.unit("blocks"));
     let layers = layers.expect("a plan");
@@ -317,12 +328,15 @@ fn layers(plan: Plan) -> (Vec<TensorData>, u64) {
         let x = numbers(&[BATCH, QUERIES, D_MODEL], 1);
         let out = layers.forward(Tensor::from_data(x, &device));
         let of = out.clone().powi_scalar(2).sum().backward();
-        let mut gradients = Gradients::<Mesh> {
-            of: &of,
-            found: vec![out.into_data()],
-        };
-        layers.visit(&mut gradients);
-        gradients.found
+        let linear = layers
+            .blocks
+            .iter()
+            .flat_map(|block| [&block.heads, &block.output]);
+        let weights = linear.map(|linear| linear.weight.val());
+        let gradients = weights.map(|weight| weight.grad(&of).expect("it is used"));
+        // The gradients are read first: what is made again is so in the window of the backward.
+        let gradients = Tensor::cat(gradients.collect(), 0).into_data();
+        [out.into_data(), gradients]
     });
     (found, plan.recomputed.ops)
 }
