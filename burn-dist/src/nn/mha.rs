@@ -142,7 +142,7 @@ impl<B: AttentionBackend> From<MhaInput<B>> for ComposedInput<B> {
 pub trait FusedAttention<B: AttentionBackend> {
     /// Returns what `forward(input.into()).context` returns, but for rounding, and with the same gradients.
     ///
-    /// In one operation, by [`attention`], but where that would be another function. Then it is `forward`:
+    /// In one operation, by [`attention()`], but where that would be another function. Then it is `forward`:
     ///
     /// - with dropout, while gradients are tracked: burn-nn drops scores, before the softmax, and not weights;
     /// - with `quiet_softmax`;
@@ -155,7 +155,7 @@ pub trait FusedAttention<B: AttentionBackend> {
     /// As the fields of [`MhaInput`] say; the result is `[b, q, d_model]`.
     ///
     /// # Communication
-    /// That of [`attention`], and of the linear layers.
+    /// That of [`attention()`], and of the linear layers.
     ///
     /// # Panics
     /// If shapes do not fit.
