@@ -1,11 +1,11 @@
 //! Which weights are dropped: random numbers by position.
 //!
-//! Whether the weight of a query and a key is dropped is a function of a seed and of where both are in the whole, not of
-//! the part that is at hand: a split over ranks drops the same weights, and the backward drops them again.
+//! Whether the weight of a query and a key is dropped is a function of a seed and of where both are in the whole, not
+//! of the part that is at hand: a split over ranks drops the same weights, and the backward drops them again.
 //!
 //! # Source
-//! Philox4x32-10, as [`philox`](crate::philox) says. The seed is the key; four keys of the whole in a row, the query, the
-//! head and the batch element are the counter.
+//! Philox4x32-10, as [`philox`](crate::philox) says. The seed is the key; four keys of the whole in a row, the query,
+//! the head and the batch element are the counter.
 
 use super::Real;
 use crate::philox::philox4x32;

@@ -212,8 +212,8 @@ pub struct AttentionGradients<B: Backend> {
 /// # Source
 /// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
 pub trait AttentionBackend: Backend {
-    /// Whether it drops weights as [`Scores::dropout`] says. [`attention`] asks no other backend to: there it is composed
-    /// of operations where weights are dropped, in memory quadratic in the sequence.
+    /// Whether it drops weights as [`Scores::dropout`] says. [`attention`] asks no other backend to: there it is
+    /// composed of operations where weights are dropped, in memory quadratic in the sequence.
     const DROPS: bool = false;
 
     /// Attends.
