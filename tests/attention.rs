@@ -205,7 +205,7 @@ fn memory_is_linear_in_the_sequence() {
     assert!(composition > 3.5, "{composition}");
 }
 
-/// What is made of queries and keys in a layout on a mesh: a module makes queries, so that a plan can say how keys come.
+/// What is made of tensors in a layout on a mesh: a module makes queries, so that a plan can say how keys come.
 fn dropping(axes: &str, layout: &str, way: ContextParallel) -> Vec<TensorData> {
     let mesh = DeviceMesh::builder()
         .axes(&axes.parse().expect("a mesh"))
