@@ -4,6 +4,7 @@
 //! needs MPI or a GPU, is in programs of its own beside this one.
 
 mod async_tp;
+mod attention;
 mod batches;
 mod chaos;
 mod checkpoint;

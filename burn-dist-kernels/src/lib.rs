@@ -10,6 +10,7 @@
 pub mod attention;
 pub mod cuda;
 pub mod float8;
+pub mod philox;
 
 #[cfg(feature = "cubecl")]
 mod element;

@@ -77,6 +77,8 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../docs/guide/async-tp.md")]
     struct AsyncTp;
+    #[doc = include_str!("../../docs/guide/attention.md")]
+    struct Attention;
     #[doc = include_str!("../../docs/guide/checkpoints.md")]
     struct Checkpoints;
     #[doc = include_str!("../../docs/guide/context.md")]

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::block::product;
+use super::dropout::times_each;
 use super::forward::{Forward, KEYS, QUERIES};
 use super::view::Matrix;
 use super::{Inputs, Real, View};
@@ -31,6 +32,7 @@ struct Job<'a, T> {
 
 struct Scratch<T> {
     weights: Vec<T>,
+    factors: [T; KEYS],
     gradients: Vec<T>,
 }
 
@@ -89,6 +91,7 @@ pub fn backward<T: Real>(
     let scratch = || Scratch {
         weights: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
         gradients: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
+        factors: [T::ONE; KEYS],
     };
     jobs.into_par_iter().for_each_init(scratch, |scratch, job| {
         inputs.head_backward(made, gradient, job, scratch);
@@ -109,7 +112,8 @@ impl<T: Real> Inputs<'_, T> {
         let [width, value_width] = [sizes.width, sizes.value_width];
         for member in 0..sizes.group {
             let head = job.head * sizes.group + member;
-            let [batch, group, _] = self.index(head);
+            let index = self.index(head);
+            let [batch, group, _] = index;
             let q = self.q.matrix(&[batch, group, member]);
             let (k, v) = (
                 self.k.matrix(&[batch, group]),
@@ -143,10 +147,7 @@ impl<T: Real> Inputs<'_, T> {
                         // A row without a visible key has scores of -infinity alone.
                         T::exp_each(weights, if sum != T::HIDDEN { sum } else { T::ZERO });
                     }
-                    let weights = Matrix::of(&*weights, rows, keys.len());
                     let of_out = out_gradient.rows(queries.clone());
-                    let of_values = &mut job.v[keys.start * value_width..keys.end * value_width];
-                    product(of_values, weights.transposed(), of_out, T::ONE, true);
                     let gradients = &mut scratch.gradients[..len];
                     product(
                         gradients,
@@ -156,13 +157,25 @@ impl<T: Real> Inputs<'_, T> {
                         false,
                     );
                     for (row, gradients) in gradients.chunks_exact_mut(keys.len()).enumerate() {
-                        let weights = &weights.data[row * keys.len()..][..keys.len()];
-                        T::softmax_backward(gradients, weights, means[row]);
+                        let weights = &mut weights[row * keys.len()..][..keys.len()];
+                        match &self.dropout {
+                            None => T::softmax_backward(gradients, weights, means[row]),
+                            Some(dropout) => {
+                                let factors = &mut scratch.factors[..keys.len()];
+                                dropout.factors(index, first + row, keys.clone(), factors);
+                                times_each(gradients, factors);
+                                T::softmax_backward(gradients, weights, means[row]);
+                                times_each(weights, factors);
+                            }
+                        }
                         if !job.bias.is_empty() {
                             let at = (member * num_queries + first + row) * num_keys;
                             job.bias[at..][keys.clone()].copy_from_slice(gradients);
                         }
                     }
+                    let weights = Matrix::of(&*weights, rows, keys.len());
+                    let of_values = &mut job.v[keys.start * value_width..keys.end * value_width];
+                    product(of_values, weights.transposed(), of_out, T::ONE, true);
                     let gradients = Matrix::of(&*gradients, rows, keys.len());
                     product(
                         of_queries,

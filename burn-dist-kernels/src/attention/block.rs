@@ -12,6 +12,8 @@ pub trait Real: Rows + Copy + Send + Sync + PartialOrd + 'static {
     /// What hides a score.
     const HIDDEN: Self;
 
+    /// The nearest one.
+    fn of(number: f64) -> Self;
     /// The sum.
     fn plus(self, other: Self) -> Self;
     /// The product.
@@ -28,6 +30,9 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const HIDDEN: Self = Self::NEG_INFINITY;
+            fn of(number: f64) -> Self {
+                number as Self
+            }
             fn plus(self, other: Self) -> Self {
                 self + other
             }

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::block::product;
+use super::dropout::times_each;
 use super::view::Matrix;
 use super::{Inputs, Real};
 
@@ -24,6 +25,7 @@ pub struct Forward<T> {
 /// Scores of a block of queries and keys, and what belongs to its queries.
 struct Scratch<T> {
     scores: Vec<T>,
+    factors: [T; KEYS],
     largest: [T; QUERIES],
     sums: [T; QUERIES],
 }
@@ -57,6 +59,7 @@ pub fn forward<T: Real>(inputs: &Inputs<'_, T>) -> Forward<T> {
     }
     let scratch = || Scratch {
         scores: vec![T::ZERO; QUERIES * KEYS.min(sizes.keys)],
+        factors: [T::ONE; KEYS],
         largest: [T::HIDDEN; QUERIES],
         sums: [T::ZERO; QUERIES],
     };
@@ -85,7 +88,8 @@ impl<T: Real> Inputs<'_, T> {
     ) {
         let rows = log_sum_exp.len();
         let (width, num_keys) = (self.sizes.value_width, self.sizes.keys);
-        let [batch, group, _] = self.index(head);
+        let index = self.index(head);
+        let [batch, group, _] = index;
         let queries = first..first + rows;
         let values = self.v.matrix(&[batch, group]);
         let (largest, sums) = (&mut scratch.largest[..rows], &mut scratch.sums[..rows]);
@@ -115,6 +119,12 @@ impl<T: Real> Inputs<'_, T> {
                     T::scale(&mut out[row * width..(row + 1) * width], factor[0]);
                 }
                 sums[row] = sums[row].plus(T::exp_sum(scores, shift));
+                // The sum is that of all weights.
+                if let Some(dropout) = &self.dropout {
+                    let factors = &mut scratch.factors[..keys.len()];
+                    dropout.factors(index, first + row, keys.clone(), factors);
+                    times_each(scores, factors);
+                }
             }
             let weights = Matrix::of(&*scores, rows, keys.len());
             product(out, weights, values.rows(keys), T::ONE, true);

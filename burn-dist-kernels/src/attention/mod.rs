@@ -4,7 +4,7 @@
 //! ```text
 //! scores[i, j] = scale * q[i] . k[j] + bias[i, j]        hidden ones: -infinity
 //! weights      = softmax over j of scores                a query that sees no key: zeros
-//! out[i]       = sum over j of weights[i, j] * v[j]
+//! out[i]       = sum over j of weights[i, j] * v[j]    dropped weights: zeros, the others larger
 //! ```
 //!
 //! A result depends on its own batch element and group of heads alone, and on sizes: not on threads, nor on how batches
@@ -16,12 +16,14 @@
 
 mod backward;
 mod block;
+mod dropout;
 mod forward;
 mod rows;
 mod view;
 
 pub use backward::{Gradients, backward};
 pub use block::Real;
+pub use dropout::{Dropout, Origin, Places};
 pub use forward::{Forward, forward};
 pub use rows::Rows;
 pub use view::View;
@@ -145,6 +147,8 @@ pub struct Inputs<'a, T> {
     pub scale: T,
     /// What is visible by position.
     pub visible: Visible,
+    /// Which weights are dropped.
+    pub dropout: Option<Dropout>,
 }
 
 impl<T: Real> Inputs<'_, T> {

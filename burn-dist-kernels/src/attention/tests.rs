@@ -22,6 +22,7 @@ struct Case {
     bias: Option<Vec<f64>>,
     scale: f64,
     visible: Visible,
+    dropout: Option<Dropout>,
 }
 
 /// Numbers between -1 and 1, the same for a seed.
@@ -35,6 +36,22 @@ fn numbers(len: usize, seed: u64) -> Vec<f64> {
     };
     // As f32 has them, so that both types start from the same.
     (0..len).map(|_| f64::from(next() as f32)).collect()
+}
+
+/// What a weight is multiplied with: the definition of which are dropped.
+fn kept(dropout: &Dropout, [batch, head, member]: [usize; 3], query: usize, key: usize) -> f64 {
+    let origin = dropout.origin;
+    let of = |places: Places, index: usize| places.start + index * places.step;
+    let head = of(origin.heads, head) * origin.group_size + of(origin.group, member);
+    let (query, batch) = (of(origin.queries, query), of(origin.batch, batch));
+    let key = of(origin.keys, key);
+    let counter = [key / 4, query, head, batch].map(|at| [at as u32]);
+    let [word] = crate::philox::philox4x32(counter, dropout.seed)[key % 4];
+    let kept = 1.0 - dropout.share;
+    match f64::from(word) < kept * 2f64.powi(32) {
+        true => 1.0 / kept,
+        false => 0.0,
+    }
 }
 
 impl Case {
@@ -65,6 +82,7 @@ impl Case {
             bias: with_bias.then(|| numbers(pairs, seed + 6)),
             scale: 2.0,
             visible,
+            dropout: None,
         }
     }
 
@@ -132,13 +150,18 @@ impl Case {
                     .iter()
                     .map(|score| (score - largest).exp() / sum)
                     .collect();
+                let mut factors = vec![1.0; s.keys];
+                if let Some(dropout) = &self.dropout {
+                    for (key, factor) in factors.iter_mut().enumerate() {
+                        let at = [shared / s.heads, shared % s.heads, head % s.group];
+                        *factor = kept(dropout, at, query, key);
+                    }
+                }
                 let to_weights: Vec<f64> = (0..s.keys)
                     .map(|key| {
                         let v = &self.v[value_at(key)..][..s.value_width];
-                        v.iter()
-                            .zip(gradient)
-                            .map(|(v, gradient)| v * gradient)
-                            .sum()
+                        let products = v.iter().zip(gradient).map(|(v, gradient)| v * gradient);
+                        products.sum::<f64>() * factors[key]
                     })
                     .collect();
                 let mean: f64 = weights.iter().zip(&to_weights).map(|(w, g)| w * g).sum();
@@ -147,8 +170,9 @@ impl Case {
                     made.gradients.bias[row * s.keys + key] = to_score;
                     for (column, gradient) in gradient.iter().enumerate() {
                         made.out[row * s.value_width + column] +=
-                            weights[key] * self.v[value_at(key) + column];
-                        made.gradients.v[value_at(key) + column] += weights[key] * gradient;
+                            weights[key] * factors[key] * self.v[value_at(key) + column];
+                        made.gradients.v[value_at(key) + column] +=
+                            weights[key] * factors[key] * gradient;
                     }
                     for (column, q) in q.iter().enumerate() {
                         made.gradients.q[row * s.width + column] +=
@@ -185,6 +209,7 @@ impl Case {
             bias: bias.as_deref().map(|bias| View::contiguous(bias, pairs)),
             scale,
             visible: self.visible,
+            dropout: self.dropout,
         };
         let made = forward(&inputs);
         let gradients = backward(
@@ -256,11 +281,63 @@ proptest! {
         window in proptest::option::of(1usize..100),
         (offset, step) in (-40isize..200, 1usize..5),
         (with_mask, with_bias) in any::<(bool, bool)>(),
+        dropout in proptest::option::of(dropouts()),
         seed in 0u64..1000,
     ) {
         let sizes = Sizes { batch, heads, group, queries, keys, width, value_width };
         let visible = Visible { causal, window, offset, step };
-        check(&Case::new(sizes, visible, with_mask, with_bias, seed));
+        check(&Case { dropout, ..Case::new(sizes, visible, with_mask, with_bias, seed) });
+    }
+}
+
+/// Half of the weights at most: those that are left are no more than twice as large.
+fn dropouts() -> impl Strategy<Value = Dropout> {
+    let places = || (0usize..50, 1usize..5).prop_map(|(start, step)| Places { start, step });
+    let origin = (places(), places(), places(), 1usize..9, places(), places());
+    let origin = origin.prop_map(|(batch, heads, group, group_size, queries, keys)| Origin {
+        batch,
+        heads,
+        group,
+        group_size,
+        queries,
+        keys,
+    });
+    (0.0f64..0.5, any::<[u32; 2]>(), origin).prop_map(|(share, seed, origin)| Dropout {
+        share,
+        seed,
+        origin,
+    })
+}
+
+/// Keys one after the other, and every third of them.
+#[test]
+fn parts_drop_what_the_whole_drops() {
+    let whole = Dropout {
+        share: 0.3,
+        seed: [7, 9],
+        origin: Origin::whole(2),
+    };
+    let mut all = vec![0f32; 300];
+    whole.factors([1, 1, 1], 5, 0..300, &mut all);
+    let dropped = all.iter().filter(|factor| **factor == 0.0).count();
+    // 300 Bernoulli trials: four standard deviations are 32.
+    assert!(dropped.abs_diff(90) < 32, "{dropped}");
+    for (start, step, len) in [(0, 1, 300), (17, 1, 200), (2, 3, 99), (5, 8, 36)] {
+        let part = Dropout {
+            origin: Origin {
+                batch: Places { start: 1, step: 1 },
+                queries: Places { start: 3, step: 2 },
+                keys: Places { start, step },
+                ..whole.origin
+            },
+            ..whole
+        };
+        let mut found = vec![0f32; len];
+        // In two blocks, the second of which begins anywhere.
+        part.factors([0, 1, 1], 1, 0..13, &mut found[..13]);
+        part.factors([0, 1, 1], 1, 13..len, &mut found[13..]);
+        let expected: Vec<f32> = (0..len).map(|i| all[start + i * step]).collect();
+        assert_eq!(found, expected, "{start}, {step}");
     }
 }
 
@@ -353,6 +430,7 @@ fn any_order_in_memory_is_read() {
         bias: None,
         scale: case.scale,
         visible: case.visible,
+        dropout: None,
     };
     assert_eq!(forward(&inputs).out, made.out);
 }

@@ -58,6 +58,10 @@ struct Tensors<B: Backend> {
 
 impl<B: Backend> Tensors<B> {
     fn new(inputs: AttentionInputs<B>, scores: Scores) -> Self {
+        assert!(
+            scores.dropout.is_none(),
+            "blocks of operations drop no weights: ask `AttentionBackend::DROPS` before"
+        );
         let dtype = inputs.q.dtype();
         let wide = statistics_of::<B>(&inputs.q);
         let five = |four: FloatTensor<B>| tensor::<B, 4>(four).unsqueeze_dim::<5>(2).cast(wide);

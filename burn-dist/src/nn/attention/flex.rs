@@ -2,13 +2,15 @@
 
 use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
 use burn_backend::{Element, Shape, TensorData};
-use burn_dist_kernels::attention::{self as kernels, Forward, Inputs, Real, Sizes, View};
+use burn_dist_kernels::attention::{self as kernels, Dropout, Forward, Inputs, Real, Sizes, View};
 use burn_flex::{Flex, FlexTensor};
 use burn_std::{DType, FloatDType};
 
 use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
 
 impl AttentionBackend for Flex {
+    const DROPS: bool = true;
+
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         let dtype = inputs.q.dtype();
         match dtype {
@@ -66,6 +68,7 @@ fn cast(inputs: AttentionInputs<Flex>, dtype: FloatDType) -> AttentionInputs<Fle
         v: cast(inputs.v),
         bias: inputs.bias.map(cast),
         mask: inputs.mask,
+        seed: inputs.seed,
     }
 }
 
@@ -92,6 +95,13 @@ fn view<T: Element + bytemuck::Pod, const N: usize>(tensor: &FlexTensor) -> View
     )
 }
 
+/// Returns the words of a seed.
+fn words(seed: &FlexTensor) -> [u32; 2] {
+    let data = seed.to_contiguous().into_data();
+    let mut words = data.iter::<i64>().map(|word| word as u32);
+    [(); 2].map(|()| words.next().expect("a seed is two words"))
+}
+
 /// Inputs that kernels can read.
 struct Readable {
     sizes: Sizes,
@@ -100,6 +110,7 @@ struct Readable {
     v: FlexTensor,
     mask: Option<FlexTensor>,
     bias: Option<FlexTensor>,
+    seed: Option<[u32; 2]>,
 }
 
 impl Readable {
@@ -124,6 +135,7 @@ impl Readable {
             v: readable(&inputs.v),
             mask: mask.map(|mask| readable(&Flex::bool_expand(mask, pairs.clone()))),
             bias: bias.map(|bias| readable(&Flex::float_expand(bias, pairs.clone()))),
+            seed: inputs.seed.as_ref().map(words),
         }
     }
 
@@ -137,6 +149,11 @@ impl Readable {
             bias: self.bias.as_ref().map(view),
             scale,
             visible: scores.visible(),
+            dropout: scores.dropout.map(|dropped| Dropout {
+                share: dropped.share,
+                seed: self.seed.expect("what drops weights has a seed"),
+                origin: dropped.origin,
+            }),
         }
     }
 }

@@ -6,7 +6,7 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
-use burn_backend::tensor::{BoolTensor, FloatTensor};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, Shape, TensorMetadata};
 
 use super::{AttentionBackend, AttentionInputs, AttentionMade, Scores};
@@ -19,15 +19,22 @@ struct AttentionGradient;
 #[derive(Clone, Debug)]
 struct State<B: Backend, const N: usize> {
     inputs: [NodeId; N],
-    mask: Option<BoolTensor<B>>,
+    untracked: Untracked<B>,
     made: AttentionMade<B>,
     scores: Scores,
+}
+
+/// Inputs that have no gradient.
+#[derive(Clone, Debug)]
+struct Untracked<B: Backend> {
+    mask: Option<BoolTensor<B>>,
+    seed: Option<IntTensor<B>>,
 }
 
 /// Queries, keys, values and perhaps a bias, in this order.
 fn inputs_of<B: Backend>(
     tensors: impl IntoIterator<Item = FloatTensor<B>>,
-    mask: Option<BoolTensor<B>>,
+    untracked: Untracked<B>,
 ) -> AttentionInputs<B> {
     let mut tensors = tensors.into_iter();
     let mut next = || tensors.next().expect("queries, keys and values");
@@ -35,8 +42,9 @@ fn inputs_of<B: Backend>(
         q: next(),
         k: next(),
         v: next(),
-        mask,
+        mask: untracked.mask,
         bias: tensors.next(),
+        seed: untracked.seed,
     }
 }
 
@@ -54,7 +62,7 @@ impl<B: AttentionBackend, const N: usize> Backward<B, N> for AttentionGradient {
         let tensors = state
             .inputs
             .map(|node| checkpointer.retrieve_node_output::<FloatTensor<B>>(node));
-        let inputs = inputs_of::<B>(tensors, state.mask);
+        let inputs = inputs_of::<B>(tensors, state.untracked);
         let bias_shape = inputs.bias.as_ref().map(TensorMetadata::shape);
         let with_bias = ops.parents.get(3).is_some_and(Option::is_some);
         let made = B::attention_backward(inputs, state.made, gradient, state.scores, with_bias);
@@ -82,7 +90,7 @@ fn summed<B: Backend>(mut gradient: FloatTensor<B>, shape: &Shape) -> FloatTenso
 /// Attends to inputs in the order of [`inputs_of`].
 fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
     inputs: [FloatTensor<Autodiff<B, C>>; N],
-    mask: Option<BoolTensor<B>>,
+    untracked: Untracked<B>,
     scores: Scores,
 ) -> AttentionMade<Autodiff<B, C>> {
     let prepared = AttentionGradient
@@ -90,7 +98,7 @@ fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
         .compute_bound()
         .stateful();
     let primitives = inputs.iter().map(|input| input.primitive.clone());
-    let made = B::attention_forward(inputs_of(primitives, mask.clone()), scores);
+    let made = B::attention_forward(inputs_of(primitives, untracked.clone()), scores);
     // Not through `AutodiffBackend`: with Burn's feature `distributed`, that asks more of `B`.
     let log_sum_exp = <FloatTensor<Autodiff<B, C>>>::new(made.log_sum_exp.clone());
     let out = match prepared {
@@ -98,7 +106,7 @@ fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
         OpsKind::Tracked(mut prepared) => {
             let state = State {
                 inputs: inputs.each_ref().map(|input| prepared.checkpoint(input)),
-                mask,
+                untracked,
                 made: made.clone(),
                 scores,
             };
@@ -109,6 +117,8 @@ fn attend<B: AttentionBackend, C: CheckpointStrategy, const N: usize>(
 }
 
 impl<B: AttentionBackend, C: CheckpointStrategy> AttentionBackend for Autodiff<B, C> {
+    const DROPS: bool = B::DROPS;
+
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         let AttentionInputs {
             q,
@@ -116,10 +126,12 @@ impl<B: AttentionBackend, C: CheckpointStrategy> AttentionBackend for Autodiff<B
             v,
             mask,
             bias,
+            seed,
         } = inputs;
+        let untracked = Untracked { mask, seed };
         match bias {
-            None => attend([q, k, v], mask, scores),
-            Some(bias) => attend([q, k, v, bias], mask, scores),
+            None => attend([q, k, v], untracked, scores),
+            Some(bias) => attend([q, k, v, bias], untracked, scores),
         }
     }
 }

@@ -2,13 +2,17 @@
 
 use burn_backend::BackendTypes;
 use burn_backend::tensor::FloatTensor;
+use burn_dist_plan::layout::Spaced;
 use burn_dist_plan::op::{FloatClass, LocalView, Work};
 use burn_dist_plan::rule::{FactorKind, OpRule, RuleBuilder, Shapes};
 use burn_ir::BackendIr;
 use burn_std::DType;
 
 use super::ring::{self, KeyBlock};
-use super::{AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Scores};
+use super::{
+    AttentionBackend, AttentionGradients, AttentionInputs, AttentionMade, Dropped, Origin, Places,
+    Scores,
+};
 use crate::Dist;
 use crate::mesh::ReduceOp;
 use crate::ops::custom::{CustomOp, CustomSteps, CustomTensor, Execute, TensorInfo};
@@ -35,19 +39,34 @@ pub(super) struct AttentionBackward {
 
 impl Attention {
     pub(super) fn num_inputs(&self) -> usize {
-        3 + usize::from(self.has_mask) + usize::from(self.has_bias)
+        3 + self.num_pairs() + usize::from(self.has_seed())
+    }
+
+    /// Inputs that have an element for each query and key.
+    fn num_pairs(&self) -> usize {
+        usize::from(self.has_mask) + usize::from(self.has_bias)
+    }
+
+    fn has_seed(&self) -> bool {
+        self.scores.dropout.is_some()
     }
 
     /// Batch `b`, heads `g` with groups `n`, queries `q`, keys `k`.
     fn inputs_notation(&self) -> String {
-        let pairs = ", b g n q -".repeat(self.num_inputs() - 3);
-        format!("b g n q -, b g k -, b g k -{pairs}")
+        let pairs = ", b g n q -".repeat(self.num_pairs());
+        let seed = if self.has_seed() { ", -" } else { "" };
+        format!("b g n q -, b g k -, b g k -{pairs}{seed}")
     }
 
     /// Keys that are split as queries are go round.
     fn rule(&self, shapes: &Shapes<'_>, notation: &str) -> RuleBuilder {
         let rule = RuleBuilder::notation(shapes, notation).broadcast();
-        rule.spaced('q').along('k', 'q')
+        let rule = rule.spaced('q').along('k', 'q');
+        match self.has_seed() {
+            // A weight is dropped by where it is.
+            true => rule.spaced('b').spaced('g').spaced('n'),
+            false => rule,
+        }
     }
 
     /// Returns the attention of the queries that a rank holds.
@@ -58,7 +77,29 @@ impl Attention {
             here.scores.offset += (queries.start * self.scores.step) as isize;
             here.scores.step *= queries.step;
         }
+        here.scores.dropout = self.dropped(view, view.spaced_on(view.rank, 1, 2));
         here
+    }
+
+    /// Returns which weights of a rank's queries are dropped, with some keys.
+    pub(super) fn dropped(&self, view: &LocalView<'_>, keys: Spaced) -> Option<Dropped> {
+        let dropped = self.scores.dropout?;
+        let places = |of: Spaced| Places {
+            start: of.start,
+            step: of.step,
+        };
+        let of_queries = |dim: usize| places(view.spaced_on(view.rank, 0, dim));
+        Some(Dropped {
+            origin: Origin {
+                batch: of_queries(0),
+                heads: of_queries(1),
+                group: of_queries(2),
+                queries: of_queries(3),
+                keys: places(keys),
+                ..dropped.origin
+            },
+            ..dropped
+        })
     }
 
     /// The flops of as many products of queries and the keys that they see.
@@ -86,6 +127,10 @@ impl Attention {
                 _ => unreachable!("a mask is recorded as bools"),
             }),
             bias: self.has_bias.then(|| tensors.float()),
+            seed: self.has_seed().then(|| match tensors.next() {
+                CustomTensor::Int(seed) => seed,
+                _ => unreachable!("a seed is recorded as ints"),
+            }),
         }
     }
 }
@@ -284,11 +329,14 @@ fn recorded<B: BackendIr>(inputs: AttentionInputs<Dist<B>>) -> Vec<CustomTensor<
         .into();
     all.extend(inputs.mask.map(CustomTensor::Bool));
     all.extend(inputs.bias.map(CustomTensor::Float));
+    all.extend(inputs.seed.map(CustomTensor::Int));
     all
 }
 
 /// On a mesh, the kernels run on what each rank holds.
 impl<B: AttentionBackend + BackendIr> AttentionBackend for Dist<B> {
+    const DROPS: bool = B::DROPS;
+
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         let op = Attention::of(&inputs, scores);
         let made = call(op, recorded(inputs)).expect("the id is ours, and there are inputs");

@@ -6,11 +6,12 @@ mod gradient;
 mod mesh;
 mod ring;
 
-use burn_backend::tensor::{BoolTensor, FloatTensor};
+use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, TensorMetadata};
 use burn_core::tensor::activation::softmax;
-use burn_core::tensor::{Bool, Distribution, Tensor, TensorPrimitive};
+use burn_core::tensor::{Bool, Distribution, Int, Tensor, TensorPrimitive};
 use burn_dist_kernels::attention::Visible;
+pub use burn_dist_kernels::attention::{Origin, Places};
 use std::hash::{Hash, Hasher};
 
 /// What attention does besides.
@@ -27,8 +28,8 @@ pub struct AttentionOptions<B: Backend> {
     pub scale: Option<f64>,
     /// How many keys a query sees at most, up to its own position.
     pub window: Option<usize>,
-    /// The share of weights that are zeros while gradients are tracked, the others being larger for it. With it, weights
-    /// are computed whole, in memory quadratic in the sequence.
+    /// The share of weights that are zeros while gradients are tracked, the others being larger for it. On a mesh they
+    /// are the same however it is split. A backend that does not [drop](AttentionBackend::DROPS) computes all weights.
     pub dropout: f64,
 }
 
@@ -121,6 +122,17 @@ pub struct Scores {
     pub offset: isize,
     /// How many positions lie between a query and the next.
     pub step: usize,
+    /// Which weights are dropped.
+    pub dropout: Option<Dropped>,
+}
+
+/// Which weights are dropped: by a seed, which is an input, and by where they are in the whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropped {
+    /// The share of weights.
+    pub share: f64,
+    /// Where the queries and keys are in the whole.
+    pub origin: Origin,
 }
 
 impl Scores {
@@ -144,6 +156,10 @@ impl Hash for Scores {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.scale.to_bits().hash(state);
         (self.causal, self.window, self.offset, self.step).hash(state);
+        let dropout = self
+            .dropout
+            .map(|dropout| (dropout.share.to_bits(), dropout.origin));
+        dropout.hash(state);
     }
 }
 
@@ -160,6 +176,8 @@ pub struct AttentionInputs<B: Backend> {
     pub mask: Option<BoolTensor<B>>,
     /// What is added to scores, `[b, g, n, q, k]`; dims of size one stretch.
     pub bias: Option<FloatTensor<B>>,
+    /// What random numbers begin with, `[2]`, where weights are dropped: both words are at least zero.
+    pub seed: Option<IntTensor<B>>,
 }
 
 /// What the forward makes.
@@ -194,6 +212,10 @@ pub struct AttentionGradients<B: Backend> {
 /// # Source
 /// Dao, "FlashAttention-2" (arXiv:2307.08691), section 3.1.
 pub trait AttentionBackend: Backend {
+    /// Whether it drops weights as [`Scores::dropout`] says. [`attention`] asks no other backend to: there it is
+    /// composed of operations where weights are dropped, in memory quadratic in the sequence.
+    const DROPS: bool = false;
+
     /// Attends.
     fn attention_forward(inputs: AttentionInputs<Self>, scores: Scores) -> AttentionMade<Self> {
         blocks::forward(inputs, scores)
@@ -326,10 +348,23 @@ pub fn grouped_attention<B: AttentionBackend>(
         window: options.window,
         offset: keys as isize - queries as isize,
         step: 1,
+        dropout: None,
     };
-    if options.dropout > 0.0 && B::ad_enabled(&q.device()) {
+    let drops = options.dropout > 0.0 && B::ad_enabled(&q.device());
+    if drops && !B::DROPS {
         return dropped(q, k, v, mask, bias, scores, options.dropout);
     }
+    let scores = Scores {
+        dropout: drops.then(|| Dropped {
+            share: options.dropout,
+            origin: Origin::whole(group),
+        }),
+        ..scores
+    };
+    let seed = drops.then(|| {
+        let words = Distribution::Uniform(0.0, f64::from(i32::MAX));
+        Tensor::<B, 1, Int>::random([2], words, &q.device())
+    });
     let float = |tensor: Tensor<B, 4>| tensor.into_primitive().tensor();
     let inputs = AttentionInputs {
         q: q.into_primitive().tensor(),
@@ -337,6 +372,7 @@ pub fn grouped_attention<B: AttentionBackend>(
         v: float(v),
         mask: mask.map(Tensor::into_primitive),
         bias: bias.map(|bias| bias.into_primitive().tensor()),
+        seed: seed.map(Tensor::into_primitive),
     };
     let made = B::attention_forward(inputs, scores);
     Tensor::from_primitive(TensorPrimitive::Float(made.out))

@@ -106,7 +106,10 @@ pub(super) fn forward(op: &Attention, steps: &mut CustomSteps<'_, Attention>) ->
                     .map(|part| steps.temp(part.shape().to_vec(), log_sum_exp.dtype())),
             };
             let part = Attention {
-                scores: op.scores.of_block(queries, block.keys),
+                scores: Scores {
+                    dropout: op.dropped(view, block.keys),
+                    ..op.scores.of_block(queries, block.keys)
+                },
                 block: Some(block),
                 ..op.clone()
             };
@@ -163,7 +166,10 @@ pub(super) fn backward(
                 };
                 let part = AttentionBackward {
                     forward: Attention {
-                        scores: op.forward.scores.of_block(queries, block.keys),
+                        scores: Scores {
+                            dropout: op.forward.dropped(view, block.keys),
+                            ..op.forward.scores.of_block(queries, block.keys)
+                        },
                         block: Some(block),
                         ..op.forward.clone()
                     },

@@ -71,6 +71,17 @@ fn composed<B: Backend>(
     v: Tensor<B, 4>,
     options: AttentionOptions<B>,
 ) -> Tensor<B, 4> {
+    weighed(q, k, v, options, |weights| weights)
+}
+
+/// The definition, with weights that are changed.
+fn weighed<B: Backend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    options: AttentionOptions<B>,
+    change: impl Fn(Tensor<B, 4>) -> Tensor<B, 4>,
+) -> Tensor<B, 4> {
     let [_, heads, queries, width] = q.dims();
     let [_, groups, keys, _] = k.dims();
     let each = |x: Tensor<B, 4>| {
@@ -90,6 +101,7 @@ fn composed<B: Backend>(
         window: options.window,
         offset: keys as isize - queries as isize,
         step: 1,
+        dropout: None,
     };
     let hidden = blocks::hidden::<B>(positions, queries, 0..keys, &scores.device());
     let hidden = hidden.map(|hidden| hidden.reshape([1, 1, queries, keys]));
@@ -98,7 +110,7 @@ fn composed<B: Backend>(
         seen = seen * mask.clone().bool_not().float();
         scores = scores.mask_fill(mask, -1e30);
     }
-    (softmax(scores, 3) * seen).matmul(v)
+    change(softmax(scores, 3) * seen).matmul(v)
 }
 
 /// The result, and the gradients of queries, keys, values and bias of the sum of its squares.
@@ -207,6 +219,7 @@ fn in_groups<B: Backend>(
         window: options.window,
         offset: keys as isize - queries as isize,
         step: 1,
+        dropout: None,
     };
     let inputs = AttentionInputs {
         q: q.reshape([b, g, h / g, queries, e])
@@ -222,6 +235,7 @@ fn in_groups<B: Backend>(
             let dims = dims(bias.dims());
             bias.reshape(dims).into_primitive().tensor()
         }),
+        seed: None,
     };
     (inputs, scores)
 }
@@ -296,7 +310,18 @@ fn every_split_gives_the_same() {
         (false, Some(3)),
         (true, Some(2)),
     ] {
-        for (has_mask, has_bias) in [(false, false), (true, false), (false, true), (true, true)] {
+        for (has_mask, has_bias, drops) in [
+            (false, false, false),
+            (true, false, false),
+            (false, true, false),
+            (true, true, false),
+            (false, false, true),
+            (true, true, true),
+        ] {
+            let dropout = drops.then_some(Dropped {
+                share: 0.4,
+                origin: Origin::whole(3),
+            });
             let forward = Attention {
                 scores: Scores {
                     scale: 0.7,
@@ -304,6 +329,7 @@ fn every_split_gives_the_same() {
                     window,
                     offset: 1,
                     step: 1,
+                    dropout,
                 },
                 has_mask,
                 has_bias,
@@ -321,6 +347,9 @@ fn every_split_gives_the_same() {
             }
             if has_bias {
                 inputs.push(numbers(&[1, 2, 3, 1, 6], 5));
+            }
+            if drops {
+                inputs.push(TensorData::from([12_345i64, 67_890]));
             }
             let splits = check::<Flex, _>(&forward, inputs.clone(), 1e-5, &device);
             assert!(splits.unwrap_or_else(|error| panic!("{error}")) > 10);
@@ -342,11 +371,12 @@ fn every_split_gives_the_same() {
 
 /// What the forward makes of inputs.
 fn made(op: &Attention, inputs: Vec<TensorData>) -> Vec<TensorData> {
-    use burn_backend::ops::{BoolTensorOps, FloatTensorOps};
+    use burn_backend::ops::{BoolTensorOps, FloatTensorOps, IntTensorOps};
     let tensors = inputs.into_iter().map(|data| match data.dtype {
         burn_std::DType::Bool(_) => {
             CustomTensor::<Flex>::Bool(Flex::bool_from_data(data, &FlexDevice))
         }
+        burn_std::DType::I64 => CustomTensor::Int(Flex::int_from_data(data, &FlexDevice)),
         _ => CustomTensor::Float(Flex::float_from_data(data, &FlexDevice)),
     });
     let made = op.execute(tensors.collect(), &FlexDevice);
@@ -390,11 +420,69 @@ fn dropped_weights_keep_their_mean() {
     let found: f32 = out.mean().into_scalar();
     // 4,000 Bernoulli trials: four standard deviations are 0.037.
     assert!((found - 1.0).abs() < 0.037 && found != 1.0, "{found}");
+    // So do those of operations, where a backend has no kernels for it.
+    let q = Tensor::<Autodiff<Flex>, 5>::zeros([1, 1, 1, 1, 4], &device);
+    let scores = Scores {
+        scale: 1.0,
+        causal: true,
+        window: None,
+        offset: 3999,
+        step: 1,
+        dropout: None,
+    };
+    let out = dropped(q, k.clone(), v.clone(), None, None, scores, 0.25);
+    let found: f32 = out.mean().into_scalar();
+    assert!((found - 1.0).abs() < 0.037 && found != 1.0, "{found}");
     // Without gradients nothing is dropped.
     let q = Tensor::<Flex, 4>::zeros([1, 1, 1, 4], &device);
     let options = AttentionOptions::causal().dropout(0.25);
     let out = attention(q, k.inner(), v.inner(), options);
     assert!((out.mean().into_scalar() - 1.0f32).abs() < 1e-6);
+}
+
+/// The same weights are dropped in the forward and in the backward, and by the same seed again.
+#[test]
+fn dropped_weights_are_those_of_a_seed() {
+    type B = Autodiff<Flex>;
+    let device = FlexDevice;
+    let case = Case {
+        sizes: [2, 2, 2, 20, 23, 4, 3],
+        causal: true,
+        window: Some(15),
+        mask: Some([true, false, true, true]),
+        bias: Some([true, true, false, true]),
+        scale: None,
+    };
+    let [batch, groups, group, queries, keys, ..] = case.sizes;
+    let dropping = |q, k, v, options: AttentionOptions<B>| {
+        B::seed(&device, 3);
+        attention(q, k, v, options.dropout(0.3))
+    };
+    // With an identity for values, the result is the weights: which of them are left.
+    let [q, k, _] = case
+        .inputs()
+        .map(|data| Tensor::<B, 4>::from_data(data, &device));
+    let identity = Tensor::<B, 2>::eye(keys, &device);
+    let identity = identity.expand([batch, groups, keys, keys]);
+    let no_options = AttentionOptions::default;
+    let all = attention(q.clone(), k.clone(), identity.clone(), no_options());
+    let left = dropping(q, k, identity, no_options());
+    let factors = (left / all).inner();
+    let is_kept = factors.clone().greater_elem(1.0).float();
+    let kept: f32 = is_kept.clone().mean().into_scalar();
+    // 3,680 Bernoulli trials: four standard deviations are 0.03.
+    assert!((kept - 0.7).abs() < 0.03, "{kept}");
+    let expected = is_kept.clone() / 0.7;
+    factors
+        .into_data()
+        .assert_approx_eq::<f32>(&expected.into_data(), Tolerance::rel_abs(1e-5, 1e-6));
+    let factors = Tensor::<B, 4>::from_inner(is_kept / 0.7);
+    assert_eq!(factors.dims(), [batch, groups * group, queries, keys]);
+    let expected = run::<B>(&case, &device, |q, k, v, options| {
+        weighed(q, k, v, options, |weights| weights * factors.clone())
+    });
+    let found = run::<B>(&case, &device, dropping);
+    check_same(&case, &found, &expected);
 }
 
 #[test]
@@ -465,6 +553,7 @@ fn the_work_of_parts_is_that_of_the_whole() {
         window,
         offset,
         step: 1,
+        dropout: None,
     };
     // Every query sees every key: two products of [12, 8] and [8, 20], and [12, 20] and [20, 6].
     assert_eq!(
