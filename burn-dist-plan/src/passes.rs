@@ -363,9 +363,10 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn async_tp(&mut self) -> Result<(), PlanError> {
-        let pass = async_tp::Pass::new(self.mesh, self.options, &self.visits);
-        for program in &mut self.programs {
-            self.overlaps.extend(pass.run(program));
+        if let Some(pass) = async_tp::Pass::new(self.mesh, self.options, &self.visits) {
+            for program in &mut self.programs {
+                self.overlaps.extend(pass.run(program));
+            }
         }
         Ok(())
     }

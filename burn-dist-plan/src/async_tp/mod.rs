@@ -130,23 +130,21 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions, visits: &'a Visits) -> Self {
-        Self {
+    /// Returns the pass, if the mesh has an axis that it looks at.
+    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions, visits: &'a Visits) -> Option<Self> {
+        let mut axes = mesh.model_axes().into_iter();
+        axes.any(|axis| mesh.size(axis) > 1).then(|| Self {
             mesh,
             topology: &options.topology,
             network: Network::new(mesh, &options.links, &options.topology),
             visits,
-        }
+        })
     }
 
     /// Puts what is computed in chunks into a program, and tells of each collective along a tensor-parallel axis what
     /// became of it.
     pub fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
         let mut overlaps = Vec::new();
-        let is_model = |axis: &AxisIndex| self.mesh.size(*axis) > 1;
-        if !self.mesh.model_axes().iter().any(is_model) {
-            return overlaps;
-        }
         let mut flow = Flow::new(program);
         for index in 0..program.steps.len() {
             let Common::Move(moved) = &program.steps[index] else {
@@ -160,7 +158,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             let names: Vec<&str> = axes.iter().map(|axis| self.mesh.name(*axis)).collect();
-            let found = self.chunked(program, &flow, index);
+            let found = self.chunked(program, &flow, (index, moved, axes));
             let overlap = Overlap {
                 kind,
                 axis: names.join(","),
@@ -185,11 +183,8 @@ impl<'a> Pass<'a> {
         &self,
         program: &Program<O>,
         flow: &Flow<O>,
-        index: usize,
+        (index, moved, axes): (usize, &Move, &[AxisIndex]),
     ) -> Result<Found<O>, Option<&'static str>> {
-        let Common::Move(moved) = &program.steps[index] else {
-            return Err(None);
-        };
         // As the unit asks that computes with it.
         let slot = match moved.step.kind {
             StepKind::AllGather { .. } => flow.made_of(program, moved.to).unwrap_or(moved.to),
@@ -200,8 +195,7 @@ impl<'a> Pass<'a> {
         if asked == AsyncTp::Off {
             return Err(None);
         }
-        let (_, axes) = along(moved).ok_or(None)?;
-        let [axis] = axes[..] else {
+        let [axis] = *axes else {
             return Err(Some("it goes along several axes"));
         };
         let group = self.mesh.group_of(Rank(0), &[axis]);
@@ -268,30 +262,12 @@ impl<'a> Pass<'a> {
             .step
             .step_bytes(self.mesh, Rank(0), dtype.size()) as f64;
         let parts = self.mesh.size(chunked.axis) as u64;
-        let transfer = |rounds, bytes| self.network.transfer_ns(&[chunked.axis], rounds, bytes);
-        let whole = transfer(parts - 1, received) + compute;
-        let one = transfer(1, received / (parts - 1) as f64);
-        // When the last chunk is computed, and when the link is free.
-        let (mut end, mut link) = (0.0_f64, 0.0_f64);
-        for chunk in 0..parts {
-            let is_last = chunk + 1 == parts;
-            match chunked.gathers() {
-                true => {
-                    end = end.max(link) + compute / parts as f64;
-                    link += one;
-                }
-                false => {
-                    end += compute / parts as f64;
-                    link = if is_last { link } else { link.max(end) + one };
-                }
-            }
-        }
-        let end = if chunked.gathers() {
-            end
-        } else {
-            end.max(link)
-        };
-        end + work_ns(0.0, copied) < whole
+        let transfer = self
+            .network
+            .transfer_ns(&[chunked.axis], parts - 1, received);
+        // Either all chunks are computed, or one is before or after all that the link brings.
+        let in_chunks = compute.max(transfer + compute / parts as f64);
+        in_chunks + work_ns(0.0, copied) < transfer + compute
     }
 
     /// Returns the flops that a rank spends on an operation, all chunks together.
