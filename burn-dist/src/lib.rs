@@ -13,6 +13,7 @@
 //! | `cuda` | `burn_dist::backend::Cuda`: NVIDIA GPUs, and NCCL between them | | NVIDIA's driver and the CUDA toolkit; NCCL 2.18 where each rank has a GPU of its own |
 //! | `mpi` | several processes over MPI | an MPI library and libclang | the same MPI library and its `mpirun` |
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
+//! | `train` | `burn_dist::train`: the run around a training loop: configuration, metrics, texts as rows of tokens | | |
 //! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.
@@ -32,6 +33,8 @@ pub mod parallel;
 pub mod plan;
 pub mod record;
 pub mod run;
+#[cfg(feature = "train")]
+pub mod train;
 
 pub use burn_dist_comm as comm;
 pub use burn_dist_comm::flight;

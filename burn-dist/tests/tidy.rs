@@ -47,6 +47,7 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
         &["burn-dist-plan", "cubecl", "cubecl-cpp"],
     ),
     ("burn-dist-launch", &["burn-dist-comm"]),
+    ("burn-dist-train", &[]),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];

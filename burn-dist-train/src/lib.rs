@@ -1,0 +1,6 @@
+//! The run around a training loop: what torchtitan's and Burn's users expect of a training program, as small parts.
+//!
+//! Nothing here knows Burn, a mesh or a model; `burn_dist::train` adds what does.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
