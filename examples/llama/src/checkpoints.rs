@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::cli::{CheckpointArgs, Resume};
 use crate::data::batch::BatchSource;
 use crate::model::Llama;
+use crate::optimizer::Optim;
 use crate::say;
-use crate::train::Optim;
 
 /// How far a run is, besides its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -233,7 +233,8 @@ mod tests {
     use crate::mesh::{Mesh, TrainBackend};
     use crate::model::LlamaConfig;
     use crate::progress::Progress;
-    use crate::train::{Phase, Recipe, Schedule, run};
+    use crate::schedule::Schedule;
+    use crate::train::{Phase, Recipe, run};
 
     /// Random tokens; the run is stopped in the step of one of its batches.
     struct Stopping<'a> {

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod checkpoints;
+mod optimizer;
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
 use std::path::PathBuf;
 
@@ -253,15 +255,12 @@ pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 2000 for finetune by default.
-    #[arg(long)]
-    pub steps: Option<usize>,
-    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
-    #[arg(long, value_parser = rate)]
-    pub lr: Option<f64>,
-    /// Scale the gradients of a step so that their common norm is at most this.
-    #[arg(long, value_name = "NORM", value_parser = rate)]
-    pub clip: Option<f64>,
+    /// How long, and at which rates.
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
+    /// What is done with gradients.
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
     /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its
     /// part of the lines, and the lines that its rows need; without --model, each also reads all of them once, to train
     /// the tokenizer.
@@ -445,14 +444,6 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_string()),
         Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        Ok(_) => Err("must be above 0".to_string()),
         Err(error) => Err(format!("{error}")),
     }
 }

@@ -21,7 +21,7 @@ use crate::processes::Processes;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Phase, Schedule, Trace};
+use crate::train::{self, Phase, Trace};
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 60_000;
@@ -141,7 +141,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let steps = args.train.steps.unwrap_or(STEPS);
+        let steps = args.train.schedule.steps.unwrap_or(STEPS);
         let before = checkpoints::SoFar {
             before: base.losses.clone(),
             exact_match: before,
@@ -246,7 +246,7 @@ fn train(
 ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
     let mesh = &session.mesh;
     let phase = Phase {
-        schedule: Schedule::new(session.rate(), steps),
+        schedule: session.schedule(steps),
         recipe: session.recipe(),
         progress: &Progress::new(&before.phase, steps, mesh.world_size()),
         stop: &session.stop,

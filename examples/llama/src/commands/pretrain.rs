@@ -11,7 +11,7 @@ use crate::data::rng::Rng;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Phase, Schedule, Trace};
+use crate::train::{self, Phase, Trace};
 
 /// Steps without `--steps`: enough for a steady speed.
 const STEPS: usize = 20;
@@ -69,10 +69,10 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
             })
         }
     };
-    let steps = args.steps.unwrap_or(STEPS);
+    let steps = args.schedule.steps.unwrap_or(STEPS);
     let progress = Progress::new("pretrain", steps, session.mesh.world_size());
     let phase = Phase {
-        schedule: Schedule::new(session.rate(), steps),
+        schedule: session.schedule(steps),
         recipe: session.recipe(),
         progress: &progress,
         stop: &session.stop,

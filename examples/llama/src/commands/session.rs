@@ -27,6 +27,7 @@ use crate::report::{
     RankReport, Report, StepTimes, Traffic, Weights, bytes_text, count_text, write_json,
 };
 use crate::say;
+use crate::schedule::Schedule;
 use crate::train::{Recipe, Trace};
 use crate::voice::{complain, speaks};
 
@@ -196,14 +197,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The highest learning rate.
-    pub(super) fn rate(&self) -> f64 {
+    /// The learning rates of a phase.
+    pub(super) fn schedule(&self, steps: usize) -> Schedule {
         let model = &self.args.model;
-        self.args.lr.unwrap_or(match model.size {
+        let peak = match model.size {
             _ if model.model.is_some() => 2e-5,
             Size::Tiny => 2e-3,
             _ => 3e-4,
-        })
+        };
+        self.args.schedule.of(peak, steps)
     }
 
     /// The checkpoint's tokenizer, or one trained on `texts`: on all of them, in every process.
@@ -256,7 +258,8 @@ impl<'a> Session<'a> {
     pub(super) fn recipe(&self) -> Recipe {
         Recipe {
             accumulate: self.shape.accumulate,
-            clip: self.args.clip.map(|norm| norm as f32),
+            clip: self.args.optimizer.clip.map(|norm| norm as f32),
+            optimizer: self.args.optimizer.config(),
         }
     }
 
