@@ -1,4 +1,4 @@
-"""Prints the scalars of a directory as JSON, as TensorBoard's scalars plugin gets them: {name: [[step, value], ...]}."""
+"""Prints the scalars of a directory as TensorBoard's scalars plugin gets them: {name: [[step, value], ...]}."""
 
 import json
 import sys
@@ -6,7 +6,8 @@ import sys
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.context import RequestContext
 
-multiplexer = plugin_event_multiplexer.EventMultiplexer(size_guidance={"tensors": 0}, tensor_size_guidance={"scalars": 0})
+# 0: all that there are.
+multiplexer = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={"scalars": 0})
 multiplexer.AddRunsFromDirectory(sys.argv[1])
 multiplexer.Reload()
 provider = data_provider.MultiplexerDataProvider(multiplexer, sys.argv[1])

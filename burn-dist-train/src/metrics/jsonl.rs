@@ -27,9 +27,9 @@ pub struct Jsonl {
 }
 
 impl Jsonl {
-    /// Opens the file of a run that has done `done` steps, and makes it if need be. Figures of later steps are taken out,
-    /// of which an earlier program kept no checkpoint, and so is a last line that it did not end; events stay. The file
-    /// is replaced as a whole.
+    /// Opens the file of a run that has done `done` steps, and makes it if need be. Figures of later steps, of which an
+    /// earlier program kept no checkpoint, are taken out, and so is a last line that it did not end; events stay. The
+    /// file is replaced as a whole.
     ///
     /// # Errors
     /// [`MetricsError::Unusable`]; [`MetricsError::Malformed`] if a line is none of a run.

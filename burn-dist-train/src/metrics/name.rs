@@ -10,7 +10,8 @@ pub const GRADIENT_NORM: &str = "gradient_norm";
 pub const LEARNING_RATE: &str = "learning_rate";
 /// Positions of a step's rows, over the time of the step.
 pub const TOKENS_PER_SECOND: &str = "tokens_per_second";
-/// Flops of the model's products in a step, each counted once, over what all devices could do in its time at their peak.
+/// Flops of the model's products in a step, each counted once, as a share of what all devices do in its time at their
+/// peak.
 pub const MFU_PERCENT: &str = "mfu_percent";
 /// The same flops over the time of the step, in all ranks together.
 pub const MODEL_TFLOPS: &str = "model_tflops_per_second";

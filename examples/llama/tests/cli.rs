@@ -791,3 +791,295 @@ fn memory_is_told_before_the_run_and_drawn_after_it() {
     let args = short(&["--no-plot", "--offload", "params,host=1"]);
     fails(&args, 78, &["of host memory", "1 B are allowed"]);
 }
+
+/// The lines of a run's figures, without the events.
+fn rows(folder: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("figures");
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    lines
+        .filter(|line: &serde_json::Value| line.get("event").is_none())
+        .collect()
+}
+
+/// What of the figures depends neither on time nor on memory: bit by bit the same in a run that goes on.
+fn exact(rows: &[serde_json::Value]) -> Vec<serde_json::Value> {
+    let names = [
+        "step",
+        "train/loss",
+        "validation/loss",
+        "gradient_norm",
+        "learning_rate",
+    ];
+    let exact = rows
+        .iter()
+        .map(|row| names.map(|name| row.get(name).cloned()));
+    exact.map(|row| serde_json::json!(row)).collect()
+}
+
+/// The smallest model, for as many steps.
+fn steps<'a>(steps: &'a str, folder: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let all = [
+        "pretrain",
+        "--batch",
+        "2",
+        "--seq",
+        "8",
+        "--steps",
+        steps,
+        "--run",
+        text(folder),
+    ];
+    all.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_run_leaves_its_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    for mesh in ["1", "fsdp=2,tp=2"] {
+        let folder = dir.path().join(mesh);
+        works(&steps(
+            "5",
+            &folder,
+            &[
+                "--mesh",
+                mesh,
+                "--every",
+                "2",
+                "--validate-every",
+                "2",
+                "--peak-tflops",
+                "0.5",
+            ],
+        ));
+        let rows = rows(&folder);
+        let number = |row: &serde_json::Value, name: &str| -> f64 {
+            row[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name}: {row}"))
+        };
+        assert_eq!(rows.len(), 5);
+        for (index, row) in rows.iter().enumerate() {
+            assert_eq!(row["step"], index + 1);
+            // Every second step, and the last.
+            assert_eq!(
+                row.get("validation/loss").is_some(),
+                index != 0 && index != 2,
+                "{row}"
+            );
+            for name in [
+                "train/loss",
+                "gradient_norm",
+                "learning_rate",
+                "time/computing_ms",
+            ] {
+                assert!(number(row, name) > 0.0, "{row}");
+            }
+            let seconds = number(row, "time/step_ms") / 1e3;
+            let close = |name: &str, expected: f64| {
+                let found = number(row, name);
+                assert!(
+                    (found - expected).abs() <= 1e-9 * expected,
+                    "{name}: {found}, {expected}"
+                );
+            };
+            close("tokens_per_second", 16.0 / seconds);
+            let tflops = number(row, "model_tflops_per_second");
+            close(
+                "mfu_percent",
+                100.0 * tflops / (0.5 * if mesh == "1" { 1.0 } else { 4.0 }),
+            );
+            let object = row.as_object().unwrap();
+            let classes = object
+                .iter()
+                .filter(|(name, _)| name.starts_with("memory/") && !name.ends_with("peak_bytes"));
+            let held: f64 = classes.map(|(_, bytes)| bytes.as_f64().unwrap()).sum();
+            close("memory/peak_bytes", held);
+            let axes = object.keys().filter(|name| name.starts_with("redundancy/"));
+            let axes: Vec<&String> = axes.collect();
+            match mesh {
+                "1" => assert_eq!(axes, Vec::<&str>::new()),
+                _ => assert_eq!(axes, ["redundancy/fsdp_percent", "redundancy/tp_percent"]),
+            }
+            assert_eq!(
+                number(row, "time/communicating_ms") > 0.0,
+                mesh != "1",
+                "{row}"
+            );
+        }
+        for name in [
+            "report.json",
+            "loss.png",
+            "tensorboard",
+            "checkpoints/step-0000000005",
+        ] {
+            assert!(folder.join(name).exists(), "{name}");
+        }
+        let report = std::fs::read(folder.join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        let losses = report["losses"].as_array().unwrap();
+        assert_eq!(
+            losses[4].as_f64(),
+            rows[4]["train/loss"].as_f64().map(|loss| {
+                // The report has the shortest text of a 32-bit number.
+                format!("{}", loss as f32).parse().unwrap()
+            })
+        );
+        assert_eq!(report["validation_losses"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_killed_goes_on_in_the_same_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    let more = ["--mesh", "fsdp=2", "--every", "4", "--validate-every", "3"];
+    works(&steps("60", &whole, &more));
+    let expected = exact(&rows(&whole));
+    assert_eq!(expected.len(), 60);
+
+    let mut killed = Vec::new();
+    // Killed twice, in steps after which there is no checkpoint.
+    for at in [7, 22] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+            .args(steps("60", &parts, &more))
+            .args(["--resume", "auto"])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = parts.join("metrics.jsonl");
+        let last = || {
+            let text = std::fs::read_to_string(&lines).unwrap_or_default();
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| line.starts_with("{\"step\":"));
+            let number = last.and_then(|line| line["{\"step\":".len()..].split(',').next());
+            number.map_or(0, |number| number.parse::<u64>().unwrap())
+        };
+        while last() < at {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended at step {}",
+                last()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What was written before is there, whole lines, and no step twice.
+        let found = exact(&rows(&parts));
+        assert!(
+            found.len() as u64 >= at && found.len() < 60,
+            "{}",
+            found.len()
+        );
+        assert_eq!(found, expected[..found.len()]);
+        killed.push(found.len());
+    }
+    works(&steps(
+        "60",
+        &parts,
+        &[&more[..], &["--resume", "auto"]].concat(),
+    ));
+    assert_eq!(exact(&rows(&parts)), expected);
+    // One file of events for each start; the begin of each is told.
+    assert_eq!(
+        std::fs::read_dir(parts.join("tensorboard"))
+            .unwrap()
+            .count(),
+        3
+    );
+    let said = std::fs::read_to_string(parts.join("metrics.jsonl")).unwrap();
+    assert_eq!(said.matches("\"event\":\"begin\"").count(), 3, "{said}");
+    // Nothing is left to do, and nothing is added but that.
+    works(&steps(
+        "60",
+        &parts,
+        &[&more[..], &["--resume", "auto"]].concat(),
+    ));
+    assert_eq!(exact(&rows(&parts)), expected);
+}
+
+#[test]
+fn a_folder_has_one_run() {
+    use std::io::{BufRead, BufReader};
+
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+        .args(steps("1000000", &folder, &[]))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("figures: ") {
+        assert!(stdout.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let holder = format!("belongs to process {}", child.id());
+    for more in [&[][..], &["--resume", "auto"]] {
+        fails(
+            &steps("1", &folder, more),
+            78,
+            &[&holder, "choose another folder"],
+        );
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its figures are there: another run does not write among them.
+    fails(
+        &steps("1", &folder, &[]),
+        78,
+        &["is of an earlier run", "--resume auto"],
+    );
+    works(&steps("1", &folder, &["--resume", "auto"]));
+    fails(
+        &["pretrain", "--every", "2"],
+        2,
+        &["--every", "--checkpoint", "--run"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_does_not_end_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run");
+    // Files may hold 16 KiB: figures of some steps, and no checkpoint at all.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_llama"))
+        .args(steps("60", &folder, &["--every", "20", "--no-plot"]))
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    for part in [
+        "cannot write figures to",
+        "the run goes on without: File too large",
+        "warning: cannot save the checkpoint of step 20 in",
+        "earlier ones are whole",
+        "error: cannot save the checkpoint of step 60 in",
+        "metrics.jsonl lacks",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // All steps were done, and the lines that fitted are whole.
+    let report = std::fs::read(folder.join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["losses"].as_array().unwrap().len(), 60);
+    let kept = rows(&folder);
+    assert!(!kept.is_empty() && kept.len() < 60, "{}", kept.len());
+    // With room again, the run goes on from its last checkpoint: here, from the start.
+    works(&steps(
+        "60",
+        &folder,
+        &["--every", "20", "--resume", "auto"],
+    ));
+    let rows = rows(&folder);
+    assert_eq!(rows.len(), 60);
+    assert_eq!(exact(&rows)[..kept.len()], exact(&kept));
+}

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs TensorBoard: python3 -m venv target/tensorboard && target/tensorboard/bin/pip install tensorboard"]
+    #[ignore = "needs Python with TensorBoard in target/tensorboard (as .ci/run makes it), or in TENSORBOARD_PYTHON"]
     fn tensorboard_reads_what_the_lines_say() {
         let folder = tempfile::tempdir().unwrap();
         let lines = folder.path().join("metrics.jsonl");

@@ -1,12 +1,14 @@
 //! The command line.
 
 mod checkpoints;
+mod metrics;
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use metrics::RunArgs;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
@@ -249,6 +251,7 @@ pub struct ModelArgs {
 
 /// How to train and what to keep.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("kept").multiple(true))]
 pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
@@ -267,7 +270,7 @@ pub struct TrainArgs {
     /// the tokenizer.
     #[arg(long, value_name = "FILE.jsonl")]
     pub data: Option<PathBuf>,
-    /// Write the run's figures here.
+    /// Write the run's figures here; by default, with --run, into its report.json.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as
@@ -279,9 +282,10 @@ pub struct TrainArgs {
     /// the last step did.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub chart: Option<PathBuf>,
-    /// Draw the loss curve here, as PNG or SVG by the file's name.
-    #[arg(long, value_name = "FILE", default_value = "loss.png")]
-    pub plot: PathBuf,
+    /// Draw the loss curve here, as PNG or SVG by the file's name; loss.png by default, in the folder of --run if there
+    /// is one.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
@@ -299,6 +303,9 @@ pub struct TrainArgs {
     /// The checkpoints.
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
+    /// The folder of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// How to fine-tune.
