@@ -518,6 +518,39 @@ mod tests {
         assert!(last < first * 0.5, "{first} to {last}");
     }
 
+    /// torchtitan counts 6 flops for each token and weight of a matrix, and 12 x layers x heads x width x tokens for
+    /// attention (`torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`): all pairs of a query and a key, and
+    /// no score twice. Here keys that a causal mask hides are left out, and the backward makes the scores again.
+    #[test]
+    fn the_flops_of_a_step_are_those_of_the_formula() {
+        let config = LlamaConfig::test();
+        let head_dim = config.dim / config.num_heads;
+        let kv_dim = head_dim * config.num_kv_heads;
+        let attention = 2 * config.dim * config.dim + 2 * config.dim * kv_dim;
+        let layer = attention + 3 * config.dim * config.hidden_dim;
+        let weights = config.num_layers * layer + config.dim * config.vocab;
+        let (rows, seq) = (4.0, 8.0);
+        let products = 6.0 * weights as f64 * rows * seq;
+        let of_torchtitan = 12.0 * (config.num_layers * config.dim) as f64 * seq * rows * seq;
+        let pairs = (seq + 1.0) / (2.0 * seq);
+        // Rotary positions turn queries and keys by products here, and their gradients back.
+        let turned = config.num_layers * (config.dim + kv_dim) * head_dim;
+        let turns = 4.0 * turned as f64 * rows * seq;
+        let expected = products + turns + of_torchtitan * pairs * 7.0 / 6.0;
+        for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
+            let mesh = Mesh::open(&devices(Some(axes))).unwrap();
+            let model = config.init::<TrainBackend>(mesh.device());
+            let model = mesh.parallelize(model).unwrap();
+            let batch = repeat().next_batch().unwrap();
+            let mut optim = optimizer::<TrainBackend>();
+            let before = mesh.report();
+            let (_, loss) = step(model, &mut optim, &batch, 1e-3, mesh.device());
+            let _ = loss.into_data();
+            let step = StepFigures::between(&before, &mesh.report());
+            assert_eq!(step.model_flops, expected, "{axes}");
+        }
+    }
+
     #[test]
     fn microbatches_and_clipping_change_nothing_but_rounding() {
         let losses = |axes: Option<&str>, reduce: Accumulation, recipe: Recipe| -> Vec<f32> {

@@ -1,6 +1,6 @@
 //! Event files that TensorBoard reads: scalars of its plugin `scalars`.
 //!
-//! A file is named after the time and the process that made it; TensorBoard reads those of a directory in the order of
+//! Values are 32-bit floats there: the lines of JSON have all digits. A file is named after the time and the process that made it; TensorBoard reads those of a directory in the order of
 //! their names. Each run of a program makes one, and says in it after which step it goes on: TensorBoard then forgets
 //! what earlier files say of later steps.
 //!
@@ -152,13 +152,13 @@ mod tests {
             for step in done + 1..=end {
                 let mut figures = Figures::at(step)
                     .with("train/loss", 1.0 / (step + 10 * part as u64) as f64)
-                    .with("memory/peak_bytes", ((1_u64 << 52) + step) as f64);
+                    .with("memory/peak_bytes", ((1_u64 << 40) + step) as f64);
                 if step % 2 == 0 {
                     figures.push("validation/loss", step as f64 * 0.1);
                 }
                 for (name, value) in &figures.values {
                     let of_name = expected.entry(name.to_string()).or_default();
-                    of_name.push((step, *value));
+                    of_name.push((step, f64::from(*value as f32)));
                 }
                 metrics.figures(figures);
             }
@@ -171,7 +171,8 @@ mod tests {
             for (name, value) in line.iter().filter(|_| !line.contains_key("event")) {
                 if !["step", "time_unix_ms"].contains(&name.as_str()) {
                     let of_name = in_lines.entry(name.clone()).or_default();
-                    of_name.push((line["step"].as_u64().unwrap(), value.as_f64().unwrap()));
+                    let value = value.as_f64().unwrap() as f32;
+                    of_name.push((line["step"].as_u64().unwrap(), f64::from(value)));
                 }
             }
         }

@@ -56,12 +56,12 @@ struct Tensor {
     dtype: i32,
     #[prost(message, optional, tag = "2")]
     shape: Option<Shape>,
-    #[prost(double, repeated, tag = "6")]
-    double_val: Vec<f64>,
+    #[prost(float, repeated, tag = "5")]
+    float_val: Vec<f32>,
 }
 
-/// `DataType.DT_DOUBLE`: the bits that the lines of JSON have too.
-const DOUBLE: i32 = 2;
+/// `DataType.DT_FLOAT`: TensorBoard's data server shows no scalars of another type.
+const FLOAT: i32 = 1;
 
 /// `tensorboard.TensorShapeProto`.
 #[derive(Clone, PartialEq, Message)]
@@ -126,9 +126,9 @@ pub(super) fn scalars<'a>(values: impl Iterator<Item = (&'a str, f64)>) -> Summa
     let value = |(name, value): (&str, f64)| Value {
         tag: name.to_string(),
         tensor: Some(Tensor {
-            dtype: DOUBLE,
+            dtype: FLOAT,
             shape: Some(Shape {}),
-            double_val: vec![value],
+            float_val: vec![value as f32],
         }),
         metadata: Some(Metadata {
             plugin_data: Some(PluginData {
