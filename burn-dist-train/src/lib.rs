@@ -6,3 +6,5 @@
 #![warn(missing_docs)]
 
 pub mod config;
+pub mod metrics;
+pub mod run;

@@ -66,11 +66,6 @@ impl Section {
             ..self
         }
     }
-
-    /// Whether options of `command` may stand in it.
-    pub(super) fn serves(&self, command: &str) -> bool {
-        self.command.is_none_or(|own| own == command)
-    }
 }
 
 /// The options of a program, and where each of them stands in a file.
@@ -114,7 +109,7 @@ impl Config {
             for key in section.keys {
                 *found.entry((section.name, key.name)).or_default() += 1;
                 let mut commands = self.commands();
-                if !commands.any(|command| of_key(command, section, key).is_some()) {
+                if !commands.any(|command| self.of_key(command, section, key).is_some()) {
                     let key = key_name(section, key);
                     faults.push(format!("no command has an option for {key}"));
                 }
@@ -157,7 +152,20 @@ impl Config {
     ) -> Option<(&Command, &Arg)> {
         let own = self.commands().filter(|found| found.get_name() == command);
         let mut all = own.chain(self.commands());
-        all.find_map(|command| Some((command, of_key(command, section, key)?)))
+        all.find_map(|command| Some((command, self.of_key(command, section, key)?)))
+    }
+
+    /// The option of a command that is this key, if it has one.
+    pub(super) fn of_key<'a>(
+        &self,
+        command: &'a Command,
+        section: &Section,
+        key: &Key,
+    ) -> Option<&'a Arg> {
+        let (found, _) = place_of(self.sections, command.get_name(), key.option)?;
+        let mut args = command.get_arguments().filter(|_| found == section);
+        let arg = args.find(|arg| arg.get_long() == Some(key.option))?;
+        Kind::of(arg).map(|_| arg)
     }
 
     /// The names of all sections.
@@ -224,16 +232,6 @@ pub(super) fn place_of(
         .filter(|section| section.command == Some(command));
     let common = sections.iter().filter(|section| section.command.is_none());
     own.chain(common).find_map(place)
-}
-
-/// The option of a command that is this key, if it has one.
-pub(super) fn of_key<'a>(command: &'a Command, section: &Section, key: &Key) -> Option<&'a Arg> {
-    if !section.serves(command.get_name()) {
-        return None;
-    }
-    let mut args = command.get_arguments();
-    let arg = args.find(|arg| arg.get_long() == Some(key.option))?;
-    Kind::of(arg).map(|_| arg)
 }
 
 /// Whether it is an option of every command, about the file itself or about the command line.

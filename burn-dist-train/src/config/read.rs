@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::error::{ConfigError, Fault, Problem};
 use super::file::{Entry, Source};
-use super::outline::{CONFIG, Config, UNSET, key_name, of_key, place_of, relaxed};
+use super::outline::{CONFIG, Config, UNSET, key_name, place_of, relaxed};
 use super::resolved::Resolved;
 use super::value::argument;
 
@@ -67,10 +67,10 @@ impl Config {
         self.unset(command, given, &mut entries)?;
         let (mine, others): (Vec<Entry>, Vec<Entry>) = entries
             .into_iter()
-            .partition(|entry| of_key(command, entry.section, entry.key).is_some());
+            .partition(|entry| self.of_key(command, entry.section, entry.key).is_some());
         let mine = self.over(command, given, &line, mine);
-        check_conflicts(command, path, &mine)?;
-        let arguments = mine.iter().flat_map(|entry| arguments(command, entry));
+        self.check_conflicts(command, path, &mine)?;
+        let arguments = mine.iter().flat_map(|entry| self.arguments(command, entry));
         let whole = with(&line, arguments.collect());
         let matches = strict(&whole).map_err(|error| match error.kind() {
             ErrorKind::MissingRequiredArgument => self.missing(command, path, &mine, error),
@@ -119,6 +119,47 @@ impl Config {
         Ok(())
     }
 
+    /// An entry as arguments of a command.
+    fn arguments(&self, command: &Command, entry: &Entry) -> Vec<OsString> {
+        let arg = self.of_key(command, entry.section, entry.key);
+        let arguments = arg.map(|arg| entry.values.iter().map(|value| argument(arg, value)));
+        arguments.into_iter().flatten().collect()
+    }
+
+    /// Refuses keys of a file that exclude each other.
+    fn check_conflicts(
+        &self,
+        command: &Command,
+        path: &Path,
+        entries: &[Entry],
+    ) -> Result<(), ConfigError> {
+        let alone = relaxed(command).no_binary_name(true);
+        let both = |entries: &[&Entry]| {
+            let arguments = entries
+                .iter()
+                .flat_map(|entry| self.arguments(command, entry));
+            exclude(&alone, arguments.collect())
+        };
+        if !both(&entries.iter().collect::<Vec<_>>()) {
+            return Ok(());
+        }
+        let mut problems = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            for before in entries[..index]
+                .iter()
+                .filter(|before| both(&[before, entry]))
+            {
+                let fault = Fault::Conflict {
+                    key: entry.name(),
+                    other: before.name(),
+                    line: before.at.0,
+                };
+                problems.push(problem(path, entry, fault));
+            }
+        }
+        Err(ConfigError::File { problems })
+    }
+
     /// What of the file remains beside what the command line has.
     fn over(
         &self,
@@ -129,11 +170,11 @@ impl Config {
     ) -> Vec<Entry> {
         let relaxed = relaxed(self.command());
         let remains = |entry: &Entry| {
-            let Some(arg) = of_key(command, entry.section, entry.key) else {
+            let Some(arg) = self.of_key(command, entry.section, entry.key) else {
                 return false;
             };
             given.value_source(arg.get_id().as_str()) != Some(ValueSource::CommandLine)
-                && !exclude(&relaxed, with(line, arguments(command, entry)))
+                && !exclude(&relaxed, with(line, self.arguments(command, entry)))
         };
         entries.into_iter().filter(remains).collect()
     }
@@ -157,7 +198,7 @@ impl Config {
         let whole = needed(&error);
         let anyway = lacks(Vec::new());
         let problems = entries.iter().filter_map(|entry| {
-            let lacks = lacks(arguments(command, entry));
+            let lacks = lacks(self.arguments(command, entry));
             let needed = lacks
                 .difference(&anyway)
                 .filter(|option| whole.contains(*option));
@@ -180,6 +221,9 @@ impl Config {
 
     /// An option as clap shows it, with its key.
     fn with_key(&self, command: &Command, option: &str) -> String {
+        // Only then does it know how its options are shown.
+        let mut command = command.clone();
+        command.build();
         let mut args = command.get_arguments();
         let arg = args.find(|arg| arg.to_string() == option);
         let long = arg.and_then(Arg::get_long);
@@ -202,40 +246,6 @@ fn with(line: &[OsString], options: Vec<OsString>) -> Vec<OsString> {
 fn exclude(relaxed: &Command, line: Vec<OsString>) -> bool {
     let taken = relaxed.clone().try_get_matches_from(line);
     taken.is_err_and(|error| error.kind() == ErrorKind::ArgumentConflict)
-}
-
-/// Refuses keys of a file that exclude each other.
-fn check_conflicts(command: &Command, path: &Path, entries: &[Entry]) -> Result<(), ConfigError> {
-    let alone = relaxed(command).no_binary_name(true);
-    let both = |entries: &[&Entry]| {
-        let arguments = entries.iter().flat_map(|entry| arguments(command, entry));
-        exclude(&alone, arguments.collect())
-    };
-    if !both(&entries.iter().collect::<Vec<_>>()) {
-        return Ok(());
-    }
-    let mut problems = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        for before in entries[..index]
-            .iter()
-            .filter(|before| both(&[before, entry]))
-        {
-            let fault = Fault::Conflict {
-                key: entry.name(),
-                other: before.name(),
-                line: before.at.0,
-            };
-            problems.push(problem(path, entry, fault));
-        }
-    }
-    Err(ConfigError::File { problems })
-}
-
-/// An entry as arguments of a command.
-fn arguments(command: &Command, entry: &Entry) -> Vec<OsString> {
-    let arg = of_key(command, entry.section, entry.key);
-    let arguments = arg.map(|arg| entry.values.iter().map(|value| argument(arg, value)));
-    arguments.into_iter().flatten().collect()
 }
 
 /// The options that clap misses.

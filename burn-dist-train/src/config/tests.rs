@@ -109,13 +109,15 @@ fn config() -> Config {
     )
 }
 
-/// A pass: its name, or its number.
-fn passes(text: &str) -> Result<usize, String> {
+/// Its name, or its number.
+#[derive(Debug, Clone, PartialEq)]
+struct Pass(usize);
+
+fn passes(text: &str) -> Result<Pass, String> {
+    let unknown = |_| "there is no such pass".to_string();
     match text {
-        "precision" => Ok(0),
-        _ => text
-            .parse()
-            .map_err(|_| "there is no such pass".to_string()),
+        "precision" => Ok(Pass(0)),
+        _ => text.parse().map(Pass).map_err(unknown),
     }
 }
 
@@ -335,7 +337,7 @@ fn a_file_serves_every_command() {
     let read = try_read(&["show"], file).unwrap();
     let (_, shown) = read.matches.subcommand().unwrap();
     assert!(shown.get_flag("json"));
-    assert_eq!(shown.get_one("after"), Some(&3_usize));
+    assert_eq!(shown.get_one("after"), Some(&Pass(3)));
     assert_eq!(shown.get_one::<String>("size").unwrap(), "large");
     assert!(train(&[], file).contains_id("json"));
     // What the others need is kept.

@@ -5,21 +5,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use burn_dist::MeshBackend;
 use burn_dist::nn::AttentionBackend;
-use burn_dist::optim::clip_grad_norm;
+use burn_dist::optim::{clip_grad_norm, grad_norm};
+use burn_dist::train::StepFigures;
+use burn_dist::train::metrics::Event;
 
 use crate::checkpoints::{self, Keeper};
 use crate::data::batch::{Batch, BatchSource, BatchTensors};
-use crate::mesh::Mesh;
+use crate::mesh::{Account, Mesh};
+use crate::metrics::{RunMetrics, StepRow};
 use crate::model::Llama;
 use crate::optimizer::{Optim, OptimizerConfig};
 use crate::progress::Progress;
 use crate::report::{RankMemory, StepTimes, Traffic, median};
 use crate::schedule::Schedule;
+use crate::validation::Validation;
 
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
@@ -39,6 +44,8 @@ pub struct Trace {
     pub ranks: Vec<RankMemory>,
     /// How each of them spent each step.
     pub times: Vec<StepTimes>,
+    /// Losses on what is held out, each after so many steps.
+    pub validation: Vec<(usize, f32)>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
 }
@@ -130,17 +137,43 @@ pub fn step_with<B: AutodiffBackend + AttentionBackend>(
 ) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
     let parts = batch.split(recipe.accumulate);
     let parts = parts.iter().map(|part| part.tensors(device)).collect();
-    step_on(model, optim, parts, recipe.clip, rate)
+    let (model, loss, _) = step_on(model, optim, parts, Norm::of(recipe.clip, false), rate);
+    (model, loss)
 }
 
-/// As [`step_with`], on microbatches that are on the device.
+/// What is done with the norm of a step's gradients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Norm {
+    /// It is not computed.
+    Unknown,
+    /// It is computed, and changes nothing.
+    Known,
+    /// It is at most this.
+    Clipped(f32),
+}
+
+impl Norm {
+    fn of(clip: Option<f32>, is_wanted: bool) -> Self {
+        match clip {
+            Some(max) => Self::Clipped(max),
+            None if is_wanted => Self::Known,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// As [`step_with`], on microbatches that are on the device; with the norm of the gradients, if it is computed.
 fn step_on<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
     optim: &mut Optim<B>,
     parts: Vec<BatchTensors<B>>,
-    clip: Option<f32>,
+    norm: Norm,
     rate: f64,
-) -> (Llama<B>, Tensor<B::InnerBackend, 1>) {
+) -> (
+    Llama<B>,
+    Tensor<B::InnerBackend, 1>,
+    Option<Tensor<B::InnerBackend, 1>>,
+) {
     let count = parts.len();
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
@@ -161,11 +194,17 @@ fn step_on<B: AutodiffBackend + AttentionBackend>(
         });
     }
     let mut gradients = accumulator.grads();
-    if let Some(norm) = clip {
-        (gradients, _) = clip_grad_norm(&model, gradients, norm);
-    }
+    let norm = match norm {
+        Norm::Unknown => None,
+        Norm::Known => Some(grad_norm(&model, &gradients)),
+        Norm::Clipped(max) => {
+            let (clipped, norm) = clip_grad_norm(&model, gradients, max);
+            gradients = clipped;
+            Some(norm)
+        }
+    };
     let sum = sum.expect("a batch has a part");
-    (optim.step(rate, model, gradients), sum)
+    (optim.step(rate, model, gradients), sum, norm)
 }
 
 /// A phase of training: how it goes, and what it is told.
@@ -180,6 +219,10 @@ pub struct Phase<'a> {
     pub stop: &'a AtomicBool,
     /// What there was before it, for its checkpoints.
     pub before: &'a checkpoints::SoFar,
+    /// What is held out.
+    pub validation: Option<Validation<'a>>,
+    /// Where its figures are written.
+    pub metrics: &'a RunMetrics,
 }
 
 /// Trains for `schedule.steps` steps, or until `stop`; from a checkpoint, if `keeper` goes on from one of this phase.
@@ -189,29 +232,43 @@ pub struct Phase<'a> {
 pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
     model: Llama<B>,
     source: &mut dyn BatchSource,
-    phase: &Phase<'_>,
+    mut phase: Phase<'_>,
     device: &B::Device,
     mesh: &Mesh,
     keeper: &mut Keeper<B>,
-) -> anyhow::Result<(Llama<B>, Trace)> {
+) -> anyhow::Result<(Llama<B>, Trace)>
+where
+    B::InnerBackend: MeshBackend + AttentionBackend,
+{
     let Phase {
         schedule,
         recipe,
         progress,
+        metrics,
         ..
     } = phase;
     let fresh = phase.before.clone();
+    let begin = Event::new("phase").with("phase", fresh.phase.clone());
+    metrics.event(begin.with("steps", schedule.steps));
     let (mut model, mut optim, mut so_far) =
         keeper.enter(fresh, model, recipe.optimizer.init(), source)?;
     let mut trace = Trace {
         losses: so_far.losses.clone(),
+        validation: so_far.validation.clone(),
         ..Trace::default()
     };
-    let mut before = mesh.account();
+    let mut report = mesh.report();
+    let mut before = Account::of(&report);
     trace.times = vec![StepTimes::default(); before.times.len()];
     for number in trace.losses.len()..schedule.steps {
+        let (done, is_last) = (number + 1, number + 1 == schedule.steps);
+        let held_out = phase.validation.as_mut();
+        let held_out = held_out.filter(|held_out| held_out.is_due(done, is_last));
+        let step = so_far.before.len() + done;
+        let has_row = metrics.takes(step, is_last || held_out.is_some());
         let start = Instant::now();
         let batch = source.next_batch()?;
+        let waiting_for_data = start.elapsed();
         let rate = schedule.at(number);
         let parts = batch.split(recipe.accumulate);
         let by_process = mesh.gives_rows();
@@ -219,20 +276,28 @@ pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
         let parts = parts.collect::<Result<_, _>>()?;
         // The microbatches are planned together: ranks along pp work on different ones at a time.
         let hold = B::hold(device);
-        let (next, loss) = step_on(model, &mut optim, parts, recipe.clip, rate);
+        let norm = Norm::of(recipe.clip, has_row);
+        let (next, loss, norm) = step_on(model, &mut optim, parts, norm, rate);
         drop(hold);
         model = next;
-        // Reading the loss waits for the step.
-        let loss: f32 = loss
-            .try_into_scalar()
-            .with_context(|| format!("step {number} failed"))?
-            .elem();
-        let ms = start.elapsed().as_secs_f64() * 1e3;
+        // Reading the loss waits for the step; the norm is read along with it.
+        let read = match norm.filter(|_| has_row) {
+            Some(norm) => Tensor::cat(vec![loss, norm], 0),
+            None => loss,
+        };
+        let read = read.try_into_data();
+        let read = read.with_context(|| format!("step {number} failed"))?;
+        let mut read = read.iter::<f32>();
+        let loss = read.next().expect("a loss was read");
+        let gradient_norm = read.next();
+        let time = start.elapsed();
 
         trace.tokens_per_step = batch.batch * batch.seq;
         trace.losses.push(loss);
-        trace.step_ms.push(ms);
-        let after = mesh.account();
+        trace.step_ms.push(time.as_secs_f64() * 1e3);
+        let earlier = std::mem::replace(&mut report, mesh.report());
+        let ranks = has_row.then(|| StepFigures::between(&earlier, &report));
+        let after = Account::of(&report);
         trace.collectives = difference(&before.traffic, &after.traffic);
         let times = after.times.iter().zip(&before.times);
         for (steps, (after, before)) in trace.times.iter_mut().zip(times) {
@@ -240,7 +305,33 @@ pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
         }
         before = after;
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
-        progress.step(number + 1, loss, tokens_per_second, &before.memory);
+        progress.step(done, loss, tokens_per_second, &before.memory);
+        trace.interrupted = mesh.processes().any(phase.stop.load(Ordering::Relaxed))?;
+        let validation = match held_out.filter(|_| loss.is_finite()) {
+            Some(held_out) => {
+                let found = held_out.loss(&model.valid(), recipe.accumulate, device, mesh)?;
+                trace.validation.push((done, found.0));
+                progress.validated(done, found.0);
+                // What that did is no part of the next step.
+                report = mesh.report();
+                before = Account::of(&report);
+                Some(found)
+            }
+            None => None,
+        };
+        if let Some(ranks) = ranks {
+            let row = StepRow {
+                step,
+                loss,
+                gradient_norm,
+                rate,
+                tokens: trace.tokens_per_step,
+                time,
+                waiting_for_data,
+                validation,
+            };
+            metrics.row(&row, ranks, mesh.processes())?;
+        }
         if !loss.is_finite() {
             progress.finish();
             bail!(
@@ -248,12 +339,15 @@ pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
                 schedule.peak
             );
         }
-        trace.interrupted = mesh.processes().any(phase.stop.load(Ordering::Relaxed))?;
-        if keeper.is_kept() {
-            so_far.losses.push(loss);
+        so_far.losses.push(loss);
+        let is_last = trace.interrupted || is_last;
+        if keeper.is_due(done, is_last) {
             so_far.position = Some(source.position());
-            let is_last = trace.interrupted || number + 1 == schedule.steps;
-            keeper.after_step(&model, &optim, &so_far, is_last)?;
+            so_far.validation.clone_from(&trace.validation);
+            // Whoever goes on from this checkpoint finds the figures of its steps.
+            metrics.settle();
+            let events = keeper.save(&model, &optim, &so_far, is_last)?;
+            events.into_iter().for_each(|event| metrics.event(event));
         }
         if trace.interrupted {
             break;
@@ -293,7 +387,7 @@ mod tests {
     use crate::model::LlamaConfig;
     use crate::optimizer::optimizer;
     use burn::backend::flex::{Flex, FlexDevice};
-    use burn::tensor::{TensorData, Tolerance};
+    use burn::tensor::{ElementConversion, TensorData, Tolerance};
     use burn_dist::Accumulation;
     use burn_dist::data::{Position, ResumeError, Stream};
     use burn_dist::layout::Rows;
@@ -358,9 +452,11 @@ mod tests {
             progress: &Progress::quiet(),
             stop,
             before: &checkpoints::SoFar::default(),
+            validation: None,
+            metrics: &RunMetrics::none(),
         };
         let keeper = &mut Keeper::none();
-        let ran = run(model, &mut repeat(), &phase, mesh.device(), mesh, keeper);
+        let ran = run(model, &mut repeat(), phase, mesh.device(), mesh, keeper);
         ran.unwrap().1
     }
 
@@ -379,6 +475,39 @@ mod tests {
             "a fresh model knows nothing (ln 64 is 4.16): {first}"
         );
         assert!(last < first * 0.5, "{first} to {last}");
+    }
+
+    /// torchtitan counts 6 flops for each token and weight of a matrix, and 12 x layers x heads x width x tokens for
+    /// attention (`torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`): all pairs of a query and a key, and
+    /// no score twice. Here keys that a causal mask hides are left out, and the backward makes the scores again.
+    #[test]
+    fn the_flops_of_a_step_are_those_of_the_formula() {
+        let config = LlamaConfig::test();
+        let head_dim = config.dim / config.num_heads;
+        let kv_dim = head_dim * config.num_kv_heads;
+        let attention = 2 * config.dim * config.dim + 2 * config.dim * kv_dim;
+        let layer = attention + 3 * config.dim * config.hidden_dim;
+        let weights = config.num_layers * layer + config.dim * config.vocab;
+        let (rows, seq) = (4.0, 8.0);
+        let products = 6.0 * weights as f64 * rows * seq;
+        let of_torchtitan = 12.0 * (config.num_layers * config.dim) as f64 * seq * rows * seq;
+        let pairs = (seq + 1.0) / (2.0 * seq);
+        // Rotary positions turn queries and keys by products here, and their gradients back.
+        let turned = config.num_layers * (config.dim + kv_dim) * head_dim;
+        let turns = 4.0 * turned as f64 * rows * seq;
+        let expected = products + turns + of_torchtitan * pairs * 7.0 / 6.0;
+        for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
+            let mesh = Mesh::open(&devices(Some(axes))).unwrap();
+            let model = config.init::<TrainBackend>(mesh.device());
+            let model = mesh.parallelize(model).unwrap();
+            let batch = repeat().next_batch().unwrap();
+            let mut optim = optimizer::<TrainBackend>();
+            let before = mesh.report();
+            let (_, loss) = step(model, &mut optim, &batch, 1e-3, mesh.device());
+            let _ = loss.into_data();
+            let step = StepFigures::between(&before, &mesh.report());
+            assert_eq!(step.model_flops, expected, "{axes}");
+        }
     }
 
     #[test]

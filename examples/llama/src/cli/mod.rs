@@ -1,14 +1,18 @@
 //! The command line.
 
 mod checkpoints;
+mod config;
+mod metrics;
 mod optimizer;
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use config::SECTIONS;
+pub use metrics::RunArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
@@ -17,6 +21,7 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
+use burn_dist::train::config::Resolved;
 use burn_dist::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
 };
@@ -43,6 +48,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show how long a training step takes on modelled hardware, without running it.
     Simulate(SimulateArgs),
+    /// Show the configuration file that options of a run make: with --config, a file with what is given over it.
+    Config(FinetuneArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the
     /// model is on which ranks.
     Mesh(ShowMeshArgs),
@@ -251,6 +258,7 @@ pub struct ModelArgs {
 
 /// How to train and what to keep.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("kept").multiple(true))]
 pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
@@ -266,7 +274,7 @@ pub struct TrainArgs {
     /// the tokenizer.
     #[arg(long, value_name = "FILE.jsonl")]
     pub data: Option<PathBuf>,
-    /// Write the run's figures here.
+    /// Write the run's figures here; by default, with --run, into its report.json.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as
@@ -278,9 +286,10 @@ pub struct TrainArgs {
     /// the last step did.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub chart: Option<PathBuf>,
-    /// Draw the loss curve here, as PNG or SVG by the file's name.
-    #[arg(long, value_name = "FILE", default_value = "loss.png")]
-    pub plot: PathBuf,
+    /// Draw the loss curve here, as PNG or SVG by the file's name; loss.png by default, in the folder of --run if there
+    /// is one.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
@@ -298,6 +307,12 @@ pub struct TrainArgs {
     /// The checkpoints.
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
+    /// The folder of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// All of them, as a configuration file.
+    #[arg(skip)]
+    pub resolved: Resolved,
 }
 
 /// How to fine-tune.

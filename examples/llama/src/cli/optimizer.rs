@@ -95,7 +95,7 @@ fn number<T: std::str::FromStr<Err: std::fmt::Display>>(
     }
 }
 
-fn above_0<T>(text: &str) -> Result<T, String>
+pub(super) fn above_0<T>(text: &str) -> Result<T, String>
 where
     T: std::str::FromStr<Err: std::fmt::Display> + Into<f64> + Copy,
 {

@@ -16,12 +16,14 @@ use crate::data::tokenizer::{Encoded, Text};
 use crate::data::{Example, Examples};
 use crate::generate::{Answered, ask, exact_match};
 use crate::mesh::TrainBackend;
+use crate::metrics::RunMetrics;
 use crate::model::Llama;
 use crate::processes::Processes;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
 use crate::train::{self, Phase, Trace};
+use crate::validation::Validation;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 60_000;
@@ -90,7 +92,18 @@ impl Lessons {
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH), true)?;
     session.introduce()?;
-    let mut keeper = session.keeper()?;
+    let keeper = session.keeper()?;
+    let metrics = session.metrics(&keeper)?;
+    let end = finetune(args, &session, keeper, &metrics);
+    metrics.close(end)
+}
+
+fn finetune(
+    args: &FinetuneArgs,
+    session: &Session<'_>,
+    mut keeper: Keeper<TrainBackend>,
+    metrics: &RunMetrics,
+) -> anyhow::Result<End> {
     // A run that was left in its second phase has its first behind it.
     let left = keeper
         .resumed()
@@ -104,16 +117,18 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         None if lessons.statements.is_empty() || args.train.model.model.is_some() => 0,
         None => BASE_STEPS,
     };
+    let steps = args.train.schedule.steps.unwrap_or(STEPS);
+    session.save_config(&keeper, &[("steps", steps), ("base-steps", base_steps)])?;
     // All data is looked at before anything is computed with it: whether it fits is known at once.
     let held_out = lessons.questions(&text, session.shape.seq)?;
     let base_source = match base_steps {
         0 => None,
         _ if left.is_some() => None,
-        _ => Some(source(&session, &lessons, text.end(), |index| {
+        _ => Some(source(session, &lessons, text.end(), |index| {
             Ok(text.encode_text(&lessons.statement(index)?)?)
         })?),
     };
-    let source = source(&session, &lessons, text.end(), |index| {
+    let source = source(session, &lessons, text.end(), |index| {
         Ok(text.encode_example(&*lessons.examples.get(index)?)?)
     })?;
 
@@ -121,7 +136,8 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let mut base = Trace::default();
     if let Some(source) = base_source {
         let before = checkpoints::SoFar::of("pretrain");
-        (model, base) = train(&session, model, (before, base_steps), source, &mut keeper)?;
+        let files = (&mut keeper, metrics);
+        (model, base) = train(session, model, (before, base_steps), source, None, files)?;
     }
 
     let before = match &left {
@@ -141,13 +157,13 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let steps = args.train.schedule.steps.unwrap_or(STEPS);
         let before = checkpoints::SoFar {
             before: base.losses.clone(),
             exact_match: before,
             ..checkpoints::SoFar::of(FINETUNE)
         };
-        (model, trace) = train(&session, model, (before, steps), source, &mut keeper)?;
+        let (held_out, files) = (session.held_out()?, (&mut keeper, metrics));
+        (model, trace) = train(session, model, (before, steps), source, held_out, files)?;
     }
 
     // Whatever becomes of the report, the model is kept.
@@ -166,7 +182,7 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         }
     }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &keeper)
+    session.finish(&report, [saved, drawn], &mut keeper)
 }
 
 fn lessons(args: &FinetuneArgs, processes: &Processes) -> anyhow::Result<Lessons> {
@@ -236,13 +252,14 @@ fn source<'a>(
     Ok(source.only(session.rows()))
 }
 
-/// Trains for so many steps of a phase.
+/// Trains for so many steps of a phase, and writes checkpoints and figures.
 fn train(
     session: &Session<'_>,
     model: Llama<TrainBackend>,
     (before, steps): (checkpoints::SoFar, usize),
     mut source: Packed<'_>,
-    keeper: &mut Keeper<TrainBackend>,
+    validation: Option<Validation<'_>>,
+    (keeper, metrics): (&mut Keeper<TrainBackend>, &RunMetrics),
 ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
     let mesh = &session.mesh;
     let phase = Phase {
@@ -251,8 +268,10 @@ fn train(
         progress: &Progress::new(&before.phase, steps, mesh.world_size()),
         stop: &session.stop,
         before: &before,
+        validation,
+        metrics,
     };
-    train::run(model, &mut source, &phase, mesh.device(), mesh, keeper)
+    train::run(model, &mut source, phase, mesh.device(), mesh, keeper)
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with what the model said.

@@ -2,12 +2,14 @@ use anyhow::bail;
 
 use super::End;
 use super::session::Session;
-use crate::checkpoints;
+use crate::checkpoints::{self, Keeper};
 use crate::cli::TrainArgs;
 use crate::data::batch::{BatchSource, Packed, RandomTokens};
 use crate::data::documents::Documents;
 use crate::data::jsonl::Lines;
 use crate::data::rng::Rng;
+use crate::mesh::TrainBackend;
+use crate::metrics::RunMetrics;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
@@ -22,8 +24,21 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
     }
     let session = Session::start(args, None, false)?;
     session.introduce()?;
-    let mut keeper = session.keeper()?;
+    let keeper = session.keeper()?;
+    let metrics = session.metrics(&keeper)?;
+    let end = pretrain(&session, keeper, &metrics);
+    metrics.close(end)
+}
+
+fn pretrain(
+    session: &Session<'_>,
+    mut keeper: Keeper<TrainBackend>,
+    metrics: &RunMetrics,
+) -> anyhow::Result<End> {
+    let args = session.args;
     let shape = &session.shape;
+    let steps = args.schedule.steps.unwrap_or(STEPS);
+    session.save_config(&keeper, &[("steps", steps)])?;
     let rng = Rng::new(args.model.seed, 2);
 
     let processes = session.mesh.processes();
@@ -40,6 +55,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         true => Some(session.text(texts)?),
         false => None,
     };
+    let held_out = session.held_out()?;
     let mut source: Box<dyn BatchSource + '_> = match (&lines, &text) {
         (Some(lines), Some(text)) => {
             let documents = Documents::share(lines.mine(), processes, move |index| {
@@ -69,7 +85,6 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
             })
         }
     };
-    let steps = args.schedule.steps.unwrap_or(STEPS);
     let progress = Progress::new("pretrain", steps, session.mesh.world_size());
     let phase = Phase {
         schedule: session.schedule(steps),
@@ -77,10 +92,12 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         progress: &progress,
         stop: &session.stop,
         before: &checkpoints::SoFar::of("pretrain"),
+        validation: held_out,
+        metrics,
     };
     let (device, mesh) = (session.mesh.device(), &session.mesh);
     let model = session.model(&keeper)?;
-    let (model, trace) = train::run(model, source.as_mut(), &phase, device, mesh, &mut keeper)?;
+    let (model, trace) = train::run(model, source.as_mut(), phase, device, mesh, &mut keeper)?;
     // Whatever becomes of the report, the model is kept.
     let saved = session.save(&model, text.as_ref());
     let report = session.report("pretrain", &Trace::default(), &trace)?;
@@ -90,7 +107,7 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &keeper)
+    session.finish(&report, [saved, drawn], &mut keeper)
 }
 
 /// A question and its answer as one text.
