@@ -1,6 +1,6 @@
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,10 @@ pub struct Batches {
     waited: Duration,
 }
 
+/// The thread, and what it has made.
 struct Making {
+    /// The next batch, if it was looked at.
+    next: Option<Made>,
     made: Option<Receiver<Result<Made, CorpusError>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -84,6 +87,15 @@ impl Batches {
         self.counts = Counts::default();
         self.making = Making::start(stream, self.part.clone(), self.ahead);
         Ok(())
+    }
+
+    /// Waits at most so long for the next batch, which is not handed out; returns whether it is there. What keeps the
+    /// first batch from being made is known so before work is spent.
+    ///
+    /// # Errors
+    /// As [`Stream::next_row`].
+    pub fn ready_within(&mut self, timeout: Duration) -> Result<bool, CorpusError> {
+        self.making.wait(timeout)
     }
 
     /// The rows of the next batch that are made here.
@@ -125,21 +137,45 @@ impl Making {
         let (to, made) = sync_channel(ahead.max(1));
         let work = move || make(stream, &part, &to);
         Self {
+            next: None,
             made: Some(made),
             thread: Some(std::thread::spawn(work)),
         }
     }
 
-    fn next(&mut self) -> Result<Made, CorpusError> {
-        let received = self.made.as_ref().map(Receiver::recv);
-        if let Some(Ok(made)) = received {
-            return made;
+    fn wait(&mut self, timeout: Duration) -> Result<bool, CorpusError> {
+        let received = match (&self.next, &self.made) {
+            (Some(_), _) => return Ok(true),
+            (None, Some(made)) => made.recv_timeout(timeout),
+            _ => Err(RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(Ok(made)) => {
+                self.next = Some(made);
+                Ok(true)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(RecvTimeoutError::Timeout) => Ok(false),
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
         }
-        // Nothing is sent after an error, or if the tokenizer panicked.
+    }
+
+    fn next(&mut self) -> Result<Made, CorpusError> {
+        if let Some(next) = self.next.take() {
+            return Ok(next);
+        }
+        match self.made.as_ref().map(Receiver::recv) {
+            Some(Ok(made)) => made,
+            _ => Err(self.ended()),
+        }
+    }
+
+    /// Nothing is sent after an error, or if the tokenizer panicked.
+    fn ended(&mut self) -> CorpusError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             std::panic::resume_unwind(panic);
         }
-        Err(CorpusError::Ended)
+        CorpusError::Ended
     }
 }
 

@@ -115,10 +115,7 @@ pub struct Source {
 
 #[derive(Clone)]
 pub(super) enum Origin {
-    Bytes {
-        format: Format,
-        open: Open,
-    },
+    Bytes { format: Format, open: Open },
     Memory(Arc<[Document]>),
 }
 
@@ -210,7 +207,7 @@ impl Source {
         &self.name
     }
 
-    /// Goes through its documents in order, from the first that begins in the given part of it (`0.0..1.0` is all).
+    /// Goes through its documents in order, but for those that are left out.
     ///
     /// # Errors
     /// [`CorpusError::Io`] if it cannot be opened.
@@ -220,6 +217,25 @@ impl Source {
             except: Arc::clone(&self.except),
             ended: false,
         })
+    }
+
+    /// Reads the document at a place.
+    ///
+    /// # Errors
+    /// Those of reading; [`CorpusError::Position`] if no document begins there.
+    pub fn document(
+        &self,
+        place: Place,
+        document_bytes_max: usize,
+    ) -> Result<Document, CorpusError> {
+        let mut reader = read::open(self, document_bytes_max)?;
+        reader.seek(place.0)?;
+        match reader.next()? {
+            Some((at, document)) if at == place.0 => Ok(document),
+            _ => Err(CorpusError::Position {
+                reason: format!("no document of {} begins at {}", self.name, place.0),
+            }),
+        }
     }
 
     /// Up to `bytes` of documents from 64 places all over it, in order: enough to train a tokenizer on.

@@ -7,11 +7,10 @@ use anyhow::{Context, bail};
 use burn::tensor::backend::AutodiffBackend;
 use burn_dist::MeshBackend;
 use burn_dist::checkpoint::{Checkpointer, Keep, Saved, Saving, State, StateError};
-use burn_dist::data::Position;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::{CheckpointArgs, Resume};
-use crate::data::batch::BatchSource;
+use crate::data::batch::{BatchSource, Position};
 use crate::model::Llama;
 use crate::say;
 use crate::train::Optim;
@@ -111,11 +110,6 @@ impl<B: MeshBackend> Keeper<B> {
         resumed.map(|(_, progress)| progress)
     }
 
-    /// Whether the run keeps checkpoints.
-    pub fn is_kept(&self) -> bool {
-        self.kept.is_some()
-    }
-
     /// Goes on with the phase of `fresh`, if the run was left in it: the model, the optimizer and the source of batches
     /// are then those of the checkpoint.
     ///
@@ -155,11 +149,17 @@ impl<B: MeshBackend> Keeper<B> {
         Ok((model, optim, progress))
     }
 
-    /// Saves in the background if it is time; at the end of a phase (`is_last`), waits for it.
+    /// Whether it is time to save after so many steps of a phase: regularly, and after the last one.
+    pub fn is_due(&self, done: usize, is_last: bool) -> bool {
+        let every = self.kept.as_ref().map(|kept| kept.every);
+        every.is_some_and(|every| is_last || done.is_multiple_of(every))
+    }
+
+    /// Saves in the background; at the end of a phase (`is_last`), waits for it.
     ///
     /// # Errors
     /// If this or the last save failed.
-    pub fn after_step(
+    pub fn save(
         &mut self,
         model: &Llama<B>,
         optim: &Optim<B>,
@@ -173,9 +173,6 @@ impl<B: MeshBackend> Keeper<B> {
             return Ok(());
         };
         let done = so_far.losses.len();
-        if !is_last && !done.is_multiple_of(kept.every) {
-            return Ok(());
-        }
         let root = kept.root.clone();
         let failed = || format!("cannot save a checkpoint in {}", root.display());
         if let Some(saving) = kept.saving.take() {
@@ -223,7 +220,6 @@ mod tests {
 
     use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
-    use burn_dist::data::ResumeError;
     use burn_dist::layout::Rows;
 
     use super::*;
@@ -249,11 +245,11 @@ mod tests {
             self.source.next_batch()
         }
 
-        fn position(&self) -> Position {
+        fn position(&self) -> anyhow::Result<Position> {
             self.source.position()
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
             self.source.resume(position)
         }
     }

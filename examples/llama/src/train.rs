@@ -187,7 +187,7 @@ fn step_on<B: AutodiffBackend + AttentionBackend>(
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
     for part in parts {
-        let logits = model.forward(part.tokens);
+        let logits = model.forward_packed(part.tokens, part.packed);
         let is_mean = part.weights.is_none();
         let mut loss = cross_entropy(logits, part.targets, part.weights);
         // Weights sum to 1 over all parts; a mean is that of its part alone.
@@ -291,11 +291,11 @@ pub fn run<B: AutodiffBackend + AttentionBackend + MeshBackend>(
             );
         }
         trace.interrupted = mesh.processes().any(phase.stop.load(Ordering::Relaxed))?;
-        if keeper.is_kept() {
-            so_far.losses.push(loss);
-            so_far.position = Some(source.position());
-            let is_last = trace.interrupted || number + 1 == schedule.steps;
-            keeper.after_step(&model, &optim, &so_far, is_last)?;
+        so_far.losses.push(loss);
+        let is_last = trace.interrupted || number + 1 == schedule.steps;
+        if keeper.is_due(number + 1, is_last) {
+            so_far.position = Some(source.position()?);
+            keeper.save(&model, &optim, &so_far, is_last)?;
         }
         if trace.interrupted {
             break;
@@ -330,13 +330,14 @@ mod tests {
     use crate::checkpoints::{self, Keeper};
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::RandomTokens;
+    use crate::data::batch::{Position, in_samples};
     use crate::data::rng::Rng;
     use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{TensorData, Tolerance};
     use burn_dist::Accumulation;
-    use burn_dist::data::{Position, ResumeError, Stream};
+    use burn_dist::data::Stream;
     use burn_dist::layout::Rows;
 
     /// The same batch at every step: what a model can learn by heart.
@@ -347,23 +348,23 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn position(&self) -> Position {
-            repeated()
+        fn position(&self) -> anyhow::Result<Position> {
+            Ok(Position::Samples(repeated()))
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
-            position.check(&repeated().stream)
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+            in_samples(position, &repeated().stream).map(drop)
         }
     }
 
     /// The only place in a batch that is always the same.
-    fn repeated() -> Position {
+    fn repeated() -> burn_dist::data::Position {
         let stream = Stream {
             samples: 1,
             seed: None,
             fingerprint: None,
         };
-        Position {
+        burn_dist::data::Position {
             epoch: 0,
             sample: 0,
             stream,

@@ -1,8 +1,10 @@
 //! The command line.
 
 mod checkpoints;
+mod data;
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use data::{ByteSize, DataArgs};
 
 use std::path::PathBuf;
 
@@ -262,11 +264,9 @@ pub struct TrainArgs {
     /// Scale the gradients of a step so that their common norm is at most this.
     #[arg(long, value_name = "NORM", value_parser = rate)]
     pub clip: Option<f64>,
-    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its
-    /// part of the lines, and the lines that its rows need; without --model, each also reads all of them once, to train
-    /// the tokenizer.
-    #[arg(long, value_name = "FILE.jsonl")]
-    pub data: Option<PathBuf>,
+    /// What is learnt from.
+    #[command(flatten)]
+    pub data: DataArgs,
     /// Write the run's figures here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
