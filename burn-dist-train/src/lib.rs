@@ -6,5 +6,6 @@
 #![warn(missing_docs)]
 
 pub mod config;
+pub mod corpus;
 pub mod metrics;
 pub mod run;

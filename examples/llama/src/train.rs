@@ -178,7 +178,7 @@ fn step_on<B: AutodiffBackend + AttentionBackend>(
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
     for part in parts {
-        let logits = model.forward(part.tokens);
+        let logits = model.forward_packed(part.tokens, part.packed);
         let is_mean = part.weights.is_none();
         let mut loss = cross_entropy(logits, part.targets, part.weights);
         // Weights sum to 1 over all parts; a mean is that of its part alone.
@@ -342,7 +342,7 @@ where
         so_far.losses.push(loss);
         let is_last = trace.interrupted || is_last;
         if keeper.is_due(done, is_last) {
-            so_far.position = Some(source.position());
+            so_far.position = Some(source.position()?);
             so_far.validation.clone_from(&trace.validation);
             // Whoever goes on from this checkpoint finds the figures of its steps.
             metrics.settle();
@@ -382,6 +382,7 @@ mod tests {
     use crate::checkpoints::{self, Keeper};
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::RandomTokens;
+    use crate::data::batch::{Position, in_samples};
     use crate::data::rng::Rng;
     use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
@@ -389,7 +390,7 @@ mod tests {
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{ElementConversion, TensorData, Tolerance};
     use burn_dist::Accumulation;
-    use burn_dist::data::{Position, ResumeError, Stream};
+    use burn_dist::data::Stream;
     use burn_dist::layout::Rows;
 
     /// The same batch at every step: what a model can learn by heart.
@@ -400,23 +401,23 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn position(&self) -> Position {
-            repeated()
+        fn position(&self) -> anyhow::Result<Position> {
+            Ok(Position::Samples(repeated()))
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
-            position.check(&repeated().stream)
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+            in_samples(position, &repeated().stream).map(drop)
         }
     }
 
     /// The only place in a batch that is always the same.
-    fn repeated() -> Position {
+    fn repeated() -> burn_dist::data::Position {
         let stream = Stream {
             samples: 1,
             seed: None,
             fingerprint: None,
         };
-        Position {
+        burn_dist::data::Position {
             epoch: 0,
             sample: 0,
             stream,

@@ -67,10 +67,14 @@ pub const SECTIONS: &[Section] = &[
         "data",
         "What is learnt from",
         &[
-            Key::named("file", "data"),
+            Key::named("files", "data"),
             Key::of("batch"),
             Key::of("seq"),
             Key::of("accumulate"),
+            Key::of("packing"),
+            Key::of("longer"),
+            Key::of("document-mask"),
+            Key::of("shuffle-buffer"),
         ],
     ),
     Section::new(
@@ -122,7 +126,10 @@ pub const SECTIONS: &[Section] = &[
     Section::new(
         "validation",
         "Validation",
-        &[Key::named("every", "validate-every")],
+        &[
+            Key::named("files", "validate"),
+            Key::named("every", "validate-every"),
+        ],
     ),
     Section::new(
         "output",
@@ -236,6 +243,14 @@ mod tests {
             "hardware" => &["a100", "h100", "h200"],
             "template" => &["{prompt} = \"?\"\n\tA: "],
             "after" => &["lower", "propagate"],
+            "data" | "validate" => &[
+                "a.jsonl",
+                "b c.parquet,weight=2,text=body",
+                "d.txt,split=line",
+            ],
+            "packing" => &["pack", "pad", "stream"],
+            "longer" => &["split", "drop", "refuse"],
+            "shuffle-buffer" => &["64KiB", "1GiB"],
             _ => &[],
         };
         // Otherwise what the type takes.

@@ -2,11 +2,13 @@
 
 mod checkpoints;
 mod config;
+mod data;
 mod metrics;
 mod optimizer;
 
 pub use checkpoints::{CheckpointArgs, Resume};
 pub use config::SECTIONS;
+pub use data::{ByteSize, DataArgs};
 pub use metrics::RunArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
@@ -269,11 +271,9 @@ pub struct TrainArgs {
     /// What is done with gradients.
     #[command(flatten)]
     pub optimizer: OptimizerArgs,
-    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its
-    /// part of the lines, and the lines that its rows need; without --model, each also reads all of them once, to train
-    /// the tokenizer.
-    #[arg(long, value_name = "FILE.jsonl")]
-    pub data: Option<PathBuf>,
+    /// What is learnt from.
+    #[command(flatten)]
+    pub data: DataArgs,
     /// Write the run's figures here; by default, with --run, into its report.json.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,

@@ -7,6 +7,7 @@ mod predict;
 mod pretrain;
 mod session;
 mod simulate;
+mod texts;
 
 use burn_dist::clock::Hardware;
 use burn_dist::launch;

@@ -23,6 +23,7 @@ use crate::capacity::{self, Needs};
 use crate::checkpoints::{Keeper, SoFar};
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::batch::RandomTokens;
+use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::files::write_whole;
@@ -375,12 +376,20 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If there is nothing to hold out.
-    pub(super) fn held_out(&self) -> anyhow::Result<Option<Validation<'static>>> {
-        let Some(every) = self.args.run.validate_every else {
+    pub(super) fn validation<'h>(
+        &self,
+        held_out: Option<HeldOut<'h>>,
+    ) -> anyhow::Result<Option<Validation<'h>>> {
+        let every = self.args.run.validate_every;
+        if let Some(held_out) = held_out {
+            let batches = held_out.num_batches();
+            return Validation::new(Box::new(held_out), batches, every).map(Some);
+        }
+        if every.is_none() {
             return Ok(None);
-        };
-        if self.args.data.is_some() {
-            bail!("--validate-every needs rows that are held out");
+        }
+        if !self.args.data.data.is_empty() {
+            bail!("--validate-every needs rows that are held out: give --validate");
         }
         let source = RandomTokens {
             batch: self.shape.batch,
@@ -390,8 +399,7 @@ impl<'a> Session<'a> {
             rng: Rng::new(self.args.model.seed, 5),
             held: self.rows(),
         };
-        let source = Box::new(source);
-        Ok(Some(Validation::new(source, RANDOM_BATCHES, Some(every))))
+        Validation::new(Box::new(source), RANDOM_BATCHES, every).map(Some)
     }
 
     /// How a step is taken.
