@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod config;
+pub mod corpus;
 pub mod metrics;
 pub mod run;

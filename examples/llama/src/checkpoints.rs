@@ -7,15 +7,14 @@ use anyhow::{Context, bail};
 use burn::tensor::backend::AutodiffBackend;
 use burn_dist::MeshBackend;
 use burn_dist::checkpoint::{Checkpointer, Keep, Saved, Saving, State, StateError};
-use burn_dist::data::Position;
 use burn_dist::train::metrics::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::CheckpointArgs;
-use crate::data::batch::BatchSource;
+use crate::data::batch::{BatchSource, Position};
 use crate::model::Llama;
+use crate::optimizer::Optim;
 use crate::say;
-use crate::train::Optim;
 use crate::voice::speaks;
 
 /// How far a run is, besides its weights.
@@ -297,7 +296,6 @@ mod tests {
 
     use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
-    use burn_dist::data::ResumeError;
     use burn_dist::layout::Rows;
 
     use super::*;
@@ -308,7 +306,8 @@ mod tests {
     use crate::metrics::RunMetrics;
     use crate::model::LlamaConfig;
     use crate::progress::Progress;
-    use crate::train::{Phase, Recipe, Schedule, run};
+    use crate::schedule::Schedule;
+    use crate::train::{Phase, Recipe, run};
 
     /// Random tokens; the run is stopped in the step of one of its batches.
     struct Stopping<'a> {
@@ -324,11 +323,11 @@ mod tests {
             self.source.next_batch()
         }
 
-        fn position(&self) -> Position {
+        fn position(&self) -> anyhow::Result<Position> {
             self.source.position()
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
             self.source.resume(position)
         }
     }

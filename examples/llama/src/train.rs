@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use burn::module::AutodiffModule;
-use burn::optim::{
-    AdamW, AdamWConfig, GradientsAccumulator, GradientsParams, Optimizer, adaptor::OptimizerAdaptor,
-};
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn_dist::MeshBackend;
@@ -22,45 +20,14 @@ use crate::data::batch::{Batch, BatchSource, BatchTensors};
 use crate::mesh::{Account, Mesh};
 use crate::metrics::{RunMetrics, StepRow};
 use crate::model::Llama;
+use crate::optimizer::{Optim, OptimizerConfig};
 use crate::progress::Progress;
 use crate::report::{RankMemory, StepTimes, Traffic, median};
+use crate::schedule::Schedule;
 use crate::validation::Validation;
 
 /// Steps left out of the measured speed: the first ones plan, allocate and fill caches.
 const WARM_UP_STEPS: usize = 3;
-
-/// A learning rate that rises linearly, then falls along half a cosine to a hundredth.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Schedule {
-    /// The highest rate.
-    pub peak: f64,
-    /// Steps of the rise.
-    pub warm_up: usize,
-    /// Steps in all.
-    pub steps: usize,
-}
-
-impl Schedule {
-    /// A rise over the first twentieth of `steps`.
-    pub fn new(peak: f64, steps: usize) -> Self {
-        Self {
-            peak,
-            warm_up: steps.div_ceil(20),
-            steps,
-        }
-    }
-
-    /// The rate of a step, counted from 0.
-    pub fn at(&self, step: usize) -> f64 {
-        if step < self.warm_up {
-            return self.peak * (step + 1) as f64 / self.warm_up as f64;
-        }
-        let falling = (self.steps - self.warm_up).max(1) as f64;
-        let progress = ((step - self.warm_up) as f64 / falling).min(1.0);
-        let floor = 0.01;
-        self.peak * (floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()))
-    }
-}
 
 /// What a phase of training left behind.
 #[derive(Debug, Clone, Default)]
@@ -100,18 +67,6 @@ impl Trace {
     }
 }
 
-/// The optimizer of every phase.
-pub type Optim<B> = OptimizerAdaptor<AdamW, Llama<B>, B>;
-
-/// Makes a fresh AdamW.
-pub fn optimizer<B: AutodiffBackend>() -> Optim<B> {
-    AdamWConfig::new()
-        .with_beta_2(0.95)
-        .with_epsilon(1e-8)
-        .with_weight_decay(0.1)
-        .init()
-}
-
 /// Returns the cross entropy of `logits` against `targets`: the mean, or the sum weighted by `weights`.
 ///
 /// Only sums of one number per token are taken over the vocabulary, so logits that are sharded over it stay so.
@@ -143,6 +98,8 @@ pub struct Recipe {
     pub accumulate: usize,
     /// The largest norm of all gradients together.
     pub clip: Option<f32>,
+    /// The optimizer.
+    pub optimizer: OptimizerConfig,
 }
 
 impl Default for Recipe {
@@ -150,6 +107,7 @@ impl Default for Recipe {
         Self {
             accumulate: 1,
             clip: None,
+            optimizer: OptimizerConfig::default(),
         }
     }
 }
@@ -220,7 +178,7 @@ fn step_on<B: AutodiffBackend + AttentionBackend>(
     let mut accumulator = GradientsAccumulator::new();
     let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
     for part in parts {
-        let logits = model.forward(part.tokens);
+        let logits = model.forward_packed(part.tokens, part.packed);
         let is_mean = part.weights.is_none();
         let mut loss = cross_entropy(logits, part.targets, part.weights);
         // Weights sum to 1 over all parts; a mean is that of its part alone.
@@ -293,7 +251,7 @@ where
     let begin = Event::new("phase").with("phase", fresh.phase.clone());
     metrics.event(begin.with("steps", schedule.steps));
     let (mut model, mut optim, mut so_far) =
-        keeper.enter(fresh, model, optimizer::<B>(), source)?;
+        keeper.enter(fresh, model, recipe.optimizer.init(), source)?;
     let mut trace = Trace {
         losses: so_far.losses.clone(),
         validation: so_far.validation.clone(),
@@ -384,7 +342,7 @@ where
         so_far.losses.push(loss);
         let is_last = trace.interrupted || is_last;
         if keeper.is_due(done, is_last) {
-            so_far.position = Some(source.position());
+            so_far.position = Some(source.position()?);
             so_far.validation.clone_from(&trace.validation);
             // Whoever goes on from this checkpoint finds the figures of its steps.
             metrics.settle();
@@ -424,13 +382,15 @@ mod tests {
     use crate::checkpoints::{self, Keeper};
     use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::RandomTokens;
+    use crate::data::batch::{Position, in_samples};
     use crate::data::rng::Rng;
     use crate::mesh::TrainBackend;
     use crate::model::LlamaConfig;
+    use crate::optimizer::optimizer;
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::tensor::{ElementConversion, TensorData, Tolerance};
     use burn_dist::Accumulation;
-    use burn_dist::data::{Position, ResumeError, Stream};
+    use burn_dist::data::Stream;
     use burn_dist::layout::Rows;
 
     /// The same batch at every step: what a model can learn by heart.
@@ -441,23 +401,23 @@ mod tests {
             Ok(self.0.clone())
         }
 
-        fn position(&self) -> Position {
-            repeated()
+        fn position(&self) -> anyhow::Result<Position> {
+            Ok(Position::Samples(repeated()))
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
-            position.check(&repeated().stream)
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+            in_samples(position, &repeated().stream).map(drop)
         }
     }
 
     /// The only place in a batch that is always the same.
-    fn repeated() -> Position {
+    fn repeated() -> burn_dist::data::Position {
         let stream = Stream {
             samples: 1,
             seed: None,
             fingerprint: None,
         };
-        Position {
+        burn_dist::data::Position {
             epoch: 0,
             sample: 0,
             stream,
@@ -579,7 +539,11 @@ mod tests {
             (0..8).map(step).collect()
         };
         for clip in [None, Some(0.3)] {
-            let recipe = |accumulate| Recipe { accumulate, clip };
+            let recipe = |accumulate| Recipe {
+                accumulate,
+                clip,
+                ..Recipe::default()
+            };
             let expected = losses(None, Accumulation::PerWindow, recipe(1));
             for axes in [None, Some("fsdp=2"), Some("fsdp=2,tp=2")] {
                 for reduce in [Accumulation::PerStep, Accumulation::PerMicrobatch] {
@@ -600,8 +564,8 @@ mod tests {
             None,
             Accumulation::PerWindow,
             Recipe {
-                accumulate: 1,
                 clip: Some(1e-3),
+                ..Recipe::default()
             },
         );
         assert_ne!(free, clipped, "a small norm shows");
@@ -689,20 +653,6 @@ mod tests {
         };
         close(cross_entropy(logits(), targets(), None), mean);
         close(cross_entropy(logits(), targets(), Some(weights)), weighted);
-    }
-
-    #[test]
-    fn the_rate_rises_then_falls_to_a_hundredth() {
-        let schedule = Schedule {
-            peak: 1.0,
-            warm_up: 4,
-            steps: 20,
-        };
-        assert_eq!(schedule.at(0), 0.25);
-        assert_eq!(schedule.at(3), 1.0);
-        assert!((4..19).all(|step| schedule.at(step + 1) < schedule.at(step)));
-        assert!((schedule.at(20) - 0.01).abs() < 1e-9);
-        assert!(Schedule::new(1.0, 1).at(0) > 0.0);
     }
 
     #[test]

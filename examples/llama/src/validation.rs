@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use burn::tensor::Tensor;
 use burn_dist::MeshBackend;
-use burn_dist::data::Position;
 use burn_dist::nn::AttentionBackend;
 
-use crate::data::batch::{BatchSource, BatchTensors};
+use crate::data::batch::{BatchSource, BatchTensors, Position};
 use crate::mesh::Mesh;
 use crate::model::Llama;
 use crate::train::cross_entropy;
@@ -24,13 +23,20 @@ pub struct Validation<'a> {
 
 impl<'a> Validation<'a> {
     /// Takes the next `batches` batches of `source`: every `every` steps, and after the last one.
-    pub fn new(source: Box<dyn BatchSource + 'a>, batches: usize, every: Option<usize>) -> Self {
-        Self {
-            start: source.position(),
+    ///
+    /// # Errors
+    /// If `source` cannot say where it is.
+    pub fn new(
+        source: Box<dyn BatchSource + 'a>,
+        batches: usize,
+        every: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            start: source.position()?,
             source,
             batches,
             every,
-        }
+        })
     }
 
     /// Whether it is time, after so many steps of which the last `is_last`.
@@ -97,7 +103,6 @@ mod tests {
 
     use burn::tensor::Distribution;
     use burn::tensor::backend::Backend;
-    use burn_dist::data::ResumeError;
     use burn_dist::layout::Rows;
     use burn_dist::train::metrics::Inbox;
     use burn_dist::train::run::RunFolder;
@@ -112,7 +117,8 @@ mod tests {
     use crate::model::LlamaConfig;
     use crate::processes::Processes;
     use crate::progress::Progress;
-    use crate::train::{Phase, Recipe, Schedule, Trace, run};
+    use crate::schedule::Schedule;
+    use crate::train::{Phase, Recipe, Trace, run};
 
     fn tokens(seed: u64) -> RandomTokens {
         RandomTokens {
@@ -129,7 +135,10 @@ mod tests {
 
     impl BatchSource for Sparse {
         fn next_batch(&mut self) -> anyhow::Result<Batch> {
-            let learnt = 9 - self.0.position().sample / 4;
+            let Position::Samples(position) = self.0.position()? else {
+                unreachable!("random tokens are samples");
+            };
+            let learnt = 9 - position.sample / 4;
             let mut batch = self.0.next_batch()?;
             let weight = |index| {
                 if index < learnt {
@@ -142,11 +151,11 @@ mod tests {
             Ok(batch)
         }
 
-        fn position(&self) -> Position {
+        fn position(&self) -> anyhow::Result<Position> {
             self.0.position()
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
             self.0.resume(position)
         }
     }
@@ -175,7 +184,7 @@ mod tests {
             schedule: Schedule::new(1e-2, 6),
             recipe: Recipe {
                 accumulate,
-                clip: None,
+                ..Recipe::default()
             },
             progress: &Progress::quiet(),
             stop: &AtomicBool::new(false),
@@ -194,7 +203,7 @@ mod tests {
         let mut expected: Option<Vec<(usize, f32)>> = None;
         for (axes, accumulate) in [("1", 1), ("fsdp=2", 1), ("tp=2", 2), ("pp=2", 2)] {
             let none = RunMetrics::none();
-            let validation = Validation::new(Box::new(tokens(7)), 3, Some(2));
+            let validation = Validation::new(Box::new(tokens(7)), 3, Some(2)).unwrap();
             let (trace, drawn) = train(axes, Some(validation), &none, accumulate);
             let (without, drawn_without) = train(axes, None, &none, accumulate);
             assert_eq!(trace.losses, without.losses, "{axes}");
@@ -216,7 +225,7 @@ mod tests {
         let (mesh, model) = open("fsdp=2");
         let model = burn::module::AutodiffModule::valid(&model);
         let losses = |batches, source: Box<dyn BatchSource>| {
-            let mut validation = Validation::new(source, batches, None);
+            let mut validation = Validation::new(source, batches, None).unwrap();
             let first = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;
             // The same rows again.
             let again = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;

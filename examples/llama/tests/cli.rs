@@ -1,5 +1,9 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[cfg(unix)]
+#[path = "cli/guide.rs"]
+mod guide;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -1082,4 +1086,117 @@ fn a_disk_that_fills_up_does_not_end_a_run() {
     let rows = rows(&folder);
     assert_eq!(rows.len(), 60);
     assert_eq!(exact(&rows)[..kept.len()], exact(&kept));
+}
+
+/// The losses of a report, as they are written.
+fn losses(report: &Path) -> Vec<String> {
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let losses = report["losses"].as_array().unwrap();
+    losses.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_configuration_of_a_run_repeats_it_bit_by_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let (config, first, second) = (file("run.toml"), file("first"), file("second"));
+    let settings = "[mesh]\naxes = 'fsdp=2'\n[data]\nseq = 8\nbatch = 4\naccumulate = 2\n[optimizer]\nclip = 0.5\n\
+        beta1 = 0.8\n[schedule]\nsteps = 4\ndecay = 'linear'\n[policy]\nparam-dtype = 'bf16'\n";
+    std::fs::write(&config, settings).unwrap();
+    // The command line goes over the file, and what both leave open is in the run's own.
+    let options = ["--seed", "3", "--lr-floor", "0.2", "--run", text(&first)];
+    works(&[&["pretrain", "--config", text(&config)], &options[..]].concat());
+    let kept = first.join("config.toml");
+    works(&["pretrain", "--config", text(&kept), "--run", text(&second)]);
+    let expected = losses(&first.join("report.json"));
+    assert_eq!(expected.len(), 4);
+    assert_eq!(losses(&second.join("report.json")), expected);
+    let options = |file: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.starts_with("folder"));
+        lines.map(str::to_string).collect()
+    };
+    let told = options(&kept);
+    for expected in [
+        "seed = 3",
+        "floor = 0.2",
+        "lr = 0.002",
+        "steps = 4",
+        "batch = 4",
+        "beta1 = 0.8",
+    ] {
+        assert!(
+            told.iter().any(|line| line == expected),
+            "{expected}: {told:?}"
+        );
+    }
+    assert_eq!(options(&second.join("config.toml")), told);
+    // A repeated run ends as the first in every setting that matters, and in none other.
+    let other = file("other");
+    works(&[
+        "pretrain",
+        "--config",
+        text(&kept),
+        "--run",
+        text(&other),
+        "--beta1",
+        "0.9",
+    ]);
+    assert_ne!(losses(&other.join("report.json")), expected);
+}
+
+#[test]
+fn a_run_that_goes_on_keeps_what_each_part_was_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("checkpoints");
+    let begin = short(&["--no-plot", "--checkpoint", text(&root)]);
+    works(&begin);
+    let on = short(&["--no-plot", "--checkpoint", text(&root), "--resume", "auto"]);
+    works(&[&on[..], &["--mesh", "fsdp=2"]].concat());
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    assert!(read("config.toml").contains("\nresume = \"never\"\n"));
+    let second = read("config-1.toml");
+    assert!(second.contains("\naxes = \"fsdp=2\"\n") && second.contains("\nresume = \"auto\"\n"));
+}
+
+#[test]
+fn a_file_is_checked_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("run.toml");
+    std::fs::write(
+        &config,
+        "[optimizer]\nlr = 'fast'\n[policy]\nfloat-8 = 'rowwise'\n",
+    )
+    .unwrap();
+    for command in [
+        "pretrain", "finetune", "generate", "explain", "simulate", "mesh", "config",
+    ] {
+        let parts = [
+            "run.toml:2:6: `optimizer.lr` takes a number, and this is a string",
+            "run.toml:4:1: there is no key `float-8` in [policy]; did you mean `float8`?",
+        ];
+        fails(&[command, "--config", text(&config)], 2, &parts);
+    }
+    let said = works(&["config", "--mesh", "fsdp=2,tp=2", "--clip", "1"]);
+    assert!(
+        said.contains("\naxes = \"fsdp=2,tp=2\"\n") && said.contains("\nclip = 1\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ready_files_are_planned_on_their_meshes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    for name in ["s.toml", "8b.toml"] {
+        let said = works(&["simulate", "--config", text(&folder.join(name)), "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(json["step_s"].as_f64().unwrap() > 0.0, "{name}");
+    }
+    for name in ["70b.toml", "405b.toml"] {
+        let said = works(&["mesh", "--config", text(&folder.join(name))]);
+        assert!(said.contains("tp"), "{said}");
+    }
 }

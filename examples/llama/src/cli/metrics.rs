@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use burn_dist::clock::Hardware;
 use clap::Args;
 
-use super::{positive, rate};
+use super::optimizer::above_0;
+use super::positive;
 
 /// The folder of a run, its figures, and validation.
 #[derive(Debug, Clone, Default, Args)]
@@ -19,7 +20,7 @@ pub struct RunArgs {
     pub metrics_every: Option<usize>,
     /// What a rank's device can do at most, in teraflops per second: then figures have the share of it that the model's
     /// flops are (MFU).
-    #[arg(long, value_name = "TFLOPS", value_parser = rate, requires = "run")]
+    #[arg(long, value_name = "TFLOPS", value_parser = above_0::<f64>, requires = "run")]
     pub peak_tflops: Option<f64>,
     /// The device of each rank, for its peak: a100, h100, h100-hbm2e-500w or h200.
     #[arg(long, value_name = "NAME", value_parser = Hardware::preset, requires = "run", conflicts_with = "peak_tflops")]

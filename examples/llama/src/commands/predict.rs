@@ -17,6 +17,7 @@ use crate::data::batch::{Batch, BatchSource, RandomTokens};
 use crate::data::rng::Rng;
 use crate::generate::next_tokens;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
+use crate::optimizer::optimizer;
 use crate::report::bytes_text;
 use crate::train::{self, Recipe};
 
@@ -78,12 +79,12 @@ fn steps(
         }
         Ok(batch)
     };
-    let mut optim = train::optimizer::<TrainBackend>();
+    let mut optim = optimizer::<TrainBackend>();
     let mut plan = |model, (microbatches, ask): (usize, &Ask)| {
         let batch = next(microbatches)?;
         let recipe = Recipe {
             accumulate: microbatches,
-            clip: None,
+            ..Recipe::default()
         };
         let (result, plan) = mesh.explain(ask.clone(), || {
             let hold = TrainBackend::hold(device);

@@ -23,6 +23,7 @@ use crate::capacity::{self, Needs};
 use crate::checkpoints::{Keeper, SoFar};
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::batch::RandomTokens;
+use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::files::write_whole;
@@ -37,9 +38,13 @@ use crate::report::{
     write_json,
 };
 use crate::say;
+use crate::schedule::Schedule;
 use crate::train::{Recipe, Trace};
 use crate::validation::Validation;
 use crate::voice::{complain, speaks};
+
+/// The program, as configuration files name it.
+pub(super) const PROGRAM: &str = concat!("llama ", env!("CARGO_PKG_VERSION"));
 
 /// Batches of random tokens that are held out, where there is no data.
 const RANDOM_BATCHES: usize = 4;
@@ -231,14 +236,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The highest learning rate.
-    pub(super) fn rate(&self) -> f64 {
+    /// The learning rates of a phase.
+    pub(super) fn schedule(&self, steps: usize) -> Schedule {
         let model = &self.args.model;
-        self.args.lr.unwrap_or(match model.size {
+        let peak = match model.size {
             _ if model.model.is_some() => 2e-5,
             Size::Tiny => 2e-3,
             _ => 3e-4,
-        })
+        };
+        self.args.schedule.of(peak, steps)
     }
 
     /// The checkpoint's tokenizer, or one trained on `texts`: on all of them, in every process.
@@ -264,6 +270,42 @@ impl<'a> Session<'a> {
         let default = self.folder.as_ref().map(RunFolder::checkpoints);
         let root = args.checkpoint.as_deref().or(default.as_deref());
         Keeper::open(args, root, self.mesh.device())
+    }
+
+    /// Keeps what the run was told, with the steps and rates that were chosen for it, in the folder of the run and beside
+    /// its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn save_config(
+        &self,
+        keeper: &Keeper<TrainBackend>,
+        steps: &[(&str, usize)],
+    ) -> anyhow::Result<()> {
+        let run = self.folder.as_ref().map(RunFolder::path);
+        let checkpoints = self.args.checkpoints.checkpoint.as_deref();
+        if !speaks() || run.or(checkpoints).is_none() {
+            return Ok(());
+        }
+        let mut resolved = self.args.resolved.clone();
+        let Shape { batch, seq, .. } = self.shape;
+        resolved.choose("mesh", self.mesh.name());
+        for (option, value) in steps.iter().chain(&[("batch", batch), ("seq", seq)]) {
+            resolved.choose(option, value);
+        }
+        resolved.choose("lr", self.schedule(1).peak);
+        let text = resolved.to_toml(PROGRAM)?;
+        let name = match keeper.resumed().map(SoFar::steps) {
+            Some(step) => format!("config-{step}.toml"),
+            None => "config.toml".to_string(),
+        };
+        for folder in run.into_iter().chain(checkpoints) {
+            let path = folder.join(&name);
+            let written = write_whole(&path, |to| to.write_all(text.as_bytes()));
+            written
+                .with_context(|| format!("cannot write the configuration {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// The files of figures, which go on where the checkpoint of `keeper` was saved.
@@ -334,12 +376,20 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// If there is nothing to hold out.
-    pub(super) fn held_out(&self) -> anyhow::Result<Option<Validation<'static>>> {
-        let Some(every) = self.args.run.validate_every else {
+    pub(super) fn validation<'h>(
+        &self,
+        held_out: Option<HeldOut<'h>>,
+    ) -> anyhow::Result<Option<Validation<'h>>> {
+        let every = self.args.run.validate_every;
+        if let Some(held_out) = held_out {
+            let batches = held_out.num_batches();
+            return Validation::new(Box::new(held_out), batches, every).map(Some);
+        }
+        if every.is_none() {
             return Ok(None);
-        };
-        if self.args.data.is_some() {
-            bail!("--validate-every needs rows that are held out");
+        }
+        if !self.args.data.data.is_empty() {
+            bail!("--validate-every needs rows that are held out: give --validate");
         }
         let source = RandomTokens {
             batch: self.shape.batch,
@@ -349,15 +399,15 @@ impl<'a> Session<'a> {
             rng: Rng::new(self.args.model.seed, 5),
             held: self.rows(),
         };
-        let source = Box::new(source);
-        Ok(Some(Validation::new(source, RANDOM_BATCHES, Some(every))))
+        Validation::new(Box::new(source), RANDOM_BATCHES, every).map(Some)
     }
 
     /// How a step is taken.
     pub(super) fn recipe(&self) -> Recipe {
         Recipe {
             accumulate: self.shape.accumulate,
-            clip: self.args.clip.map(|norm| norm as f32),
+            clip: self.args.optimizer.clip.map(|norm| norm as f32),
+            optimizer: self.args.optimizer.config(),
         }
     }
 
