@@ -1,8 +1,9 @@
 //! What figures cost: training steps of the example's Llama, every second one with a row.
 //!
-//! A row costs in two places. The norm of the gradients is computed and read in the step, for the figures alone: the
-//! median ratio of neighbouring steps says what that is, and the ratio of the fastest ones, which others on the machine
-//! disturb less. Then the figures are made, handed over and written: timed by itself, with the writer's part.
+//! A row costs in two places. Some have the norm of the gradients, which is computed and read in the step for the figures
+//! alone: the median ratio of neighbouring steps says what that is, and the ratio of the fastest ones, which others on
+//! the machine disturb less. Here every row has it, in a run one step of ten. Then the figures are made, handed over and
+//! written: timed by itself, with the writer's part.
 //!
 //! `cargo bench -p burn-dist --bench metrics [-- S|M [AXES]]`
 
@@ -10,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
-use burn_dist::layout::Rows;
+use burn_dist::layout;
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Inbox;
 use burn_dist::train::run::RunFolder;
@@ -19,7 +20,7 @@ use llama::cli::{AxesArgs, MeshArgs};
 use llama::data::batch::RandomTokens;
 use llama::data::rng::Rng;
 use llama::mesh::{Mesh, TrainBackend};
-use llama::metrics::{RunMetrics, StepRow};
+use llama::metrics::{Rows, RunMetrics, StepRow};
 use llama::model::Size;
 use llama::processes::Processes;
 use llama::progress::Progress;
@@ -59,13 +60,18 @@ fn main() {
         seq,
         vocab: size.config().vocab,
         rng: Rng::new(0, 2),
-        held: Rows::all(batch),
+        held: layout::Rows::all(batch),
     };
 
     let folder = tempfile::tempdir().expect("a folder");
     let run = RunFolder::at(folder.path());
+    let rows = Rows {
+        every: 2,
+        norm_every: 1,
+        tflops_per_rank: Some(1.0),
+    };
     let inbox = Some(Inbox::default());
-    let written = RunMetrics::open(&run, inbox, 0, (2, Some(1.0)), &Processes::default());
+    let written = RunMetrics::open(&run, inbox, 0, rows, &Processes::default());
     let written = written.expect("files");
     let phase = Phase {
         schedule: Schedule::new(3e-4, 2 * (PAIRS + 2)),
