@@ -94,6 +94,9 @@ mod guides {
     struct Experts;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/metrics.md")]
+    struct Metrics;
     #[doc = include_str!("../../docs/guide/models.md")]
     struct Models;
     #[doc = include_str!("../../docs/guide/pipeline.md")]

@@ -16,11 +16,30 @@ pub struct RunMetrics(Option<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    /// Steps from one row to the next.
-    every: usize,
-    tflops_per_rank: Option<f64>,
+    rows: Rows,
     /// In the process that writes.
     metrics: Option<Metrics>,
+}
+
+/// Which rows there are, and what is in them.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// Steps from one to the next.
+    pub every: usize,
+    /// Steps from one with the norm of the gradients to the next, unless gradients are clipped: then all have it. To
+    /// compute it for the figures alone takes time.
+    pub norm_every: usize,
+    /// What a rank's device can do at most, if that is known.
+    pub tflops_per_rank: Option<f64>,
+}
+
+impl Rows {
+    /// A row for each step, with a norm every ten steps.
+    pub const ALL: Self = Self {
+        every: 1,
+        norm_every: 10,
+        tflops_per_rank: None,
+    };
 }
 
 /// What the loop knows of a step.
@@ -50,8 +69,7 @@ impl RunMetrics {
         Self::default()
     }
 
-    /// Opens the files of a run that has done `done` steps, in the process that is given the `inbox`: a row every
-    /// `every` steps, with the share of the peak if that is known.
+    /// Opens the files of a run that has done `done` steps, in the process that is given the `inbox`.
     ///
     /// # Communication
     /// All processes open them together.
@@ -61,7 +79,7 @@ impl RunMetrics {
         folder: &RunFolder,
         inbox: Option<Inbox>,
         done: usize,
-        (every, tflops_per_rank): (usize, Option<f64>),
+        rows: Rows,
         processes: &Processes,
     ) -> anyhow::Result<Self> {
         let open = |inbox: Inbox| -> anyhow::Result<Metrics> {
@@ -73,17 +91,19 @@ impl RunMetrics {
             Ok(inbox.open(sinks)?)
         };
         let metrics = processes.together(inbox.map(open).transpose(), "open the run's metrics")?;
-        Ok(Self(Some(Kept {
-            every,
-            tflops_per_rank,
-            metrics,
-        })))
+        Ok(Self(Some(Kept { rows, metrics })))
     }
 
     /// Whether a row of the step is to be written: the number of steps done, this one included.
     pub fn takes(&self, step: usize, is_last: bool) -> bool {
         let kept = self.0.as_ref();
-        kept.is_some_and(|kept| is_last || step.is_multiple_of(kept.every))
+        kept.is_some_and(|kept| is_last || step.is_multiple_of(kept.rows.every))
+    }
+
+    /// Whether that row has the norm of the gradients even if nothing else needs it.
+    pub fn takes_norm(&self, step: usize, is_last: bool) -> bool {
+        let kept = self.0.as_ref();
+        kept.is_some_and(|kept| is_last || step.is_multiple_of(kept.rows.norm_every))
     }
 
     /// Writes a row, with what the ranks of this process did in the step.
@@ -105,7 +125,7 @@ impl RunMetrics {
         let Some(metrics) = &kept.metrics else {
             return Ok(());
         };
-        metrics.figures(row.figures(&StepFigures::merged(ranks), kept.tflops_per_rank));
+        metrics.figures(row.figures(&StepFigures::merged(ranks), kept.rows.tflops_per_rank));
         for trouble in metrics.troubles() {
             complain(&anyhow::Error::msg(trouble));
         }

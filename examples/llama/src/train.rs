@@ -266,6 +266,7 @@ where
         let held_out = held_out.filter(|held_out| held_out.is_due(done, is_last));
         let step = so_far.before.len() + done;
         let has_row = metrics.takes(step, is_last || held_out.is_some());
+        let has_norm = has_row && metrics.takes_norm(step, is_last);
         let start = Instant::now();
         let batch = source.next_batch()?;
         let waiting_for_data = start.elapsed();
@@ -276,7 +277,7 @@ where
         let parts = parts.collect::<Result<_, _>>()?;
         // The microbatches are planned together: ranks along pp work on different ones at a time.
         let hold = B::hold(device);
-        let norm = Norm::of(recipe.clip, has_row);
+        let norm = Norm::of(recipe.clip, has_norm);
         let (next, loss, norm) = step_on(model, &mut optim, parts, norm, rate);
         drop(hold);
         model = next;

@@ -113,7 +113,7 @@ mod tests {
     use crate::data::batch::{Batch, RandomTokens};
     use crate::data::rng::Rng;
     use crate::mesh::{MeshInner, TrainBackend};
-    use crate::metrics::RunMetrics;
+    use crate::metrics::{Rows, RunMetrics};
     use crate::model::LlamaConfig;
     use crate::processes::Processes;
     use crate::progress::Progress;
@@ -251,8 +251,13 @@ mod tests {
         for axes in ["1", "fsdp=2,tp=2", "dp=2", "pp=2"] {
             let folder = tempfile::tempdir().unwrap();
             let run = RunFolder::at(folder.path());
+            let rows = Rows {
+                every: 2,
+                norm_every: 4,
+                tflops_per_rank: None,
+            };
             let (inbox, alone) = (Some(Inbox::default()), Processes::default());
-            let metrics = RunMetrics::open(&run, inbox, 0, (2, None), &alone).unwrap();
+            let metrics = RunMetrics::open(&run, inbox, 0, rows, &alone).unwrap();
             let (with, _) = train(axes, None, &metrics, 2);
             drop(metrics);
             let (without, _) = train(axes, None, &RunMetrics::none(), 2);

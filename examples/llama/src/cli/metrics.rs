@@ -15,7 +15,8 @@ pub struct RunArgs {
     /// for TensorBoard), the report, the loss curve. One running program has it.
     #[arg(long, value_name = "DIR", group = "kept")]
     pub run: Option<PathBuf>,
-    /// Steps from one row of figures to the next; the last step has one too.
+    /// Steps from one row of figures to the next, 1 by default; the last step has one too. Every tenth step has the norm
+    /// of the gradients among them; with --clip, all have it.
     #[arg(long, value_name = "N", value_parser = positive, requires = "run")]
     pub metrics_every: Option<usize>,
     /// What a rank's device can do at most, in teraflops per second: then figures have the share of it that the model's

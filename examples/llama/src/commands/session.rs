@@ -29,7 +29,7 @@ use crate::data::tokenizer::Text;
 use crate::files::write_whole;
 use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
-use crate::metrics::RunMetrics;
+use crate::metrics::{Rows, RunMetrics};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
@@ -325,9 +325,13 @@ impl<'a> Session<'a> {
             })
         });
         let done = keeper.resumed().map_or(0, SoFar::steps);
-        let shape = (run.metrics_every.unwrap_or(1), peak);
+        let rows = Rows {
+            every: run.metrics_every.unwrap_or(Rows::ALL.every),
+            tflops_per_rank: peak,
+            ..Rows::ALL
+        };
         let inbox = self.inbox.take();
-        let metrics = RunMetrics::open(folder, inbox, done, shape, self.mesh.processes())?;
+        let metrics = RunMetrics::open(folder, inbox, done, rows, self.mesh.processes())?;
         let begin = Event::new("begin")
             .with("step", done)
             .with("version", env!("CARGO_PKG_VERSION"))
