@@ -97,7 +97,7 @@ pub enum CorpusError {
     /// All documents are left out.
     #[error(
         "{name}: none of {count} documents fits into {seq} positions (the shortest has {shortest} tokens): raise \
-         --seq, or have longer documents split"
+         the sequence length, or have longer documents split"
     )]
     NoneFits {
         /// The source.

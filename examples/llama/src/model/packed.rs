@@ -82,7 +82,8 @@ mod tests {
         impl ModuleVisitor<Plain> for Collect {
             fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<Plain, D>>) {
                 let gradient = self.0.get::<Flex, D>(param.id);
-                self.1.push(gradient.expect("all parameters are used").into_data());
+                self.1
+                    .push(gradient.expect("all parameters are used").into_data());
             }
         }
 
