@@ -101,4 +101,7 @@ mod guides {
     struct Pipeline;
     #[doc = include_str!("../../docs/guide/processes.md")]
     struct Processes;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/texts.md")]
+    struct Texts;
 }
