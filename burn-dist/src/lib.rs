@@ -14,6 +14,7 @@
 //! | `mpi` | several processes over MPI | an MPI library and libclang | the same MPI library and its `mpirun` |
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
 //! | `train` | `burn_dist::train`: the run around a training loop: configuration, metrics, texts as rows of tokens | | |
+//! | `parquet` | texts from Parquet files in `burn_dist::train::corpus`; turns on `train` | | |
 //! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.
@@ -103,4 +104,7 @@ mod guides {
     struct Pipeline;
     #[doc = include_str!("../../docs/guide/processes.md")]
     struct Processes;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/texts.md")]
+    struct Texts;
 }

@@ -97,7 +97,7 @@ pub enum CorpusError {
     /// All documents are left out.
     #[error(
         "{name}: none of {count} documents fits into {seq} positions (the shortest has {shortest} tokens): raise \
-         --seq, or have longer documents split"
+         the sequence length, or have longer documents split"
     )]
     NoneFits {
         /// The source.
@@ -148,6 +148,47 @@ pub enum CorpusError {
         "there are no more rows: an error has been returned, or the documents were gone through"
     )]
     Ended,
+    /// A column is missing.
+    #[error("{name} has no column `{column}`; its columns are {columns}")]
+    NoColumn {
+        /// The file.
+        name: String,
+        /// What was asked for.
+        column: String,
+        /// What there is.
+        columns: String,
+    },
+    /// A column holds no texts.
+    #[error("column `{column}` of {name} holds {holds}, and documents are texts")]
+    NoTexts {
+        /// The file.
+        name: String,
+        /// The column.
+        column: String,
+        /// What it holds.
+        holds: String,
+    },
+    /// A column is compressed in a way that cannot be read.
+    #[error(
+        "column `{column}` of {name} is compressed by {codec}, and this program reads snappy, gzip, lz4 and \
+         uncompressed columns: write the file anew with one of these"
+    )]
+    Codec {
+        /// The file.
+        name: String,
+        /// The column.
+        column: String,
+        /// How it is compressed.
+        codec: String,
+    },
+    /// A Parquet file is damaged.
+    #[error("cannot read {place}: {reason}")]
+    Parquet {
+        /// The file, and the row.
+        place: String,
+        /// Why.
+        reason: String,
+    },
     /// This build reads no Parquet.
     #[error("{name} is a Parquet file, and this program was built without the feature `parquet`")]
     NoParquet {

@@ -519,3 +519,45 @@ fn a_panic_of_the_tokenizer_is_one_of_who_asks() {
         Some(&"broken tokenizer")
     );
 }
+
+#[test]
+fn packing_wastes_little() {
+    // Lengths in tokens as texts of the web have them: log-normal, half of them below 400, one in twenty above 3,000.
+    let lens = |num: usize| -> Vec<Document> {
+        let mut random = random::Random::new(&[7]);
+        let unit =
+            |random: &mut random::Random| (random.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+        let len = |_| {
+            let (a, b) = (unit(&mut random), unit(&mut random));
+            let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
+            (400.0 * (1.23 * normal).exp()) as usize + 2
+        };
+        let texts = (0..num).map(len).map(|len| Document::Text("x".repeat(len)));
+        texts.collect()
+    };
+    let waste = |seq: usize, shuffle_bytes: u64, packing: Packing, longer: Longer| {
+        let policy = Policy {
+            shuffle_bytes,
+            packing,
+            longer,
+            ..Policy::new(seq)
+        };
+        let source = Source::memory("texts", lens(20_000));
+        let mut stream = Stream::new(open(&[source], &policy));
+        (0..4000).for_each(|_| drop(stream.next_row().unwrap()));
+        let waste = stream.counts().waste();
+        println!(
+            "{packing}, {longer}, rows of {seq}, buffer of {shuffle_bytes} bytes: {:.3} %",
+            100.0 * waste
+        );
+        waste
+    };
+    for seq in [256, 2048, 8192] {
+        // A block of 64 rows, the smallest there is by default.
+        let buffer = 64 * seq as u64;
+        assert!(waste(seq, buffer, Packing::Pack, Longer::Split) < 0.02);
+        assert!(waste(seq, 8 * buffer, Packing::Pack, Longer::Drop) < 0.02);
+        assert!(waste(seq, buffer, Packing::Stream, Longer::Split) < 1e-3);
+    }
+    assert!(waste(2048, 1 << 20, Packing::Pad, Longer::Split) > 0.5);
+}

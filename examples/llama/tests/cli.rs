@@ -725,12 +725,82 @@ fn data_that_does_not_fit_is_told_before_anything_is_computed() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("none of 3 examples fits into 48 positions") && said.contains("--seq"),
+        said.contains("none of 3 documents fits into 48 positions")
+            && said.contains("sequence length"),
         "{said}"
     );
     // Asking the model is what takes long: it answers token by token, up to the longest answer.
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(!printed.contains("before fine-tuning"), "{printed}");
+}
+
+#[test]
+fn texts_of_several_files_are_mixed_and_what_is_wrong_with_them_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| text(&dir.path().join(name)).to_string();
+    let (lines, plain, held_out) = (path("a.jsonl"), path("b.txt"), path("c.txt"));
+    let line = |i: usize| format!("{{\"body\": \"line {i} of many others\"}}\n");
+    std::fs::write(&lines, (0..200).map(line).collect::<String>()).unwrap();
+    let paragraph = |i: usize| format!("Paragraph {i}\nof two lines.\n\n");
+    std::fs::write(&plain, (0..50).map(paragraph).collect::<String>()).unwrap();
+    std::fs::write(&held_out, (50..60).map(paragraph).collect::<String>()).unwrap();
+    let (first, second) = (
+        format!("{lines},text=body,weight=3"),
+        format!("{plain},weight=1"),
+    );
+    let data = ["--data", first.as_str(), "--data", second.as_str()];
+    let run = |mesh: &str, more: &[&str]| {
+        let flags = ["--no-plot", "--mesh", mesh, "--document-mask"];
+        works(&[&short(&flags)[..], &data, more].concat())
+    };
+    let said = run("fsdp=2", &["--validate", &held_out]);
+    assert!(said.contains("held out: 10 documents in "), "{said}");
+    assert!(said.contains(" documents read; "), "{said}");
+    let loss = |said: &str| {
+        let line = said.lines().find(|line| line.starts_with("loss ")).unwrap();
+        line.split(',').next().unwrap().to_string()
+    };
+    assert_eq!(loss(&said), loss(&run("1", &[])));
+    run("1", &["--packing", "stream", "--shuffle-buffer", "1KiB"]);
+
+    let refused = |more: &[&str], code: i32, parts: &[&str]| {
+        fails(&[&short(&["--no-plot"])[..], more].concat(), code, parts);
+    };
+    let zero = format!("{lines},text=body,weight=0");
+    refused(
+        &["--data", &zero],
+        1,
+        &["a.jsonl sum to 0", "weight above 0"],
+    );
+    refused(
+        &["--data", &lines],
+        1,
+        &["a.jsonl:1: missing field `text` (it has `body`)"],
+    );
+    let nearest = ["no key `wieght`", "did you mean `weight`"];
+    refused(&["--data", &format!("{lines},wieght=2")], 2, &nearest);
+    let many = ["--data", &plain, "--validate", &held_out, "--batch", "500"];
+    let many = [
+        &["pretrain", "--no-plot", "--steps", "1", "--seq", "8"][..],
+        &many,
+    ]
+    .concat();
+    fails(
+        &many,
+        1,
+        &[
+            "c.txt make ",
+            "fewer than the 500 of a batch",
+            "smaller batch",
+        ],
+    );
+    let refuse = ["--data", &plain, "--longer", "refuse"];
+    refused(&refuse, 1, &["b.txt:", "do not fit into 8 positions"]);
+    refused(
+        &["--document-mask"],
+        1,
+        &["random tokens have none", "--data"],
+    );
 }
 
 #[cfg(unix)]

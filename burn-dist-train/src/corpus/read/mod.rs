@@ -3,6 +3,11 @@
 mod jsonl;
 mod lines;
 mod memory;
+#[cfg(feature = "parquet")]
+mod parquet;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
+mod parquet;
 mod text;
 
 use super::document::Document;
@@ -52,10 +57,6 @@ pub(super) fn open(
     Ok(match format {
         Format::Jsonl => Box::new(jsonl::Jsonl::new(lines(bytes)?, source.fields.clone())),
         Format::Text => text::open(lines(bytes)?, source.split),
-        Format::Parquet => {
-            return Err(CorpusError::NoParquet {
-                name: source.name.clone(),
-            });
-        }
+        Format::Parquet => parquet::open(source, bytes, document_bytes_max)?,
     })
 }

@@ -165,3 +165,173 @@ pub(super) fn batch(
         }),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::held_out::HeldOut;
+    use crate::processes::tests::in_processes;
+    use burn_dist::train::corpus::{Document, EncodeError, Encoded, Once, Policy, Source};
+
+    const SEQ: usize = 12;
+
+    fn encode(document: &Document) -> Result<Encoded, EncodeError> {
+        let Document::Pair { prompt, response } = document else {
+            return Err("it is no pair".into());
+        };
+        let ids = prompt.bytes().chain(response.bytes()).map(u32::from);
+        Ok(Encoded {
+            ids: ids.collect(),
+            learn_from: prompt.len(),
+        })
+    }
+
+    fn source() -> Source {
+        let pair = |number: usize| Document::Pair {
+            prompt: "ab".repeat(1 + number % 3),
+            response: format!("{number}"),
+        };
+        Source::memory("pairs", (0..100).map(pair).collect::<Vec<_>>())
+    }
+
+    fn policy() -> Policy {
+        Policy {
+            lanes: Some(4),
+            shuffle_bytes: 300,
+            ..Policy::new(SEQ)
+        }
+    }
+
+    fn shape(held: Rows) -> Shape {
+        Shape {
+            held,
+            seq: SEQ,
+            document_mask: true,
+        }
+    }
+
+    fn open(held: Rows, processes: &Processes) -> Texts<'_> {
+        let corpus = Corpus::open(vec![source()], policy(), encode).unwrap();
+        Texts::open(corpus, shape(held), processes).unwrap()
+    }
+
+    fn held_out(held: Rows, processes: &Processes) -> HeldOut<'_> {
+        let once = Once::open(vec![source()], policy(), encode).unwrap();
+        HeldOut::new(once, 0, shape(held), processes).unwrap()
+    }
+
+    /// The rows of a batch that are `held`, as the whole batch has them.
+    fn part(whole: &Batch, held: &Rows) -> Batch {
+        fn rows<T: Copy>(all: &[T], held: &Rows) -> Vec<T> {
+            let rows = held.iter().flat_map(|row| row * SEQ..(row + 1) * SEQ);
+            rows.map(|at| all[at]).collect()
+        }
+        Batch {
+            held: held.clone(),
+            tokens: rows(&whole.tokens, held),
+            targets: rows(&whole.targets, held),
+            weights: whole.weights.as_ref().map(|all| rows(all, held)),
+            packed: whole.packed.as_ref().map(|all| PackedIds {
+                documents: rows(&all.documents, held),
+                positions: rows(&all.positions, held),
+            }),
+            ..whole.clone()
+        }
+    }
+
+    #[test]
+    fn rows_of_processes_are_those_of_the_whole_batch() {
+        // The third row is in both.
+        let held = [Rows::new(6, [0..3]), Rows::new(6, [2..6])];
+        in_processes(2, |processes| {
+            let held = held[processes.process()].clone();
+            let alone = Processes::default();
+            let all = Rows::all(6);
+            let sources: [(Box<dyn BatchSource>, Box<dyn BatchSource>); 2] = [
+                (
+                    Box::new(open(all.clone(), &alone)),
+                    Box::new(open(held.clone(), &processes)),
+                ),
+                (
+                    Box::new(held_out(all, &alone)),
+                    Box::new(held_out(held.clone(), &processes)),
+                ),
+            ];
+            for (mut whole, mut here) in sources {
+                for _ in 0..10 {
+                    let batch = whole.next_batch().unwrap();
+                    let sum: f32 = batch.weights.iter().flatten().sum();
+                    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+                    assert_eq!(here.next_batch().unwrap(), part(&batch, &held));
+                    assert_eq!(here.position().unwrap(), whole.position().unwrap());
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn sources_go_on_where_another_run_was_left() {
+        let alone = Processes::default();
+        let make: [fn(Rows, &Processes) -> Box<dyn BatchSource + '_>; 2] = [
+            |held, processes| Box::new(open(held, processes)),
+            |held, processes| Box::new(held_out(held, processes)),
+        ];
+        for make in make {
+            let mut whole = make(Rows::all(2), &alone);
+            let mut positions = Vec::new();
+            let batches: Vec<Batch> = (0..30)
+                .map(|_| {
+                    positions.push(serde_json::to_string(&whole.position().unwrap()).unwrap());
+                    whole.next_batch().unwrap()
+                })
+                .collect();
+            for (position, batch) in positions.iter().zip(&batches) {
+                let position: Position = serde_json::from_str(position).unwrap();
+                let mut after = make(Rows::all(2), &alone);
+                after.next_batch().unwrap();
+                after.resume(&position).unwrap();
+                assert_eq!(after.next_batch().unwrap(), *batch);
+            }
+        }
+        let mut texts = open(Rows::all(2), &alone);
+        let mut held_out = held_out(Rows::all(2), &alone);
+        assert!(texts.resume(&held_out.position().unwrap()).is_err());
+        assert!(held_out.resume(&texts.position().unwrap()).is_err());
+    }
+
+    #[test]
+    fn an_error_in_one_process_is_one_in_all() {
+        let errors = in_processes(3, |processes| {
+            let process = processes.process();
+            let encode = move |document: &Document| match process {
+                1 => Err("broken".into()),
+                _ => encode(document),
+            };
+            let corpus = Corpus::open(vec![source()], policy(), encode).unwrap();
+            let opened = Texts::open(corpus, shape(Rows::all(3)), &processes);
+            opened.err().expect("an error").to_string()
+        });
+        for error in errors {
+            assert!(error.contains("cannot be tokenised: broken"), "{error}");
+        }
+    }
+
+    #[test]
+    fn processes_with_other_data_are_told() {
+        let errors = in_processes(2, |processes| {
+            let policy = Policy {
+                seed: processes.process() as u64,
+                ..policy()
+            };
+            let corpus = Corpus::open(vec![source()], policy, encode).unwrap();
+            let opened = Texts::open(corpus, shape(Rows::all(3)), &processes);
+            opened.err().expect("an error").to_string()
+        });
+        for error in errors {
+            assert!(
+                error.contains("seed is 0 in process 0 and 1 in process 1"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -9,12 +9,14 @@ mod attention;
 mod block;
 mod config;
 mod feed_forward;
+mod packed;
 mod rope;
 
 pub use attention::Attention;
 pub use block::Block;
 pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
+pub use packed::Packed;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
 use burn::module::Module;
@@ -23,15 +25,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 use burn_dist::Parallelize;
 use burn_dist::nn::AttentionBackend;
-
-/// Documents that share rows and do not see each other.
-#[derive(Debug, Clone)]
-pub struct Packed<B: Backend> {
-    /// `[b, s]`: the number of each token's document, within its row.
-    pub documents: Tensor<B, 2, Int>,
-    /// `[b, s]`: the place of each token in its document.
-    pub positions: Tensor<B, 2, Int>,
-}
 
 /// What every block needs besides its input.
 #[derive(Debug, Clone)]
@@ -70,19 +63,12 @@ impl<B: AttentionBackend> Llama<B> {
         device: &B::Device,
     ) -> Positions<B> {
         let rope = Rope::new(seq, self.head_dim, &self.rope, device);
-        let Some(Packed {
-            documents,
-            positions,
-        }) = packed
-        else {
-            return Positions { rope, mask: None };
-        };
-        let [b, s] = documents.dims();
-        let of_queries = documents.clone().reshape([b, 1, s, 1]).expand([b, 1, s, s]);
-        let of_keys = documents.reshape([b, 1, 1, s]).expand([b, 1, s, s]);
-        Positions {
-            rope: rope.at(positions),
-            mask: Some(of_queries.not_equal(of_keys)),
+        match packed {
+            None => Positions { rope, mask: None },
+            Some(packed) => Positions {
+                rope: rope.at(packed.positions.clone()),
+                mask: Some(packed.mask()),
+            },
         }
     }
 
