@@ -23,6 +23,16 @@ pub struct Read {
     pub resolved: Resolved,
 }
 
+/// What a file says beside the command line.
+struct FromFile<'a> {
+    command: &'a Command,
+    path: PathBuf,
+    /// Keys that are options of the command, and are not on its line.
+    mine: Vec<Entry>,
+    /// Those that are options of other commands.
+    others: Vec<Entry>,
+}
+
 impl Config {
     /// Reads the arguments of the program, and the file that they name with `--config`. An option of the command line
     /// takes the place of the same key in the file, of all its values, and of keys that exclude it. What is wrong ends
@@ -41,23 +51,40 @@ impl Config {
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Read, ConfigError> {
         let line: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        let strict = |line: &[OsString]| self.command().clone().try_get_matches_from(line);
-        // Alone, it may lack what the file has.
-        let Ok(alone) = relaxed(self.command()).try_get_matches_from(&line) else {
-            let matches = strict(&line)?;
-            let resolved = self.resolved(&line, &matches, Vec::new());
-            return Ok(Read { matches, resolved });
-        };
+        // Alone, the line may lack what the file has. What is wrong with it, clap says below.
+        let alone = relaxed(self.command()).try_get_matches_from(&line);
+        let file = alone.map_or(Ok(None), |alone| self.file(&line, &alone))?;
+        let arguments = file.iter().flat_map(|file| {
+            let mine = file.mine.iter();
+            mine.flat_map(|entry| self.arguments(file.command, entry))
+        });
+        let whole = with(&line, arguments.collect());
+        let matches = self.command().clone().try_get_matches_from(whole);
+        let matches = matches.map_err(|error| match &file {
+            Some(file) if error.kind() == ErrorKind::MissingRequiredArgument => {
+                self.missing(file, error)
+            }
+            _ => error.into(),
+        })?;
+        let others = file.map(|file| file.others).unwrap_or_default();
+        let resolved = self.resolved(&line, &matches, others);
+        Ok(Read { matches, resolved })
+    }
+
+    /// What the file says beside the command line, if that names one.
+    fn file(
+        &self,
+        line: &[OsString],
+        alone: &ArgMatches,
+    ) -> Result<Option<FromFile<'_>>, ConfigError> {
         let (name, given) = alone
             .subcommand()
-            .unwrap_or((self.command().get_name(), &alone));
+            .unwrap_or((self.command().get_name(), alone));
         let mut commands = self.commands();
         let command = commands.find(|command| command.get_name() == name);
         let path = given.try_get_one::<PathBuf>(CONFIG).ok().flatten();
         let (Some(command), Some(path)) = (command, path) else {
-            let matches = strict(&line)?;
-            let resolved = self.resolved(&line, &matches, Vec::new());
-            return Ok(Read { matches, resolved });
+            return Ok(None);
         };
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
             path: path.clone(),
@@ -68,16 +95,14 @@ impl Config {
         let (mine, others): (Vec<Entry>, Vec<Entry>) = entries
             .into_iter()
             .partition(|entry| self.of_key(command, entry.section, entry.key).is_some());
-        let mine = self.over(command, given, &line, mine);
+        let mine = self.over(command, given, line, mine);
         self.check_conflicts(command, path, &mine)?;
-        let arguments = mine.iter().flat_map(|entry| self.arguments(command, entry));
-        let whole = with(&line, arguments.collect());
-        let matches = strict(&whole).map_err(|error| match error.kind() {
-            ErrorKind::MissingRequiredArgument => self.missing(command, path, &mine, error),
-            _ => error.into(),
-        })?;
-        let resolved = self.resolved(&line, &matches, others);
-        Ok(Read { matches, resolved })
+        Ok(Some(FromFile {
+            command,
+            path: path.clone(),
+            mine,
+            others,
+        }))
     }
 
     fn resolved(&self, line: &[OsString], matches: &ArgMatches, others: Vec<Entry>) -> Resolved {
@@ -180,13 +205,8 @@ impl Config {
     }
 
     /// The keys of the file that need what is missing; the error as it is, if it is not for one of them.
-    fn missing(
-        &self,
-        command: &Command,
-        path: &Path,
-        entries: &[Entry],
-        error: clap::Error,
-    ) -> ConfigError {
+    fn missing(&self, file: &FromFile<'_>, error: clap::Error) -> ConfigError {
+        let command = file.command;
         // What is missing if these are the only options.
         let lacks = |arguments: Vec<OsString>| -> BTreeSet<String> {
             let alone = command.clone().no_binary_name(true);
@@ -197,7 +217,7 @@ impl Config {
         };
         let whole = needed(&error);
         let anyway = lacks(Vec::new());
-        let problems = entries.iter().filter_map(|entry| {
+        let problems = file.mine.iter().filter_map(|entry| {
             let lacks = lacks(self.arguments(command, entry));
             let needed = lacks
                 .difference(&anyway)
@@ -210,7 +230,7 @@ impl Config {
                 key: entry.name(),
                 needed,
             };
-            Some(problem(path, entry, fault))
+            Some(problem(&file.path, entry, fault))
         });
         let problems: Vec<Problem> = problems.collect();
         match problems.is_empty() {
