@@ -139,7 +139,7 @@ impl<'a> Source<'a> {
         value: &Spanned<DeValue<'_>>,
     ) -> Option<Entry> {
         // `Config::faults` names keys without an option.
-        let (_, arg) = self.config.option(self.command, section, key)?;
+        let arg = self.config.option(self.command, section, key)?;
         let kind = Kind::of(arg)?;
         let all: Vec<&Spanned<DeValue<'_>>> = match value.get_ref() {
             DeValue::Array(all) if kind.is_list => all.iter().collect(),

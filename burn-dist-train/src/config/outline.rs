@@ -144,15 +144,10 @@ impl Config {
     }
 
     /// The option of a key in the command that reads it, or in the first that has it.
-    pub(super) fn option(
-        &self,
-        command: &str,
-        section: &Section,
-        key: &Key,
-    ) -> Option<(&Command, &Arg)> {
+    pub(super) fn option(&self, command: &str, section: &Section, key: &Key) -> Option<&Arg> {
         let own = self.commands().filter(|found| found.get_name() == command);
         let mut all = own.chain(self.commands());
-        all.find_map(|command| Some((command, self.of_key(command, section, key)?)))
+        all.find_map(|command| self.of_key(command, section, key))
     }
 
     /// The option of a command that is this key, if it has one.
