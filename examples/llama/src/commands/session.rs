@@ -206,7 +206,11 @@ impl<'a> Session<'a> {
         let predicted = match IN_HOST_MEMORY || args.memory.is_some() || args.chart.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
-                let plan = predict::step(&dry, &shape, args.model.seed, weighted, &ask)?;
+                let rows = predict::Rows {
+                    weighted,
+                    packed: args.data.document_mask,
+                };
+                let plan = predict::step(&dry, &shape, args.model.seed, rows, &ask)?;
                 let windows = [&plan.first[..], &plan.steady.memory];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
                 Some(plan.steady)

@@ -81,7 +81,7 @@ fn shape(session: &Session<'_>) -> Shape {
     }
 }
 
-/// Says what became of the documents that this process has read.
+/// Says what became of the documents that this process has read, and how long it has waited for their rows.
 pub(super) fn tell(texts: &Texts<'_>, seq: usize) {
     let counts = texts.counts();
     let mut told = format!("{} documents read", count_text(counts.documents));
@@ -95,8 +95,9 @@ pub(super) fn tell(texts: &Texts<'_>, seq: usize) {
         }
     }
     say!(
-        "{told}; {:.1} % of positions are padding",
-        counts.waste() * 100.0
+        "{told}; {:.1} % of positions are padding; {} ms of waiting for batches",
+        counts.waste() * 100.0,
+        texts.waited().as_millis()
     );
 }
 
