@@ -13,6 +13,7 @@ use burn_dist::{DeviceMesh, Dist, MeshDevice, Parallelize};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{LlamaConfig, Size};
+use llama::optimizer::optimizer;
 use llama::train;
 
 type B = Autodiff<Dist<Flex>>;
@@ -64,7 +65,7 @@ fn a_llama_block() {
     };
     let shape = device.shape().expect("a mesh").clone();
     let model = config.init::<B>(&device).parallelize(&shape);
-    let mut optimizer = train::optimizer::<B>();
+    let mut optimizer = optimizer::<B>();
     let mut model = Some(model.expect("it fits"));
     let mut step = || {
         let batch = source.next_batch().expect("random tokens");

@@ -6,6 +6,7 @@ use burn_dist::{DeviceMeshBuilder, Dist, Parallelize, ParallelizeWith, Plan};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::Size;
+use llama::optimizer::optimizer;
 use llama::train;
 
 type B = Autodiff<Dist<Flex>>;
@@ -31,7 +32,7 @@ pub fn llama_step(
     let model = config.init::<B>(&device);
     let plan = amend(model.plan());
     let model = model.parallelize_with(&shape, &plan).expect("it fits");
-    let mut optimizer = train::optimizer::<B>();
+    let mut optimizer = optimizer::<B>();
     let first = source.next_batch().expect("random tokens");
     let (model, _) = train::step(model, &mut optimizer, &first, 1e-4, &device);
     let (_, explanation) = burn_dist::explain::<B, _>(&device, || {

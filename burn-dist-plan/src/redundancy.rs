@@ -45,6 +45,8 @@ pub struct AxisRedundancy {
 pub struct Redundancy {
     /// Flops of all ranks together.
     pub flops: f64,
+    /// Flops of the products alone, each counted once, whoever does it how often: what the model asks for.
+    pub model_flops: f64,
     /// The axes of the mesh with more than one rank, in mesh order.
     pub axes: Vec<AxisRedundancy>,
     #[serde(skip)]
@@ -101,6 +103,7 @@ impl Redundancy {
 impl std::ops::AddAssign<&Redundancy> for Redundancy {
     fn add_assign(&mut self, other: &Redundancy) {
         self.flops += other.flops;
+        self.model_flops += other.model_flops;
         self.has_products |= other.has_products;
         for axis in &other.axes {
             match self.axes.iter_mut().find(|mine| mine.axis == axis.axis) {
@@ -262,7 +265,10 @@ pub(super) fn redundancy<O: Op>(
         let done = of_all * times;
         let is_product = is_product(&step.op);
         found.flops += done;
-        found.has_products |= is_product;
+        if is_product {
+            found.has_products = true;
+            found.model_flops += of_all;
+        }
         for (axis, total) in axes.iter().zip(&mut found.axes) {
             total.is_split |= is_product && is_used(axis);
             if !is_used(axis) && (total.is_model || has_rows) {

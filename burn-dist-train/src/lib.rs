@@ -4,3 +4,8 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+
+pub mod config;
+pub mod corpus;
+pub mod metrics;
+pub mod run;

@@ -16,6 +16,7 @@ use burn_dist::{DeviceMesh, Dist, MeshBackend, Parallelize};
 use llama::data::batch::{Batch, BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, LlamaConfig, Size};
+use llama::optimizer;
 use llama::train;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ type Meshed = Autodiff<Dist<Flex>>;
 
 struct Trainer<B: AutodiffBackend> {
     model: Option<Llama<B>>,
-    optim: train::Optim<B>,
+    optim: optimizer::Optim<B>,
     device: B::Device,
 }
 
@@ -32,7 +33,7 @@ impl<B: AutodiffBackend + AttentionBackend> Trainer<B> {
     fn new(model: Llama<B>, device: B::Device) -> Self {
         Self {
             model: Some(model),
-            optim: train::optimizer(),
+            optim: optimizer::optimizer(),
             device,
         }
     }

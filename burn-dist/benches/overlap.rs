@@ -26,6 +26,7 @@ use burn_dist::{
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
+use llama::optimizer;
 use llama::train;
 use serde_json::json;
 
@@ -51,7 +52,7 @@ struct Trainer {
     name: String,
     device: MeshDevice,
     model: Option<Llama<B>>,
-    optim: train::Optim<B>,
+    optim: optimizer::Optim<B>,
     source: RandomTokens,
     steps: Vec<Step>,
 }
@@ -73,7 +74,7 @@ impl Trainer {
             name: name.into(),
             device,
             model: Some(model.expect("the model fits the mesh")),
-            optim: train::optimizer(),
+            optim: optimizer::optimizer(),
             source: RandomTokens {
                 batch,
                 seq,

@@ -14,6 +14,7 @@
 //! | `mpi` | several processes over MPI | an MPI library and libclang | the same MPI library and its `mpirun` |
 //! | `cli` | the program `burn-dist`: a launcher, and a doctor for runs that failed (Unix) | | `mpirun`, unless it starts processes directly |
 //! | `train` | `burn_dist::train`: the run around a training loop: configuration, metrics, texts as rows of tokens | | |
+//! | `parquet` | texts from Parquet files in `burn_dist::train::corpus`; turns on `train` | | |
 //! | `rendezvous` | where processes meet before they have a transport; comes with `cuda`, `mpi` and `cli` | | |
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.
@@ -94,10 +95,16 @@ mod guides {
     struct Experts;
     #[doc = include_str!("../../docs/guide/explain.md")]
     struct Explain;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/metrics.md")]
+    struct Metrics;
     #[doc = include_str!("../../docs/guide/models.md")]
     struct Models;
     #[doc = include_str!("../../docs/guide/pipeline.md")]
     struct Pipeline;
     #[doc = include_str!("../../docs/guide/processes.md")]
     struct Processes;
+    #[cfg(feature = "train")]
+    #[doc = include_str!("../../docs/guide/texts.md")]
+    struct Texts;
 }

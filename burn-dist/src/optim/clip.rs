@@ -48,22 +48,39 @@ pub fn clip_grad_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     mut gradients: GradientsParams,
     norm_max: f32,
 ) -> (GradientsParams, Tensor<B::InnerBackend, 1>) {
-    let mut squares = Squares::<B> {
-        gradients: &gradients,
-        sum: None,
-    };
-    model.visit(&mut squares);
-    let Some(sum) = squares.sum else {
-        let device = model.devices().first().cloned().unwrap_or_default();
-        return (gradients, Tensor::zeros([1], &device));
-    };
-    let norm = sum.sqrt();
+    let norm = grad_norm(model, &gradients);
     let scale = ((norm.clone() + NORM_MIN).recip() * norm_max).clamp_max(1.0);
     model.visit(&mut Edit::<B> {
         gradients: &mut gradients,
         how: How::Scale(scale),
     });
     (gradients, norm)
+}
+
+/// Returns the common L2 norm of all gradients of `model`, not yet read.
+///
+/// It is the norm that [`clip_grad_norm`] returns, for who does not clip.
+///
+/// # Shapes
+/// `[1]`.
+/// # Communication
+/// As of [`clip_grad_norm`].
+pub fn grad_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    gradients: &GradientsParams,
+) -> Tensor<B::InnerBackend, 1> {
+    let mut squares = Squares::<B> {
+        gradients,
+        sum: None,
+    };
+    model.visit(&mut squares);
+    match squares.sum {
+        Some(sum) => sum.sqrt(),
+        None => {
+            let device = model.devices().first().cloned().unwrap_or_default();
+            Tensor::zeros([1], &device)
+        }
+    }
 }
 
 /// Limits every element of every gradient of `model` to the range from `-value_max` to `value_max`.

@@ -8,7 +8,7 @@ mod ema;
 mod finite;
 mod scaler;
 
-pub use clip::{clip_grad_norm, clip_grad_value};
+pub use clip::{clip_grad_norm, clip_grad_value, grad_norm};
 pub use ema::Ema;
 pub use finite::{GradientCheck, NonFinite, NonFiniteGradient};
 pub use scaler::LossScaler;

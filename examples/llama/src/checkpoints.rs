@@ -7,14 +7,15 @@ use anyhow::{Context, bail};
 use burn::tensor::backend::AutodiffBackend;
 use burn_dist::MeshBackend;
 use burn_dist::checkpoint::{Checkpointer, Keep, Saved, Saving, State, StateError};
-use burn_dist::data::Position;
+use burn_dist::train::metrics::Event;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{CheckpointArgs, Resume};
-use crate::data::batch::BatchSource;
+use crate::cli::CheckpointArgs;
+use crate::data::batch::{BatchSource, Position};
 use crate::model::Llama;
+use crate::optimizer::Optim;
 use crate::say;
-use crate::train::Optim;
+use crate::voice::speaks;
 
 /// How far a run is, besides its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,9 @@ pub struct SoFar {
     pub position: Option<Position>,
     /// The share of questions right before the phase, if any were asked.
     pub exact_match: Option<f64>,
+    /// Losses on what is held out, each after so many steps of this phase.
+    #[serde(default)]
+    pub validation: Vec<(usize, f32)>,
 }
 
 impl SoFar {
@@ -39,6 +43,20 @@ impl SoFar {
             ..Self::default()
         }
     }
+
+    /// Steps of all phases that are done.
+    pub fn steps(&self) -> usize {
+        self.before.len() + self.losses.len()
+    }
+}
+
+/// A checkpoint that was not saved; those before it are whole.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot save the checkpoint of step {step} in {}: {source}", root.display())]
+pub struct SaveFailed {
+    root: PathBuf,
+    step: u64,
+    source: StateError,
 }
 
 /// The checkpoints of a run, if it keeps any.
@@ -52,7 +70,9 @@ struct Kept<B: MeshBackend> {
     every: usize,
     /// What the run goes on from, until its phase has begun.
     resumed: Option<(Saved<B>, SoFar)>,
-    saving: Option<Saving<(), StateError>>,
+    saving: Option<(u64, Saving<(), StateError>)>,
+    /// Why the last save failed, if it did.
+    failed: Option<SaveFailed>,
 }
 
 impl<B: MeshBackend> Keeper<B> {
@@ -61,14 +81,18 @@ impl<B: MeshBackend> Keeper<B> {
         Self { kept: None }
     }
 
-    /// Opens the folder of a run, and what it goes on from.
+    /// Opens the folder of the checkpoints, and what the run goes on from.
     ///
     /// # Communication
     /// All processes open it together.
     /// # Errors
     /// If the folder holds another run's checkpoints, or cannot be read.
-    pub fn open(args: &CheckpointArgs, device: &B::Device) -> anyhow::Result<Self> {
-        let Some(root) = &args.checkpoint else {
+    pub fn open(
+        args: &CheckpointArgs,
+        root: Option<&Path>,
+        device: &B::Device,
+    ) -> anyhow::Result<Self> {
+        let Some(root) = root else {
             return Ok(Self::none());
         };
         check_writable(root)
@@ -78,9 +102,7 @@ impl<B: MeshBackend> Keeper<B> {
             every: None,
         });
         let latest = checkpoints.latest().with_context(|| unreadable(root))?;
-        // After a failure, the launcher starts the program with the arguments of its first start.
-        let resumes = args.resume == Resume::Auto || burn_dist::launch::restarts()? > 0;
-        let resumed = match (latest, resumes) {
+        let resumed = match (latest, args.resumes()?) {
             (None, _) => None,
             (Some(saved), true) => {
                 let progress: SoFar = saved.value("so far")?;
@@ -97,10 +119,11 @@ impl<B: MeshBackend> Keeper<B> {
         Ok(Self {
             kept: Some(Kept {
                 checkpoints,
-                root: root.clone(),
+                root: root.to_path_buf(),
                 every: args.every,
                 resumed,
                 saving: None,
+                failed: None,
             }),
         })
     }
@@ -111,9 +134,10 @@ impl<B: MeshBackend> Keeper<B> {
         resumed.map(|(_, progress)| progress)
     }
 
-    /// Whether the run keeps checkpoints.
-    pub fn is_kept(&self) -> bool {
-        self.kept.is_some()
+    /// Whether a checkpoint is to be saved after so many steps of a phase, or at its end.
+    pub fn is_due(&self, done: usize, is_last: bool) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| is_last || done.is_multiple_of(kept.every))
     }
 
     /// Goes on with the phase of `fresh`, if the run was left in it: the model, the optimizer and the source of batches
@@ -155,44 +179,50 @@ impl<B: MeshBackend> Keeper<B> {
         Ok((model, optim, progress))
     }
 
-    /// Saves in the background if it is time; at the end of a phase (`is_last`), waits for it.
+    /// Saves in the background; at the end of a phase (`is_last`), waits for it. What becomes of the save
+    /// is known at the next one, and told then: training goes on, since the disk may have room again by then.
+    /// [`Self::ended`] says whether the last one failed. Returns what is to be noted of all that.
     ///
     /// # Errors
-    /// If this or the last save failed.
-    pub fn after_step(
+    /// If the mesh has stopped, or the state cannot be saved at all.
+    pub fn save(
         &mut self,
         model: &Llama<B>,
         optim: &Optim<B>,
         so_far: &SoFar,
         is_last: bool,
-    ) -> anyhow::Result<()>
+    ) -> anyhow::Result<Vec<Event>>
     where
         B: AutodiffBackend,
     {
         let Some(kept) = &mut self.kept else {
-            return Ok(());
+            return Ok(Vec::new());
         };
-        let done = so_far.losses.len();
-        if !is_last && !done.is_multiple_of(kept.every) {
-            return Ok(());
-        }
-        let root = kept.root.clone();
-        let failed = || format!("cannot save a checkpoint in {}", root.display());
-        if let Some(saving) = kept.saving.take() {
-            saving.wait().with_context(failed)?;
-        }
+        let mut events = Vec::from_iter(kept.wait()?);
         let state = State::new()
             .module("model", model)
             .optimizer("optimizer", optim, model)
             .value("so far", so_far);
-        let step = (so_far.before.len() + done) as u64;
-        let saving = kept.checkpoints.save_in_background(step, state);
-        let saving = saving.with_context(failed)?;
-        match is_last {
-            true => saving.wait().with_context(failed)?,
-            false => kept.saving = Some(saving),
+        let step = so_far.steps() as u64;
+        match kept.checkpoints.save_in_background(step, state) {
+            Ok(saving) => kept.saving = Some((step, saving)),
+            Err(source) => events.push(kept.after(step, Err(source))?),
         }
-        Ok(())
+        if is_last {
+            events.extend(kept.wait()?);
+        }
+        Ok(events)
+    }
+
+    /// Says whether the last checkpoint is there.
+    ///
+    /// # Errors
+    /// [`SaveFailed`], if it was not saved.
+    pub fn ended(&mut self) -> anyhow::Result<()> {
+        match self.kept.as_mut().and_then(|kept| kept.failed.take()) {
+            Some(failed) => Err(failed.into()),
+            None => Ok(()),
+        }
     }
 
     /// How to go on with a run that was stopped.
@@ -202,6 +232,49 @@ impl<B: MeshBackend> Keeper<B> {
             "the run is in {}: go on with --resume auto",
             root.display()
         ))
+    }
+}
+
+impl<B: MeshBackend> Kept<B> {
+    /// Waits for the save that is under way.
+    fn wait(&mut self) -> anyhow::Result<Option<Event>> {
+        match self.saving.take() {
+            Some((step, saving)) => self.after(step, saving.wait()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes down how a save has ended. Every process gets to know the same.
+    fn after(&mut self, step: u64, saved: Result<(), StateError>) -> anyhow::Result<Event> {
+        let failed = match saved {
+            Ok(()) => {
+                self.failed = None;
+                return Ok(Event::new("checkpoint").with("step", step));
+            }
+            Err(source) => SaveFailed {
+                root: self.root.clone(),
+                step,
+                source,
+            },
+        };
+        // What has nothing to do with files will not be otherwise the next time.
+        if !matches!(
+            failed.source,
+            StateError::Checkpoint(_) | StateError::Elsewhere { .. }
+        ) {
+            let what = failed.to_string();
+            return Err(anyhow::Error::from(failed.source).context(what));
+        }
+        let event = Event::new("checkpoint_failed")
+            .with("step", step)
+            .with("reason", failed.to_string());
+        if speaks() {
+            eprintln!(
+                "warning: {failed}; earlier ones are whole, and the next is tried in its time"
+            );
+        }
+        self.failed = Some(failed);
+        Ok(event)
     }
 }
 
@@ -223,17 +296,18 @@ mod tests {
 
     use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
-    use burn_dist::data::ResumeError;
     use burn_dist::layout::Rows;
 
     use super::*;
-    use crate::cli::{AxesArgs, MeshArgs};
+    use crate::cli::{AxesArgs, MeshArgs, Resume};
     use crate::data::batch::{Batch, RandomTokens};
     use crate::data::rng::Rng;
     use crate::mesh::{Mesh, TrainBackend};
+    use crate::metrics::RunMetrics;
     use crate::model::LlamaConfig;
     use crate::progress::Progress;
-    use crate::train::{Phase, Recipe, Schedule, run};
+    use crate::schedule::Schedule;
+    use crate::train::{Phase, Recipe, run};
 
     /// Random tokens; the run is stopped in the step of one of its batches.
     struct Stopping<'a> {
@@ -249,11 +323,11 @@ mod tests {
             self.source.next_batch()
         }
 
-        fn position(&self) -> Position {
+        fn position(&self) -> anyhow::Result<Position> {
             self.source.position()
         }
 
-        fn resume(&mut self, position: &Position) -> Result<(), ResumeError> {
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
             self.source.resume(position)
         }
     }
@@ -272,7 +346,7 @@ mod tests {
             keep: 9,
             resume: Resume::Auto,
         };
-        let mut keeper = Keeper::open(&args, mesh.device())?;
+        let mut keeper = Keeper::open(&args, Some(root), mesh.device())?;
         let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
         let stop = AtomicBool::new(false);
         let mut source = Stopping {
@@ -292,9 +366,11 @@ mod tests {
             progress: &Progress::quiet(),
             stop: &stop,
             before: &SoFar::of("pretrain"),
+            validation: None,
+            metrics: &RunMetrics::none(),
         };
         let device = mesh.device();
-        let (_, trace) = run(model, &mut source, &phase, device, &mesh, &mut keeper)?;
+        let (_, trace) = run(model, &mut source, phase, device, &mesh, &mut keeper)?;
         Ok(trace.losses)
     }
 
@@ -347,7 +423,7 @@ mod tests {
             keep: 1,
             resume: Resume::Never,
         };
-        let refused = Keeper::<TrainBackend>::open(&args, mesh.device())
+        let refused = Keeper::<TrainBackend>::open(&args, Some(root.path()), mesh.device())
             .err()
             .unwrap();
         assert!(

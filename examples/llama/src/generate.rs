@@ -200,7 +200,7 @@ pub fn ask<'a, B: AttentionBackend>(
     let mut max_new_tokens = 1;
     for example in questions {
         let encoded = text.encode_example(example)?;
-        max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.answer_from);
+        max_new_tokens = max_new_tokens.max(encoded.ids.len() - encoded.learn_from);
     }
     let decoding = Decoding {
         temperature: 0.0,

@@ -1,13 +1,11 @@
-//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate | mesh`.
+//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate | config | mesh`.
 
 use llama::{cli, commands, mesh, voice};
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match commands::run(&cli::Cli::parse()) {
+    match commands::run(&cli::Cli::read()) {
         Ok(commands::End::Done) => ExitCode::SUCCESS,
         // 128 + SIGINT, as shells report it.
         Ok(commands::End::Interrupted) => ExitCode::from(130),

@@ -17,16 +17,19 @@ use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryPlan, MemoryTimeline};
 use burn_dist::plan::schedule::Timeline;
 use burn_dist::run::{AccountedMemory, Fault, RankStats, RankTimes};
+use burn_dist::train::metrics::MetricsError;
+use burn_dist::train::run::RunError;
 use burn_dist::{
-    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, Parallelize, ParallelizeWith, Plan,
-    Precision, ShardStrategy,
+    DeviceMesh, Dist, Float, MeshBackend, MeshDevice, MeshReport, Parallelize, ParallelizeWith,
+    Plan, Precision, ShardStrategy,
 };
 
 use crate::capacity::TooLarge;
+use crate::checkpoints::SaveFailed;
 use crate::cli::{MeshArgs, Strategy};
 use crate::files::write_whole;
 use crate::model::Llama;
-use crate::processes::Processes;
+use crate::processes::{Elsewhere, Processes};
 use crate::report::{PlanStats, RankMemory, Traffic};
 use crate::stages;
 
@@ -140,6 +143,10 @@ impl Drop for Mesh {
     }
 }
 
+/// The exit code of a run whose last checkpoint or figures could not be written: an error of input or output, as
+/// `sysexits.h` numbers it.
+const UNWRITTEN: u8 = 74;
+
 /// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
 static EXIT_CODE: AtomicU8 = AtomicU8::new(1);
 
@@ -150,6 +157,12 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
         let call = cause.downcast_ref().map(CommError::exit_code);
         // As of any configuration that cannot be.
         let memory = cause.downcast_ref().map(|_: &TooLarge| 78);
+        // The run is over, and a file of it is not all there.
+        let unwritten = cause.is::<SaveFailed>() || cause.is::<MetricsError>();
+        let unwritten = unwritten.then_some(UNWRITTEN);
+        // As of any configuration that cannot be.
+        let folder = cause.downcast_ref().map(|_: &RunError| 78);
+        let elsewhere = cause.downcast_ref().map(|at: &Elsewhere| at.exit_code);
         let fault = cause.downcast_ref().map(Fault::exit_code);
         let mesh = match cause.downcast_ref::<MeshError>() {
             Some(MeshError::Processes { exit_code, .. }) => Some(*exit_code),
@@ -159,7 +172,13 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
             Some(DTensorError::Fault(fault)) => Some(fault.exit_code()),
             _ => None,
         };
-        call.or(fault).or(mesh).or(tensor).or(memory)
+        call.or(fault)
+            .or(mesh)
+            .or(tensor)
+            .or(memory)
+            .or(unwritten)
+            .or(folder)
+            .or(elsewhere)
     };
     let told = error.chain().find_map(of_cause);
     told.unwrap_or_else(|| EXIT_CODE.load(Ordering::Relaxed))
@@ -174,6 +193,25 @@ pub struct Account {
     pub times: Vec<RankTimes>,
     /// Collectives by kind: calls of one rank, bytes received by all.
     pub traffic: BTreeMap<String, Traffic>,
+}
+
+impl Account {
+    /// Sums up what a mesh reports of its ranks in this process.
+    pub fn of(report: &MeshReport) -> Self {
+        let mut account = Self::default();
+        for rank in &report.ranks {
+            account.memory.push(memory(rank));
+            for (kind, count, bytes) in &rank.received {
+                let total = account.traffic.entry(kind.to_string()).or_default();
+                total.add(&Traffic {
+                    count: *count,
+                    bytes: *bytes,
+                });
+            }
+            account.times.push(rank.times.clone());
+        }
+        account
+    }
 }
 
 fn memory(rank: &RankStats) -> RankMemory {
@@ -338,21 +376,9 @@ impl Mesh {
         )
     }
 
-    /// What the ranks of this process have done so far.
-    pub fn account(&self) -> Account {
-        let mut account = Account::default();
-        for rank in TrainBackend::report(&self.device).ranks {
-            account.memory.push(memory(&rank));
-            for (kind, count, bytes) in &rank.received {
-                let total = account.traffic.entry(kind.to_string()).or_default();
-                total.add(&Traffic {
-                    count: *count,
-                    bytes: *bytes,
-                });
-            }
-            account.times.push(rank.times);
-        }
-        account
+    /// What the mesh has done so far.
+    pub fn report(&self) -> MeshReport {
+        TrainBackend::report(&self.device)
     }
 
     /// Whether the model is cut into stages.

@@ -8,6 +8,8 @@ use burn_dist::comm::{CommError, Votes, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::mesh::exit_code;
+
 /// How long a process works before it looks after the others: well below the time for which they wait for it.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -22,6 +24,17 @@ struct Several {
     num: usize,
     /// The machine of this process.
     host: String,
+}
+
+/// What another process could not do.
+#[derive(Debug, thiserror::Error)]
+#[error("process {process} could not {what}: {reason}")]
+pub struct Elsewhere {
+    process: usize,
+    what: String,
+    reason: String,
+    /// What it ends with.
+    pub exit_code: u8,
 }
 
 impl Processes {
@@ -97,6 +110,30 @@ impl Processes {
             .context("what another process says is malformed")
     }
 
+    /// Returns what this process made, if none failed to make its own: `what` they do, in the error of the others.
+    ///
+    /// # Communication
+    /// Waits for the others.
+    /// # Errors
+    /// In all processes, if one failed; if another process is late or has ended.
+    pub fn together<T>(&self, mine: anyhow::Result<T>, what: &str) -> anyhow::Result<T> {
+        let failed = mine.as_ref().err();
+        let failed = failed.map(|error| (format!("{error:#}"), exit_code(error)));
+        let all = self.gather(failed)?;
+        let mine = mine?;
+        let mut all = all.into_iter().enumerate();
+        match all.find_map(|(process, failed)| Some((process, failed?))) {
+            Some((process, (reason, exit_code))) => Err(Elsewhere {
+                process,
+                what: what.to_string(),
+                reason,
+                exit_code,
+            }
+            .into()),
+            None => Ok(mine),
+        }
+    }
+
     /// Collects what `work` gives here, up to its first error.
     ///
     /// # Communication
@@ -159,6 +196,21 @@ pub(crate) mod tests {
             assert_eq!((shares[0].start, shares[num - 1].end), (0, 7));
             assert!(shares.windows(2).all(|two| two[0].end == two[1].start));
         }
+    }
+
+    #[test]
+    fn what_one_cannot_do_none_has_done() {
+        let ends = in_processes(3, |processes| {
+            let mine = match processes.process() {
+                1 => Err(anyhow::anyhow!("no space")),
+                process => Ok(process),
+            };
+            let end = processes.together(mine, "open a file");
+            assert_eq!(processes.together(Ok(4), "open a file").unwrap(), 4);
+            end.unwrap_err().to_string()
+        });
+        let elsewhere = "process 1 could not open a file: no space";
+        assert_eq!(ends, [elsewhere, "no space", elsewhere]);
     }
 
     #[test]

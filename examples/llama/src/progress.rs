@@ -74,6 +74,21 @@ impl Progress {
         }
     }
 
+    /// Shows the loss on what is held out, after `done` steps.
+    pub fn validated(&self, done: usize, loss: f32) {
+        if self.quiet {
+            return;
+        }
+        let line = format!(
+            "{:>9} validation loss {loss:.4} after step {done}",
+            self.name
+        );
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
     /// Leaves the last state on the screen.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {

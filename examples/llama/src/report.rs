@@ -116,6 +116,15 @@ pub struct Weights {
     pub verified: bool,
 }
 
+/// A loss on what is held out.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ValidationLoss {
+    /// Steps done before it.
+    pub step: usize,
+    /// The mean over all positions that are learnt.
+    pub loss: f32,
+}
+
 /// The record of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -141,6 +150,8 @@ pub struct Report {
     pub pretrain_losses: Vec<f32>,
     /// Loss of each step.
     pub losses: Vec<f32>,
+    /// Losses on what is held out, each after so many steps.
+    pub validation_losses: Vec<ValidationLoss>,
     /// Tokens of a step over the median step time after warm-up.
     pub tokens_per_second: Option<f64>,
     /// Median step time after warm-up.

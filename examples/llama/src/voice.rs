@@ -29,7 +29,7 @@ pub fn complain(error: &anyhow::Error) {
 }
 
 /// An error with its causes, without those that the text before them already tells.
-fn in_one_line(error: &anyhow::Error) -> String {
+pub fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !line.contains(&cause) {

@@ -1,5 +1,9 @@
 //! The program as its user meets it: what it says when it cannot go on, and what it leaves behind.
 
+#[cfg(unix)]
+#[path = "cli/guide.rs"]
+mod guide;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -721,12 +725,82 @@ fn data_that_does_not_fit_is_told_before_anything_is_computed() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("none of 3 examples fits into 48 positions") && said.contains("--seq"),
+        said.contains("none of 3 documents fits into 48 positions")
+            && said.contains("sequence length"),
         "{said}"
     );
     // Asking the model is what takes long: it answers token by token, up to the longest answer.
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(!printed.contains("before fine-tuning"), "{printed}");
+}
+
+#[test]
+fn texts_of_several_files_are_mixed_and_what_is_wrong_with_them_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| text(&dir.path().join(name)).to_string();
+    let (lines, plain, held_out) = (path("a.jsonl"), path("b.txt"), path("c.txt"));
+    let line = |i: usize| format!("{{\"body\": \"line {i} of many others\"}}\n");
+    std::fs::write(&lines, (0..200).map(line).collect::<String>()).unwrap();
+    let paragraph = |i: usize| format!("Paragraph {i}\nof two lines.\n\n");
+    std::fs::write(&plain, (0..50).map(paragraph).collect::<String>()).unwrap();
+    std::fs::write(&held_out, (50..60).map(paragraph).collect::<String>()).unwrap();
+    let (first, second) = (
+        format!("{lines},text=body,weight=3"),
+        format!("{plain},weight=1"),
+    );
+    let data = ["--data", first.as_str(), "--data", second.as_str()];
+    let run = |mesh: &str, more: &[&str]| {
+        let flags = ["--no-plot", "--mesh", mesh, "--document-mask"];
+        works(&[&short(&flags)[..], &data, more].concat())
+    };
+    let said = run("fsdp=2", &["--validate", &held_out]);
+    assert!(said.contains("held out: 10 documents in "), "{said}");
+    assert!(said.contains(" documents read; "), "{said}");
+    let loss = |said: &str| {
+        let line = said.lines().find(|line| line.starts_with("loss ")).unwrap();
+        line.split(',').next().unwrap().to_string()
+    };
+    assert_eq!(loss(&said), loss(&run("1", &[])));
+    run("1", &["--packing", "stream", "--shuffle-buffer", "1KiB"]);
+
+    let refused = |more: &[&str], code: i32, parts: &[&str]| {
+        fails(&[&short(&["--no-plot"])[..], more].concat(), code, parts);
+    };
+    let zero = format!("{lines},text=body,weight=0");
+    refused(
+        &["--data", &zero],
+        1,
+        &["a.jsonl sum to 0", "weight above 0"],
+    );
+    refused(
+        &["--data", &lines],
+        1,
+        &["a.jsonl:1: missing field `text` (it has `body`)"],
+    );
+    let nearest = ["no key `wieght`", "did you mean `weight`"];
+    refused(&["--data", &format!("{lines},wieght=2")], 2, &nearest);
+    let many = ["--data", &plain, "--validate", &held_out, "--batch", "500"];
+    let many = [
+        &["pretrain", "--no-plot", "--steps", "1", "--seq", "8"][..],
+        &many,
+    ]
+    .concat();
+    fails(
+        &many,
+        1,
+        &[
+            "c.txt make ",
+            "fewer than the 500 of a batch",
+            "smaller batch",
+        ],
+    );
+    let refuse = ["--data", &plain, "--longer", "refuse"];
+    refused(&refuse, 1, &["b.txt:", "do not fit into 8 positions"]);
+    refused(
+        &["--document-mask"],
+        1,
+        &["random tokens have none", "--data"],
+    );
 }
 
 #[cfg(unix)]
@@ -790,4 +864,410 @@ fn memory_is_told_before_the_run_and_drawn_after_it() {
     }
     let args = short(&["--no-plot", "--offload", "params,host=1"]);
     fails(&args, 78, &["of host memory", "1 B are allowed"]);
+}
+
+/// The lines of a run's figures, without the events.
+fn rows(folder: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("figures");
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    lines
+        .filter(|line: &serde_json::Value| line.get("event").is_none())
+        .collect()
+}
+
+/// What of the figures depends neither on time nor on memory: bit by bit the same in a run that goes on.
+fn exact(rows: &[serde_json::Value]) -> Vec<serde_json::Value> {
+    let names = [
+        "step",
+        "train/loss",
+        "validation/loss",
+        "gradient_norm",
+        "learning_rate",
+    ];
+    let exact = rows
+        .iter()
+        .map(|row| names.map(|name| row.get(name).cloned()));
+    exact.map(|row| serde_json::json!(row)).collect()
+}
+
+/// The smallest model, for as many steps.
+fn steps<'a>(steps: &'a str, folder: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let all = [
+        "pretrain",
+        "--batch",
+        "2",
+        "--seq",
+        "8",
+        "--steps",
+        steps,
+        "--run",
+        text(folder),
+    ];
+    all.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_run_leaves_its_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    for mesh in ["1", "fsdp=2,tp=2"] {
+        let folder = dir.path().join(mesh);
+        works(&steps(
+            "5",
+            &folder,
+            &[
+                "--mesh",
+                mesh,
+                "--every",
+                "2",
+                "--validate-every",
+                "2",
+                "--peak-tflops",
+                "0.5",
+            ],
+        ));
+        let rows = rows(&folder);
+        let number = |row: &serde_json::Value, name: &str| -> f64 {
+            row[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name}: {row}"))
+        };
+        assert_eq!(rows.len(), 5);
+        for (index, row) in rows.iter().enumerate() {
+            assert_eq!(row["step"], index + 1);
+            // Every second step, and the last.
+            assert_eq!(
+                row.get("validation/loss").is_some(),
+                index != 0 && index != 2,
+                "{row}"
+            );
+            // For the figures alone it is computed every tenth step, and in the last.
+            assert_eq!(row.get("gradient_norm").is_some(), index == 4, "{row}");
+            for name in ["train/loss", "learning_rate", "time/computing_ms"] {
+                assert!(number(row, name) > 0.0, "{row}");
+            }
+            let seconds = number(row, "time/step_ms") / 1e3;
+            let close = |name: &str, expected: f64| {
+                let found = number(row, name);
+                assert!(
+                    (found - expected).abs() <= 1e-9 * expected,
+                    "{name}: {found}, {expected}"
+                );
+            };
+            close("tokens_per_second", 16.0 / seconds);
+            let tflops = number(row, "model_tflops_per_second");
+            close(
+                "mfu_percent",
+                100.0 * tflops / (0.5 * if mesh == "1" { 1.0 } else { 4.0 }),
+            );
+            let object = row.as_object().unwrap();
+            let classes = object
+                .iter()
+                .filter(|(name, _)| name.starts_with("memory/") && !name.ends_with("peak_bytes"));
+            let held: f64 = classes.map(|(_, bytes)| bytes.as_f64().unwrap()).sum();
+            close("memory/peak_bytes", held);
+            let axes = object.keys().filter(|name| name.starts_with("redundancy/"));
+            let axes: Vec<&String> = axes.collect();
+            match mesh {
+                "1" => assert_eq!(axes, Vec::<&str>::new()),
+                _ => assert_eq!(axes, ["redundancy/fsdp_percent", "redundancy/tp_percent"]),
+            }
+            assert_eq!(
+                number(row, "time/communicating_ms") > 0.0,
+                mesh != "1",
+                "{row}"
+            );
+        }
+        for name in [
+            "report.json",
+            "loss.png",
+            "tensorboard",
+            "checkpoints/step-0000000005",
+        ] {
+            assert!(folder.join(name).exists(), "{name}");
+        }
+        let report = std::fs::read(folder.join("report.json")).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+        let losses = report["losses"].as_array().unwrap();
+        assert_eq!(
+            losses[4].as_f64(),
+            rows[4]["train/loss"].as_f64().map(|loss| {
+                // The report has the shortest text of a 32-bit number.
+                format!("{}", loss as f32).parse().unwrap()
+            })
+        );
+        assert_eq!(report["validation_losses"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_killed_goes_on_in_the_same_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    let more = ["--mesh", "fsdp=2", "--every", "4", "--validate-every", "3"];
+    works(&steps("60", &whole, &more));
+    let expected = exact(&rows(&whole));
+    assert_eq!(expected.len(), 60);
+
+    let mut killed = Vec::new();
+    // Killed twice, in steps after which there is no checkpoint.
+    for at in [7, 22] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+            .args(steps("60", &parts, &more))
+            .args(["--resume", "auto"])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = parts.join("metrics.jsonl");
+        let last = || {
+            let text = std::fs::read_to_string(&lines).unwrap_or_default();
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| line.starts_with("{\"step\":"));
+            let number = last.and_then(|line| line["{\"step\":".len()..].split(',').next());
+            number.map_or(0, |number| number.parse::<u64>().unwrap())
+        };
+        while last() < at {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended at step {}",
+                last()
+            );
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What was written before is there, whole lines, and no step twice.
+        let found = exact(&rows(&parts));
+        assert!(
+            found.len() as u64 >= at && found.len() < 60,
+            "{}",
+            found.len()
+        );
+        assert_eq!(found, expected[..found.len()]);
+        killed.push(found.len());
+    }
+    works(&steps(
+        "60",
+        &parts,
+        &[&more[..], &["--resume", "auto"]].concat(),
+    ));
+    assert_eq!(exact(&rows(&parts)), expected);
+    // One file of events for each start; the begin of each is told.
+    assert_eq!(
+        std::fs::read_dir(parts.join("tensorboard"))
+            .unwrap()
+            .count(),
+        3
+    );
+    let said = std::fs::read_to_string(parts.join("metrics.jsonl")).unwrap();
+    assert_eq!(said.matches("\"event\":\"begin\"").count(), 3, "{said}");
+    // Nothing is left to do, and nothing is added but that.
+    works(&steps(
+        "60",
+        &parts,
+        &[&more[..], &["--resume", "auto"]].concat(),
+    ));
+    assert_eq!(exact(&rows(&parts)), expected);
+}
+
+#[test]
+fn a_folder_has_one_run() {
+    use std::io::{BufRead, BufReader};
+
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
+        .args(steps("1000000", &folder, &[]))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("figures: ") {
+        assert!(stdout.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    let holder = format!("belongs to process {}", child.id());
+    for more in [&[][..], &["--resume", "auto"]] {
+        fails(
+            &steps("1", &folder, more),
+            78,
+            &[&holder, "choose another folder"],
+        );
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Its figures are there: another run does not write among them.
+    fails(
+        &steps("1", &folder, &[]),
+        78,
+        &["is of an earlier run", "--resume auto"],
+    );
+    works(&steps("1", &folder, &["--resume", "auto"]));
+    fails(
+        &["pretrain", "--every", "2"],
+        2,
+        &["--every", "--checkpoint", "--run"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_does_not_end_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run");
+    // Files may hold 16 KiB: figures of some steps, and no checkpoint at all.
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh"])
+        .arg(env!("CARGO_BIN_EXE_llama"))
+        .args(steps("60", &folder, &["--every", "20", "--no-plot"]))
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    for part in [
+        "cannot write figures to",
+        "the run goes on without: File too large",
+        "warning: cannot save the checkpoint of step 20 in",
+        "earlier ones are whole",
+        "error: cannot save the checkpoint of step 60 in",
+        "metrics.jsonl lacks",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // All steps were done, and the lines that fitted are whole.
+    let report = std::fs::read(folder.join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["losses"].as_array().unwrap().len(), 60);
+    let kept = rows(&folder);
+    assert!(!kept.is_empty() && kept.len() < 60, "{}", kept.len());
+    // With room again, the run goes on from its last checkpoint: here, from the start.
+    works(&steps(
+        "60",
+        &folder,
+        &["--every", "20", "--resume", "auto"],
+    ));
+    let rows = rows(&folder);
+    assert_eq!(rows.len(), 60);
+    assert_eq!(exact(&rows)[..kept.len()], exact(&kept));
+}
+
+/// The losses of a report, as they are written.
+fn losses(report: &Path) -> Vec<String> {
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let losses = report["losses"].as_array().unwrap();
+    losses.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_configuration_of_a_run_repeats_it_bit_by_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let (config, first, second) = (file("run.toml"), file("first"), file("second"));
+    let settings = "[mesh]\naxes = 'fsdp=2'\n[data]\nseq = 8\nbatch = 4\naccumulate = 2\n[optimizer]\nclip = 0.5\n\
+        beta1 = 0.8\n[schedule]\nsteps = 4\ndecay = 'linear'\n[policy]\nparam-dtype = 'bf16'\n";
+    std::fs::write(&config, settings).unwrap();
+    // The command line goes over the file, and what both leave open is in the run's own.
+    let options = ["--seed", "3", "--lr-floor", "0.2", "--run", text(&first)];
+    works(&[&["pretrain", "--config", text(&config)], &options[..]].concat());
+    let kept = first.join("config.toml");
+    works(&["pretrain", "--config", text(&kept), "--run", text(&second)]);
+    let expected = losses(&first.join("report.json"));
+    assert_eq!(expected.len(), 4);
+    assert_eq!(losses(&second.join("report.json")), expected);
+    let options = |file: &Path| -> Vec<String> {
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.starts_with("folder"));
+        lines.map(str::to_string).collect()
+    };
+    let told = options(&kept);
+    for expected in [
+        "seed = 3",
+        "floor = 0.2",
+        "lr = 0.002",
+        "steps = 4",
+        "batch = 4",
+        "beta1 = 0.8",
+    ] {
+        assert!(
+            told.iter().any(|line| line == expected),
+            "{expected}: {told:?}"
+        );
+    }
+    assert_eq!(options(&second.join("config.toml")), told);
+    // A repeated run ends as the first in every setting that matters, and in none other.
+    let other = file("other");
+    works(&[
+        "pretrain",
+        "--config",
+        text(&kept),
+        "--run",
+        text(&other),
+        "--beta1",
+        "0.9",
+    ]);
+    assert_ne!(losses(&other.join("report.json")), expected);
+}
+
+#[test]
+fn a_run_that_goes_on_keeps_what_each_part_was_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("checkpoints");
+    let begin = short(&["--no-plot", "--checkpoint", text(&root)]);
+    works(&begin);
+    let on = short(&["--no-plot", "--checkpoint", text(&root), "--resume", "auto"]);
+    works(&[&on[..], &["--mesh", "fsdp=2"]].concat());
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    assert!(read("config.toml").contains("\nresume = \"never\"\n"));
+    let second = read("config-1.toml");
+    assert!(second.contains("\naxes = \"fsdp=2\"\n") && second.contains("\nresume = \"auto\"\n"));
+}
+
+#[test]
+fn a_file_is_checked_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("run.toml");
+    std::fs::write(
+        &config,
+        "[optimizer]\nlr = 'fast'\n[policy]\nfloat-8 = 'rowwise'\n",
+    )
+    .unwrap();
+    for command in [
+        "pretrain", "finetune", "generate", "explain", "simulate", "mesh", "config",
+    ] {
+        let parts = [
+            "run.toml:2:6: `optimizer.lr` takes a number, and this is a string",
+            "run.toml:4:1: there is no key `float-8` in [policy]; did you mean `float8`?",
+        ];
+        fails(&[command, "--config", text(&config)], 2, &parts);
+    }
+    let said = works(&["config", "--mesh", "fsdp=2,tp=2", "--clip", "1"]);
+    assert!(
+        said.contains("\naxes = \"fsdp=2,tp=2\"\n") && said.contains("\nclip = 1\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ready_files_are_planned_on_their_meshes() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    for name in ["s.toml", "8b.toml", "70b.toml", "405b.toml"] {
+        let said = works(&["simulate", "--config", text(&folder.join(name)), "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+        // The model's flops are a third of what an H100 can do at least, but for a model that is too small for one.
+        let utilization = json["model_flops_utilization"].as_f64().unwrap();
+        assert!(
+            utilization > if name == "s.toml" { 0.0 } else { 0.3 },
+            "{name}: {utilization}"
+        );
+        let held = json["peak_bytes"].as_f64().unwrap();
+        assert!(held < 80e9, "{name}: {held} bytes");
+    }
 }

@@ -13,6 +13,7 @@ use burn_dist::{DeviceMesh, Dist, Parallelize};
 use llama::data::batch::{BatchSource, RandomTokens};
 use llama::data::rng::Rng;
 use llama::model::{Llama, Size};
+use llama::optimizer;
 use llama::train;
 
 type Plain = Autodiff<Flex>;
@@ -47,7 +48,7 @@ fn run<B: AutodiffBackend + AttentionBackend>(
         .load(initial.to_vec(), device)
         .expect("the weights of the same model");
     let mut model = place(config.init::<B>(device)).load_record(record);
-    let mut optim = train::optimizer();
+    let mut optim = optimizer::optimizer();
     let mut source = RandomTokens {
         batch: BATCH,
         seq: SEQ,

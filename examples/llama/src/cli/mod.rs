@@ -1,12 +1,20 @@
 //! The command line.
 
 mod checkpoints;
+mod config;
+mod data;
+mod metrics;
+mod optimizer;
 
 pub use checkpoints::{CheckpointArgs, Resume};
+pub use config::SECTIONS;
+pub use data::{ByteSize, DataArgs};
+pub use metrics::RunArgs;
+pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
@@ -15,6 +23,7 @@ use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
+use burn_dist::train::config::Resolved;
 use burn_dist::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
 };
@@ -41,6 +50,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show how long a training step takes on modelled hardware, without running it.
     Simulate(SimulateArgs),
+    /// Show the configuration file that options of a run make: with --config, a file with what is given over it.
+    Config(FinetuneArgs),
     /// Show the ranks along each axis of a mesh, and the links that the axes use; of a pipeline, which part of the
     /// model is on which ranks.
     Mesh(ShowMeshArgs),
@@ -249,25 +260,21 @@ pub struct ModelArgs {
 
 /// How to train and what to keep.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("kept").multiple(true))]
 pub struct TrainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Training steps: 20 for pretrain, 2000 for finetune by default.
-    #[arg(long)]
-    pub steps: Option<usize>,
-    /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.
-    #[arg(long, value_parser = rate)]
-    pub lr: Option<f64>,
-    /// Scale the gradients of a step so that their common norm is at most this.
-    #[arg(long, value_name = "NORM", value_parser = rate)]
-    pub clip: Option<f64>,
-    /// A file with one {"prompt": "...", "response": "..."} per line. Of several processes each reads and tokenises its
-    /// part of the lines, and the lines that its rows need; without --model, each also reads all of them once, to train
-    /// the tokenizer.
-    #[arg(long, value_name = "FILE.jsonl")]
-    pub data: Option<PathBuf>,
-    /// Write the run's figures here.
+    /// How long, and at which rates.
+    #[command(flatten)]
+    pub schedule: ScheduleArgs,
+    /// What is done with gradients.
+    #[command(flatten)]
+    pub optimizer: OptimizerArgs,
+    /// What is learnt from.
+    #[command(flatten)]
+    pub data: DataArgs,
+    /// Write the run's figures here; by default, with --run, into its report.json.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
     /// Write what every rank did when here, for ui.perfetto.dev or chrome://tracing: as many of the first steps as
@@ -279,9 +286,10 @@ pub struct TrainArgs {
     /// the last step did.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub chart: Option<PathBuf>,
-    /// Draw the loss curve here, as PNG or SVG by the file's name.
-    #[arg(long, value_name = "FILE", default_value = "loss.png")]
-    pub plot: PathBuf,
+    /// Draw the loss curve here, as PNG or SVG by the file's name; loss.png by default, in the folder of --run if there
+    /// is one.
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Draw no loss curve.
     #[arg(long, conflicts_with = "plot")]
     pub no_plot: bool,
@@ -299,6 +307,12 @@ pub struct TrainArgs {
     /// The checkpoints.
     #[command(flatten)]
     pub checkpoints: CheckpointArgs,
+    /// The folder of the run.
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// All of them, as a configuration file.
+    #[arg(skip)]
+    pub resolved: Resolved,
 }
 
 /// How to fine-tune.
@@ -445,14 +459,6 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("must be at least 1".to_string()),
         Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        Ok(_) => Err("must be above 0".to_string()),
         Err(error) => Err(format!("{error}")),
     }
 }

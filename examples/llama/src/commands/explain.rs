@@ -55,7 +55,14 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         after: args.after,
         ..Ask::default()
     };
-    let plan = predict::step(&mesh, &shape, args.model.seed, false, &ask)?.steady;
+    let plan = predict::step(
+        &mesh,
+        &shape,
+        args.model.seed,
+        predict::Rows::default(),
+        &ask,
+    )?
+    .steady;
     let memory = predict::table(&plan.memory);
     let explained = explained(Some(plan.json));
 

@@ -1,27 +1,27 @@
-use std::borrow::Cow;
-
 use anyhow::bail;
 use burn::module::AutodiffModule;
+use burn_dist::train::corpus::{DOCUMENT_BYTES_MAX, Document, Fields, Longer, Place, Source};
 
 use super::End;
 use super::session::Session;
+use super::texts;
 use crate::checkpoints::{self, Keeper};
 use crate::cli::FinetuneArgs;
-use crate::data::batch::Packed;
-use crate::data::documents::Documents;
 use crate::data::generate::{self as generated, KINDS};
-use crate::data::jsonl::Lines;
 use crate::data::rng::Rng;
-use crate::data::tokenizer::{Encoded, Text};
-use crate::data::{Example, Examples};
+use crate::data::texts::Texts;
+use crate::data::tokenizer::Text;
+use crate::data::{self, Example};
 use crate::generate::{Answered, ask, exact_match};
 use crate::mesh::TrainBackend;
+use crate::metrics::RunMetrics;
 use crate::model::Llama;
 use crate::processes::Processes;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Phase, Schedule, Trace};
+use crate::train::{self, Phase, Trace};
+use crate::validation::Validation;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
 const GENERATED: usize = 60_000;
@@ -38,27 +38,18 @@ const SHOWN_PER_KIND: usize = 2;
 
 /// What there is to learn and to ask.
 struct Lessons {
-    /// Sentences for the base model, one for each example; none of a file.
-    statements: Vec<String>,
-    examples: Examples,
-    /// The examples to learn from, in the order from which they are packed.
-    train: Vec<usize>,
+    /// Sentences for the base model; none of files, whose questions and answers serve as well.
+    statements: Option<Source>,
+    /// The questions and answers to learn from.
+    train: Vec<Source>,
     held_out: Vec<Example>,
 }
 
 impl Lessons {
-    /// A question and its answer as plain text.
-    fn dialogue(&self, index: usize) -> anyhow::Result<String> {
-        let example = self.examples.get(index)?;
-        Ok(format!("{} {}", example.prompt, example.response))
-    }
-
-    /// What the base model learns: a file's own questions and answers serve as well as statements.
-    fn statement(&self, index: usize) -> anyhow::Result<Cow<'_, str>> {
-        match self.statements.get(index) {
-            Some(statement) => Ok(statement.into()),
-            None => Ok(self.dialogue(index)?.into()),
-        }
+    /// What the base model learns.
+    fn base(&self) -> Vec<Source> {
+        let statements = self.statements.clone();
+        statements.map_or_else(|| self.train.clone(), |source| vec![source])
     }
 
     /// The questions to ask: those that with their answers are no longer than what is trained on.
@@ -79,49 +70,67 @@ impl Lessons {
         Ok(asked)
     }
 
-    /// Everything that is said in training.
+    /// Of everything that is said in training, enough for a tokenizer.
     fn texts(&self) -> anyhow::Result<Vec<String>> {
-        let statements = self.statements.iter().cloned().map(Ok);
-        let dialogue = self.train.iter().map(|index| self.dialogue(*index));
-        statements.chain(dialogue).collect()
+        let all: Vec<Source> = self.statements.iter().chain(&self.train).cloned().collect();
+        Ok(data::sample(&all)?)
     }
 }
 
 pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     let session = Session::start(&args.train, Some(MESH), true)?;
     session.introduce()?;
-    let mut keeper = session.keeper()?;
+    let keeper = session.keeper()?;
+    let metrics = session.metrics(&keeper)?;
+    let end = finetune(args, &session, keeper, &metrics);
+    metrics.close(end)
+}
+
+fn finetune(
+    args: &FinetuneArgs,
+    session: &Session<'_>,
+    mut keeper: Keeper<TrainBackend>,
+    metrics: &RunMetrics,
+) -> anyhow::Result<End> {
     // A run that was left in its second phase has its first behind it.
     let left = keeper
         .resumed()
         .filter(|left| left.phase == FINETUNE)
         .cloned();
-    let lessons = lessons(args, session.mesh.processes())?;
+    let files = texts::sources(&args.train.data.data, &Fields::pair())?;
+    let validate = texts::sources(&args.train.data.validate, &Fields::pair())?;
+    let lessons = lessons(args, files, session.mesh.processes())?;
     let text = session.text(|| lessons.texts())?;
     let device = session.mesh.device();
     let base_steps = match args.base_steps {
         Some(steps) => steps,
-        None if lessons.statements.is_empty() || args.train.model.model.is_some() => 0,
+        None if lessons.statements.is_none() || args.train.model.model.is_some() => 0,
         None => BASE_STEPS,
     };
+    let steps = args.train.schedule.steps.unwrap_or(STEPS);
+    session.save_config(&keeper, &[("steps", steps), ("base-steps", base_steps)])?;
     // All data is looked at before anything is computed with it: whether it fits is known at once.
     let held_out = lessons.questions(&text, session.shape.seq)?;
     let base_source = match base_steps {
         0 => None,
         _ if left.is_some() => None,
-        _ => Some(source(&session, &lessons, text.end(), |index| {
-            Ok(text.encode_text(&lessons.statement(index)?)?)
-        })?),
+        _ => {
+            let encode = text.whole_encoder();
+            let base = lessons.base();
+            Some(texts::open(session, base, &text, Longer::Drop, encode)?)
+        }
     };
-    let source = source(&session, &lessons, text.end(), |index| {
-        Ok(text.encode_example(&*lessons.examples.get(index)?)?)
-    })?;
+    let (train_on, encode) = (lessons.train.clone(), text.encoder());
+    let source = texts::open(session, train_on, &text, Longer::Drop, encode)?;
+    let validate = texts::held_out(session, validate, &text, Longer::Drop, text.encoder())?;
+    let validation = session.validation(validate)?;
 
     let mut model = session.model(&keeper)?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
         let before = checkpoints::SoFar::of("pretrain");
-        (model, base) = train(&session, model, (before, base_steps), source, &mut keeper)?;
+        let files = (&mut keeper, metrics);
+        (model, base) = train(session, model, (before, base_steps), source, None, files)?;
     }
 
     let before = match &left {
@@ -141,13 +150,13 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
     }
     let mut trace = Trace::default();
     if !base.interrupted {
-        let steps = args.train.steps.unwrap_or(STEPS);
         let before = checkpoints::SoFar {
             before: base.losses.clone(),
             exact_match: before,
             ..checkpoints::SoFar::of(FINETUNE)
         };
-        (model, trace) = train(&session, model, (before, steps), source, &mut keeper)?;
+        let files = (&mut keeper, metrics);
+        (model, trace) = train(session, model, (before, steps), source, validation, files)?;
     }
 
     // Whatever becomes of the report, the model is kept.
@@ -166,93 +175,105 @@ pub(super) fn run(args: &FinetuneArgs) -> anyhow::Result<End> {
         }
     }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &keeper)
+    session.finish(&report, [saved, drawn], &mut keeper)
 }
 
-fn lessons(args: &FinetuneArgs, processes: &Processes) -> anyhow::Result<Lessons> {
+fn lessons(
+    args: &FinetuneArgs,
+    files: Vec<Source>,
+    processes: &Processes,
+) -> anyhow::Result<Lessons> {
     let seed = args.train.model.seed;
-    let Some(path) = &args.train.data else {
+    if files.is_empty() {
         let data = generated::generate(seed, GENERATED, args.questions);
         say!(
             "made {} questions with answers, and {} about facts that training never sees",
             count_text(data.train.len() as u64),
             data.held_out.len()
         );
+        let statements: Vec<_> = data.statements.into_iter().map(Document::Text).collect();
+        let train: Vec<_> = data.train.iter().map(Document::from).collect();
         return Ok(Lessons {
-            statements: data.statements,
-            train: (0..data.train.len()).collect(),
-            examples: Examples::Made(data.train),
+            statements: Some(Source::memory("statements", statements)),
+            train: vec![Source::memory("questions", train)],
             held_out: data.held_out,
         });
-    };
-    let lines = Lines::open(path, processes)?;
-    let mut order: Vec<usize> = (0..lines.num()).collect();
-    if order.len() < 2 {
+    }
+    // A pass over the files, to know how many examples there are: each process reads all of them.
+    let mut examples: Vec<(usize, Place)> = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        let documents = file.documents(DOCUMENT_BYTES_MAX)?;
+        let places = documents.map(|found| match found? {
+            (place, Document::Pair { .. }) => Ok((number, place)),
+            (_, Document::Text(_)) => bail!(
+                "{} holds texts, and finetune learns from questions and answers: give it lines or rows with a prompt \
+                 and a response",
+                file.name()
+            ),
+        });
+        examples.extend(processes.in_turns(places)??);
+    }
+    let num = examples.len();
+    let names: Vec<&str> = files.iter().map(Source::name).collect();
+    if num < 2 {
         bail!(
-            "{} holds one example: one to learn from and one to ask are needed",
-            path.display()
+            "{} holds {num} examples: one to learn from and one to ask are needed",
+            names.join(", ")
         );
     }
-    Rng::new(seed, 4).shuffle(&mut order);
+    Rng::new(seed, 4).shuffle(&mut examples);
     // At most a tenth is kept for the questions.
-    let num_held_out = args.questions.min((order.len() / 10).max(1));
-    let train = order.split_off(num_held_out);
+    examples.truncate(args.questions.min((num / 10).max(1)));
     say!(
-        "read {} examples from {}, {num_held_out} kept for the questions",
-        lines.num(),
-        path.display()
+        "read {num} examples from {}, {} kept for the questions",
+        names.join(", "),
+        examples.len()
     );
-    let held_out = order.into_iter().map(|index| lines.get(index));
+    let held_out = examples.iter().map(|(number, place)| {
+        let document = files[*number].document(*place, DOCUMENT_BYTES_MAX)?;
+        let Document::Pair { prompt, response } = document else {
+            unreachable!("all documents were pairs");
+        };
+        anyhow::Ok(Example {
+            kind: None,
+            prompt,
+            response,
+        })
+    });
+    let held_out = held_out.collect::<Result<_, _>>()?;
+    let rest = files.into_iter().enumerate().map(|(number, file)| {
+        let asked = examples.iter().filter(|(of, _)| *of == number);
+        file.except(asked.map(|(_, place)| *place))
+    });
     Ok(Lessons {
-        statements: Vec::new(),
-        train,
-        held_out: held_out.collect::<Result<_, _>>()?,
-        examples: Examples::Read(lines),
+        statements: None,
+        train: rest.collect(),
+        held_out,
     })
 }
 
-/// The rows that are made of the lessons, as `encode` makes documents of them; `end` is the id that ends one.
-fn source<'a>(
-    session: &Session<'_>,
-    lessons: &Lessons,
-    end: u32,
-    encode: impl Fn(usize) -> anyhow::Result<Encoded> + 'a,
-) -> anyhow::Result<Packed<'a>> {
-    let (processes, shape) = (session.mesh.processes(), &session.shape);
-    let mine = lessons.examples.mine(processes);
-    let (source, left_out) = Packed::new(
-        Documents::share(mine, processes, encode)?,
-        lessons.train.iter().copied(),
-        (shape.batch, shape.seq),
-        end,
-        Rng::new(session.args.model.seed, 2),
-    )?;
-    if left_out > 0 {
-        say!(
-            "{left_out} examples are longer than {} tokens and left out: raise --seq to use them",
-            shape.seq + 1
-        );
-    }
-    Ok(source.only(session.rows()))
-}
-
-/// Trains for so many steps of a phase.
+/// Trains for so many steps of a phase, and writes checkpoints and figures.
 fn train(
     session: &Session<'_>,
     model: Llama<TrainBackend>,
     (before, steps): (checkpoints::SoFar, usize),
-    mut source: Packed<'_>,
-    keeper: &mut Keeper<TrainBackend>,
+    mut source: Texts<'_>,
+    validation: Option<Validation<'_>>,
+    (keeper, metrics): (&mut Keeper<TrainBackend>, &RunMetrics),
 ) -> anyhow::Result<(Llama<TrainBackend>, Trace)> {
     let mesh = &session.mesh;
     let phase = Phase {
-        schedule: Schedule::new(session.rate(), steps),
+        schedule: session.schedule(steps),
         recipe: session.recipe(),
         progress: &Progress::new(&before.phase, steps, mesh.world_size()),
         stop: &session.stop,
         before: &before,
+        validation,
+        metrics,
     };
-    train::run(model, &mut source, &phase, mesh.device(), mesh, keeper)
+    let trained = train::run(model, &mut source, phase, mesh.device(), mesh, keeper)?;
+    texts::tell(&source, session.shape.seq);
+    Ok(trained)
 }
 
 /// Prints how many questions of each kind were answered right, and some of them with what the model said.

@@ -7,6 +7,7 @@ mod predict;
 mod pretrain;
 mod session;
 mod simulate;
+mod texts;
 
 use burn_dist::clock::Hardware;
 use burn_dist::launch;
@@ -36,6 +37,13 @@ pub fn run(cli: &Cli) -> anyhow::Result<End> {
         Command::Generate(args) => generate::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Config(args) => {
+            say!(
+                "{}",
+                args.train.resolved.to_toml(session::PROGRAM)?.trim_end()
+            );
+            Ok(End::Done)
+        }
         Command::Mesh(args) => {
             let devices = MeshArgs {
                 pipeline: args.pipeline.clone(),

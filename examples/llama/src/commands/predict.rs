@@ -6,17 +6,18 @@ use anyhow::Context;
 use burn::module::AutodiffModule;
 use burn_dist::MeshBackend;
 use burn_dist::clock::{Hardware, ModuleCosts};
-use burn_dist::layout::Rows;
+use burn_dist::layout::Rows as Held;
 use burn_dist::mesh::MeshShape;
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::memory::{MemoryClass, MemoryPlan};
 
 use super::session::Shape;
 use crate::cli::{MeshArgs, PipelineArgs, StagesBy};
-use crate::data::batch::{Batch, BatchSource, RandomTokens};
+use crate::data::batch::{Batch, BatchSource, PackedIds, RandomTokens};
 use crate::data::rng::Rng;
 use crate::generate::next_tokens;
 use crate::mesh::{Explanation, Mesh, TrainBackend};
+use crate::optimizer::optimizer;
 use crate::report::bytes_text;
 use crate::train::{self, Recipe};
 
@@ -29,16 +30,24 @@ pub(super) struct Predicted {
     pub(super) steady: Explanation,
 }
 
-/// Plans training on a dry mesh; `weighted` as the rows of questions and answers are. `ask` is asked of steps but the
-/// first.
+/// What the rows of a step have besides tokens.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rows {
+    /// Positions count differently: prompts and padding do not.
+    pub(super) weighted: bool,
+    /// Documents do not see each other.
+    pub(super) packed: bool,
+}
+
+/// Plans training on a dry mesh, on such `rows`. `ask` is asked of steps but the first.
 pub(super) fn step(
     mesh: &Mesh,
     shape: &Shape,
     seed: u64,
-    weighted: bool,
+    rows: Rows,
     ask: &Ask,
 ) -> anyhow::Result<Predicted> {
-    steps(mesh, shape, seed, weighted, (shape.accumulate, ask))
+    steps(mesh, shape, seed, rows, (shape.accumulate, ask))
 }
 
 /// Plans any step but the first on a dry mesh, and asks `ask` of it.
@@ -49,7 +58,7 @@ pub(super) fn steady(
     ask: &Ask,
 ) -> anyhow::Result<Explanation> {
     // However many microbatches the first has, it leaves the same behind.
-    Ok(steps(mesh, shape, seed, false, (1, ask))?.steady)
+    Ok(steps(mesh, shape, seed, Rows::default(), (1, ask))?.steady)
 }
 
 /// Plans two steps, the first one of `microbatches`.
@@ -57,7 +66,7 @@ fn steps(
     mesh: &Mesh,
     shape: &Shape,
     seed: u64,
-    weighted: bool,
+    rows: Rows,
     (microbatches, ask): (usize, &Ask),
 ) -> anyhow::Result<Predicted> {
     let device = mesh.device();
@@ -67,23 +76,26 @@ fn steps(
         seq: shape.seq,
         vocab: shape.config.vocab,
         rng: Rng::new(seed, 2),
-        held: Rows::all(0),
+        held: Held::all(0),
     };
     let mut next = |microbatches: usize| -> anyhow::Result<Batch> {
         source.batch = shape.batch / shape.accumulate * microbatches;
-        source.held = Rows::all(source.batch);
+        source.held = Held::all(source.batch);
         let mut batch = source.next_batch()?;
-        if weighted {
-            batch.weights = Some(vec![0.0; batch.tokens.len()]);
-        }
+        let num = batch.tokens.len();
+        batch.weights = rows.weighted.then(|| vec![0.0; num]);
+        batch.packed = rows.packed.then(|| PackedIds {
+            documents: vec![0; num],
+            positions: vec![0; num],
+        });
         Ok(batch)
     };
-    let mut optim = train::optimizer::<TrainBackend>();
+    let mut optim = optimizer::<TrainBackend>();
     let mut plan = |model, (microbatches, ask): (usize, &Ask)| {
         let batch = next(microbatches)?;
         let recipe = Recipe {
             accumulate: microbatches,
-            clip: None,
+            ..Recipe::default()
         };
         let (result, plan) = mesh.explain(ask.clone(), || {
             let hold = TrainBackend::hold(device);
@@ -130,7 +142,7 @@ pub(super) fn costed(
         hardware: Some(hardware.clone()),
         ..Ask::default()
     };
-    let step = step(&Mesh::dry(&one)?, &microbatch, seed, false, &ask)?;
+    let step = step(&Mesh::dry(&one)?, &microbatch, seed, Rows::default(), &ask)?;
     devices.pipeline.costs = Some(ModuleCosts::new(&step.steady.simulations));
     Ok(devices)
 }

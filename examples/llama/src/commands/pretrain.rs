@@ -1,86 +1,88 @@
 use anyhow::bail;
+use burn_dist::train::corpus::{Fields, Longer};
 
 use super::End;
 use super::session::Session;
-use crate::checkpoints;
+use super::texts;
+use crate::checkpoints::{self, Keeper};
 use crate::cli::TrainArgs;
-use crate::data::batch::{BatchSource, Packed, RandomTokens};
-use crate::data::documents::Documents;
-use crate::data::jsonl::Lines;
+use crate::data;
+use crate::data::batch::{BatchSource, RandomTokens};
 use crate::data::rng::Rng;
+use crate::mesh::TrainBackend;
+use crate::metrics::RunMetrics;
 use crate::progress::Progress;
 use crate::report::count_text;
 use crate::say;
-use crate::train::{self, Phase, Schedule, Trace};
+use crate::train::{self, Phase, Trace};
 
 /// Steps without `--steps`: enough for a steady speed.
 const STEPS: usize = 20;
 
 pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
-    if args.save.is_some() && args.data.is_none() && args.model.model.is_none() {
+    if args.save.is_some() && args.data.data.is_empty() && args.model.model.is_none() {
         bail!("--save needs a tokenizer to save with the model: give --data or --model");
     }
-    let session = Session::start(args, None, false)?;
+    let session = Session::start(args, None, !args.data.data.is_empty())?;
     session.introduce()?;
-    let mut keeper = session.keeper()?;
-    let shape = &session.shape;
-    let rng = Rng::new(args.model.seed, 2);
+    texts::check(&session)?;
+    let keeper = session.keeper()?;
+    let metrics = session.metrics(&keeper)?;
+    let end = pretrain(&session, keeper, &metrics);
+    metrics.close(end)
+}
 
-    let processes = session.mesh.processes();
-    let lines = match &args.data {
-        Some(path) => Some(Lines::open(path, processes)?),
-        None => None,
-    };
-    let texts = || -> anyhow::Result<Vec<String>> {
-        let lines = lines.iter();
-        let all = lines.flat_map(|lines| (0..lines.num()).map(move |index| whole(lines, index)));
-        all.collect()
-    };
-    let text = match lines.is_some() || args.model.model.is_some() {
-        true => Some(session.text(texts)?),
+fn pretrain(
+    session: &Session<'_>,
+    mut keeper: Keeper<TrainBackend>,
+    metrics: &RunMetrics,
+) -> anyhow::Result<End> {
+    let args = session.args;
+    let steps = args.schedule.steps.unwrap_or(STEPS);
+    session.save_config(&keeper, &[("steps", steps)])?;
+    let sources = texts::sources(&args.data.data, &Fields::Usual)?;
+    let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
+    let text = match !sources.is_empty() || args.model.model.is_some() {
+        true => Some(session.text(|| Ok(data::sample(&sources)?))?),
         false => None,
     };
-    let mut source: Box<dyn BatchSource + '_> = match (&lines, &text) {
-        (Some(lines), Some(text)) => {
-            let documents = Documents::share(lines.mine(), processes, move |index| {
-                Ok(text.encode_text(&whole(lines, index)?)?)
-            })?;
-            let shape = (shape.batch, shape.seq);
-            let (source, left_out) =
-                Packed::new(documents, 0..lines.num(), shape, text.end(), rng)?;
-            say!(
-                "{} texts from {}, {left_out} longer than --seq left out",
-                lines.num(),
-                lines.path().display()
-            );
-            Box::new(source.only(session.rows()))
+    let (mut documents, mut random) = (None, None);
+    let mut validate = None;
+    let source: &mut dyn BatchSource = match &text {
+        Some(text) if !sources.is_empty() => {
+            let longer = Longer::Split;
+            let encode = text.whole_encoder();
+            let opened = texts::open(session, sources, text, longer, encode)?;
+            validate = texts::held_out(session, held_out, text, longer, text.whole_encoder())?;
+            documents.insert(opened)
         }
         _ => {
             say!(
                 "random tokens from seed {}: a measurement, there is nothing to learn",
                 args.model.seed
             );
-            Box::new(RandomTokens {
-                batch: shape.batch,
-                seq: shape.seq,
-                vocab: shape.config.vocab,
-                rng,
+            random.insert(RandomTokens {
+                batch: session.shape.batch,
+                seq: session.shape.seq,
+                vocab: session.shape.config.vocab,
+                rng: Rng::new(args.model.seed, 2),
                 held: session.rows(),
             })
         }
     };
-    let steps = args.steps.unwrap_or(STEPS);
     let progress = Progress::new("pretrain", steps, session.mesh.world_size());
     let phase = Phase {
-        schedule: Schedule::new(session.rate(), steps),
+        schedule: session.schedule(steps),
         recipe: session.recipe(),
         progress: &progress,
         stop: &session.stop,
         before: &checkpoints::SoFar::of("pretrain"),
+        validation: session.validation(validate)?,
+        metrics,
     };
     let (device, mesh) = (session.mesh.device(), &session.mesh);
     let model = session.model(&keeper)?;
-    let (model, trace) = train::run(model, source.as_mut(), &phase, device, mesh, &mut keeper)?;
+    let (model, trace) = train::run(model, source, phase, device, mesh, &mut keeper)?;
     // Whatever becomes of the report, the model is kept.
     let saved = session.save(&model, text.as_ref());
     let report = session.report("pretrain", &Trace::default(), &trace)?;
@@ -89,13 +91,9 @@ pub(super) fn run(args: &TrainArgs) -> anyhow::Result<End> {
         let median = report.step_ms_median.unwrap_or(0.0);
         say!("loss {first:.4} to {last:.4}, {speed} tokens/s (median step {median:.1} ms)");
     }
+    if let Some(documents) = &documents {
+        texts::tell(documents, session.shape.seq);
+    }
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &keeper)
-}
-
-/// A question and its answer as one text.
-fn whole(lines: &Lines, index: usize) -> anyhow::Result<String> {
-    let example = lines.get(index)?;
-    let text = format!("{} {}", example.prompt, example.response);
-    Ok(text.trim().to_string())
+    session.finish(&report, [saved, drawn], &mut keeper)
 }

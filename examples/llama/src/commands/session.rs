@@ -1,5 +1,6 @@
 //! What `pretrain` and `finetune` share: the model's shape, stopping on Ctrl-C, and what a run leaves behind.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,28 +8,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
+use burn_dist::Float;
 use burn_dist::clock::{Hardware, Simulation};
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::schedule::Timeline;
+use burn_dist::train::metrics::{Event, Inbox};
+use burn_dist::train::run::{Begin, RunFolder, RunLock};
+use tracing_subscriber::layer::SubscriberExt;
 
 use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
-use crate::checkpoints::Keeper;
+use crate::checkpoints::{Keeper, SoFar};
 use crate::cli::{ModelArgs, TrainArgs};
+use crate::data::batch::RandomTokens;
+use crate::data::held_out::HeldOut;
+use crate::data::rng::Rng;
 use crate::data::tokenizer::Text;
 use crate::files::write_whole;
 use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
+use crate::metrics::{self, RunMetrics};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
+use crate::processes::Processes;
 use crate::report::{
-    RankReport, Report, StepTimes, Traffic, Weights, bytes_text, count_text, write_json,
+    RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text, count_text,
+    write_json,
 };
 use crate::say;
+use crate::schedule::Schedule;
 use crate::train::{Recipe, Trace};
+use crate::validation::Validation;
 use crate::voice::{complain, speaks};
+
+/// The program, as configuration files name it.
+pub(super) const PROGRAM: &str = concat!("llama ", env!("CARGO_PKG_VERSION"));
+
+/// Batches of random tokens that are held out, where there is no data.
+const RANDOM_BATCHES: usize = 4;
 
 /// The model that the command line names, not yet built.
 #[derive(Debug, Clone)]
@@ -115,6 +134,12 @@ pub(super) struct Session<'a> {
     predicted: Option<Explanation>,
     /// What the model brought along, if it came from a folder.
     origin: Option<Origin>,
+    /// The folder of the run.
+    pub(super) folder: Option<RunFolder>,
+    /// What is logged, until the files of figures are open; in the process that writes them.
+    inbox: RefCell<Option<Inbox>>,
+    /// That this process has the folder, if it is the one that writes.
+    _lock: Option<RunLock>,
 }
 
 impl<'a> Session<'a> {
@@ -129,7 +154,8 @@ impl<'a> Session<'a> {
         weighted: bool,
     ) -> anyhow::Result<Self> {
         let shape = Shape::new(&args.model)?;
-        let plot = (!args.no_plot).then_some(&args.plot);
+        let folder = args.run.run.as_ref().map(RunFolder::at);
+        let plot = args.plot.as_ref();
         let files = args.json.iter().chain(&args.trace).chain(&args.memory);
         let files = files.chain(&args.chart);
         for path in files.chain(plot) {
@@ -147,6 +173,13 @@ impl<'a> Session<'a> {
         for path in plot.into_iter().chain(&args.memory) {
             plot::check_name(path)?;
         }
+        // Before anything is logged; what is logged until the files are open waits in the queue.
+        let inbox = folder.as_ref().map(|_| Inbox::default());
+        if let Some(inbox) = &inbox {
+            let subscriber = tracing_subscriber::registry().with(inbox.layer().filtered());
+            tracing::subscriber::set_global_default(subscriber)
+                .context("two runs in one program")?;
+        }
         let origin = args.model.model.as_deref();
         let origin = origin.map(Origin::read).transpose()?;
         let mut devices = args.model.devices.clone();
@@ -161,6 +194,10 @@ impl<'a> Session<'a> {
             false => Mesh::open(&devices)?,
         };
         check_chart(args.chart.as_ref(), &mesh)?;
+        let lock = match &folder {
+            Some(folder) => take(folder, args, mesh.processes())?,
+            None => None,
+        };
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
             hardware: args.chart.is_some().then_some(hardware),
@@ -169,7 +206,11 @@ impl<'a> Session<'a> {
         let predicted = match IN_HOST_MEMORY || args.memory.is_some() || args.chart.is_some() {
             true => {
                 let dry = Mesh::dry(&devices)?;
-                let plan = predict::step(&dry, &shape, args.model.seed, weighted, &ask)?;
+                let rows = predict::Rows {
+                    weighted,
+                    packed: args.data.document_mask,
+                };
+                let plan = predict::step(&dry, &shape, args.model.seed, rows, &ask)?;
                 let windows = [&plan.first[..], &plan.steady.memory];
                 check_memory(&Needs::new(&windows, WAYS_OUT), &mesh, args.force)?;
                 Some(plan.steady)
@@ -193,17 +234,21 @@ impl<'a> Session<'a> {
             stop,
             predicted,
             origin,
+            folder,
+            inbox: inbox.filter(|_| lock.is_some()).into(),
+            _lock: lock,
         })
     }
 
-    /// The highest learning rate.
-    pub(super) fn rate(&self) -> f64 {
+    /// The learning rates of a phase.
+    pub(super) fn schedule(&self, steps: usize) -> Schedule {
         let model = &self.args.model;
-        self.args.lr.unwrap_or(match model.size {
+        let peak = match model.size {
             _ if model.model.is_some() => 2e-5,
             Size::Tiny => 2e-3,
             _ => 3e-4,
-        })
+        };
+        self.args.schedule.of(peak, steps)
     }
 
     /// The checkpoint's tokenizer, or one trained on `texts`: on all of them, in every process.
@@ -225,7 +270,90 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Keeper::open`].
     pub(super) fn keeper(&self) -> anyhow::Result<Keeper<TrainBackend>> {
-        Keeper::open(&self.args.checkpoints, self.mesh.device())
+        let args = &self.args.checkpoints;
+        let default = self.folder.as_ref().map(RunFolder::checkpoints);
+        let root = args.checkpoint.as_deref().or(default.as_deref());
+        Keeper::open(args, root, self.mesh.device())
+    }
+
+    /// Keeps what the run was told, with the steps and rates that were chosen for it, in the folder of the run and beside
+    /// its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(super) fn save_config(
+        &self,
+        keeper: &Keeper<TrainBackend>,
+        steps: &[(&str, usize)],
+    ) -> anyhow::Result<()> {
+        let run = self.folder.as_ref().map(RunFolder::path);
+        let checkpoints = self.args.checkpoints.checkpoint.as_deref();
+        if !speaks() || run.or(checkpoints).is_none() {
+            return Ok(());
+        }
+        let mut resolved = self.args.resolved.clone();
+        let Shape { batch, seq, .. } = self.shape;
+        resolved.choose("mesh", self.mesh.name());
+        for (option, value) in steps.iter().chain(&[("batch", batch), ("seq", seq)]) {
+            resolved.choose(option, value);
+        }
+        resolved.choose("lr", self.schedule(1).peak);
+        let text = resolved.to_toml(PROGRAM)?;
+        let name = match keeper.resumed().map(SoFar::steps) {
+            Some(step) => format!("config-{step}.toml"),
+            None => "config.toml".to_string(),
+        };
+        for folder in run.into_iter().chain(checkpoints) {
+            let path = folder.join(&name);
+            let written = write_whole(&path, |to| to.write_all(text.as_bytes()));
+            written
+                .with_context(|| format!("cannot write the configuration {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The files of figures, which go on where the checkpoint of `keeper` was saved.
+    ///
+    /// # Errors
+    /// As [`RunMetrics::open`].
+    pub(super) fn metrics(&self, keeper: &Keeper<TrainBackend>) -> anyhow::Result<RunMetrics> {
+        let Some(folder) = &self.folder else {
+            return Ok(RunMetrics::none());
+        };
+        let run = &self.args.run;
+        let peak = run.peak_tflops.or_else(|| {
+            let products = run.hardware.as_ref()?.products;
+            Some(match self.args.model.devices.forward.param_dtype {
+                Float::F32 => products.f32_tflops,
+                _ => products.f16_tflops,
+            })
+        });
+        let done = keeper.resumed().map_or(0, SoFar::steps);
+        let rows = metrics::Rows {
+            every: run.metrics_every.unwrap_or(metrics::Rows::ALL.every),
+            tflops_per_rank: peak,
+            ..metrics::Rows::ALL
+        };
+        let inbox = self.inbox.take();
+        let metrics = RunMetrics::open(folder, inbox, done, rows, self.mesh.processes())?;
+        let begin = Event::new("begin")
+            .with("step", done)
+            .with("version", env!("CARGO_PKG_VERSION"))
+            .with("mesh", self.mesh.name())
+            .with("size", self.shape.name.clone())
+            .with("parameters", self.shape.config.num_params());
+        metrics.event(begin);
+        say!(
+            "figures: {}, tensorboard --logdir {}",
+            folder.metrics().display(),
+            folder.tensorboard().display()
+        );
+        if peak.is_none() {
+            say!(
+                "no share of the peak among them (MFU): --peak-tflops or --hardware says what a rank can do"
+            );
+        }
+        Ok(metrics)
     }
 
     /// The model on the mesh: with the weights of a folder, or random ones that are made on first use; without any, if
@@ -252,11 +380,42 @@ impl<'a> Session<'a> {
         self.mesh.rows(self.shape.batch, self.shape.accumulate)
     }
 
+    /// What is held out for validation, if the command line asks for it.
+    ///
+    /// # Errors
+    /// If there is nothing to hold out.
+    pub(super) fn validation<'h>(
+        &self,
+        held_out: Option<HeldOut<'h>>,
+    ) -> anyhow::Result<Option<Validation<'h>>> {
+        let every = self.args.run.validate_every;
+        if let Some(held_out) = held_out {
+            let batches = held_out.num_batches();
+            return Validation::new(Box::new(held_out), batches, every).map(Some);
+        }
+        if every.is_none() {
+            return Ok(None);
+        }
+        if !self.args.data.data.is_empty() {
+            bail!("--validate-every needs rows that are held out: give --validate");
+        }
+        let source = RandomTokens {
+            batch: self.shape.batch,
+            seq: self.shape.seq,
+            vocab: self.shape.config.vocab,
+            // Training draws from another stream.
+            rng: Rng::new(self.args.model.seed, 5),
+            held: self.rows(),
+        };
+        Validation::new(Box::new(source), RANDOM_BATCHES, every).map(Some)
+    }
+
     /// How a step is taken.
     pub(super) fn recipe(&self) -> Recipe {
         Recipe {
             accumulate: self.shape.accumulate,
-            clip: self.args.clip.map(|norm| norm as f32),
+            clip: self.args.optimizer.clip.map(|norm| norm as f32),
+            optimizer: self.args.optimizer.config(),
         }
     }
 
@@ -375,6 +534,11 @@ impl<'a> Session<'a> {
             interrupted: base.interrupted || trace.interrupted,
             pretrain_losses: base.losses.clone(),
             losses: trace.losses.clone(),
+            validation_losses: trace
+                .validation
+                .iter()
+                .map(|&(step, loss)| ValidationLoss { step, loss })
+                .collect(),
             tokens_per_second: measured.tokens_per_second(),
             step_ms_median: measured.step_ms_median(),
             times: StepTimes::mean(&times),
@@ -413,16 +577,20 @@ impl<'a> Session<'a> {
         &self,
         report: &Report,
         tried: impl IntoIterator<Item = anyhow::Result<()>>,
-        keeper: &Keeper<TrainBackend>,
+        keeper: &mut Keeper<TrainBackend>,
     ) -> anyhow::Result<End> {
-        let json = match &self.args.json {
+        let folder = self.folder.as_ref();
+        let json = self.args.json.clone();
+        let json = match json.or(folder.map(RunFolder::report)) {
             Some(path) if speaks() => {
+                let path = &path;
                 write_json(path, report).inspect(|()| say!("report: {}", path.display()))
             }
             _ => Ok(()),
         };
         let (trace, chart) = (self.save_trace(), self.save_chart());
-        let plot = match &self.args.plot {
+        let path = self.args.plot.clone().or(folder.map(RunFolder::plot));
+        let plot = match &path.unwrap_or_else(|| "loss.png".into()) {
             _ if self.args.no_plot || !speaks() => Ok(()),
             path => draw(path, report).inspect(|()| say!("plot: {}", path.display())),
         };
@@ -433,6 +601,8 @@ impl<'a> Session<'a> {
         if let Some(first) = first {
             return Err(first);
         }
+        // Said by its saves already; what is returned decides the exit code.
+        keeper.ended()?;
         if let (true, Some(way_on)) = (report.interrupted, keeper.way_on()) {
             say!("{way_on}");
         }
@@ -555,6 +725,26 @@ pub(super) fn read_text(dir: &Path, shape: &Shape) -> anyhow::Result<Text> {
         );
     }
     Ok(text)
+}
+
+/// Takes the folder of a run, in the process that writes.
+///
+/// # Communication
+/// All processes learn how it ended.
+fn take(
+    folder: &RunFolder,
+    args: &TrainArgs,
+    processes: &Processes,
+) -> anyhow::Result<Option<RunLock>> {
+    let begin = match args.checkpoints.resumes()? {
+        true => Begin::OrGoOn,
+        false => Begin::New,
+    };
+    let lock = (processes.process() == 0).then(|| folder.lock(begin));
+    processes.together(
+        lock.transpose().map_err(Into::into),
+        "take the folder of the run",
+    )
 }
 
 fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {

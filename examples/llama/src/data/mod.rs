@@ -1,17 +1,14 @@
-//! What the model learns from: generated or read examples, their tokens, and batches of them.
+//! What the model learns from: generated or read documents, their tokens, and batches of them.
 
 pub mod batch;
-pub mod documents;
+pub mod file;
 pub mod generate;
-pub mod jsonl;
+pub mod held_out;
 pub mod rng;
+pub mod texts;
 pub mod tokenizer;
 
-use std::borrow::Cow;
-use std::ops::Range;
-
-use crate::processes::Processes;
-use jsonl::{JsonlError, Lines};
+use burn_dist::train::corpus::{CorpusError, DOCUMENT_BYTES_MAX, Document, Source};
 
 /// A question and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,32 +21,36 @@ pub struct Example {
     pub response: String,
 }
 
-/// Examples in an order that all processes know.
-#[derive(Debug)]
-pub enum Examples {
-    /// Made from a seed: every process has all of them.
-    Made(Vec<Example>),
-    /// The lines of a file.
-    Read(Lines),
+impl From<&Example> for Document {
+    fn from(example: &Example) -> Self {
+        Self::Pair {
+            prompt: example.prompt.clone(),
+            response: example.response.clone(),
+        }
+    }
 }
 
-impl Examples {
-    /// Those that this process sees to, of all that there are.
-    pub fn mine(&self, processes: &Processes) -> Range<usize> {
-        match self {
-            Self::Made(examples) => processes.share(examples.len()),
-            Self::Read(lines) => lines.mine(),
-        }
+/// A document as plain text.
+pub fn plain(document: &Document) -> String {
+    match document {
+        Document::Text(text) => text.clone(),
+        Document::Pair { prompt, response } => format!("{prompt} {response}").trim().to_string(),
     }
+}
 
-    /// Returns one of them, reading it if need be.
-    ///
-    /// # Errors
-    /// As [`Lines::get`].
-    pub fn get(&self, index: usize) -> Result<Cow<'_, Example>, JsonlError> {
-        match self {
-            Self::Made(examples) => Ok(Cow::Borrowed(&examples[index])),
-            Self::Read(lines) => lines.get(index).map(Cow::Owned),
-        }
+/// Bytes of text that a tokenizer is trained on.
+const SAMPLE_BYTES: usize = 8 << 20;
+
+/// Texts of all parts of the sources, enough to train a tokenizer on.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn sample(sources: &[Source]) -> Result<Vec<String>, CorpusError> {
+    let each = SAMPLE_BYTES / sources.len().max(1);
+    let mut texts = Vec::new();
+    for source in sources {
+        let documents = source.sample(each, DOCUMENT_BYTES_MAX)?;
+        texts.extend(documents.iter().map(plain));
     }
+    Ok(texts)
 }

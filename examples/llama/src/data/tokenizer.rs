@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use burn_dist::train::corpus::{Document, EncodeError, Encoded};
 use thiserror::Error;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -11,7 +12,8 @@ use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::Example;
+use super::rng::hash_text;
+use super::{Example, plain};
 
 const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";
@@ -80,15 +82,6 @@ enum Dialogue {
     Llama3,
     /// Plain text, for base checkpoints.
     Plain,
-}
-
-/// An example as token ids.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
-    /// The question's ids, then the answer's.
-    pub ids: Vec<u32>,
-    /// Where the answer begins in `ids`; 0 for plain text, all of which is to be learnt.
-    pub answer_from: usize,
 }
 
 /// Text to ids and back, with the form of a dialogue.
@@ -257,16 +250,20 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn encode_example(&self, example: &Example) -> Result<Encoded, TokenizerError> {
-        let mut ids = self.encode_prompt(&example.prompt, self.asking())?;
-        let answer_from = ids.len();
+        self.encode_pair(&example.prompt, &example.response)
+    }
+
+    fn encode_pair(&self, prompt: &str, response: &str) -> Result<Encoded, TokenizerError> {
+        let mut ids = self.encode_prompt(prompt, self.asking())?;
+        let learn_from = ids.len();
         let space = if self.dialogue == Dialogue::Llama3 {
             ""
         } else {
             " "
         };
-        ids.extend(self.ids(&format!("{space}{}", example.response))?);
+        ids.extend(self.ids(&format!("{space}{response}"))?);
         ids.push(self.end);
-        Ok(Encoded { ids, answer_from })
+        Ok(Encoded { ids, learn_from })
     }
 
     /// The ids of a text that is learnt as a whole.
@@ -276,10 +273,36 @@ impl Text {
     pub fn encode_text(&self, text: &str) -> Result<Encoded, TokenizerError> {
         let mut ids = self.encode_prompt(text, Wrap::Nothing)?;
         ids.push(self.end);
-        Ok(Encoded {
-            ids,
-            answer_from: 0,
-        })
+        Ok(Encoded { ids, learn_from: 0 })
+    }
+
+    /// Makes ids of documents: a text is learnt as a whole, and of a pair the response.
+    pub fn encoder(
+        &self,
+    ) -> impl Fn(&Document) -> Result<Encoded, EncodeError> + Send + Sync + use<> {
+        let text = self.clone();
+        move |document| {
+            Ok(match document {
+                Document::Text(whole) => text.encode_text(whole)?,
+                Document::Pair { prompt, response } => text.encode_pair(prompt, response)?,
+            })
+        }
+    }
+
+    /// Makes ids of documents of which everything is learnt.
+    pub fn whole_encoder(
+        &self,
+    ) -> impl Fn(&Document) -> Result<Encoded, EncodeError> + Send + Sync + use<> {
+        let text = self.clone();
+        move |document| Ok(text.encode_text(&plain(document))?)
+    }
+
+    /// What tells it from other tokenizers.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Write`].
+    pub fn fingerprint(&self) -> Result<String, TokenizerError> {
+        Ok(format!("{:016x}", hash_text(&self.to_json()?, 0)))
     }
 
     /// The text of an answer's ids, without marks and outer spaces.
@@ -343,11 +366,11 @@ mod tests {
         };
         let encoded = text.encode_example(&example).unwrap();
         assert_eq!(
-            encoded.ids[..encoded.answer_from],
+            encoded.ids[..encoded.learn_from],
             text.encode_prompt(&example.prompt, Wrap::Chat).unwrap()
         );
         assert_eq!(
-            text.decode(&encoded.ids[encoded.answer_from..]).unwrap(),
+            text.decode(&encoded.ids[encoded.learn_from..]).unwrap(),
             "9"
         );
         assert_eq!(encoded.ids.last(), Some(&text.end()));
@@ -409,7 +432,7 @@ mod tests {
         for text in [&base, &instruct] {
             let taught = text.encode_example(&example).unwrap();
             let asked = text.encode_prompt("a", text.asking()).unwrap();
-            assert_eq!(taught.ids[..taught.answer_from], asked);
+            assert_eq!(taught.ids[..taught.learn_from], asked);
         }
     }
 

@@ -50,7 +50,11 @@ impl<B: AttentionBackend> Attention<B> {
         let [k_bkse, v_bkse] =
             [k_bsk, v_bsk].map(|x_bsk| x_bsk.reshape([b, s, k, e]).permute([0, 2, 1, 3]));
 
-        let out_bknse = grouped_attention(q_bknse, k_bkse, v_bkse, AttentionOptions::causal());
+        let options = AttentionOptions {
+            mask: positions.mask.clone(),
+            ..AttentionOptions::causal()
+        };
+        let out_bknse = grouped_attention(q_bknse, k_bkse, v_bkse, options);
         let out_tq = out_bknse.permute([0, 3, 1, 2, 4]).reshape([b * s, h * e]);
         self.wo.forward(out_tq).reshape([b, s, d])
     }

@@ -9,26 +9,30 @@ mod attention;
 mod block;
 mod config;
 mod feed_forward;
+mod packed;
 mod rope;
 
 pub use attention::Attention;
 pub use block::Block;
 pub use config::{ConfigError, LlamaConfig, Size};
 pub use feed_forward::FeedForward;
+pub use packed::Packed;
 pub use rope::{Rope, RopeConfig, RopeScaling};
 
 use burn::module::Module;
 use burn::nn::{Embedding, Linear, RmsNorm};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Bool, Int, Tensor};
 use burn_dist::Parallelize;
 use burn_dist::nn::AttentionBackend;
 
-/// What every block needs besides its input: the rotary tables of one sequence length.
+/// What every block needs besides its input.
 #[derive(Debug, Clone)]
 pub struct Positions<B: Backend> {
-    /// Rotary tables.
+    /// Rotary tables: of one sequence length, or of each token.
     pub rope: Rope<B>,
+    /// `[b, 1, s, s]`: true where a query and a key are of different documents.
+    pub mask: Option<Tensor<B, 4, Bool>>,
 }
 
 /// The whole decoder, from token ids to logits.
@@ -51,10 +55,20 @@ pub struct Llama<B: Backend> {
 }
 
 impl<B: AttentionBackend> Llama<B> {
-    /// Builds the constants that every block shares for sequences of `seq` tokens.
-    pub fn positions(&self, seq: usize, device: &B::Device) -> Positions<B> {
-        Positions {
-            rope: Rope::new(seq, self.head_dim, &self.rope, device),
+    /// Builds what every block shares for sequences of `seq` tokens, each of which is one document or `packed`.
+    pub fn positions(
+        &self,
+        seq: usize,
+        packed: Option<Packed<B>>,
+        device: &B::Device,
+    ) -> Positions<B> {
+        let rope = Rope::new(seq, self.head_dim, &self.rope, device);
+        match packed {
+            None => Positions { rope, mask: None },
+            Some(packed) => Positions {
+                rope: rope.at(packed.positions.clone()),
+                mask: Some(packed.mask()),
+            },
         }
     }
 
@@ -63,8 +77,17 @@ impl<B: AttentionBackend> Llama<B> {
     /// # Shapes
     /// `tokens`: `[b, s]`; output: `[b, s, d]`.
     pub fn hidden(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        self.hidden_packed(tokens_bs, None)
+    }
+
+    /// As [`hidden`](Self::hidden), for documents that share rows.
+    pub fn hidden_packed(
+        &self,
+        tokens_bs: Tensor<B, 2, Int>,
+        packed: Option<Packed<B>>,
+    ) -> Tensor<B, 3> {
         let [_, seq] = tokens_bs.dims();
-        let positions = self.positions(seq, &tokens_bs.device());
+        let positions = self.positions(seq, packed, &tokens_bs.device());
         let mut x_bsd = self.tok_embeddings.forward(tokens_bs);
         for layer in &self.layers {
             x_bsd = layer.forward(x_bsd, &positions);
@@ -93,6 +116,18 @@ impl<B: AttentionBackend> Llama<B> {
     /// `tokens`: `[b, s]`; output: `[b, s, v]`.
     pub fn forward(&self, tokens_bs: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         self.logits(self.hidden(tokens_bs))
+    }
+
+    /// Returns the logits for token ids, of documents that share rows: those of each document alone.
+    ///
+    /// # Shapes
+    /// `tokens`: `[b, s]`; output: `[b, s, v]`.
+    pub fn forward_packed(
+        &self,
+        tokens_bs: Tensor<B, 2, Int>,
+        packed: Option<Packed<B>>,
+    ) -> Tensor<B, 3> {
+        self.logits(self.hidden_packed(tokens_bs, packed))
     }
 }
 

@@ -1,5 +1,5 @@
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 
 /// How fast each pair of a head turns.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ impl RopeScaling {
     }
 }
 
-/// Rotary position tables for sequences of one length.
+/// Rotary position tables: of the positions of a sequence, or of the tokens of a batch (`t = b * s`).
 ///
 /// Neighbouring elements `(2i, 2i + 1)` of a head are one complex number, turned by its frequency times the position.
 ///
@@ -53,9 +53,9 @@ impl RopeScaling {
 /// pairs half a head apart, which the loader undoes in the weights.
 #[derive(Debug, Clone)]
 pub struct Rope<B: Backend> {
-    /// `[s, 1, e]`: the cosine, for both elements of a pair.
+    /// `[s, 1, e]` or `[t, 1, e]`: the cosine, for both elements of a pair.
     cos_s1e: Tensor<B, 3>,
-    /// `[s, 1, e]`: the sine, for both elements of a pair.
+    /// `[s, 1, e]` or `[t, 1, e]`: the sine, for both elements of a pair.
     sin_s1e: Tensor<B, 3>,
     /// `[e, e]`: turns every pair by a right angle, `(a, b)` to `(-b, a)`.
     quarter_ee: Tensor<B, 2>,
@@ -87,6 +87,21 @@ impl<B: Backend> Rope<B> {
         }
     }
 
+    /// The tables of tokens at these positions, which lie within the sequence.
+    ///
+    /// # Shapes
+    /// `positions`: `[b, s]`.
+    pub fn at(&self, positions_bs: Tensor<B, 2, Int>) -> Self {
+        let [b, s] = positions_bs.dims();
+        let positions_t = positions_bs.reshape([b * s]);
+        let of_tokens = |table_s1e: &Tensor<B, 3>| table_s1e.clone().select(0, positions_t.clone());
+        Self {
+            cos_s1e: of_tokens(&self.cos_s1e),
+            sin_s1e: of_tokens(&self.sin_s1e),
+            quarter_ee: self.quarter_ee.clone(),
+        }
+    }
+
     /// Turns every pair by its position: `x cos + ix sin`, `ix` being a quarter turn of `x`.
     ///
     /// The quarter turn is a small matrix product, exact since each sum has one term: cheaper than swapping
@@ -96,10 +111,10 @@ impl<B: Backend> Rope<B> {
     /// Input and output: `[b, s, h * e]`, for any number of heads.
     pub fn apply(&self, x_bsq: Tensor<B, 3>) -> Tensor<B, 3> {
         let [b, s, q] = x_bsq.dims();
-        let [_, _, e] = self.cos_s1e.dims();
+        let [t, _, e] = self.cos_s1e.dims();
         let h = q / e;
         let for_heads =
-            |table_s1e: &Tensor<B, 3>| table_s1e.clone().expand([s, h, e]).reshape([1, s, q]);
+            |table_t1e: &Tensor<B, 3>| table_t1e.clone().expand([t, h, e]).reshape([t / s, s, q]);
         let turned_bsq = x_bsq
             .clone()
             .reshape([b * s * h, e])

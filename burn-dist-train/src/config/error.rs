@@ -1,0 +1,154 @@
+//! What can be wrong with a configuration.
+
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a configuration cannot be read or written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The command line is wrong, or asks for help: what clap says of it.
+    #[error(transparent)]
+    CommandLine(#[from] clap::Error),
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Something in the file is wrong: all that is, from top to bottom.
+    #[error("{}", lines(problems))]
+    File {
+        /// At least one.
+        problems: Vec<Problem>,
+    },
+    /// A value has no form in a file.
+    #[error(
+        "--{option} has a value that is not UTF-8, and a configuration file is: give it another name"
+    )]
+    NotUtf8 {
+        /// The option's long name.
+        option: String,
+    },
+}
+
+impl ConfigError {
+    /// Prints it and ends the program: with 2, or 0 if help or the version was asked for.
+    pub fn exit(&self) -> ! {
+        match self {
+            Self::CommandLine(error) => error.exit(),
+            other => {
+                eprintln!("error: {other}");
+                std::process::exit(2)
+            }
+        }
+    }
+}
+
+fn lines(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    lines.join("\n       ")
+}
+
+/// Something that is wrong in a file, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}:{line}:{column}: {fault}", file.display())]
+pub struct Problem {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character of the line, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What is wrong in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It is not TOML.
+    #[error("{0}")]
+    Syntax(String),
+    /// A table that is no section.
+    #[error("there is no section [{section}]; {}", way_out(nearest, known))]
+    UnknownSection {
+        /// Its name.
+        section: String,
+        /// What may have been meant.
+        nearest: Option<String>,
+        /// All sections.
+        known: Vec<String>,
+    },
+    /// A key that its section does not have.
+    #[error("there is no key `{key}` in [{section}]; {}", way_out(nearest, known))]
+    UnknownKey {
+        /// The section.
+        section: String,
+        /// The key.
+        key: String,
+        /// What may have been meant; with its section, if that is another one.
+        nearest: Option<String>,
+        /// All keys of the section.
+        known: Vec<String>,
+    },
+    /// A key before the first section.
+    #[error("`{key}` stands in no section; {}", way_out(nearest, known))]
+    Outside {
+        /// The key.
+        key: String,
+        /// What may have been meant, with its section.
+        nearest: Option<String>,
+        /// All sections.
+        known: Vec<String>,
+    },
+    /// A value of the wrong type.
+    #[error("`{key}` takes {takes}, and this is {found}")]
+    Type {
+        /// Section and key.
+        key: String,
+        /// What it takes.
+        takes: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// A value that the option does not take.
+    #[error("`{key}` cannot be {value}: {reason}")]
+    Value {
+        /// Section and key.
+        key: String,
+        /// The value.
+        value: String,
+        /// Why not, in the words of the option's parser.
+        reason: String,
+    },
+    /// A value that excludes another one of the file.
+    #[error("`{key}` cannot be given with `{other}` (line {line}): leave out one of them")]
+    Conflict {
+        /// Section and key.
+        key: String,
+        /// Section and key of the other one.
+        other: String,
+        /// The line of the other one.
+        line: usize,
+    },
+    /// A key that means nothing without another one.
+    #[error("`{key}` needs {}: give it, or leave out `{key}`", needed.join(", "))]
+    Requires {
+        /// Section and key.
+        key: String,
+        /// The options that are missing.
+        needed: Vec<String>,
+    },
+}
+
+fn way_out(nearest: &Option<String>, known: &[String]) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!("there are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,198 @@
+use std::io;
+
+use thiserror::Error;
+
+/// Data of which no rows can be made. Lines and rows of a file are counted from 1.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CorpusError {
+    /// There is nothing to read.
+    #[error("a corpus of no sources has no rows: name a file")]
+    NoSources,
+    /// A weight is no share.
+    #[error("{name} has weight {weight}: weights are finite and at least 0")]
+    Weight {
+        /// The source.
+        name: String,
+        /// Its weight.
+        weight: f64,
+    },
+    /// No source has a share.
+    #[error("the weights of {names} sum to 0: give one of them a weight above 0")]
+    ZeroWeights {
+        /// The sources.
+        names: String,
+    },
+    /// Rows without positions.
+    #[error("rows of {seq} positions hold nothing to predict: at least 1 is needed")]
+    Seq {
+        /// Positions of a row.
+        seq: usize,
+    },
+    /// The name of a file does not tell what is in it.
+    #[error(
+        "what {name} holds is not known: files end in .jsonl, .ndjson, .json, .parquet, .txt, .text or .md, or the \
+         format is given (jsonl, parquet or text)"
+    )]
+    Format {
+        /// The file.
+        name: String,
+    },
+    /// A source cannot be opened or read.
+    #[error("cannot read {name}: {error}")]
+    Io {
+        /// The source.
+        name: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A document cannot be understood.
+    #[error("{place}: {reason}")]
+    Malformed {
+        /// The source, and the line or row.
+        place: String,
+        /// Why, and what was expected.
+        reason: String,
+    },
+    /// There is no document in a source.
+    #[error("{name}: no documents: it holds nothing but white space")]
+    Empty {
+        /// The source.
+        name: String,
+    },
+    /// A document takes more memory than allowed.
+    #[error(
+        "{name}: the document at byte {at} is longer than {limit} bytes: is each line a document? Otherwise allow \
+         more bytes"
+    )]
+    TooLarge {
+        /// The source.
+        name: String,
+        /// Where it begins.
+        at: u64,
+        /// The most that is allowed.
+        limit: usize,
+    },
+    /// The tokenizer failed.
+    #[error("{place}: cannot be tokenised: {reason}")]
+    Encode {
+        /// The source, and the line or row.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// A document does not fit into a row, which is refused.
+    #[error(
+        "{place}: {tokens} tokens do not fit into {seq} positions: raise the sequence length, or have longer \
+         documents split or dropped"
+    )]
+    Longer {
+        /// The source, and the line or row.
+        place: String,
+        /// Tokens of the document.
+        tokens: usize,
+        /// Positions of a row.
+        seq: usize,
+    },
+    /// All documents are left out.
+    #[error(
+        "{name}: none of {count} documents fits into {seq} positions (the shortest has {shortest} tokens): raise \
+         the sequence length, or have longer documents split"
+    )]
+    NoneFits {
+        /// The source.
+        name: String,
+        /// How many documents there are.
+        count: u64,
+        /// Positions of a row.
+        seq: usize,
+        /// Tokens of the shortest.
+        shortest: usize,
+    },
+    /// The position is one in other rows.
+    #[error(
+        "the position was saved in rows of other data: {what} was {expected}, and is {found}; resume with what it \
+         was, or start anew"
+    )]
+    OtherRows {
+        /// What differs.
+        what: String,
+        /// What it was.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// A position that no corpus has saved.
+    #[error("the position does not fit itself: {reason}; it was changed")]
+    Position {
+        /// What is wrong.
+        reason: String,
+    },
+    /// A held-out set is smaller than a batch.
+    #[error(
+        "{names} make {rows} rows of {seq} positions, fewer than the {batch} of a batch: use a smaller batch, shorter \
+         rows, or more held-out data"
+    )]
+    FewerThanBatch {
+        /// The sources.
+        names: String,
+        /// Rows that they make.
+        rows: u64,
+        /// Positions of a row.
+        seq: usize,
+        /// Rows of a batch.
+        batch: usize,
+    },
+    /// There are no more rows: an error came before, or all were handed out.
+    #[error(
+        "there are no more rows: an error has been returned, or the documents were gone through"
+    )]
+    Ended,
+    /// A column is missing.
+    #[error("{name} has no column `{column}`; its columns are {columns}")]
+    NoColumn {
+        /// The file.
+        name: String,
+        /// What was asked for.
+        column: String,
+        /// What there is.
+        columns: String,
+    },
+    /// A column holds no texts.
+    #[error("column `{column}` of {name} holds {holds}, and documents are texts")]
+    NoTexts {
+        /// The file.
+        name: String,
+        /// The column.
+        column: String,
+        /// What it holds.
+        holds: String,
+    },
+    /// A column is compressed in a way that cannot be read.
+    #[error(
+        "column `{column}` of {name} is compressed by {codec}, and this program reads snappy, gzip, lz4 and \
+         uncompressed columns: write the file anew with one of these"
+    )]
+    Codec {
+        /// The file.
+        name: String,
+        /// The column.
+        column: String,
+        /// How it is compressed.
+        codec: String,
+    },
+    /// A Parquet file is damaged.
+    #[error("cannot read {place}: {reason}")]
+    Parquet {
+        /// The file, and the row.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// This build reads no Parquet.
+    #[error("{name} is a Parquet file, and this program was built without the feature `parquet`")]
+    NoParquet {
+        /// The file.
+        name: String,
+    },
+}

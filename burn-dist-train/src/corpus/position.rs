@@ -1,0 +1,109 @@
+use serde::{Deserialize, Serialize};
+
+use super::error::CorpusError;
+use super::lane::Start;
+
+/// How much of a corpus has been handed out, saved with a checkpoint as JSON for instance. It says nothing of batches,
+/// processes or meshes.
+///
+/// A process knows the lanes that it reads. [`merge`](Self::merge) puts together what all processes know: a corpus goes
+/// on from that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// What the rows are a function of: names and values.
+    pub(super) identity: Vec<(String, String)>,
+    /// Rows handed out.
+    pub(super) rows: u64,
+    /// Those of each source before this round of lanes.
+    pub(super) before: Vec<u64>,
+    /// Those of each source in each lane: `[lane * sources + source]`.
+    pub(super) taken: Vec<u64>,
+    /// Where the blocks begin that lanes are in, as far as known; in the same order.
+    pub(super) blocks: Vec<Option<Start>>,
+}
+
+impl Position {
+    /// Rows that have been handed out, in all processes.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Puts together what processes know of the same position.
+    ///
+    /// # Errors
+    /// [`CorpusError::Position`] if they are at different ones, or there is none.
+    pub fn merge(parts: impl IntoIterator<Item = Self>) -> Result<Self, CorpusError> {
+        let mut parts = parts.into_iter();
+        let position = |reason: &str| CorpusError::Position {
+            reason: reason.to_string(),
+        };
+        let mut all = parts.next().ok_or_else(|| position("there is none"))?;
+        for part in parts {
+            let facts = |position: &Self| {
+                let Self {
+                    identity,
+                    rows,
+                    before,
+                    taken,
+                    blocks,
+                } = position.clone();
+                (identity, rows, before, taken, blocks.len())
+            };
+            if facts(&part) != facts(&all) {
+                return Err(position(
+                    "processes have read other data, or other numbers of rows",
+                ));
+            }
+            // A process that has read further in a lane knows where it is; rows from there on are counted.
+            for (known, also) in all.blocks.iter_mut().zip(part.blocks) {
+                let first = |start: &Option<Start>| start.as_ref().map(|start| start.first_row);
+                if first(&also) > first(known) {
+                    *known = also;
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Checks that it is one in these rows.
+    pub(super) fn check(
+        &self,
+        identity: &[(String, String)],
+        lanes: usize,
+        sources: usize,
+    ) -> Result<(), CorpusError> {
+        let value = |of: &[(String, String)], what: &str| {
+            let found = of.iter().find(|(name, _)| name == what);
+            found.map_or("nothing".to_string(), |(_, value)| value.clone())
+        };
+        for (what, _) in identity.iter().chain(&self.identity) {
+            let (expected, found) = (value(&self.identity, what), value(identity, what));
+            if expected != found {
+                return Err(CorpusError::OtherRows {
+                    what: what.clone(),
+                    expected,
+                    found,
+                });
+            }
+        }
+        let num = lanes * sources;
+        let sum: u64 = self.taken.iter().sum();
+        let blocks = self.blocks.iter().zip(&self.taken);
+        let is_behind = |(block, taken): (&Option<Start>, &u64)| {
+            block.as_ref().is_some_and(|start| start.first_row > *taken)
+        };
+        let reason =
+            if (self.before.len(), self.taken.len(), self.blocks.len()) != (sources, num, num) {
+                format!("it is not of {lanes} lanes and {sources} sources")
+            } else if sum != self.rows {
+                format!("lanes have {sum} rows, and there are {}", self.rows)
+            } else if self.before.iter().sum::<u64>() != self.rows - self.rows % lanes as u64 {
+                "sources have other numbers of rows".to_string()
+            } else if blocks.into_iter().any(is_behind) {
+                "a block begins behind the rows of its lane".to_string()
+            } else {
+                return Ok(());
+            };
+        Err(CorpusError::Position { reason })
+    }
+}

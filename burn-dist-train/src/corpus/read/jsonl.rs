@@ -1,0 +1,158 @@
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+
+use super::Reader;
+use super::lines::Lines;
+use crate::corpus::document::Document;
+use crate::corpus::error::CorpusError;
+use crate::corpus::source::Fields;
+
+/// A document a line.
+pub(super) struct Jsonl {
+    lines: Lines,
+    fields: Fields,
+}
+
+impl Jsonl {
+    pub(super) fn new(lines: Lines, fields: Fields) -> Self {
+        Self { lines, fields }
+    }
+}
+
+impl Reader for Jsonl {
+    fn end(&self) -> u64 {
+        self.lines.end()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.lines.end()
+    }
+
+    fn seek(&mut self, at: u64) -> Result<(), CorpusError> {
+        self.lines.seek(at)
+    }
+
+    fn at(&self) -> u64 {
+        self.lines.at()
+    }
+
+    fn next(&mut self) -> Result<Option<(u64, Document)>, CorpusError> {
+        loop {
+            let Some((at, line)) = self.lines.next()? else {
+                return Ok(None);
+            };
+            match document(line, &self.fields) {
+                Ok(Some(document)) => return Ok(Some((at, document))),
+                Ok(None) => {}
+                Err(reason) => {
+                    let place = self.lines.place(at);
+                    return Err(CorpusError::Malformed { place, reason });
+                }
+            }
+        }
+    }
+
+    fn place(&mut self, at: u64) -> String {
+        self.lines.place(at)
+    }
+}
+
+/// Reads a line; a blank one, or a blank text, is none.
+fn document(line: &[u8], fields: &Fields) -> Result<Option<Document>, String> {
+    let line = std::str::from_utf8(line).map_err(|error| format!("not UTF-8 ({error})"))?;
+    if line.trim().is_empty() {
+        return Ok(None);
+    }
+    let expects = |what: String| format!("{what}; each line must be {}", expected(fields));
+    let Found { values, others } = object(line, names(fields)).map_err(expects)?;
+    let missing = |field: &str| {
+        let others = match others.is_empty() {
+            true => "it has none".to_string(),
+            false => format!("it has {}", others.join(", ")),
+        };
+        Err(expects(format!("missing field `{field}` ({others})")))
+    };
+    let [_, prompt_name, response_name] = names(fields);
+    let document = match values {
+        [Some(text), _, _] => Document::Text(text),
+        [None, Some(prompt), Some(response)] if !response.trim().is_empty() => {
+            Document::Pair { prompt, response }
+        }
+        [None, Some(_), Some(_)] => return Err(expects("the response is empty".to_string())),
+        [None, None, Some(_)] => return missing(prompt_name.unwrap_or_default()),
+        [None, Some(_), None] => return missing(response_name.unwrap_or_default()),
+        [None, None, None] => {
+            let [text, prompt, _] = names(fields);
+            return missing(text.or(prompt).unwrap_or_default());
+        }
+    };
+    Ok((!document.is_empty()).then_some(document))
+}
+
+/// The fields of the text, the prompt and the response, as far as they are looked for.
+fn names(fields: &Fields) -> [Option<&str>; 3] {
+    match fields {
+        Fields::Usual => [Some("text"), Some("prompt"), Some("response")],
+        Fields::Text(text) => [Some(text), None, None],
+        Fields::Pair { prompt, response } => [None, Some(prompt), Some(response)],
+    }
+}
+
+fn expected(fields: &Fields) -> String {
+    let pair = |prompt: &str, response: &str| {
+        format!("{{\"{prompt}\": \"...\", \"{response}\": \"...\"}}")
+    };
+    match fields {
+        Fields::Usual => format!("{{\"text\": \"...\"}} or {}", pair("prompt", "response")),
+        Fields::Text(text) => format!("{{\"{text}\": \"...\"}}"),
+        Fields::Pair { prompt, response } => pair(prompt, response),
+    }
+}
+
+/// Strings of an object: those that are looked for, and the names of all others.
+struct Found {
+    values: [Option<String>; 3],
+    others: Vec<String>,
+}
+
+fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
+    struct Pick<'a>([Option<&'a str>; 3]);
+
+    impl<'de> Visitor<'de> for Pick<'_> {
+        type Value = Found;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
+            let mut found = Found {
+                values: [None, None, None],
+                others: Vec::new(),
+            };
+            while let Some(name) = map.next_key::<String>()? {
+                let wanted = self.0.iter().position(|wanted| *wanted == Some(&name));
+                match wanted {
+                    Some(at) => found.values[at] = Some(map.next_value()?),
+                    None => {
+                        map.next_value::<IgnoredAny>()?;
+                    }
+                }
+                found.others.push(format!("`{name}`"));
+            }
+            Ok(found)
+        }
+    }
+
+    let mut reader = serde_json::Deserializer::from_str(line);
+    let found = reader.deserialize_map(Pick(names));
+    let found = found.and_then(|found| reader.end().map(|()| found));
+    // serde_json counts lines within the text it is given, always 1 here: only its column is of use.
+    found.map_err(|error| {
+        let what = error.to_string();
+        let what = what.split(" at line ").next().unwrap_or(&what);
+        format!("{what} (column {})", error.column())
+    })
+}

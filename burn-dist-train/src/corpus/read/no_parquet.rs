@@ -1,0 +1,14 @@
+use super::Reader;
+use crate::corpus::error::CorpusError;
+use crate::corpus::source::{Bytes, Source};
+
+/// Says that this build reads none.
+pub(super) fn open(
+    source: &Source,
+    _: Box<dyn Bytes>,
+    _: usize,
+) -> Result<Box<dyn Reader>, CorpusError> {
+    Err(CorpusError::NoParquet {
+        name: source.name.clone(),
+    })
+}

@@ -1,0 +1,144 @@
+//! One running program has a folder: a lock of the system on a file, which ends with the program.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use super::{Begin, RunError, RunFolder};
+
+/// That this program has a [`RunFolder`], for as long as this lives.
+#[derive(Debug)]
+pub struct RunLock {
+    goes_on: bool,
+    /// Closing it gives the folder back. The file stays: to remove it, another program could hold one that nobody sees.
+    _file: File,
+}
+
+impl RunLock {
+    pub(super) fn take(folder: &RunFolder, begin: Begin) -> Result<Self, RunError> {
+        let root = folder.path();
+        let unusable = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| RunError::Unusable { path, source }
+        };
+        std::fs::create_dir_all(root).map_err(unusable(root))?;
+        let path = root.join("run.lock");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(unusable(&path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(RunError::Taken {
+                    root: root.to_path_buf(),
+                    holder: holder(&mut file),
+                });
+            }
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                tracing::warn!(
+                    "{}: its file system has no locks, so nothing keeps a second program out",
+                    root.display()
+                );
+            }
+            Err(TryLockError::Error(error)) => return Err(unusable(&path)(error)),
+        }
+        let found = folder.found();
+        if let (Begin::New, Some(found)) = (begin, found.clone()) {
+            return Err(RunError::Begun { found });
+        }
+        let text = format!(
+            "process {} on {}\n",
+            std::process::id(),
+            gethostname::gethostname().display()
+        );
+        // Read by people and by whoever is refused: a full disk is no reason to refuse a run that goes on.
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(text.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!("{}: cannot say who has the run: {error}", path.display());
+        }
+        Ok(Self {
+            goes_on: found.is_some(),
+            _file: file,
+        })
+    }
+
+    /// Returns whether an earlier program left files of the run.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+}
+
+/// Who says in the file to have the folder.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    // Where a lock keeps readers out too, nobody can say.
+    let read = file.read_to_string(&mut text);
+    match text.lines().next() {
+        Some(line) if read.is_ok() && line.starts_with("process ") => line.to_string(),
+        _ => "another program".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(folder: &RunFolder, begin: Begin) -> String {
+        folder.lock(begin).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn one_program_has_a_folder() {
+        let root = tempfile::tempdir().unwrap();
+        // It is made, with the folders above it.
+        let folder = RunFolder::at(root.path().join("runs/first"));
+        let lock = folder.lock(Begin::New).unwrap();
+        assert!(!lock.goes_on());
+        for begin in [Begin::New, Begin::OrGoOn] {
+            let error = refused(&folder, begin);
+            let holder = format!("belongs to process {} on ", std::process::id());
+            assert!(error.contains(&holder), "{error}");
+            assert!(error.contains("choose another folder"), "{error}");
+        }
+        drop(lock);
+        // A run that left nothing has not begun.
+        assert!(!folder.lock(Begin::New).unwrap().goes_on());
+    }
+
+    #[test]
+    fn files_of_a_run_are_gone_on_with_or_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(root.path());
+        std::fs::write(folder.config(), "steps = 1").unwrap();
+        std::fs::write(folder.metrics(), "").unwrap();
+        std::fs::create_dir(folder.checkpoints()).unwrap();
+        assert!(!folder.lock(Begin::New).unwrap().goes_on());
+        for file in [
+            folder.metrics(),
+            folder.tensorboard().join("events"),
+            folder.checkpoints().join("step-1"),
+        ] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "{}\n").unwrap();
+            let error = refused(&folder, Begin::New);
+            assert!(error.contains("is of an earlier run"), "{error}");
+            assert!(folder.lock(Begin::OrGoOn).unwrap().goes_on());
+            std::fs::remove_file(&file).unwrap();
+            std::fs::write(folder.metrics(), "").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = refused(&RunFolder::at(file.join("run")), Begin::New);
+        assert!(
+            error.contains("file/run cannot be the folder of a run"),
+            "{error}"
+        );
+    }
+}

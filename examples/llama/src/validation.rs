@@ -1,0 +1,270 @@
+//! The loss on rows that training never sees.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use burn::tensor::Tensor;
+use burn_dist::MeshBackend;
+use burn_dist::nn::AttentionBackend;
+
+use crate::data::batch::{BatchSource, BatchTensors, Position};
+use crate::mesh::Mesh;
+use crate::model::Llama;
+use crate::train::cross_entropy;
+
+/// The rows that are held out, and when the model is asked for their loss.
+pub struct Validation<'a> {
+    source: Box<dyn BatchSource + 'a>,
+    /// Where the first of them is.
+    start: Position,
+    batches: usize,
+    every: Option<usize>,
+}
+
+impl<'a> Validation<'a> {
+    /// Takes the next `batches` batches of `source`: every `every` steps, and after the last one.
+    ///
+    /// # Errors
+    /// If `source` cannot say where it is.
+    pub fn new(
+        source: Box<dyn BatchSource + 'a>,
+        batches: usize,
+        every: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            start: source.position()?,
+            source,
+            batches,
+            every,
+        })
+    }
+
+    /// Whether it is time, after so many steps of which the last `is_last`.
+    pub fn is_due(&self, done: usize, is_last: bool) -> bool {
+        is_last || self.every.is_some_and(|every| done.is_multiple_of(every))
+    }
+
+    /// Returns the mean loss over all positions that are learnt, and how long it took. Batches are cut into
+    /// `microbatches`, as those of a step are. Neither the model nor random numbers change.
+    ///
+    /// # Communication
+    /// A forward pass of each batch under the model's layouts, without gradients; two numbers are read.
+    /// # Errors
+    /// If a batch cannot be read, or the mesh has stopped.
+    pub fn loss<B: MeshBackend + AttentionBackend>(
+        &mut self,
+        model: &Llama<B>,
+        microbatches: usize,
+        device: &B::Device,
+        mesh: &Mesh,
+    ) -> anyhow::Result<(f32, Duration)> {
+        let begin = Instant::now();
+        self.source
+            .resume(&self.start)
+            .context("cannot go back to the first row that is held out")?;
+        let (mut sum, mut positions) = (0.0, 0.0);
+        for _ in 0..self.batches {
+            let batch = self.source.next_batch()?;
+            let hold = B::hold(device);
+            let parts = batch.split(microbatches).into_iter().map(|part| {
+                let part = part.enter::<B>(device, mesh.gives_rows())?;
+                Ok(losses(model, part))
+            });
+            let parts: Vec<[Tensor<B, 1>; 2]> = parts.collect::<anyhow::Result<_>>()?;
+            drop(hold);
+            let parts = parts.into_iter().reduce(|[a, b], [c, d]| [a + c, b + d]);
+            let both = parts.expect("a batch has a part");
+            let both = Tensor::cat(both.into(), 0).try_into_data();
+            let both = both.context("validation failed")?;
+            let mut both = both.iter::<f32>();
+            sum += both.next().map_or(0.0, f64::from);
+            positions += both.next().map_or(0.0, f64::from);
+        }
+        Ok(((sum / positions) as f32, begin.elapsed()))
+    }
+}
+
+/// The sum of the losses of the positions that are learnt, and how many these are.
+fn losses<B: AttentionBackend>(model: &Llama<B>, batch: BatchTensors<B>) -> [Tensor<B, 1>; 2] {
+    let [rows, seq] = batch.tokens.dims();
+    let device = batch.tokens.device();
+    let logits = model.forward(batch.tokens);
+    let learnt = match batch.weights {
+        Some(weights) => weights.greater_elem(0.0).float(),
+        None => Tensor::ones([rows, seq], &device),
+    };
+    let num = learnt.clone().sum();
+    [cross_entropy(logits, batch.targets, Some(learnt)), num]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use burn::tensor::Distribution;
+    use burn::tensor::backend::Backend;
+    use burn_dist::layout::Rows;
+    use burn_dist::train::metrics::Inbox;
+    use burn_dist::train::run::RunFolder;
+
+    use super::*;
+    use crate::checkpoints::{Keeper, SoFar};
+    use crate::cli::{AxesArgs, MeshArgs};
+    use crate::data::batch::{Batch, RandomTokens};
+    use crate::data::rng::Rng;
+    use crate::mesh::{MeshInner, TrainBackend};
+    use crate::metrics::{Rows, RunMetrics};
+    use crate::model::LlamaConfig;
+    use crate::processes::Processes;
+    use crate::progress::Progress;
+    use crate::schedule::Schedule;
+    use crate::train::{Phase, Recipe, Trace, run};
+
+    fn tokens(seed: u64) -> RandomTokens {
+        RandomTokens {
+            batch: 4,
+            seq: 8,
+            vocab: 64,
+            rng: Rng::new(seed, 2),
+            held: Rows::all(4),
+        }
+    }
+
+    /// Rows of which few positions are learnt: fewer in each batch than in the one before.
+    struct Sparse(RandomTokens);
+
+    impl BatchSource for Sparse {
+        fn next_batch(&mut self) -> anyhow::Result<Batch> {
+            let Position::Samples(position) = self.0.position()? else {
+                unreachable!("random tokens are samples");
+            };
+            let learnt = 9 - position.sample / 4;
+            let mut batch = self.0.next_batch()?;
+            let weight = |index| {
+                if index < learnt {
+                    1.0 / learnt as f32
+                } else {
+                    0.0
+                }
+            };
+            batch.weights = Some((0..batch.tokens.len()).map(weight).collect());
+            Ok(batch)
+        }
+
+        fn position(&self) -> anyhow::Result<Position> {
+            self.0.position()
+        }
+
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+            self.0.resume(position)
+        }
+    }
+
+    fn open(axes: &str) -> (Mesh, Llama<TrainBackend>) {
+        let axes = AxesArgs {
+            mesh: Some(axes.parse().unwrap()),
+            ..AxesArgs::default()
+        };
+        let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
+        TrainBackend::seed(mesh.device(), 3);
+        let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
+        let model = mesh.parallelize(model).unwrap();
+        (mesh, model)
+    }
+
+    /// Six steps; and what is drawn after them.
+    fn train(
+        axes: &str,
+        validation: Option<Validation<'_>>,
+        metrics: &RunMetrics,
+        accumulate: usize,
+    ) -> (Trace, Vec<f32>) {
+        let (mesh, model) = open(axes);
+        let phase = Phase {
+            schedule: Schedule::new(1e-2, 6),
+            recipe: Recipe {
+                accumulate,
+                ..Recipe::default()
+            },
+            progress: &Progress::quiet(),
+            stop: &AtomicBool::new(false),
+            before: &SoFar::of("pretrain"),
+            validation,
+            metrics,
+        };
+        let (device, keeper) = (mesh.device(), &mut Keeper::none());
+        let (_, trace) = run(model, &mut tokens(1), phase, device, &mesh, keeper).unwrap();
+        let drawn = Tensor::<MeshInner, 1>::random([4], Distribution::Default, device);
+        (trace, drawn.into_data().to_vec().unwrap())
+    }
+
+    #[test]
+    fn validation_is_the_same_on_every_mesh_and_changes_nothing() {
+        let mut expected: Option<Vec<(usize, f32)>> = None;
+        for (axes, accumulate) in [("1", 1), ("fsdp=2", 1), ("tp=2", 2), ("pp=2", 2)] {
+            let none = RunMetrics::none();
+            let validation = Validation::new(Box::new(tokens(7)), 3, Some(2)).unwrap();
+            let (trace, drawn) = train(axes, Some(validation), &none, accumulate);
+            let (without, drawn_without) = train(axes, None, &none, accumulate);
+            assert_eq!(trace.losses, without.losses, "{axes}");
+            assert_eq!(drawn, drawn_without, "{axes}");
+            let steps: Vec<usize> = trace.validation.iter().map(|(step, _)| *step).collect();
+            assert_eq!(steps, [2, 4, 6]);
+            let expected = expected.get_or_insert(trace.validation.clone());
+            for ((_, found), (_, expected)) in trace.validation.iter().zip(expected) {
+                assert!(
+                    (found - *expected).abs() < 1e-4,
+                    "{axes}: {found}, {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_position_counts_alike_whatever_its_batch() {
+        let (mesh, model) = open("fsdp=2");
+        let model = burn::module::AutodiffModule::valid(&model);
+        let losses = |batches, source: Box<dyn BatchSource>| {
+            let mut validation = Validation::new(source, batches, None).unwrap();
+            let first = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;
+            // The same rows again.
+            let again = validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0;
+            assert_eq!(first, again);
+            f64::from(first)
+        };
+        let sparse = |batches: u64| {
+            let mut source = Sparse(tokens(7));
+            for _ in 0..batches {
+                source.next_batch().unwrap();
+            }
+            Box::new(source)
+        };
+        let each = [0, 1, 2].map(|batch| losses(1, sparse(batch)));
+        // Of 9, 8 and 7 positions.
+        let mean = (9.0 * each[0] + 8.0 * each[1] + 7.0 * each[2]) / 24.0;
+        let found = losses(3, sparse(0));
+        assert!((found - mean).abs() < 1e-5, "{found}, {mean}: {each:?}");
+    }
+
+    #[test]
+    fn figures_change_no_bit_of_a_run() {
+        for axes in ["1", "fsdp=2,tp=2", "dp=2", "pp=2"] {
+            let folder = tempfile::tempdir().unwrap();
+            let run = RunFolder::at(folder.path());
+            let rows = Rows {
+                every: 2,
+                norm_every: 4,
+                tflops_per_rank: None,
+            };
+            let (inbox, alone) = (Some(Inbox::default()), Processes::default());
+            let metrics = RunMetrics::open(&run, inbox, 0, rows, &alone).unwrap();
+            let (with, _) = train(axes, None, &metrics, 2);
+            drop(metrics);
+            let (without, _) = train(axes, None, &RunMetrics::none(), 2);
+            assert_eq!(with.losses, without.losses, "{axes}");
+            let lines = std::fs::read_to_string(run.metrics()).unwrap();
+            let steps = lines.lines().filter(|line| line.contains("\"train/loss\""));
+            assert_eq!(steps.count(), 3, "{lines}");
+        }
+    }
+}
