@@ -72,6 +72,14 @@ impl Channels {
 
     /// Ends groups, and returns whether memory of their calls is free.
     fn end(&mut self, ends: impl IntoIterator<Item = (Key, Channel, End)>) -> bool {
+        let is_free = self.stop(ends);
+        for hold in self.kept.drain(..).filter(|_| !is_free) {
+            std::mem::forget(hold);
+        }
+        is_free
+    }
+
+    fn stop(&mut self, ends: impl IntoIterator<Item = (Key, Channel, End)>) -> bool {
         let (mut comms, mut neighbours) = (Vec::new(), Vec::new());
         let mut spent = Vec::new();
         for ((group, lane), channel, end) in ends {

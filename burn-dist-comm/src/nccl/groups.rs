@@ -8,7 +8,7 @@ use crate::geometry::{input_bytes, received_bytes};
 use crate::info::{CallInfo, What};
 use crate::peer::api::Copies;
 use crate::peer::choice::{Card, Way, way};
-use crate::streams::api::Signals;
+use crate::streams::api::{Hold, Signals};
 use crate::streams::order::{Key, Order, Poison, Ticket};
 use crate::{Block, Call, CommError, Communicator, Group, Lane, Strided};
 use burn_dist_mesh::DType;
@@ -77,6 +77,8 @@ pub struct Channels {
     pub(super) made: Vec<Key>,
     pub(super) timeout: Duration,
     attached: Option<std::thread::ThreadId>,
+    /// What calls hold that have failed.
+    pub(super) kept: Vec<Hold>,
     /// Whether an abort could not stop everything: memory of calls under way stays the device's.
     pub(super) is_lost: bool,
 }
@@ -95,6 +97,7 @@ impl Channels {
             made: Vec::new(),
             timeout,
             attached: None,
+            kept: Vec::new(),
             is_lost: false,
         }
     }
@@ -118,6 +121,11 @@ impl Channels {
     /// Returns the GPU.
     pub fn gpu(&self) -> &Arc<dyn Gpu> {
         &self.gpu
+    }
+
+    /// Whether the device orders calls with the backend's work: whether the host need not wait before and after them.
+    pub fn is_ordered(&self) -> bool {
+        self.order.is_some()
     }
 
     /// What ends all waits of the backend's stream; `None` if the host waits instead, before and after each call.

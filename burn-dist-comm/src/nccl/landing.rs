@@ -16,7 +16,7 @@ impl Channels {
     /// Ends a call for this rank: returns what the backend's stream has to wait for, before anything else is put on it,
     /// if calls are ordered on the device; and else waits until the device is done with the call.
     ///
-    /// `hold` keeps what the call reads and writes until it is over.
+    /// `hold` keeps what the call reads and writes until it is over, also if this fails.
     ///
     /// # Errors
     /// What the library or the driver says, the fault of the mesh, and a time-out. Channels are to be
@@ -28,14 +28,25 @@ impl Channels {
         hold: Hold,
     ) -> Result<Option<FlagWait>, CommError> {
         let ticket = match launched.mark {
-            Mark::Ticket(ticket) => ticket,
-            Mark::Nothing | Mark::Event(_) => return self.finish(host, launched).map(|()| None),
+            Mark::Ticket(ticket) => Some(ticket),
+            Mark::Nothing | Mark::Event(_) => None,
         };
-        // Before this one counts: those that hold memory are others.
-        self.land_but(host, AHEAD)?;
-        self.channel(host, &launched.info, &launched.key)?;
-        let order = self.order.as_mut();
-        Ok(order.map(|order| order.exit(ticket, hold)))
+        let outcome = match ticket {
+            None => self.finish(host, launched),
+            // Before this one counts: those that hold memory are others.
+            Some(_) => self
+                .land_but(host, AHEAD)
+                .and_then(|()| self.channel(host, &launched.info, &launched.key).map(drop)),
+        };
+        match (outcome, ticket, &mut self.order) {
+            (Err(error), ..) => {
+                self.kept.push(hold);
+                Err(error)
+            }
+            (Ok(()), Some(ticket), Some(order)) => Ok(Some(order.exit(ticket, hold))),
+            // It is over.
+            (Ok(()), ..) => Ok(None),
+        }
     }
 
     /// Waits until the device is done with a call.

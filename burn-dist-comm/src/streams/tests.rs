@@ -375,6 +375,35 @@ fn the_host_waits_neither_before_a_call_nor_after_it() {
     }
 }
 
+/// No more memory is held than that of a few calls: the host waits before it gives the backend another wait.
+#[test]
+fn the_host_runs_ahead_by_a_few_calls() {
+    let fake = Fake::on(Machine::new(7));
+    let world = Group::world(2).expect("two ranks");
+    let gate = Arc::new(AtomicBool::new(false));
+    let opener = Arc::clone(&gate);
+    on_ranks(ranks(&fake, 2, PATIENT, true), |rank| {
+        let (what, held) = (What::Shift(1, vec![8; 2]), Arc::default());
+        let is_first = rank.comm.rank() == Rank(0);
+        for number in 0..AHEAD as u64 + 2 {
+            let is_closed = !gate.load(Ordering::SeqCst);
+            assert!(is_closed, "nothing has waited for the backends");
+            let made = rank.launch(&world, (&what, number), &gate, true);
+            let made = made.expect("both are there");
+            if is_first && number == AHEAD as u64 + 1 {
+                let gate = Arc::clone(&opener);
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_millis(100));
+                    gate.store(true, Ordering::SeqCst);
+                });
+            }
+            rank.exit(made, &held).expect("nothing has failed");
+        }
+        assert!(gate.load(Ordering::SeqCst), "the last exit has waited");
+        rank.land().expect("all are there");
+    });
+}
+
 /// Waits until another rank has failed.
 fn await_fault(rank: &Ranked) -> CommError {
     let start = Instant::now();
