@@ -95,17 +95,21 @@ fn data_moves_and_is_reduced_between_gpus() {
     device();
     let gpus = [CudaDevice::new(0), CudaDevice::new(1)];
     suite::across_devices::<Cuda>(&gpus);
-    suite::across_devices_by::<Cuda>(&gpus, GpuTransport::Nccl, Reduction::Fast);
+    for reduction in [Reduction::InOrder, Reduction::Fast] {
+        suite::across_devices_by::<Cuda>(&gpus, GpuTransport::Nccl, reduction);
+    }
     suite::across_devices_by::<Cuda>(&gpus, GpuTransport::Host, Reduction::InOrder);
 }
 
 #[test]
 #[ignore = "needs 2 NVIDIA GPUs and NCCL"]
-fn gpus_that_talk_with_nccl_train_as_through_the_host() {
+fn gpus_that_copy_or_talk_with_nccl_train_as_through_the_host() {
     device();
     for axis in ["fsdp", "tp", "dp"] {
         let host = losses(two_gpus(axis).gpu_transport(GpuTransport::Host));
         assert_eq!(losses(two_gpus(axis)), host, "{axis}");
+        let nccl = losses(two_gpus(axis).gpu_transport(GpuTransport::Nccl));
+        assert_eq!(nccl, host, "{axis}");
         let fast = losses(two_gpus(axis).reduction(Reduction::Fast));
         net::close(&fast, &host, axis);
     }

@@ -319,8 +319,8 @@ pub enum CommError {
     },
     /// A collective between GPUs was not finished in time, though every member in this process had made the call.
     #[error(
-        "{call} gave up after {:.1} s: every member in this process made the call, and NCCL did not finish it; a \
-         member in another process has not made it, or a link between GPUs is stuck",
+        "{call} gave up after {:.1} s: every member in this process made the call, and their GPUs did not finish \
+         it; a member in another process has not made it, or a link between GPUs is stuck",
         elapsed.as_secs_f64()
     )]
     GpuStalled {

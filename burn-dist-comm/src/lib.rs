@@ -30,7 +30,7 @@
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
 //! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
-//! | [`nccl`] | ranks with a GPU each |
+//! | [`nccl`], [`peer`], [`streams`] | ranks with a GPU each: NCCL, copies from each other's memory, their order with a backend's work |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
 //! | [`flight`] | what the last calls were when that happened, and what can be told from it |
@@ -68,9 +68,11 @@ mod group;
 mod info;
 mod local;
 pub mod nccl;
+pub mod peer;
 mod process;
 mod processes;
 mod record;
+pub mod streams;
 mod sync;
 mod transport;
 mod votes;

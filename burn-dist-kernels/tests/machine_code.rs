@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, ptr};
 
+use burn_dist_kernels::cuda::flag_wait;
 use burn_dist_kernels::cuda::product::{Out, Scales};
 use burn_dist_kernels::cuda::quantize::{self, Shared};
 use burn_dist_kernels::cuda::transpose;
@@ -269,6 +270,27 @@ fn transposition() {
             count(&found, "PRMT") >= 32,
             "{arch}: bytes are sorted in registers"
         );
+    }
+}
+
+#[test]
+#[ignore = "needs CUDA's compiler: cargo xtask kernels"]
+fn waits() {
+    let toolkit = Toolkit::new();
+    for arch in ["sm_80", "sm_90a", "sm_100a"] {
+        let found = toolkit.instructions(flag_wait::NAME, flag_wait::SOURCE, arch);
+        check_clean(&format!("flag_wait for {arch}"), &found);
+        // Both words, as the whole system sees them, and nothing else.
+        let reads = found.iter().filter(|load| load.starts_with("LDG"));
+        let reads: Vec<_> = reads.collect();
+        assert!(reads.len() >= 2, "{arch}: {reads:?}");
+        let is_strong = |load: &&String| load.contains(".STRONG.SYS");
+        assert!(reads.iter().all(is_strong), "{arch}: {reads:?}");
+        assert!(
+            count(&found, "NANOSLEEP") > 0,
+            "{arch}: the multiprocessor is left to others"
+        );
+        assert_eq!(count(&found, "STG"), 0, "{arch}");
     }
 }
 

@@ -264,18 +264,6 @@ impl Communicator for LocalComm {
     }
 
     fn behind(&self, call: &CallInfo) -> Vec<Rank> {
-        let is_here = |rank: &Rank| *rank != self.rank && self.hub.is_local(*rank);
-        let has_recorded = |rank: &Rank| {
-            self.hub.recent_calls(*rank).iter().any(|other| {
-                other.sequence >= call.sequence
-                    && other.lane == call.lane
-                    && other.group == call.group
-            })
-        };
-        let ranks = call.group.ranks().iter().copied();
-        ranks
-            .filter(is_here)
-            .filter(|rank| !has_recorded(rank))
-            .collect()
+        self.hub.behind(call)
     }
 }

@@ -296,6 +296,23 @@ impl LocalHub {
         self.state(rank).recorder.read()
     }
 
+    /// Returns those other members of a recorded call's group that are in this process and have not recorded theirs.
+    pub fn behind(&self, call: &CallInfo) -> Vec<Rank> {
+        let is_here = |rank: &Rank| *rank != call.rank && self.is_local(*rank);
+        let has_recorded = |rank: &Rank| {
+            self.recent_calls(*rank).iter().any(|other| {
+                other.sequence >= call.sequence
+                    && other.lane == call.lane
+                    && other.group == call.group
+            })
+        };
+        let ranks = call.group.ranks().iter().copied();
+        ranks
+            .filter(is_here)
+            .filter(|rank| !has_recorded(rank))
+            .collect()
+    }
+
     pub(super) fn state(&self, rank: Rank) -> &RankState {
         &self.ranks[rank.0 as usize]
     }

@@ -208,6 +208,17 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it only moves elements: whether a copy can do it.
+    pub fn is_move(&self) -> bool {
+        match self {
+            Self::AllGather { .. }
+            | Self::Broadcast { .. }
+            | Self::Send { .. }
+            | Self::Recv { .. } => true,
+            Self::AllReduce { .. } | Self::ReduceScatter { .. } | Self::Reduce { .. } => false,
+        }
+    }
+
     /// The name of NCCL's function.
     pub fn function(&self) -> &'static str {
         match self {
@@ -281,7 +292,10 @@ pub trait Gpu: Send + Sync {
     /// Whether the stream has come past an event.
     fn is_over(&self, event: Event) -> Result<bool, DeviceError>;
 
-    /// Frees an event.
+    /// Makes a stream wait for an event, which may be of another GPU of this process.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), DeviceError>;
+
+    /// Frees an event; streams that wait for it go on waiting.
     fn forget(&self, event: Event);
 
     /// Allocates memory on the device.

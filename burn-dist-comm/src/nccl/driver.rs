@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// One GPU, through the context that CubeCL has too: the device's primary one.
 pub struct Device {
-    context: sys::CUcontext,
-    number: sys::CUdevice,
+    pub(crate) context: sys::CUcontext,
+    pub(crate) number: sys::CUdevice,
 }
 
 // SAFETY: a context and a device are handles that any thread may use; the driver locks what it has to.
@@ -38,7 +38,7 @@ const _: () = {
 const ON_DEVICE: u32 = 1;
 const READ_WRITE: u32 = 3;
 
-fn named(function: &'static str) -> impl Fn(DriverError) -> DeviceError {
+pub(crate) fn named(function: &'static str) -> impl Fn(DriverError) -> DeviceError {
     move |error| DeviceError {
         function,
         reason: error.to_string(),
@@ -62,7 +62,7 @@ pub fn identity(ordinal: usize) -> Result<[u8; 16], DeviceError> {
 /// Within a process, NCCL lets one GPU use another one's buffers directly, and expects them to be accessible. Memory of
 /// stream-ordered pools, which CubeCL hands out, is not before it is said so. (NCCL user guide:
 /// NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
-pub fn open(ordinal: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
+pub fn open(ordinal: usize) -> Result<Arc<Device>, DeviceError> {
     let this = number(ordinal)?;
     // SAFETY: the device is there. The context is never released: CubeCL uses it as long as the process lives.
     let context =
@@ -72,7 +72,7 @@ pub fn open(ordinal: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
         number: this,
     };
     gpu.attach()?;
-    if gpu.has_pools()? {
+    if has_pools(this)? {
         for peer in 0..device::get_count().map_err(named("cuDeviceGetCount"))? {
             let peer = device::get(peer).map_err(named("cuDeviceGet"))?;
             if peer != this {
@@ -84,22 +84,9 @@ pub fn open(ordinal: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
 }
 
 impl Device {
-    /// Whether memory may come from a pool; other memory NCCL makes accessible itself.
-    fn has_pools(&self) -> Result<bool, DeviceError> {
-        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as POOLS;
-        // SAFETY: the device is there.
-        let pools = unsafe { device::get_attribute(self.number, POOLS) };
-        Ok(pools.map_err(named("cuDeviceGetAttribute"))? != 0)
-    }
-
     /// Lets another GPU use the memory of this one's pool.
     fn let_in(&self, peer: sys::CUdevice) -> Result<(), DeviceError> {
-        let mut can = 0;
-        // SAFETY: the pointer is to a number.
-        unsafe { sys::cuDeviceCanAccessPeer(&mut can, peer, self.number) }
-            .result()
-            .map_err(named("cuDeviceCanAccessPeer"))?;
-        if can == 0 {
+        if !can_access(peer, self.number)? {
             // NCCL knows that too, and does not go this way.
             return Ok(());
         }
@@ -118,11 +105,29 @@ impl Device {
     }
 }
 
-fn raw_stream(stream: Stream) -> sys::CUstream {
+/// Whether a backend takes memory of a GPU from a pool; other memory NCCL makes accessible itself.
+pub(crate) fn has_pools(of: sys::CUdevice) -> Result<bool, DeviceError> {
+    use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as POOLS;
+    // SAFETY: the device is there.
+    let pools = unsafe { device::get_attribute(of, POOLS) };
+    Ok(pools.map_err(named("cuDeviceGetAttribute"))? != 0)
+}
+
+/// Whether a GPU may use the memory of another one.
+pub(crate) fn can_access(one: sys::CUdevice, other: sys::CUdevice) -> Result<bool, DeviceError> {
+    let mut can = 0;
+    // SAFETY: the pointer is to a number.
+    unsafe { sys::cuDeviceCanAccessPeer(&mut can, one, other) }
+        .result()
+        .map_err(named("cuDeviceCanAccessPeer"))?;
+    Ok(can != 0)
+}
+
+pub(crate) fn raw_stream(stream: Stream) -> sys::CUstream {
     std::ptr::with_exposed_provenance_mut(stream.0)
 }
 
-fn raw_event(event: Event) -> sys::CUevent {
+pub(crate) fn raw_event(event: Event) -> sys::CUevent {
     std::ptr::with_exposed_provenance_mut(event.0)
 }
 
@@ -159,6 +164,13 @@ impl Gpu for Device {
             Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
             Err(error) => Err(named("cuEventQuery")(error)),
         }
+    }
+
+    fn wait(&self, on: Stream, event: Event) -> Result<(), DeviceError> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive: streams are never destroyed, and events are given up with `forget`.
+        unsafe { stream::wait_event(raw_stream(on), raw_event(event), flags) }
+            .map_err(named("cuStreamWaitEvent"))
     }
 
     fn forget(&self, event: Event) {

@@ -1,82 +1,136 @@
-//! The communicators and streams of one rank.
+//! The groups and streams of one rank.
 
-use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Op, Stream, UniqueId};
-use super::ending::{self, End};
+use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Stream, UniqueId};
 use super::neighbours::Neighbour;
 use super::watch;
 use crate::collective::{Collective, Kind};
 use crate::geometry::{input_bytes, received_bytes};
-use crate::info::{CallInfo, Transfer, What};
-use crate::{Block, Call, CommError, Communicator, Group, Lane};
+use crate::info::{CallInfo, What};
+use crate::peer::api::Copies;
+use crate::peer::choice::{Card, Way, way};
+use crate::streams::api::{Hold, Signals};
+use crate::streams::order::{Key, Order, Poison, Ticket};
+use crate::{Block, Call, CommError, Communicator, Group, Lane, Strided};
 use burn_dist_mesh::DType;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Lanes of the host's communicator on which ids are handed out, counted down from the last one: plans and users have
-/// no reason to use them.
-const ID_LANE_LAST: u16 = u16::MAX;
+/// Lanes of the host's communicator on which members tell each other of themselves, counted down from the last one:
+/// plans and users have no reason to use them.
+const CARD_LANE_LAST: u16 = u16::MAX;
 
-/// How long communicators take to end, at most: what is left to flush by then is what nobody waits for, and what has
-/// not stopped is left behind.
-const CLOSING_MAX: Duration = Duration::from_secs(5);
-
-/// A place in the sequences of calls.
-type Key = (Group, Lane);
-
-struct Channel {
-    comm: Handle,
-    stream: Stream,
-    neighbour: Neighbour,
+/// A group, on a lane.
+pub(super) struct Channel {
+    pub way: Way,
+    /// NCCL's communicator, made when it is first needed.
+    pub comm: Option<Handle>,
+    pub neighbour: Neighbour,
     /// Calls made so far.
-    calls: u64,
-    /// Calls that the device may still be at: launched, and not waited for with success.
-    open: u64,
+    pub calls: u64,
+    /// Calls that the device may still be at: launched, and not seen over.
+    pub open: u64,
+    /// Events that members may be giving to their streams in the call at hand, or the one before.
+    pub fresh: Vec<Event>,
+    /// Events that are forgotten when all members have come to the next call.
+    pub spent: Vec<Event>,
+}
+
+/// What carries a call out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Carrier {
+    Nccl,
+    Copies,
+}
+
+/// How the end of a call on the device is seen.
+pub(super) enum Mark {
+    /// There was nothing to do for this rank.
+    Nothing,
+    /// By an event.
+    Event(Event),
+    /// By a word, for which the backend's stream can wait.
+    Ticket(Ticket),
 }
 
 /// A call that is on the device.
 #[must_use = "memory is the device's until the call has been waited for"]
 pub struct Launched {
-    key: Key,
-    info: Arc<CallInfo>,
-    /// `None` if there was nothing to do for this rank.
-    event: Option<Event>,
+    pub(super) key: Key,
+    pub(super) info: Arc<CallInfo>,
+    pub(super) mark: Mark,
 }
 
 /// What one rank needs to talk to other GPUs. Belongs to one thread at a time.
 pub struct Channels {
-    nccl: Arc<dyn Nccl>,
-    gpu: Arc<dyn Gpu>,
-    /// Calls of a lane run one after the other, in the order in which they are made.
-    streams: FxHashMap<Lane, Stream>,
-    channels: FxHashMap<Key, Channel>,
-    /// Keys in the order in which their communicators were made, which is that of the program.
-    made: Vec<Key>,
-    timeout: Duration,
+    pub(super) nccl: Arc<dyn Nccl>,
+    pub(super) gpu: Arc<dyn Gpu>,
+    /// `None` if the user wants NCCL for everything.
+    pub(super) copies: Option<Arc<dyn Copies>>,
+    /// `None` if the host orders calls with the backend's work.
+    pub(super) order: Option<Order>,
+    /// Calls of a lane run one after the other, in the order in which they are made, apart from what NCCL does and what
+    /// is copied.
+    pub(super) streams: FxHashMap<(Lane, Carrier), Stream>,
+    pub(super) channels: FxHashMap<Key, Channel>,
+    /// Keys in the order in which they were first used, which is that of the program.
+    pub(super) made: Vec<Key>,
+    pub(super) timeout: Duration,
     attached: Option<std::thread::ThreadId>,
+    /// What calls hold that have failed.
+    pub(super) kept: Vec<Hold>,
     /// Whether an abort could not stop everything: memory of calls under way stays the device's.
-    is_lost: bool,
+    pub(super) is_lost: bool,
 }
 
 impl Channels {
-    /// Returns those of a rank at `gpu`, whose calls give up after `timeout`. Communicators are made when they are
-    /// needed.
+    /// Returns those of a rank at `gpu`, whose calls give up after `timeout`. Groups are joined when they are needed;
+    /// all go through NCCL, and the host orders them with what else the device does.
     pub fn new(nccl: Arc<dyn Nccl>, gpu: Arc<dyn Gpu>, timeout: Duration) -> Self {
         Self {
             nccl,
             gpu,
+            copies: None,
+            order: None,
             streams: FxHashMap::default(),
             channels: FxHashMap::default(),
             made: Vec::new(),
             timeout,
             attached: None,
+            kept: Vec::new(),
             is_lost: false,
         }
+    }
+
+    /// Copies where the members of a group can, and only data is moved.
+    pub fn copying(mut self, copies: Arc<dyn Copies>) -> Self {
+        self.copies = Some(copies);
+        self
+    }
+
+    /// Orders calls with the backend's work on the device.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn ordered(mut self, signals: Arc<dyn Signals>) -> Result<Self, DeviceError> {
+        self.gpu.attach()?;
+        self.order = Some(Order::new(signals)?);
+        Ok(self)
     }
 
     /// Returns the GPU.
     pub fn gpu(&self) -> &Arc<dyn Gpu> {
         &self.gpu
+    }
+
+    /// Whether the device orders calls with the backend's work: whether the host need not wait before and after them.
+    pub fn is_ordered(&self) -> bool {
+        self.order.is_some()
+    }
+
+    /// What ends all waits of the backend's stream; `None` if the host waits instead, before and after each call.
+    pub fn poison(&self) -> Option<Poison> {
+        self.order.as_ref().map(Order::poison)
     }
 
     /// Counts and records a call, which gets the next number on its group and lane. Returns what its elements are to
@@ -124,11 +178,11 @@ impl Channels {
         Ok((info, element))
     }
 
-    /// Joins the communicator of a recorded call's group and lane, if this is the first one there.
+    /// Joins a recorded call's group and lane, if this is the first call there.
     ///
     /// # Errors
-    /// What stops the making of a communicator. Communicators are to be [aborted](Self::abort) then.
-    pub fn join(&mut self, host: &dyn Communicator, info: &Arc<CallInfo>) -> Result<(), CommError> {
+    /// What stops the members' exchange of cards.
+    fn join(&mut self, host: &dyn Communicator, info: &Arc<CallInfo>) -> Result<(), CommError> {
         let key = (info.group.clone(), info.lane);
         if !self.channels.contains_key(&key) {
             self.open(host, &key, info)?;
@@ -139,7 +193,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Joins the communicator of a group and lane.
+    /// Meets the members of a group, on a lane.
     fn open(
         &mut self,
         host: &dyn Communicator,
@@ -147,11 +201,49 @@ impl Channels {
         info: &Arc<CallInfo>,
     ) -> Result<(), CommError> {
         let (group, lane) = key;
-        let member = group
-            .member(info.rank)
-            .expect("calls are recorded by members");
         self.attach(info)?;
-        let stream = self.stream(*lane, info)?;
+        let mine = Card::of(self.copies.as_deref());
+        let parts = Strided::flat(vec![Card::BYTES; group.len()]);
+        let call = Call::all_gather(group, DType::U8, parts, Block::from(mine.to_bytes()))
+            .on_lane(Lane(CARD_LANE_LAST.wrapping_sub(lane.0)))
+            .labelled(format!("GPUs of lane {}", lane.0))
+            .uncounted();
+        let bytes = host.run(call)?;
+        let cards: Option<Vec<Card>> = bytes.chunks(Card::BYTES).map(Card::of_bytes).collect();
+        let cards = cards.expect("members run one version of this crate");
+        let way = way(&cards);
+        let member = member(info);
+        if member == 0 {
+            tracing::info!(target: "burn_dist", %group, lane = lane.0, %way, "how GPUs move what is not reduced");
+        }
+        let is_here = |card: &&Card| card.process == mine.process;
+        let num_here = cards.iter().filter(is_here).count();
+        let neighbours = self.nccl.neighbours();
+        let channel = Channel {
+            way,
+            comm: None,
+            neighbour: neighbours.enter(&cards[0].meeting, member, num_here),
+            calls: 0,
+            open: 0,
+            fresh: Vec::new(),
+            spent: Vec::new(),
+        };
+        self.channels.insert(key.clone(), channel);
+        self.made.push(key.clone());
+        Ok(())
+    }
+
+    /// Returns the communicator of a group and lane, which all members make when they first need it.
+    pub(super) fn communicator(
+        &mut self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+    ) -> Result<Handle, CommError> {
+        if let Some(comm) = self.channel(host, info, key)?.comm {
+            return Ok(comm);
+        }
+        let ((group, lane), member) = (key, member(info));
         let root = group.ranks()[0];
         let mine = match member {
             0 => {
@@ -162,32 +254,25 @@ impl Channels {
             _ => None,
         };
         let id = Call::broadcast(group, DType::U8, root, UniqueId::BYTES, mine)
-            .on_lane(Lane(ID_LANE_LAST.wrapping_sub(lane.0)))
+            .on_lane(Lane(CARD_LANE_LAST.wrapping_sub(lane.0)))
             .labelled(format!("NCCL id of lane {}", lane.0))
             .uncounted();
         let bytes = host.run(id)?;
         let mut id = UniqueId([0; UniqueId::BYTES]);
         id.0.copy_from_slice(&bytes);
-        let neighbour = self.nccl.neighbours().enter(&id);
-        let comm = self.nccl.init(group.len(), &id, member).map_err(|code| {
-            neighbour.stop();
-            self.refused(info, "ncclCommInitRankConfig", code, None)
-        })?;
+        let function = "ncclCommInitRankConfig";
+        let comm = self.nccl.init(group.len(), &id, member);
+        let comm = comm.map_err(|code| self.refused(info, function, code, None))?;
         // Known from now on, so that an abort ends it.
-        let channel = Channel {
-            comm,
-            stream,
-            neighbour,
-            calls: 0,
-            open: 0,
-        };
-        self.channels.insert(key.clone(), channel);
-        self.made.push(key.clone());
-        self.settled(host, info, "ncclCommInitRankConfig", comm)
+        if let Some(channel) = self.channels.get_mut(key) {
+            channel.comm = Some(comm);
+        }
+        self.settled(host, info, function, comm)?;
+        Ok(comm)
     }
 
     /// Makes the device the current one of the thread that calls.
-    fn attach(&mut self, info: &Arc<CallInfo>) -> Result<(), CommError> {
+    pub(super) fn attach(&mut self, info: &Arc<CallInfo>) -> Result<(), CommError> {
         let here = std::thread::current().id();
         if self.attached != Some(here) {
             self.gpu.attach().map_err(|error| failed(info, error))?;
@@ -196,97 +281,20 @@ impl Channels {
         Ok(())
     }
 
-    fn stream(&mut self, lane: Lane, info: &Arc<CallInfo>) -> Result<Stream, CommError> {
-        if let Some(stream) = self.streams.get(&lane) {
+    pub(super) fn stream(
+        &mut self,
+        of: (Lane, Carrier),
+        info: &Arc<CallInfo>,
+    ) -> Result<Stream, CommError> {
+        if let Some(stream) = self.streams.get(&of) {
             return Ok(*stream);
         }
         let stream = self.gpu.stream().map_err(|error| failed(info, error))?;
-        self.streams.insert(lane, stream);
+        self.streams.insert(of, stream);
         Ok(stream)
     }
 
-    /// Puts the calls of a recorded call on the device, as one group; there may be none. Members in this process wait
-    /// for each other before and after.
-    ///
-    /// # Safety
-    /// As [`Nccl::issue`], until the call has been waited for with success, or [`Channels::abort`] has returned true.
-    pub unsafe fn launch(
-        &mut self,
-        host: &dyn Communicator,
-        info: &Arc<CallInfo>,
-        element: Element,
-        ops: &[Op],
-    ) -> Result<Launched, CommError> {
-        self.attach(info)?;
-        let key = (info.group.clone(), info.lane);
-        self.meet(host, info, &key)?;
-        if !ops.is_empty() {
-            // SAFETY: the caller's promise.
-            unsafe { self.issue(host, info, &key, element, ops) }?;
-        }
-        self.meet(host, info, &key)?;
-        let mut launched = Launched {
-            key,
-            info: Arc::clone(info),
-            event: None,
-        };
-        if !ops.is_empty() {
-            let stream = self.channel(host, info, &launched.key)?.stream;
-            let event = self.gpu.record(stream);
-            launched.event = Some(event.map_err(|error| failed(info, error))?);
-        }
-        Ok(launched)
-    }
-
-    /// Waits until all members in this process have come as far as this one: see [`super::neighbours`].
-    fn meet(
-        &self,
-        host: &dyn Communicator,
-        info: &Arc<CallInfo>,
-        key: &Key,
-    ) -> Result<(), CommError> {
-        let neighbour = &self.channel(host, info, key)?.neighbour;
-        let barrier = neighbour.arrive();
-        watch::until(host, info, self.timeout, || {
-            Ok(neighbour.have_all_arrived(barrier).then_some(()))
-        })
-    }
-
-    /// # Safety
-    /// As [`Self::launch`].
-    unsafe fn issue(
-        &mut self,
-        host: &dyn Communicator,
-        info: &Arc<CallInfo>,
-        key: &Key,
-        element: Element,
-        ops: &[Op],
-    ) -> Result<(), CommError> {
-        let Channel { comm, stream, .. } = *self.channel(host, info, key)?;
-        let nccl = Arc::clone(&self.nccl);
-        self.accepted(info, "ncclGroupStart", nccl.group_start(), comm)?;
-        if let Some(channel) = self.channels.get_mut(key) {
-            channel.open += 1;
-        }
-        let mut refused = None;
-        for op in ops {
-            // SAFETY: the caller's promise.
-            let code = unsafe { nccl.issue(comm, op, element, stream) };
-            if !code.is_accepted() {
-                refused = Some((op.function(), code));
-                break;
-            }
-        }
-        // A group that was started has to be ended, whatever is in it.
-        let end = nccl.group_end();
-        if let Some((function, code)) = refused {
-            return Err(self.refused(info, function, code, Some(comm)));
-        }
-        self.accepted(info, "ncclGroupEnd", end, comm)?;
-        self.settled(host, info, "ncclGroupEnd", comm)
-    }
-
-    fn channel(
+    pub(super) fn channel(
         &self,
         host: &dyn Communicator,
         info: &Arc<CallInfo>,
@@ -297,62 +305,8 @@ impl Channels {
         channel.ok_or_else(|| host.fault().unwrap_or_else(|| ended(info)))
     }
 
-    /// Waits until the device is done with a call.
-    ///
-    /// # Errors
-    /// What the library or the driver says, the fault of the mesh, and a time-out. Communicators are to be
-    /// [aborted](Self::abort) then.
-    pub fn finish(&mut self, host: &dyn Communicator, launched: Launched) -> Result<(), CommError> {
-        let Launched { key, info, event } = launched;
-        let Some(event) = event else { return Ok(()) };
-        self.attach(&info)?;
-        let comm = match self.channel(host, &info, &key) {
-            Ok(channel) => channel.comm,
-            Err(error) => {
-                self.gpu.forget(event);
-                return Err(error);
-            }
-        };
-        let outcome = watch::until(host, &info, self.timeout, || {
-            let over = self.gpu.is_over(event);
-            if over.map_err(|error| failed(&info, error))? {
-                return Ok(Some(()));
-            }
-            // An error that a peer or the network has caused shows here, not on the stream.
-            let state = self.nccl.state(comm);
-            match state.is_accepted() {
-                true => Ok(None),
-                false => Err(self.refused(&info, "ncclCommGetAsyncError", state, Some(comm))),
-            }
-        });
-        self.gpu.forget(event);
-        outcome?;
-        if let Some(channel) = self.channels.get_mut(&key) {
-            channel.open -= 1;
-        }
-        Ok(())
-    }
-
-    /// Takes note that nobody waits for a call, which stays under way.
-    pub fn give_up(&self, launched: Launched) {
-        if let Some(event) = launched.event {
-            self.gpu.forget(event);
-        }
-    }
-
-    /// Notes that a recorded call is over.
-    pub fn over(info: &CallInfo) {
-        // NCCL does not tell when the others launched theirs. Set once: a call is waited for once.
-        let _ = info.transfer.set(Transfer {
-            launched: info.started,
-            start: info.started,
-            end: Instant::now(),
-        });
-        info.finish();
-    }
-
     /// Waits until the last call on a communicator is no longer in progress.
-    fn settled(
+    pub(super) fn settled(
         &self,
         host: &dyn Communicator,
         info: &Arc<CallInfo>,
@@ -366,7 +320,7 @@ impl Channels {
         })
     }
 
-    fn accepted(
+    pub(super) fn accepted(
         &self,
         info: &Arc<CallInfo>,
         function: &'static str,
@@ -379,7 +333,7 @@ impl Channels {
         }
     }
 
-    fn refused(
+    pub(super) fn refused(
         &self,
         info: &Arc<CallInfo>,
         function: &'static str,
@@ -397,95 +351,6 @@ impl Channels {
             reason,
         }
     }
-
-    /// Stops what is on the device, and frees all communicators. Returns whether memory of calls under way is the
-    /// caller's again: whether everything has stopped in time, of this rank and of its neighbours in those calls.
-    ///
-    /// # Communication
-    /// None, but the others have to end theirs too: whoever calls this has told them of the fault before.
-    #[must_use = "memory may still be in use"]
-    pub fn abort(&mut self) -> bool {
-        let all = self.take().into_iter();
-        self.end(all.map(|(key, channel)| (key, channel, End::Abort)))
-    }
-
-    /// Ends all communicators: as the other members do, flushed in the order in which they were made, unless there was
-    /// a fault.
-    pub fn close(&mut self, host: &dyn Communicator) {
-        let limit = Instant::now() + self.timeout.min(CLOSING_MAX);
-        let mut ends = Vec::new();
-        for (key, channel) in self.take() {
-            let comm = channel.comm;
-            let mut state = match host.fault() {
-                Some(_) => Code(-1),
-                None => self.nccl.finalize(comm),
-            };
-            watch::by(limit, || {
-                let goes_on = state == Code::IN_PROGRESS && host.fault().is_none();
-                if goes_on {
-                    state = self.nccl.state(comm);
-                }
-                !goes_on
-            });
-            let end = match state {
-                Code::SUCCESS => End::Destroy,
-                _ => End::Abort,
-            };
-            ends.push((key, channel, end));
-        }
-        self.end(ends);
-    }
-
-    /// Takes all communicators, in the order in which they were made: that of the program.
-    fn take(&mut self) -> Vec<(Key, Channel)> {
-        let made = std::mem::take(&mut self.made);
-        made.iter()
-            .filter_map(|key| self.channels.remove_entry(key))
-            .collect()
-    }
-
-    /// Ends communicators, and returns whether memory of their calls is free.
-    fn end(&mut self, ends: impl IntoIterator<Item = (Key, Channel, End)>) -> bool {
-        let (mut comms, mut neighbours) = (Vec::new(), Vec::new());
-        for ((group, lane), channel, end) in ends {
-            comms.push((format!("{group} lane {}", lane.0), channel.comm, end));
-            // What was flushed is over.
-            let is_busy = channel.open > 0 && end == End::Abort;
-            neighbours.push((channel.neighbour, is_busy));
-        }
-        if comms.is_empty() {
-            return !self.is_lost;
-        }
-        // This need not be the thread of the calls. A device that cannot be attached to has failed, and runs nothing.
-        let _ = self.gpu.attach();
-        let limit = Instant::now() + CLOSING_MAX;
-        let have_ended = ending::side_by_side(&self.nccl, &self.gpu, comms, limit);
-        let is_busy = neighbours.iter().any(|(_, is_busy)| *is_busy);
-        let has_stopped = !is_busy || (have_ended && self.have_drained(limit));
-        if has_stopped {
-            for (neighbour, _) in &neighbours {
-                neighbour.stop();
-            }
-        }
-        let mut busy = neighbours.iter().filter(|(_, is_busy)| *is_busy);
-        let is_free = has_stopped
-            && busy.all(|(neighbour, _)| watch::by(limit, || neighbour.have_all_stopped()));
-        self.is_lost |= !is_free;
-        !self.is_lost
-    }
-
-    /// Waits until the streams have come to their end; returns whether they have.
-    fn have_drained(&self, limit: Instant) -> bool {
-        self.streams.values().all(|stream| {
-            // What an event cannot be recorded on has failed, and runs nothing any more.
-            let Ok(event) = self.gpu.record(*stream) else {
-                return true;
-            };
-            let is_over = watch::by(limit, || self.gpu.is_over(event) != Ok(false));
-            self.gpu.forget(event);
-            is_over
-        })
-    }
 }
 
 impl Drop for Channels {
@@ -496,12 +361,18 @@ impl Drop for Channels {
 }
 
 /// A call on the driver that failed.
-fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
+pub(super) fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
     CommError::Gpu {
         call: Arc::clone(info),
         function: error.function,
         reason: error.reason,
     }
+}
+
+/// The place of the rank of a recorded call in its group.
+fn member(info: &CallInfo) -> usize {
+    let member = info.group.member(info.rank);
+    member.expect("calls are recorded by members")
 }
 
 fn ended(info: &Arc<CallInfo>) -> CommError {

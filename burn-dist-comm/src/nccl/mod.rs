@@ -5,10 +5,12 @@
 //! | [`choice`] | which way GPUs talk, and in which order sums run: what users choose |
 //! | [`api`] | the few calls of NCCL and of CUDA's driver that are used, as two traits |
 //! | [`collectives`] | which calls make a collective: counts and offsets, pure |
-//! | [`groups`] | a communicator per group and lane, a stream per lane; launching |
-//! | [`neighbours`] | members of a communicator that live in one process: they launch and stop together |
+//! | [`groups`] | groups and lanes: who is in them, by which way they communicate, communicators, streams |
+//! | [`launching`] | putting calls on the device, by NCCL or as copies ([`crate::peer`]) |
+//! | [`landing`] | waiting for calls, by the backend's stream ([`crate::streams`]) or by the host |
+//! | [`neighbours`] | members of a group that live in one process: they launch and stop together |
 //! | [`watch`] | waiting with a time-out, looking for faults meanwhile |
-//! | [`ending`] | the end of communicators: side by side, and with a limit |
+//! | [`ending`] | the end of groups and their communicators: side by side, and with a limit |
 //! | [`library`] | where NCCL is looked for, and what is said when it is not there |
 //! | `driver`, `ffi` | CUDA and NCCL themselves (feature `cuda`) |
 //! | `fake` | both, simulated by threads: tests run everything above without a GPU |
@@ -19,7 +21,7 @@
 //! initialise a communicator of their own. It is made when the group first communicates. `ncclCommSplit` would be
 //! collective over the *parent*: ranks that never meet in a group would have to take part in making it, in one order;
 //! with ids, a group is its members' business only. (NCCL user guide: "Creating a communicator", "Creating more
-//! communicators".)
+//! communicators".) A group whose members copy from each other makes one only if something is reduced in it.
 //!
 //! # Order
 //! One rank launches all collectives of a lane on one stream, in the order of the plan, which is common to all ranks.
@@ -27,10 +29,9 @@
 //! deadlock, however many communicators share a GPU. (NCCL user guide: "Using multiple NCCL communicators
 //! concurrently".)
 //!
-//! With CubeCL's work the order is kept by the host: it waits until what it has queued is done (`client.sync`),
-//! launches, and waits until the collective is done before it hands the result on. Events between the two streams would
-//! spare it the first wait, but CubeCL 0.10 keeps its streams to itself, so there is nothing to record one on. Buffers
-//! belong to the call until it has finished.
+//! With CubeCL's work the device keeps the order ([`crate::streams`]): events and words between CubeCL's stream and ours.
+//! Where the driver cannot, the host does: it waits until what it has queued is done (`client.sync`), launches, and waits
+//! until the collective is done before it hands the result on. Buffers belong to the call until it has finished.
 //!
 //! # Processes
 //! One process per GPU is the recommended shape. Several GPUs in one process work too, with a price: a call of CUDA
@@ -65,6 +66,8 @@ pub mod fake;
 #[cfg(feature = "cuda")]
 pub mod ffi;
 pub mod groups;
+mod landing;
+mod launching;
 pub mod library;
 mod neighbours;
 #[cfg(all(test, feature = "cuda"))]

@@ -1,4 +1,4 @@
-//! Against NCCL itself, on the GPUs of this machine.
+//! Against NCCL and CUDA's driver themselves, on the GPUs of this machine.
 //!
 //! ```text
 //! cargo test -p burn-dist-comm --features cuda nccl::real -- --ignored
@@ -265,4 +265,45 @@ fn a_rank_that_allocates_and_comes_late_is_waited_for() {
         }
         channels.close(comm);
     });
+}
+
+/// Shifts between GPUs that copy, on streams that the device orders: NCCL is not called.
+#[test]
+#[ignore = "needs two NVIDIA GPUs with access to each other's memory, and a driver for CUDA 12.5 or later"]
+fn gpus_copy_from_each_other() {
+    let world = Group::world(2).expect("two ranks");
+    let with_copies = |(device, (host, gpu, channels)): (usize, (LocalComm, _, Channels))| {
+        let driver = driver::open(device).expect("a GPU per rank");
+        let copies = crate::peer::driver::copies(&driver).expect("what it reads");
+        let signals = crate::streams::driver::signals(&driver).expect("a driver with everything");
+        let channels = channels.copying(copies).ordered(signals);
+        (host, gpu, channels.expect("a page of words"))
+    };
+    let ranks = ranks(2).into_iter().enumerate().map(with_copies).collect();
+    conformance::on_ranks(
+        ranks,
+        |(comm, gpu, mut channels): (LocalComm, Arc<dyn Gpu>, Channels)| {
+            gpu.attach().expect("a device");
+            let [send, recv] = [(); 2].map(|()| gpu.alloc(BYTES).expect("memory"));
+            let me = comm.rank().0;
+            for turn in 0..100 {
+                let numbers = |rank: u32| {
+                    let numbers = (0..COUNT as u32).map(|at| 1000 * turn + 10 * at + rank);
+                    numbers.flat_map(u32::to_ne_bytes).collect::<Vec<u8>>()
+                };
+                // SAFETY: there is room for as many bytes, and the call before is over.
+                unsafe { gpu.upload(send, &numbers(me)) }.expect("a copy");
+                let ops = super::collectives::shift(send, recv, &[COUNT; 2], 1, me as usize);
+                // SAFETY: the memory is never freed.
+                let launched = unsafe { launch(&comm, &mut channels, &world, &ops) };
+                let outcome = launched.and_then(|launched| channels.finish(&comm, launched));
+                outcome.unwrap_or_else(|error| panic!("{error}"));
+                let mut found = [0; BYTES];
+                // SAFETY: as above.
+                unsafe { gpu.download(recv, &mut found) }.expect("a copy");
+                assert_eq!(found[..], numbers(1 - me), "turn {turn}");
+            }
+            channels.close(&comm);
+        },
+    );
 }

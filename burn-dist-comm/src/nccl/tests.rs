@@ -134,9 +134,10 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
         ..LocalOptions::default()
     };
     let comms = LocalHub::connect(num, options).expect("a world");
-    let with_channels = |comm| {
-        let gpu = Arc::new(FakeNccl(fake.clone()));
-        let channels = Channels::new(gpu.clone() as Arc<dyn Nccl>, gpu as Arc<dyn Gpu>, timeout);
+    let with_channels = |comm: LocalComm| {
+        let gpu = fake.machine().gpu(comm.rank().0 as usize);
+        let nccl = Arc::new(FakeNccl(fake.clone())) as Arc<dyn Nccl>;
+        let channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, timeout);
         (comm, channels)
     };
     comms.into_iter().map(with_channels).collect()
@@ -592,7 +593,7 @@ fn communicators_are_aborted_on_any_thread() {
 #[test]
 fn members_of_a_process_wait_for_each_other_around_launches() {
     let fake = Fake::new();
-    fake.linked.store(true, Ordering::SeqCst);
+    fake.machine().linked.store(true, Ordering::SeqCst);
     let world = Group::world(2).expect("two ranks");
     on_ranks(ranks(&fake, 2, PATIENT), |comm, channels| {
         let gpu = Arc::clone(channels.gpu());

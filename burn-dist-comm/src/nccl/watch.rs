@@ -1,6 +1,7 @@
 //! Waiting for the device: with a time-out, and looking for faults meanwhile.
 
 use crate::info::CallInfo;
+use crate::streams::order::late;
 use crate::{CommError, Communicator};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,17 +39,7 @@ pub(super) fn until<T>(
             return Err(fault);
         }
         if waited >= timeout {
-            let (call, elapsed, missing) = (Arc::clone(call), waited, host.behind(call));
-            return Err(match missing.is_empty() {
-                true => CommError::GpuStalled { call, elapsed },
-                false => CommError::Timeout {
-                    call,
-                    missing,
-                    // Only ranks of this process are looked at.
-                    processes: Vec::new(),
-                    elapsed,
-                },
-            });
+            return Err(late(call, waited, host.behind(call)));
         }
         std::thread::sleep(NAP);
     }

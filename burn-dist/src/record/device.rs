@@ -485,7 +485,8 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Sets how ranks communicate that each have a GPU of their own: with NCCL by default. See [`GpuTransport`].
+    /// Sets how ranks communicate that each have a GPU of their own: by copies or NCCL by default, as their
+    /// GPUs allow. See [`GpuTransport`].
     pub fn gpu_transport(mut self, transport: GpuTransport) -> Self {
         self.options.gpu_transport = transport;
         self

@@ -2,7 +2,7 @@
 //!
 //! On Flex a tensor *is* a shared buffer: blocks go in and results come out without a copy. On other backends, ranks
 //! that share a device hand each other handles ([`device_exchange`]), and ranks that each have a GPU of their own
-//! communicate with NCCL ([`gpus`]); otherwise parts go through the host.
+//! communicate on device memory ([`gpus`]); otherwise parts go through the host.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -57,6 +57,14 @@ impl<B: BackendIr> Routes<B> {
     pub fn abort(&mut self) {
         if let Some(gpus) = &mut self.gpus {
             gpus.abort();
+        }
+    }
+
+    /// Waits for calls between GPUs, before the host reads what they have brought.
+    pub fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
+        match &self.gpus {
+            Some(gpus) => gpus.land(comm, turn),
+            None => Ok(()),
         }
     }
 
@@ -293,6 +301,7 @@ pub(super) fn start<B: BackendIr>(
         let flight = gpus::start(task, collective, input, gpus, comm, &group, label, device)?;
         return Ok(Started::Gpus(flight));
     }
+    routes.land(comm, turn)?;
     let (block, shared) = block::<B>(input, &task.from_shape, to_burn(task.dtype))?;
     let call = Call::new(&group, task.dtype, collective, Some(block));
     let mut call = call.axis_by_axis(task.axes.clone());
@@ -388,6 +397,7 @@ impl Transfer<'_> {
             drop(comm.exchange(self.exchange(&group), Arc::new(input))?);
             return Ok(());
         }
+        routes.land(comm, turn)?;
         let (block, _) = block::<B>(input, &self.task.shape, to_burn(self.task.dtype))?;
         comm.start(self.call(&group, Some(block)))?.wait()?;
         Ok(())

@@ -120,6 +120,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     fn sync(&self) -> Result<(), Fault> {
+        self.land()?;
         B::sync(&self.tensors.device).map_err(|error| Fault::Op {
             rank: self.rank,
             op: "sync".into(),

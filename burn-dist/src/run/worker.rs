@@ -375,6 +375,16 @@ impl<B: BackendIr> Worker<B> {
         self.data(handle, shape, dtype, "offload").map(Arc::new)
     }
 
+    /// Waits for what GPUs still bring, before the host reads: what an abort has let through is a fault here.
+    pub fn land(&self) -> Result<(), Fault> {
+        let landed = self.routes.land(self.comm.as_ref(), &self.turn);
+        landed.map_err(|error| Fault::Collective {
+            rank: self.rank,
+            path: None,
+            source: Arc::new(error),
+        })
+    }
+
     /// Reads a tensor back.
     fn data(
         &self,
@@ -383,6 +393,7 @@ impl<B: BackendIr> Worker<B> {
         dtype: DType,
         op: &str,
     ) -> Result<TensorData, Fault> {
+        self.land()?;
         let data = into_data::<B>(handle, Shape::from(shape.to_vec()), to_burn(dtype));
         burn_std::future::block_on(data).map_err(|error| Fault::Op {
             rank: self.rank,

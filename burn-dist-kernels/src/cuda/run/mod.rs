@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use super::engine::{Device, Engine, EngineError, Engines};
 use super::product::Product;
 use super::reference::{Operands, Sums};
-use super::{quantize, transpose};
+use super::{flag_wait, quantize, transpose};
 use task::Task;
 
 pub mod cublaslt;
@@ -153,6 +153,13 @@ pub fn transposed(
         Task::Transpose.launch(client, blocks, &[], &[values, &out], vec![info]);
     }
     Ok(out)
+}
+
+/// Enqueues a wait: what comes after it on the stream of this thread runs when it has ended.
+///
+/// Whatever sets the word has to have been submitted before: streams may share a queue of the hardware.
+pub fn wait(client: &ComputeClient<CudaRuntime>, wait: flag_wait::Wait) {
+    Task::FlagWait.launch(client, 1, &[], &[], wait.info());
 }
 
 /// Runs a small product of a kind, waits for it, and compares it with the reference: sizes that end inside of tiles,

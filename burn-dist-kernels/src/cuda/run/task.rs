@@ -11,7 +11,7 @@ use cubecl::{CompilationError, CubeTask};
 use cubecl_cpp::shared::SharedMemory;
 
 use super::super::wgmma::{self, TensorMap, geometry};
-use super::super::{invert, quantize, transpose};
+use super::super::{flag_wait, invert, quantize, transpose};
 
 /// A kernel in CUDA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +20,7 @@ pub(super) enum Task {
     Quantize(quantize::Kernel),
     Transpose,
     Invert,
+    FlagWait,
 }
 
 /// Changes with the sources: CubeCL may keep what it has compiled from one run of a program to the next.
@@ -28,6 +29,7 @@ const REVISION: u64 = revision(&[
     wgmma::Kernel::DEVICE,
     transpose::BODY,
     invert::SOURCE,
+    flag_wait::SOURCE,
 ]);
 
 const fn revision(texts: &[&str]) -> u64 {
@@ -52,6 +54,7 @@ impl Task {
             Self::Quantize(_) => quantize::NAME,
             Self::Transpose => transpose::NAME,
             Self::Invert => invert::NAME,
+            Self::FlagWait => flag_wait::NAME,
         }
     }
 
@@ -61,6 +64,7 @@ impl Task {
             Self::Quantize(kernel) => kernel.source(),
             Self::Transpose => transpose::source(),
             Self::Invert => invert::SOURCE.into(),
+            Self::FlagWait => flag_wait::SOURCE.into(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Task {
             Self::Wgmma(_) => geometry::THREADS,
             Self::Quantize(_) | Self::Transpose => transpose::THREADS,
             Self::Invert => invert::THREADS,
+            Self::FlagWait => flag_wait::THREADS,
         } as u32)
     }
 
@@ -76,7 +81,7 @@ impl Task {
     fn shared(self) -> usize {
         match self {
             Self::Wgmma(_) => geometry::SHARED,
-            Self::Quantize(_) | Self::Transpose | Self::Invert => 0,
+            Self::Quantize(_) | Self::Transpose | Self::Invert | Self::FlagWait => 0,
         }
     }
 
@@ -204,6 +209,7 @@ mod tests {
             (wgmma(), geometry::SHARED),
             (Task::Transpose, 0),
             (Task::Invert, 0),
+            (Task::FlagWait, 0),
         ] {
             let mode = ExecutionMode::Checked;
             let options = Default::default();

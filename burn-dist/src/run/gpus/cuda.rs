@@ -2,19 +2,24 @@
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use burn_backend::{DType, Shape};
 use burn_cubecl::cubecl::Runtime;
+use burn_cubecl::cubecl::client::ComputeClient;
 use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_dist_kernels::cuda::{flag_wait, run};
 use burn_ir::BackendIr;
 
-use super::{Gpus, Identity, Memory};
+use super::{Gpus, Identity, Memory, Placed};
 use crate::comm::nccl::api::{Address, DeviceError};
+use crate::comm::nccl::groups::Channels;
 use crate::comm::nccl::{driver, ffi};
-use crate::comm::{CommError, Reduction};
+use crate::comm::streams::api::{FlagWait, Hold};
+use crate::comm::{CommError, GpuTransport, LocalHub, Reduction, peer, streams};
 use crate::ops::flex::downcast;
 use crate::run::bridge::CollectiveError;
 
@@ -54,8 +59,9 @@ pub(crate) fn identity<B: BackendIr>(device: &B::Device) -> Result<Identity, Str
 /// Returns what each rank of this process communicates with other GPUs through; `None` if `B` does not run on CUDA.
 pub(crate) fn connect<B: BackendIr>(
     devices: &[B::Device],
-    reduction: Reduction,
+    (transport, reduction): (GpuTransport, Reduction),
     timeout: Duration,
+    hub: &Arc<LocalHub>,
 ) -> Option<Vec<Gpus<B>>> {
     if !is_cuda::<B>() {
         return None;
@@ -69,31 +75,52 @@ pub(crate) fn connect<B: BackendIr>(
     if distinct.len() > 1 {
         tracing::info!(
             gpus = ?distinct,
-            "ranks of this process have several GPUs, and wait for each other before and after each launch: one \
-             process per GPU spares them that"
+            "ranks of this process have several GPUs, and wait for each other before and after each launch"
         );
     }
     let gpus = ordinals.iter().map(|&ordinal| {
-        let open = move || {
-            let nccl = ffi::nccl()?;
-            let gpu = driver::open(ordinal).map_err(|error| CommError::Cuda {
-                device: ordinal,
-                reason: text(error),
-            })?;
-            Ok((nccl, gpu))
-        };
-        Gpus::new(CubeMemory, open, reduction, timeout)
+        let open = move || open(ordinal, transport, timeout);
+        Gpus::new(CubeMemory, open, reduction, Arc::clone(hub))
     });
     Some(gpus.collect())
+}
+
+/// Opens what a rank communicates through at a GPU.
+fn open(ordinal: usize, transport: GpuTransport, timeout: Duration) -> Result<Channels, CommError> {
+    let failed = |error| CommError::Cuda {
+        device: ordinal,
+        reason: text(error),
+    };
+    let nccl = ffi::nccl()?;
+    let gpu = driver::open(ordinal).map_err(failed)?;
+    let mut channels = Channels::new(nccl, gpu.clone(), timeout);
+    if transport == GpuTransport::Auto {
+        channels = channels.copying(peer::driver::copies(&gpu).map_err(failed)?);
+    }
+    match streams::driver::signals(&gpu) {
+        Ok(signals) => channels.ordered(signals).map_err(failed),
+        Err(error) => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| {
+                tracing::warn!(
+                    gpu = ordinal,
+                    reason = text(error),
+                    "ranks wait for their GPUs before and after each collective: this needs a driver for CUDA 12.5 or \
+                     later"
+                );
+            });
+            Ok(channels)
+        }
+    }
 }
 
 struct CubeMemory;
 
 impl CubeMemory {
     /// Asks CubeCL where a tensor is; what it has queued may still write it.
-    fn address(tensor: &Tensor, bytes: usize) -> Result<Address, CollectiveError> {
+    fn placed<B: BackendIr>(tensor: Tensor, bytes: usize) -> Result<Placed<B>, CollectiveError> {
         // The offsets of a handle are part of what is returned. A tensor that another stream has made is waited for, on
-        // the device, by this rank's stream: so a sync of this one is enough.
+        // the device, by this rank's stream: so that what is put behind this one is behind the other too.
         let resource = tensor.client.get_resource(tensor.handle.clone());
         let resource = resource.map_err(|error| CollectiveError::Backend(format!("{error:?}")))?;
         let found = resource.resource();
@@ -103,11 +130,23 @@ impl CubeMemory {
                 found.size
             )));
         }
-        Ok(Address(found.ptr))
+        Ok(Placed {
+            at: Address(found.ptr),
+            handle: Self::own::<B>(tensor)?,
+            // It keeps the allocation, and is no handle that would forbid to write in place.
+            hold: Box::new(resource) as Hold,
+        })
     }
 
     fn own<B: BackendIr>(tensor: Tensor) -> Result<B::Handle, CollectiveError> {
         downcast(tensor).map_err(|_: Tensor| Self::other())
+    }
+
+    fn client<B: BackendIr>(
+        device: &B::Device,
+    ) -> Result<ComputeClient<CudaRuntime>, CollectiveError> {
+        let device = cuda_device::<B>(device).ok_or_else(Self::other)?;
+        Ok(CudaRuntime::client(device))
     }
 
     fn other() -> CollectiveError {
@@ -121,7 +160,7 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
         handle: B::Handle,
         shape: &[usize],
         dtype: DType,
-    ) -> Result<(B::Handle, Address), CollectiveError> {
+    ) -> Result<Placed<B>, CollectiveError> {
         let tensor: Tensor = downcast(handle).map_err(|_: B::Handle| Self::other())?;
         let elements: usize = shape.iter().product();
         if tensor.meta.shape().num_elements() != elements || tensor.dtype.size() != dtype.size() {
@@ -133,11 +172,13 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
         if elements == 0 {
             // No call has a part in it. Rows are as far apart as if they had elements, and a copy into another order
             // would be a kernel without threads.
-            return Ok((Self::own::<B>(tensor)?, Address(0)));
+            return Ok(Placed {
+                handle: Self::own::<B>(tensor)?,
+                at: Address(0),
+                hold: Box::new(()),
+            });
         }
-        let tensor = into_contiguous(tensor);
-        let address = Self::address(&tensor, elements * dtype.size())?;
-        Ok((Self::own::<B>(tensor)?, address))
+        Self::placed::<B>(into_contiguous(tensor), elements * dtype.size())
     }
 
     fn fresh(
@@ -145,7 +186,7 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
         elements: usize,
         dtype: DType,
         device: &B::Device,
-    ) -> Result<(B::Handle, Address), CollectiveError> {
+    ) -> Result<Placed<B>, CollectiveError> {
         let device = cuda_device::<B>(device).ok_or_else(Self::other)?.clone();
         let client = CudaRuntime::client(&device);
         let bytes = elements * dtype.size();
@@ -153,7 +194,32 @@ impl<B: BackendIr> Memory<B> for CubeMemory {
         let buffer = client.empty(bytes.max(dtype.size()));
         let shape = Shape::from([elements]);
         let tensor = Tensor::new_contiguous(client, device, shape, buffer, dtype);
-        let address = Self::address(&tensor, bytes)?;
-        Ok((Self::own::<B>(tensor)?, address))
+        Self::placed::<B>(tensor, bytes)
+    }
+
+    fn submit(&self, device: &B::Device) -> Result<(), CollectiveError> {
+        let client = Self::client::<B>(device)?;
+        // A question that CubeCL answers once it has launched all that this thread gave it before, and not if one of
+        // these launches has failed. A flush would wait for the device, up to where it was flushed before.
+        match client.memory_usage() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(CollectiveError::Backend(format!("{error:?}"))),
+        }
+    }
+
+    fn wait(&self, wait: FlagWait, device: &B::Device) -> Result<(), CollectiveError> {
+        let FlagWait {
+            word,
+            value,
+            poison,
+        } = wait;
+        let (word, poison) = (word.0, poison.0);
+        let wait = flag_wait::Wait {
+            word,
+            poison,
+            value,
+        };
+        run::wait(&Self::client::<B>(device)?, wait);
+        Ok(())
     }
 }

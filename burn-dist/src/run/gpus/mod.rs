@@ -3,9 +3,13 @@
 //!
 //! ```text
 //! input ─ cut and joined piece by piece ─> packed ─┐
-//!                                                  ├─ host waits for the device ─ NCCL ─ host waits for NCCL ─> pieces ─ joined, or folded in order ─> result
+//!                                                  ├─ entry ─ NCCL, or copies ─ exit ─> pieces ─ joined, or folded in order ─> result
 //! result's buffers, of the backend's own memory ───┘
 //! ```
+//!
+//! Entry and exit are an event and a kernel on the device ([`crate::comm::streams`]), so that the host queues what comes
+//! next meanwhile; where the driver cannot do that, the host waits at both. What only moves is copied where GPUs read
+//! each other's memory ([`crate::comm::peer`]).
 //!
 //! | collective | NCCL | afterwards |
 //! | --- | --- | --- |
@@ -18,8 +22,10 @@
 //! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault,
 //! has [aborted](Gpus::abort) its communicators; what the device may use even then is never given back.
 //!
-//! One process per GPU is the recommended shape: the ranks of a process wait for each other before and after each
-//! launch ([`crate::comm::nccl`]).
+//! Before the host reads anything, it [lands](Gpus::land): it waits until calls are over, and looks whether it was their
+//! end or an abort's.
+//!
+//! The ranks of a process wait for each other before and after each launch ([`crate::comm::nccl`]).
 //!
 //! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first),
 //! nothing is packed; where they arrive in place, nothing is joined.
@@ -34,7 +40,6 @@ mod tests;
 
 use std::cell::OnceCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::ops::dtype::to_burn;
 use burn_backend::{DType, Shape, Slice};
@@ -43,12 +48,15 @@ use burn_ir::BackendIr;
 use super::bridge::CollectiveError;
 use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, swapped};
 use super::turn::Turn;
-use crate::comm::nccl::api::{Address, Element, Gpu, Nccl, Op};
+use crate::comm::nccl::api::{Address, Element, Op};
 use crate::comm::nccl::groups::{Channels, Launched};
 use crate::comm::nccl::{collectives, native_fold};
+use crate::comm::streams::api::{FlagWait, Hold};
+use crate::comm::streams::watcher::{Watched, Watcher};
 use crate::comm::{
-    CallInfo, Collective, CommError, Communicator, Group, Lane, Reduction, chunk_sizes,
+    CallInfo, Collective, CommError, Communicator, Group, Lane, LocalHub, Reduction, chunk_sizes,
 };
+use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 
 #[cfg(feature = "cuda")]
@@ -61,72 +69,116 @@ pub(super) use places::alone;
 /// What tells GPUs apart, on all machines: their UUID.
 pub(super) type Identity = [u8; 16];
 
-/// Tensors of an inner backend as device memory.
+/// A tensor, and where it is.
+pub(super) struct Placed<B: BackendIr> {
+    pub handle: B::Handle,
+    /// An empty one is nowhere.
+    pub at: Address,
+    /// Keeps its memory, and does not keep the backend from writing in place.
+    pub hold: Hold,
+}
+
+/// Tensors of an inner backend as device memory, and the stream on which it computes.
 pub(super) trait Memory<B: BackendIr>: Send {
-    /// Returns a tensor in row-major order, and where it is; an empty one is nowhere.
+    /// Returns a tensor in row-major order.
     fn pinned(
         &self,
         handle: B::Handle,
         shape: &[usize],
         dtype: DType,
-    ) -> Result<(B::Handle, Address), CollectiveError>;
+    ) -> Result<Placed<B>, CollectiveError>;
 
-    /// Returns a flat tensor that nothing has written yet, and where it is.
+    /// Returns a flat tensor that nothing has written yet.
     fn fresh(
         &self,
         elements: usize,
         dtype: DType,
         device: &B::Device,
-    ) -> Result<(B::Handle, Address), CollectiveError>;
+    ) -> Result<Placed<B>, CollectiveError>;
+
+    /// Waits until the backend has handed to the driver what this thread has given it: the device need not have run it.
+    fn submit(&self, device: &B::Device) -> Result<(), CollectiveError>;
+
+    /// Makes what this thread gives the backend from now on wait on the device.
+    fn wait(&self, wait: FlagWait, device: &B::Device) -> Result<(), CollectiveError>;
 }
 
-type Open = dyn Fn() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send;
+type Open = dyn Fn() -> Result<Channels, CommError> + Send;
 
 /// What a rank communicates with other GPUs through; the libraries are opened when it first does.
 pub(super) struct Gpus<B: BackendIr> {
     memory: Box<dyn Memory<B>>,
     open: Box<Open>,
     /// What has been opened, or why nothing was.
-    ground: OnceCell<Result<Shared<B>, CommError>>,
+    ground: OnceCell<Result<(Shared<B>, Option<Watcher>), CommError>>,
     reduction: Reduction,
-    timeout: Duration,
+    hub: Arc<LocalHub>,
 }
 
 impl<B: BackendIr> Gpus<B> {
     pub fn new(
         memory: impl Memory<B> + 'static,
-        open: impl Fn() -> Result<(Arc<dyn Nccl>, Arc<dyn Gpu>), CommError> + Send + 'static,
+        open: impl Fn() -> Result<Channels, CommError> + Send + 'static,
         reduction: Reduction,
-        timeout: Duration,
+        hub: Arc<LocalHub>,
     ) -> Self {
         Self {
             memory: Box::new(memory),
             open: Box::new(open),
             ground: OnceCell::new(),
             reduction,
-            timeout,
+            hub,
         }
     }
 
     /// Opens the libraries the first time, and gives the same ever after.
-    fn ground(&self) -> Result<Shared<B>, CommError> {
+    fn ground(&self, rank: Rank) -> Result<Shared<B>, CommError> {
         let opened = self.ground.get_or_init(|| {
-            let (nccl, gpu) = (self.open)()?;
-            Ok(Shared::new(Channels::new(nccl, gpu, self.timeout)))
+            let channels = (self.open)()?;
+            let poison = channels.poison();
+            let shared = Shared::new(channels);
+            // Where the host waits for calls itself, it sees what becomes of them.
+            let watcher = poison.map(|poison| {
+                let hub = Arc::clone(&self.hub);
+                let name = format!("watcher of rank {}", rank.0);
+                Watcher::start(name, hub, &shared.0, poison)
+            });
+            let watcher = watcher.transpose().map_err(|error| CommError::Aborted {
+                rank,
+                what: "starting a thread that watches calls between GPUs".into(),
+                label: "".into(),
+                reason: error.to_string(),
+            })?;
+            Ok((shared, watcher))
         });
-        opened.clone()
+        opened
+            .as_ref()
+            .map(|(shared, _)| shared.clone())
+            .map_err(Clone::clone)
+    }
+
+    /// Waits until the device is done with all calls that it was given the wait for: until what the host reads is what
+    /// they have brought.
+    pub fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
+        match self.ground.get() {
+            Some(Ok((ground, _))) => {
+                let mut ground = ground.get();
+                turn.give_way(|| ground.channels.land(comm))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stops what is on the device. Everyone has to know of the fault: this waits for others.
     pub fn abort(&mut self) {
-        if let Some(Ok(ground)) = self.ground.get() {
+        if let Some(Ok((ground, _))) = self.ground.get() {
             ground.get().abort();
         }
     }
 
     /// Leaves the groups.
     pub fn close(&mut self, comm: &dyn Communicator) {
-        if let Some(Ok(ground)) = self.ground.get() {
+        if let Some(Ok((ground, _))) = self.ground.get() {
             let mut ground = ground.get();
             ground.channels.close(comm);
             // Nothing is left to stop, but perhaps memory to give back.
@@ -140,7 +192,7 @@ struct Ground<B: BackendIr> {
     channels: Channels,
     /// What is sent and what arrives in calls that have not come back: the device may use it until their communicators
     /// have ended.
-    kept: Vec<(B::Handle, B::Handle)>,
+    kept: Vec<(B::Handle, B::Handle, Hold)>,
 }
 
 impl<B: BackendIr> Ground<B> {
@@ -154,6 +206,16 @@ impl<B: BackendIr> Ground<B> {
             );
             std::mem::forget(kept);
         }
+    }
+}
+
+impl<B: BackendIr> Watched for Ground<B> {
+    fn check(&mut self, hub: &LocalHub) -> Result<(), CommError> {
+        self.channels.look(hub)
+    }
+
+    fn abort(&mut self) {
+        Self::abort(self);
     }
 }
 
@@ -191,18 +253,26 @@ struct Airborne<B: BackendIr> {
     ground: Shared<B>,
     /// What is sent, and what arrives.
     memory: Option<(B::Handle, B::Handle)>,
+    hold: Hold,
 }
 
 impl<B: BackendIr> Airborne<B> {
-    /// Waits for NCCL, and returns what was sent and what has arrived.
+    /// Makes the backend wait for the call, or waits for it, and returns what was sent and what has arrived.
     fn land(
         mut self,
+        memory: &dyn Memory<B>,
         comm: &dyn Communicator,
         turn: &Turn,
-    ) -> Result<(B::Handle, B::Handle), CommError> {
+        device: &B::Device,
+    ) -> Result<(B::Handle, B::Handle), CollectiveError> {
         if let Some(launched) = self.launched.take() {
+            let hold = std::mem::replace(&mut self.hold, Box::new(()));
             let mut ground = self.ground.get();
-            turn.give_way(|| ground.channels.finish(comm, launched))?;
+            let wait = turn.give_way(|| ground.channels.exit(comm, launched, hold))?;
+            drop(ground);
+            if let Some(wait) = wait {
+                memory.wait(wait, device)?;
+            }
         }
         let memory = self.memory.take();
         Ok(memory.expect("taken here only, and by a drop"))
@@ -211,9 +281,10 @@ impl<B: BackendIr> Airborne<B> {
 
 impl<B: BackendIr> Drop for Airborne<B> {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
+        if let Some((sent, received)) = self.memory.take() {
+            let hold = std::mem::replace(&mut self.hold, Box::new(()));
             let mut ground = self.ground.get();
-            ground.kept.push(memory);
+            ground.kept.push((sent, received, hold));
             if let Some(launched) = self.launched.take() {
                 ground.channels.give_up(launched);
             }
@@ -265,7 +336,7 @@ pub(super) fn start<B: BackendIr>(
 ) -> Result<Flight<B>, CollectiveError> {
     let call = (task.dtype, collective, task.axes.clone());
     let place = (group, Lane::default());
-    let ground = gpus.ground()?;
+    let ground = gpus.ground(comm.rank())?;
     let (info, element) = ground.get().channels.record(comm, place, label, call)?;
     let start = match to_burn(task.dtype) {
         DType::Bool(_) => start_as::<B, BoolOps>,
@@ -275,7 +346,7 @@ pub(super) fn start<B: BackendIr>(
     start(task, input, gpus, comm, &info, element, device)
 }
 
-/// Waits for a collective and returns this rank's result.
+/// Waits for a collective, on the device if it can, and returns this rank's result.
 pub(super) fn finish<B: BackendIr>(
     task: &CollectiveTask,
     flight: Flight<B>,
@@ -291,12 +362,14 @@ pub(super) fn finish<B: BackendIr>(
         _ => finish_as::<B, IntOps>,
     };
     let result = finish(task, flight, gpus, comm, turn, device)?;
-    Channels::over(&info);
+    if !gpus.ground(comm.rank())?.get().channels.is_ordered() {
+        Channels::over(&info);
+    }
     Ok(result)
 }
 
-/// Waits until the device has done what it was given, so that NCCL, on a stream of its own, may use memory that CubeCL
-/// has handed out.
+/// Waits until the device has done what it was given, so that another stream may use memory that the backend has handed
+/// out.
 fn settle<B: BackendIr>(device: &B::Device) -> Result<(), CollectiveError> {
     B::sync(device).map_err(|error| CollectiveError::Backend(error.to_string()))
 }
@@ -328,14 +401,15 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
         }
     };
     let elements: usize = task.from_shape.iter().product();
-    let (sent, from) = gpus.memory.pinned(packed, &[elements], dtype)?;
+    let sent = gpus.memory.pinned(packed, &[elements], dtype)?;
+    let from = sent.at;
     let arrive = |elements| gpus.memory.fresh(elements, dtype, device);
     let sum = |sizes: &[usize]| sizes.iter().sum::<usize>();
-    let (ops, (received, _), next) = match task.kind {
+    let (ops, received, next) = match task.kind {
         CollectiveKind::AllGather => {
             let parts = view.pieces(&task.sizes);
             let into = arrive(sum(&parts))?;
-            let ops = collectives::gather(from, into.1, &parts, me, element);
+            let ops = collectives::gather(from, into.at, &parts, me, element);
             let next = match view.outer {
                 1 => Next::Done,
                 _ => Next::Join { parts },
@@ -347,13 +421,13 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
             match native {
                 Some(fold) => {
                     let into = arrive(pieces[me])?;
-                    let ops = collectives::reduce_scatter(from, into.1, &pieces, fold, element);
+                    let ops = collectives::reduce_scatter(from, into.at, &pieces, fold, element);
                     (ops, into, Next::Done)
                 }
                 None => {
                     let terms = vec![pieces[me]; pieces.len()];
                     let into = arrive(sum(&terms) - pieces[me])?;
-                    let ops = collectives::exchange(from, &pieces, into.1, &terms, me, element);
+                    let ops = collectives::exchange(from, &pieces, into.at, &terms, me, element);
                     (ops, into, Next::Fold)
                 }
             }
@@ -361,30 +435,30 @@ fn start_as<B: BackendIr, K: KindOps<B>>(
         CollectiveKind::AllReduce => match native {
             Some(fold) => {
                 let into = arrive(elements)?;
-                let ops = collectives::all_reduce(from, into.1, elements, fold);
+                let ops = collectives::all_reduce(from, into.at, elements, fold);
                 (ops, into, Next::Done)
             }
             None => {
                 let chunks = chunk_sizes(elements, task.group.len());
                 let terms = vec![chunks[me]; chunks.len()];
                 let into = arrive(sum(&terms) - chunks[me])?;
-                let ops = collectives::exchange(from, &chunks, into.1, &terms, me, element);
+                let ops = collectives::exchange(from, &chunks, into.at, &terms, me, element);
                 (ops, into, Next::FoldAndGather { chunks })
             }
         },
         CollectiveKind::AllToAll => {
             let (sends, recvs) = swaps(task);
             let into = arrive(sum(&recvs) - recvs[me])?;
-            let ops = collectives::exchange(from, &sends, into.1, &recvs, me, element);
+            let ops = collectives::exchange(from, &sends, into.at, &recvs, me, element);
             (ops, into, Next::Swap)
         }
         CollectiveKind::Shift { by } => {
             let into = arrive(task.to_shape.iter().product())?;
-            let ops = collectives::shift(from, into.1, &task.sizes, by as isize, me);
+            let ops = collectives::shift(from, into.at, &task.sizes, by as isize, me);
             (ops, into, Next::Done)
         }
     };
-    let memory = (sent, received);
+    let memory = [sent, received];
     let call = launch::<B>(gpus, comm, info, element, &ops, memory, device)?;
     Ok(Flight {
         call,
@@ -400,19 +474,26 @@ fn launch<B: BackendIr>(
     info: &Arc<CallInfo>,
     element: Element,
     ops: &[Op],
-    memory: (B::Handle, B::Handle),
+    [sent, received]: [Placed<B>; 2],
     device: &B::Device,
 ) -> Result<Airborne<B>, CollectiveError> {
-    settle::<B>(device)?;
+    let ground = gpus.ground(comm.rank())?;
+    let is_ordered = ground.get().channels.is_ordered();
+    match is_ordered {
+        true => gpus.memory.submit(device)?,
+        false => settle::<B>(device)?,
+    }
     let mut call = Airborne {
         launched: None,
         info: Arc::clone(info),
-        ground: gpus.ground()?,
-        memory: Some(memory),
+        ground,
+        memory: Some((sent.handle, received.handle)),
+        hold: Box::new((sent.hold, received.hold)),
     };
     // SAFETY: the addresses are of tensors of the inner backend, within the counts: `pinned` and `fresh` have checked
     // their sizes. `call` has them: it gives them back when it has landed, and else to the ground, which keeps them
-    // until an abort says that they are free. Nothing that the backend has queued still uses their memory.
+    // until an abort says that they are free. What the backend has queued and may still use their memory has been
+    // waited for, or handed to the driver, where the launch is put behind it.
     let launched = unsafe { call.ground.get().channels.launch(comm, info, element, ops) };
     call.launched = Some(launched?);
     Ok(call)
@@ -433,7 +514,7 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
         next,
     } = flight;
     let info = call.info.clone();
-    let (sent, received) = call.land(comm, turn)?;
+    let (sent, received) = call.land(&*gpus.memory, comm, turn, device)?;
     let result = |tensor| Ok(K::handle(K::reshape(tensor, task.to_shape.clone().into())));
     if task.to_shape.contains(&0) {
         let empty = K::empty(task.to_shape.clone().into(), device, dtype);
@@ -486,13 +567,13 @@ fn finish_as<B: BackendIr, K: KindOps<B>>(
                     cx.reduced::<K>(terms.into_iter().flatten().collect())?
                 }
             };
-            let (mine, from) = gpus
+            let mine = gpus
                 .memory
                 .pinned(K::handle(folded), &[chunks[me]], dtype)?;
-            let (whole, into) = gpus.memory.fresh(sent_elements, dtype, device)?;
-            let ops = collectives::gather(from, into, &chunks, me, element);
-            let call = launch::<B>(gpus, comm, &info, element, &ops, (mine, whole), device)?;
-            let (_, whole) = call.land(comm, turn)?;
+            let whole = gpus.memory.fresh(sent_elements, dtype, device)?;
+            let ops = collectives::gather(mine.at, whole.at, &chunks, me, element);
+            let call = launch::<B>(gpus, comm, &info, element, &ops, [mine, whole], device)?;
+            let (_, whole) = call.land(&*gpus.memory, comm, turn, device)?;
             result(flat(whole, sent_elements))
         }
     }

@@ -1,11 +1,12 @@
 //! Without the feature `cuda`, no backend shows device memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use burn_ir::BackendIr;
 
 use super::{Gpus, Identity};
-use crate::comm::Reduction;
+use crate::comm::{GpuTransport, LocalHub, Reduction};
 
 /// Asks a device who it is.
 ///
@@ -18,8 +19,9 @@ pub(crate) fn identity<B: BackendIr>(_: &B::Device) -> Result<Identity, String> 
 /// Returns `None`: nothing here is a GPU.
 pub(crate) fn connect<B: BackendIr>(
     _: &[B::Device],
-    _: Reduction,
+    _: (GpuTransport, Reduction),
     _: Duration,
+    _: &Arc<LocalHub>,
 ) -> Option<Vec<Gpus<B>>> {
     None
 }

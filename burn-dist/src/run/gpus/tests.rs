@@ -1,5 +1,6 @@
 //! Collectives between GPUs give the bits of those through the host: on simulated ones, whose memory is Flex's.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -9,15 +10,19 @@ use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
 use burn_std::Bytes;
 use burn_std::future::block_on;
 
-use super::{Gpus, Memory};
+use super::{Gpus, Memory, Placed};
 use crate::comm::nccl::api::{Address, Gpu, Nccl};
 use crate::comm::nccl::fake::{Fake, FakeNccl, Faults};
 use crate::comm::nccl::groups::Channels;
 use crate::comm::nccl::library;
+use crate::comm::peer::api::Copies;
+use crate::comm::streams::api::FlagWait;
+use crate::comm::streams::machine::Machine;
 use crate::comm::{
-    Collective, Communicator, Group, Kind, Lane, LocalHub, LocalOptions, Reduction, Stats, Strided,
+    Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Reduction,
+    Stats, Strided,
 };
-use crate::mesh::ReduceOp;
+use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
@@ -26,11 +31,53 @@ use crate::run::turn::Turn;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
 
-/// Flex's buffers, as device memory.
-#[derive(Clone, Default)]
+/// Flex's buffers, as device memory; its stream is the thread that computes.
 struct FlexMemory {
+    machine: Arc<Machine>,
     /// What calls have received.
     made: Arc<Mutex<Vec<Weak<Bytes>>>>,
+}
+
+impl FlexMemory {
+    fn of(fake: &Fake) -> Self {
+        Self {
+            machine: fake.machine().clone(),
+            made: Arc::default(),
+        }
+    }
+
+    fn placed(&self, tensor: FlexTensor, dtype: DType) -> Placed<Flex> {
+        let bytes = tensor.data_arc();
+        let elements = tensor.layout().shape().num_elements();
+        let start = tensor.layout().start_offset() * dtype.size();
+        let at = Address(bytes.as_ptr().expose_provenance() as u64).plus(start);
+        let held = Held {
+            machine: self.machine.clone(),
+            memory: at.0..at.0 + (elements * dtype.size()) as u64,
+            _bytes: bytes,
+        };
+        Placed {
+            handle: from_flex::<Flex>(tensor, dtype).expect("it came from Flex"),
+            at,
+            hold: Box::new(held),
+        }
+    }
+}
+
+/// Stops the test if memory is let go of while a stream uses it.
+struct Held {
+    machine: Arc<Machine>,
+    memory: Range<u64>,
+    _bytes: Arc<Bytes>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let what = "a call let go of a tensor";
+            self.machine.assert_unused(&self.memory, what);
+        }
+    }
 }
 
 impl Memory<Flex> for FlexMemory {
@@ -39,16 +86,13 @@ impl Memory<Flex> for FlexMemory {
         handle: Handle,
         shape: &[usize],
         dtype: DType,
-    ) -> Result<(Handle, Address), CollectiveError> {
+    ) -> Result<Placed<Flex>, CollectiveError> {
         let tensor = to_flex::<Flex>(handle, shape, dtype)
             .unwrap_or_else(|_| panic!("Flex has Flex's tensors"));
         let tensor = tensor.to_contiguous();
         let elements: usize = shape.iter().product();
         assert_eq!(tensor.layout().shape().num_elements(), elements);
-        let start = tensor.layout().start_offset() * dtype.size();
-        let address = Address(tensor.bytes().as_ptr().addr() as u64).plus(start);
-        let handle = from_flex::<Flex>(tensor, dtype).expect("it came from Flex");
-        Ok((handle, address))
+        Ok(self.placed(tensor, dtype))
     }
 
     fn fresh(
@@ -56,45 +100,84 @@ impl Memory<Flex> for FlexMemory {
         elements: usize,
         dtype: DType,
         _: &FlexDevice,
-    ) -> Result<(Handle, Address), CollectiveError> {
+    ) -> Result<Placed<Flex>, CollectiveError> {
         let words = vec![u128::MAX; (elements * dtype.size()).div_ceil(16)];
-        let mut bytes = Bytes::from_elems(words);
-        let address = Address(bytes.as_mut_ptr().addr() as u64);
-        let bytes = Arc::new(bytes);
-        self.made
-            .lock()
-            .expect("no panic")
-            .push(Arc::downgrade(&bytes));
+        let bytes = Arc::new(Bytes::from_elems(words));
+        let made = &mut self.made.lock().expect("no panic");
+        made.push(Arc::downgrade(&bytes));
         let layout = Layout::contiguous(Shape::from([elements]));
-        let tensor = FlexTensor::from_arc(bytes, layout, dtype);
-        let handle = from_flex::<Flex>(tensor, dtype).expect("it came from Flex");
-        Ok((handle, address))
+        Ok(self.placed(FlexTensor::from_arc(bytes, layout, dtype), dtype))
+    }
+
+    fn submit(&self, _: &FlexDevice) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
+    fn wait(&self, wait: FlagWait, _: &FlexDevice) -> Result<(), CollectiveError> {
+        self.machine.wait_here(wait);
+        Ok(())
     }
 }
 
-fn gpus(fake: &Arc<Fake>, reduction: Reduction, timeout: Duration) -> Gpus<Flex> {
-    gpus_with(FlexMemory::default(), fake, reduction, timeout)
+/// How ranks use their GPUs.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    /// Whether the device orders calls.
+    ordered: bool,
+    copies: bool,
 }
 
-fn gpus_with(
+const PLAIN: Use = Use {
+    ordered: false,
+    copies: false,
+};
+
+const USES: [Use; 4] = [
+    PLAIN,
+    Use {
+        copies: true,
+        ..PLAIN
+    },
+    Use {
+        ordered: true,
+        ..PLAIN
+    },
+    Use {
+        ordered: true,
+        copies: true,
+    },
+];
+
+fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channels {
+    let gpu = fake.machine().gpu(rank.0 as usize);
+    let nccl = Arc::new(FakeNccl(fake.clone())) as Arc<dyn Nccl>;
+    let mut channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
+    if by.copies {
+        channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
+    }
+    if by.ordered {
+        let signals = gpu.signals().expect("a driver with everything");
+        channels = channels.ordered(signals).expect("a page of words");
+    }
+    channels
+}
+
+fn gpus(
+    comm: &LocalComm,
     memory: FlexMemory,
     fake: &Arc<Fake>,
-    reduction: Reduction,
-    timeout: Duration,
+    (reduction, timeout, by): (Reduction, Duration, Use),
 ) -> Gpus<Flex> {
-    let fake = fake.clone();
-    let open = move || {
-        let gpu = Arc::new(FakeNccl(fake.clone()));
-        Ok((gpu.clone() as Arc<dyn Nccl>, gpu as Arc<dyn Gpu>))
-    };
-    Gpus::new(memory, open, reduction, timeout)
+    let (fake, rank) = (fake.clone(), comm.rank());
+    let open = move || Ok(channels(&fake, rank, timeout, by));
+    Gpus::new(memory, open, reduction, comm.hub().clone())
 }
 
 /// What ranks run on.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     Host,
-    Gpus(&'a Arc<Fake>, Reduction),
+    Gpus(&'a Arc<Fake>, Reduction, Use),
 }
 
 /// Runs every task of every rank; of two tasks of a group, all ranks start both before they wait for the first.
@@ -114,7 +197,10 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
             .map(|(comm, turn)| {
                 let gpus = match way {
                     Way::Host => None,
-                    Way::Gpus(fake, reduction) => Some(gpus(fake, reduction, timeout)),
+                    Way::Gpus(fake, reduction, by) => {
+                        let memory = FlexMemory::of(fake);
+                        Some(gpus(comm, memory, fake, (reduction, timeout, by)))
+                    }
                 };
                 scope.spawn(move || {
                     let mut routes = Routes::new(gpus);
@@ -143,6 +229,8 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                             let output = started.and_then(|started| {
                                 started.wait(task, comm, &mut routes, turn, &FlexDevice)
                             });
+                            let landed = routes.land(comm, turn);
+                            assert!(output.is_err() || landed.is_ok());
                             results.push(read(output, task, comm));
                         }
                     }
@@ -202,16 +290,25 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
             [flat, whole].map(|tasks| tasks.into_iter().map(|(_, task)| task).collect())
         })
         .collect();
-    let fake = Fake::new();
     let (host, counted) = run(&all, Way::Host, PATIENT);
-    let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder), PATIENT);
-    assert_same(&all, &host, &gpus);
-    for (here, there) in counted_here.iter().zip(&counted) {
-        for kind in Kind::ALL {
-            assert_eq!(here.get(kind), there.get(kind), "{}", kind.name());
+    for by in USES {
+        let fake = Fake::new();
+        let (gpus, counted_here) = run(&all, Way::Gpus(&fake, Reduction::InOrder, by), PATIENT);
+        assert_same(&all, &host, &gpus);
+        for (here, there) in counted_here.iter().zip(&counted) {
+            for kind in Kind::ALL {
+                assert_eq!(here.get(kind), there.get(kind), "{} {by:?}", kind.name());
+            }
         }
+        assert_eq!((fake.open_comms(), fake.open_events()), (0, 0), "{by:?}");
+        // Only what no order of terms changes is left to NCCL.
+        let calls = fake.calls_of(0);
+        let moves = |call: &&String| {
+            let moves = ["ncclSend", "ncclRecv", "ncclAllGather", "ncclBroadcast"];
+            moves.iter().any(|name| call.starts_with(name))
+        };
+        assert_eq!(calls.iter().any(|call| moves(&call)), !by.copies, "{by:?}");
     }
-    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
 }
 
 #[test]
@@ -230,7 +327,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
     }
     let called = |reduction| {
         let fake = Fake::new();
-        let (results, _) = run(&all, Way::Gpus(&fake, reduction), PATIENT);
+        let (results, _) = run(&all, Way::Gpus(&fake, reduction, PLAIN), PATIENT);
         assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
         let calls = fake.calls_of(0);
         let count = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
@@ -263,8 +360,8 @@ fn a_missing_library_is_the_ranks_error() {
     let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
     let open =
         move || missing().map(|(_, nothing): (String, std::convert::Infallible)| match nothing {});
-    let memory = FlexMemory::default();
-    let gpus = Gpus::new(memory, open, Reduction::InOrder, PATIENT);
+    let memory = FlexMemory::of(&Fake::new());
+    let gpus = Gpus::new(memory, open, Reduction::InOrder, comms[0].hub().clone());
     let mut routes = Routes::new(Some(gpus));
     // Of a later call too.
     for _ in 0..2 {
@@ -310,9 +407,7 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
         let task = &all[0];
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let gpu = Arc::new(FakeNccl(fake.clone()));
-                let nccl = gpu.clone() as Arc<dyn Nccl>;
-                let mut channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, PATIENT);
+                let mut channels = channels(&fake, Rank(1), PATIENT, PLAIN);
                 let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
                 let place = (&world, Lane::default());
                 let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
@@ -327,12 +422,13 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
                 }
                 assert!(channels.abort(), "nothing was under way");
             });
-            let memory = FlexMemory::default();
-            let timeout = Duration::from_secs(2);
-            let gpus = gpus_with(memory.clone(), &fake, Reduction::InOrder, timeout);
+            let memory = FlexMemory::of(&fake);
+            let made = memory.made.clone();
+            let how = (Reduction::InOrder, Duration::from_secs(2), PLAIN);
+            let gpus = gpus(&comms[0], memory, &fake, how);
             let mut routes = Routes::new(Some(gpus));
             let is_held = || {
-                let made = memory.made.lock().expect("no panic");
+                let made = made.lock().expect("no panic");
                 assert_eq!(made.len(), 1);
                 made[0].upgrade().is_some()
             };
@@ -348,10 +444,60 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             assert!(!calls.iter().any(|call| call == "abort"), "{calls:?}");
             // Tells everyone.
             let error = read(output, task, comm).expect_err("the other one sends nothing");
-            assert!(error.contains("NCCL did not finish it"), "{error}");
+            assert!(error.contains("their GPUs did not finish it"), "{error}");
             routes.abort();
             assert_eq!(is_held(), hangs.is_some());
         });
         assert_eq!(fake.open_comms(), usize::from(hangs.is_some()));
     }
+}
+
+/// A peer launches nothing, and the backend of the rank that waits for it stands still. It is freed by name, in time,
+/// and what it has read is no result.
+#[test]
+fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
+    let fake = Fake::new();
+    let by = Use {
+        ordered: true,
+        ..PLAIN
+    };
+    let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
+    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let (op, dtype) = (ReduceOp::Sum, DType::F32);
+    let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
+    let task = &all[0];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut channels = channels(&fake, Rank(1), PATIENT, by);
+            let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
+            let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
+            let call = (of_burn(dtype), parts, Arc::from([]));
+            let recorded = channels.record(comm, (&world, Lane::default()), None, call);
+            let (info, element) = recorded.expect("both are there");
+            // SAFETY: no memory is used.
+            let launched = unsafe { channels.launch(comm, &info, element, &[]) };
+            channels.give_up(launched.expect("both are there"));
+            while comm.fault().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(channels.abort(), "nothing was under way");
+        });
+        let how = (Reduction::InOrder, Duration::from_secs(1), by);
+        let gpus = gpus(&comms[0], FlexMemory::of(&fake), &fake, how);
+        let mut routes = Routes::new(Some(gpus));
+        let input = from_data::<Flex>(values(task, 0), &FlexDevice);
+        let (comm, turn) = (&comms[0], &turns[0]);
+        let started =
+            bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
+        let output =
+            started.and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
+        // The wait on the device has ended, by the abort of the thread beside this one.
+        assert!(output.is_ok());
+        let error = routes.land(comm, turn).expect_err("nothing has come");
+        let text = error.to_string();
+        assert!(text.contains("rank 0 called all_gather"), "{text}");
+        assert!(text.contains("their GPUs did not finish it"), "{text}");
+        routes.abort();
+    });
+    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
 }

@@ -5,16 +5,20 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use burn_backend::{DType, Slice, TensorData};
 use burn_ir::BackendIr;
 use burn_std::future::block_on;
 
 use super::super::settle;
-use super::{CollectiveError, CubeMemory, CudaDevice, Memory};
+use super::{CollectiveError, CubeMemory, CudaDevice, Memory, Placed};
 use crate::backend::Cuda;
 use crate::comm::nccl::api::{Address, Gpu};
 use crate::comm::nccl::driver;
+use crate::comm::streams;
+use crate::comm::streams::api::{FlagWait, Signals, Words};
 use crate::ops::execute::into_data;
 
 fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
@@ -24,7 +28,7 @@ fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
     })
 }
 
-fn gpu() -> Arc<dyn Gpu> {
+fn gpu() -> Arc<driver::Device> {
     let gpu = driver::open(0).expect("a GPU");
     gpu.attach().expect("a device");
     gpu
@@ -73,14 +77,14 @@ fn tensors_of_any_layout_are_pinned_in_row_major_order() {
     let (gpu, device) = (gpu(), CudaDevice::new(0));
     for (name, handle, values) in layouts::<Cuda>(&device) {
         let pinned = Memory::<Cuda>::pinned(&CubeMemory, handle, &[values.len()], DType::F32);
-        let (held, at) = done(name, pinned);
+        let Placed { handle, at, hold } = done(name, pinned);
         assert_eq!(at == Address(0), values.is_empty(), "{name}");
         done(name, settle::<Cuda>(&device));
         let mut found = vec![0; 4 * values.len()];
         // SAFETY: the tensor is held, and nothing that is queued uses it.
         unsafe { gpu.download(at, &mut found) }.expect("a copy");
         assert_eq!(found, bytes_of(&values), "{name}");
-        drop(held);
+        drop((handle, hold));
     }
 }
 
@@ -92,7 +96,7 @@ fn what_is_written_to_fresh_memory_is_the_tensor() {
     done("nothing", none);
     for elements in [1, 7, 1000] {
         let fresh = Memory::<Cuda>::fresh(&CubeMemory, elements, DType::F32, &device);
-        let (handle, at) = done("fresh", fresh);
+        let Placed { handle, at, .. } = done("fresh", fresh);
         done("fresh", settle::<Cuda>(&device));
         let values: Vec<f32> = (0..elements).map(|i| i as f32).collect();
         // SAFETY: the tensor is held, and nothing that is queued uses it.
@@ -101,4 +105,54 @@ fn what_is_written_to_fresh_memory_is_the_tensor() {
         let data = data.expect("a tensor");
         assert_eq!(data, TensorData::new(values, [elements]));
     }
+}
+
+/// A page of words, and a wait of CubeCL's stream for the second of them to be 1.
+fn words(gpu: &Arc<driver::Device>) -> (Arc<dyn Signals>, Words, FlagWait) {
+    let signals = streams::driver::signals(gpu).expect("a driver for CUDA 12.5 or later");
+    let words = signals.words().expect("a page");
+    let wait = FlagWait {
+        word: words.at(1),
+        value: 1,
+        poison: words.at(0),
+    };
+    (signals, words, wait)
+}
+
+fn tensor(device: &CudaDevice) -> <Cuda as BackendIr>::Handle {
+    let values = TensorData::new(vec![1.0_f32; 1 << 20], [1 << 20]);
+    <Cuda as BackendIr>::float_tensor_handle(Cuda::float_from_data(values, device))
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU and a driver for CUDA 12.5 or later"]
+fn cubecls_stream_waits_for_a_word_that_another_stream_sets() {
+    let (gpu, device) = (gpu(), CudaDevice::new(0));
+    let (signals, _, wait) = words(&gpu);
+    let stream = gpu.stream().expect("a stream");
+    let handle = tensor(&device);
+    done("submit", Memory::<Cuda>::submit(&CubeMemory, &device));
+    let event = signals.record_all().expect("an event");
+    gpu.wait(stream, event).expect("a wait");
+    gpu.forget(event);
+    signals.write(stream, wait.word, 1).expect("a write");
+    done("wait", Memory::<Cuda>::wait(&CubeMemory, wait, &device));
+    let data = block_on(into_data::<Cuda>(handle, [1 << 20].into(), DType::F32));
+    assert_eq!(data.expect("a tensor").num_elements(), 1 << 20);
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU and a driver for CUDA 12.5 or later"]
+fn a_wait_of_cubecls_stream_ends_by_poison() {
+    let (gpu, device) = (gpu(), CudaDevice::new(0));
+    let (_, words, wait) = words(&gpu);
+    let handle = tensor(&device);
+    done("wait", Memory::<Cuda>::wait(&CubeMemory, wait, &device));
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        words.host[0].store(1, Ordering::SeqCst);
+    });
+    let data = block_on(into_data::<Cuda>(handle, [1 << 20].into(), DType::F32));
+    assert_eq!(data.expect("a tensor").num_elements(), 1 << 20);
+    assert_eq!(words.host[0].load(Ordering::SeqCst), 1, "it has waited");
 }

@@ -1,28 +1,25 @@
-//! NCCL and a GPU, simulated: device memory is host memory, a stream is a thread, and what members send goes through
-//! mailboxes.
+//! NCCL, simulated on the GPUs of a [`Machine`]: what members send goes through mailboxes.
 //!
-//! It is as strict as the real ones: a communicator is there when all members have joined, calls are put on their
-//! streams by the end of a group, streams run in order and wait for their peers, an abort blocks until its
-//! communicator's kernels are over, and with them those before them on their stream, threads attach to the device
-//! before they use it, and sums come in the *reverse* order of the members, so that a test notices who adds up. Every
-//! call is logged. All ranks live in one process.
+//! It is as strict as the real one: a communicator is there when all members have joined, calls are put on their
+//! streams by the end of a group and wait there for their peers, an abort blocks until its communicator's kernels are
+//! over, and with them those before them on their stream, and sums come in the *reverse* order of the members, so that a
+//! test notices who adds up. Every call is logged. All ranks live in one process.
 
-use super::api::{
-    Address, Code, DeviceError, Element, Event, Fold, Gpu, Handle, Nccl, Op, Stream, UniqueId,
-};
+mod sums;
+
+use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
 use super::neighbours::Neighbours;
-use std::cell::{Cell, RefCell};
+use crate::streams::machine::{Machine, Step, assert_attached, read, write};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use sums::reduced;
 
 /// What waits this long in an abort would hang: much longer than what uses this waits for one.
 const HANGS: Duration = Duration::from_secs(30);
-
-/// What waits this long in an allocation would hang.
-const ALLOCATES_MAX: Duration = Duration::from_secs(5);
 
 /// What members of a communicator share.
 #[derive(Default)]
@@ -40,8 +37,6 @@ struct Member {
     aborted: Arc<AtomicBool>,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
-
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
@@ -56,23 +51,14 @@ pub struct Faults {
 }
 
 /// All GPUs, and the network between them.
-#[derive(Default)]
 pub struct Fake {
+    machine: Arc<Machine>,
     rooms: Mutex<HashMap<[u8; 8], Room>>,
-    posted: Condvar,
     comms: Mutex<HashMap<usize, Arc<Member>>>,
-    streams: Mutex<HashMap<usize, Sender<Job>>>,
-    events: Mutex<HashMap<usize, Arc<AtomicBool>>>,
-    allocations: Mutex<HashMap<u64, Vec<u128>>>,
-    next: AtomicUsize,
     neighbours: Neighbours,
     /// Kernels that each communicator has on its stream.
     kernels: Mutex<HashMap<usize, usize>>,
     kernel_over: Condvar,
-    /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for
-    /// it.
-    pub linked: AtomicBool,
-    driver: Mutex<()>,
     /// What goes wrong.
     pub faults: Mutex<Faults>,
     /// Calls, as `member: function`, by all ranks.
@@ -82,13 +68,6 @@ pub struct Fake {
 thread_local! {
     /// Calls of the group that this thread has started; groups are a thread's own in NCCL too.
     static GROUP: RefCell<Option<Vec<Issued>>> = const { RefCell::new(None) };
-
-    /// Whether this thread has a device.
-    static ATTACHED: Cell<bool> = const { Cell::new(false) };
-}
-
-fn assert_attached(function: &str) {
-    assert!(ATTACHED.get(), "{function} on a thread without a device");
 }
 
 struct Issued {
@@ -103,13 +82,32 @@ fn room(id: &UniqueId) -> [u8; 8] {
 }
 
 impl Fake {
-    /// Returns GPUs of which each rank is one.
+    /// Returns NCCL on GPUs of which each rank has one.
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        Self::on(Machine::new(0))
+    }
+
+    /// Returns NCCL on a machine.
+    pub fn on(machine: Arc<Machine>) -> Arc<Self> {
+        Arc::new(Self {
+            machine,
+            rooms: Mutex::default(),
+            comms: Mutex::default(),
+            neighbours: Neighbours::default(),
+            kernels: Mutex::default(),
+            kernel_over: Condvar::new(),
+            faults: Mutex::default(),
+            log: Mutex::default(),
+        })
+    }
+
+    /// The GPUs.
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
     }
 
     fn number(&self) -> usize {
-        self.next.fetch_add(1, Ordering::SeqCst) + 1
+        self.machine.number()
     }
 
     fn note(&self, member: usize, what: impl std::fmt::Display) {
@@ -132,7 +130,7 @@ impl Fake {
 
     /// Events that nobody has freed.
     pub fn open_events(&self) -> usize {
-        self.events.lock().unwrap().len()
+        self.machine.open_events()
     }
 
     /// Waits until `done`, told of the kernels of each communicator, says yes; returns whether it has within `limit`.
@@ -185,38 +183,30 @@ impl Fake {
             .entry((of.member, to))
             .or_default()
             .push_back(message);
-        self.posted.notify_all();
     }
 
-    /// Waits for a message; `None` if the communicator is aborted meanwhile.
-    fn fetch(&self, of: &Member, from: usize) -> Option<Vec<u8>> {
+    /// Takes a message of each of these members; `None` if one of them is not there yet.
+    fn fetch(&self, of: &Member, from: &[usize]) -> Option<Vec<Vec<u8>>> {
         let mut rooms = self.rooms.lock().unwrap();
-        loop {
-            let room = rooms.get_mut(&room(&of.id)).expect("a room");
-            let mail = room.mail.entry((from, of.member)).or_default();
-            if let Some(message) = mail.pop_front() {
-                return Some(message);
-            }
-            if of.aborted.load(Ordering::SeqCst) {
-                return None;
-            }
-            let wait = self.posted.wait_timeout(rooms, Duration::from_millis(5));
-            rooms = wait.unwrap().0;
+        let room = rooms.get_mut(&room(&of.id)).expect("a room");
+        let has_come = |from: &usize| {
+            let mail = room.mail.get(&(*from, of.member));
+            mail.is_some_and(|mail| !mail.is_empty())
+        };
+        if !from.iter().all(has_come) {
+            return None;
         }
+        let take = |from: &usize| room.mail.get_mut(&(*from, of.member))?.pop_front();
+        from.iter().map(take).collect()
     }
 
-    /// Runs the calls of one group, on the thread of a stream: first all of them send, then all of them receive.
-    fn perform(&self, of: &Member, issued: &[Issued]) -> Option<()> {
+    /// Posts what the operations of a group send.
+    fn send(&self, of: &Member, issued: &[Issued]) {
         let all = || 0..of.members;
         for Issued { op, element, .. } in issued {
             let bytes = |count: usize| count * element.bytes();
             match *op {
-                Op::AllGather { send, count, .. } => {
-                    for to in all() {
-                        self.post(of, to, read(send, bytes(count)));
-                    }
-                }
-                Op::AllReduce { send, count, .. } => {
+                Op::AllGather { send, count, .. } | Op::AllReduce { send, count, .. } => {
                     for to in all() {
                         self.post(of, to, read(send, bytes(count)));
                     }
@@ -242,148 +232,92 @@ impl Fake {
                 Op::Recv { .. } => {}
             }
         }
-        for Issued { op, element, .. } in issued {
-            let bytes = |count: usize| count * element.bytes();
-            let terms = |count: usize| -> Option<Vec<Vec<u8>>> {
-                let terms = all().map(|from| self.fetch(of, from));
-                let terms: Option<Vec<_>> = terms.collect();
-                let terms = terms?;
-                assert!(terms.iter().all(|term| term.len() == bytes(count)));
-                Some(terms)
-            };
-            match *op {
-                Op::AllGather { recv, count, .. } => {
-                    for (from, part) in terms(count)?.into_iter().enumerate() {
-                        write(recv.plus(from * bytes(count)), &part);
-                    }
-                }
-                Op::AllReduce {
-                    recv, count, fold, ..
-                }
-                | Op::ReduceScatter {
-                    recv, count, fold, ..
-                } => write(recv, &reduced(*element, fold, terms(count)?)),
-                Op::Reduce {
-                    recv,
-                    count,
-                    fold,
-                    root,
-                    ..
-                } => {
-                    if root == of.member {
-                        write(recv, &reduced(*element, fold, terms(count)?));
-                    }
-                }
-                Op::Broadcast {
-                    recv, count, root, ..
-                } => {
-                    let part = self.fetch(of, root)?;
-                    assert_eq!(part.len(), bytes(count), "both sides of a broadcast");
-                    write(recv, &part);
-                }
-                Op::Recv { recv, count, from } => {
-                    let part = self.fetch(of, from)?;
-                    assert_eq!(part.len(), bytes(count), "both sides of a transfer");
-                    write(recv, &part);
-                }
-                Op::Send { .. } => {}
+    }
+
+    /// Whom an operation gets messages of.
+    fn senders(of: &Member, op: &Op) -> Vec<usize> {
+        match *op {
+            Op::AllGather { .. } | Op::AllReduce { .. } | Op::ReduceScatter { .. } => {
+                (0..of.members).collect()
             }
+            Op::Reduce { root, .. } if root == of.member => (0..of.members).collect(),
+            Op::Broadcast { root, .. } => vec![root],
+            Op::Recv { from, .. } => vec![from],
+            Op::Reduce { .. } | Op::Send { .. } => Vec::new(),
         }
-        Some(())
     }
-}
 
-fn read(from: Address, bytes: usize) -> Vec<u8> {
-    if bytes == 0 {
-        return Vec::new();
-    }
-    // SAFETY: the promise of `Nccl::issue`; addresses of tests are of host memory.
-    unsafe { std::slice::from_raw_parts(from.0 as usize as *const u8, bytes) }.to_vec()
-}
-
-fn write(to: Address, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
-    }
-    // SAFETY: as in `read`, and nobody else uses what is written.
-    unsafe {
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.0 as usize as *mut u8, bytes.len());
-    }
-}
-
-/// Adds up in the reverse order of the members, and halves in halves: what NCCL may do.
-fn reduced(element: Element, fold: Fold, terms: Vec<Vec<u8>>) -> Vec<u8> {
-    macro_rules! fold {
-        ($type:ty, $add:expr, $mul:expr, $over:expr) => {{
-            let members = terms.len();
-            let mut columns = terms.iter().rev().map(|term| {
-                let (chunks, rest) = term.as_chunks::<{ size_of::<$type>() }>();
-                assert!(rest.is_empty());
-                chunks
-                    .iter()
-                    .map(|chunk| <$type>::from_ne_bytes(*chunk))
-                    .collect::<Vec<_>>()
-            });
-            let mut sum = columns.next().expect("a member");
-            for column in columns {
-                for (a, b) in sum.iter_mut().zip(column) {
-                    *a = match fold {
-                        Fold::Sum | Fold::Avg => $add(*a, b),
-                        Fold::Prod => $mul(*a, b),
-                        Fold::Max => (*a).max(b),
-                        Fold::Min => (*a).min(b),
-                    };
+    /// Does what an operation does with what it gets; returns whether all of that was there.
+    fn receive(&self, of: &Member, Issued { op, element, .. }: &Issued) -> bool {
+        let Some(terms) = self.fetch(of, &Self::senders(of, op)) else {
+            return false;
+        };
+        let bytes = |count: usize| count * element.bytes();
+        let checked = |count: usize| {
+            let are_whole = terms.iter().all(|term| term.len() == bytes(count));
+            assert!(are_whole, "both sides of {}", op.function());
+        };
+        match *op {
+            Op::AllGather { recv, count, .. } => {
+                checked(count);
+                for (from, part) in terms.iter().enumerate() {
+                    write(recv.plus(from * bytes(count)), part);
                 }
             }
-            if fold == Fold::Avg {
-                for a in &mut sum {
-                    *a = $over(*a, members);
+            Op::AllReduce {
+                recv, count, fold, ..
+            }
+            | Op::ReduceScatter {
+                recv, count, fold, ..
+            }
+            | Op::Reduce {
+                recv, count, fold, ..
+            } => {
+                checked(count);
+                if !terms.is_empty() {
+                    write(recv, &reduced(*element, fold, terms));
                 }
             }
-            sum.iter().flat_map(|a| a.to_ne_bytes()).collect()
-        }};
+            Op::Broadcast { recv, count, .. } | Op::Recv { recv, count, .. } => {
+                checked(count);
+                write(recv, &terms[0]);
+            }
+            Op::Send { .. } => {}
+        }
+        true
     }
-    macro_rules! int {
-        ($type:ty) => {
-            fold!(
-                $type,
-                <$type>::wrapping_add,
-                <$type>::wrapping_mul,
-                |a: $type, n| a / n as $type
-            )
+
+    /// Memory that an operation uses on a member.
+    fn uses(of: &Member, Issued { op, element, .. }: &Issued) -> Vec<Range<u64>> {
+        let at = |address: Address, count: usize| {
+            address.0..address.0 + (count * element.bytes()) as u64
         };
-    }
-    macro_rules! float {
-        ($type:ty) => {
-            fold!(
-                $type,
-                |a: $type, b| a + b,
-                |a: $type, b| a * b,
-                |a: $type, n| { a / n as $type }
-            )
-        };
-    }
-    macro_rules! half {
-        ($type:ty) => {
-            fold!(
-                $type,
-                |a: $type, b| a + b,
-                |a: $type, b| a * b,
-                |a: $type, n| { a / <$type>::from_f32(n as f32) }
-            )
-        };
-    }
-    match element {
-        Element::I8 => int!(i8),
-        Element::U8 => int!(u8),
-        Element::I32 => int!(i32),
-        Element::U32 => int!(u32),
-        Element::I64 => int!(i64),
-        Element::U64 => int!(u64),
-        Element::F16 => half!(half::f16),
-        Element::BF16 => half!(half::bf16),
-        Element::F32 => float!(f32),
-        Element::F64 => float!(f64),
+        match *op {
+            Op::AllGather { send, recv, count } => {
+                vec![at(send, count), at(recv, of.members * count)]
+            }
+            Op::ReduceScatter {
+                send, recv, count, ..
+            } => vec![at(send, of.members * count), at(recv, count)],
+            Op::AllReduce {
+                send, recv, count, ..
+            } => vec![at(send, count), at(recv, count)],
+            Op::Broadcast {
+                send, recv, count, ..
+            } => vec![at(send, count), at(recv, count)],
+            Op::Reduce {
+                send,
+                recv,
+                count,
+                root,
+                ..
+            } => {
+                let into = (root == of.member).then(|| at(recv, count));
+                [at(send, count)].into_iter().chain(into).collect()
+            }
+            Op::Send { send, count, .. } => vec![at(send, count)],
+            Op::Recv { recv, count, .. } => vec![at(recv, count)],
+        }
     }
 }
 
@@ -467,20 +401,36 @@ impl Nccl for FakeNccl {
                 .all(|call| (call.comm, call.stream) == (first.comm, first.stream))
         );
         let (comm, stream) = (first.comm, first.stream);
-        let is_linked = self.0.linked.load(Ordering::SeqCst);
-        let _driver = is_linked.then(|| self.0.driver.lock().unwrap());
         *self.0.kernels.lock().unwrap().entry(comm).or_default() += 1;
-        let streams = self.0.streams.lock().unwrap();
-        let fake = Arc::clone(&self.0);
-        let job = Box::new(move || {
-            fake.perform(&of, &issued);
-            let mut kernels = fake.kernels.lock().unwrap();
-            *kernels.get_mut(&comm).expect("counted above") -= 1;
-            fake.kernel_over.notify_all();
+        let uses = issued.iter().flat_map(|call| Fake::uses(&of, call));
+        let uses = uses.collect();
+        let fake = Arc::downgrade(&self.0);
+        let mut at = None;
+        let poll = Box::new(move || {
+            let Some(fake) = fake.upgrade() else {
+                return true;
+            };
+            if at.is_none() {
+                fake.send(&of, &issued);
+            }
+            let at = at.get_or_insert(0);
+            while *at < issued.len() && fake.receive(&of, &issued[*at]) {
+                *at += 1;
+            }
+            let is_over = *at == issued.len() || of.aborted.load(Ordering::SeqCst);
+            if is_over {
+                let mut kernels = fake.kernels.lock().unwrap();
+                *kernels.get_mut(&comm).expect("counted above") -= 1;
+                fake.kernel_over.notify_all();
+            }
+            is_over
         });
-        streams[&stream]
-            .send(job as Job)
-            .expect("a stream lives as long as the simulation");
+        let step = Step {
+            poll,
+            uses,
+            is_kernel: true,
+        };
+        self.0.machine.put(Stream(stream), step);
         Code::IN_PROGRESS
     }
 
@@ -539,7 +489,6 @@ impl Nccl for FakeNccl {
         let of = self.0.member(comm);
         self.0.note(of.member, "abort");
         of.aborted.store(true, Ordering::SeqCst);
-        self.0.posted.notify_all();
         self.0.hang("ncclCommAbort", of.member);
         let is_over = self.0.await_kernels(HANGS, |kernels| {
             kernels.get(&comm.0).is_none_or(|kernels| *kernels == 0)
@@ -558,83 +507,5 @@ impl Nccl for FakeNccl {
 
     fn last_error(&self, _: Handle) -> String {
         "a cable is loose".into()
-    }
-}
-
-impl Gpu for FakeNccl {
-    fn attach(&self) -> Result<(), DeviceError> {
-        ATTACHED.set(true);
-        Ok(())
-    }
-
-    fn stream(&self) -> Result<Stream, DeviceError> {
-        assert_attached("cuStreamCreate");
-        let (jobs, queue) = channel::<Job>();
-        // Ends with the simulation, whose end of the channel it waits at.
-        std::thread::spawn(move || queue.iter().for_each(|job| job()));
-        let number = self.0.number();
-        self.0.streams.lock().unwrap().insert(number, jobs);
-        Ok(Stream(number))
-    }
-
-    fn record(&self, stream: Stream) -> Result<Event, DeviceError> {
-        assert_attached("cuEventRecord");
-        let over = Arc::new(AtomicBool::new(false));
-        let number = self.0.number();
-        self.0
-            .events
-            .lock()
-            .unwrap()
-            .insert(number, Arc::clone(&over));
-        let job = Box::new(move || over.store(true, Ordering::SeqCst));
-        self.0.streams.lock().unwrap()[&stream.0]
-            .send(job as Job)
-            .expect("a stream lives as long as the simulation");
-        Ok(Event(number))
-    }
-
-    fn is_over(&self, event: Event) -> Result<bool, DeviceError> {
-        let events = self.0.events.lock().unwrap();
-        Ok(events[&event.0].load(Ordering::SeqCst))
-    }
-
-    fn forget(&self, event: Event) {
-        self.0.events.lock().unwrap().remove(&event.0);
-    }
-
-    fn alloc(&self, bytes: usize) -> Result<Address, DeviceError> {
-        assert_attached("cuMemAlloc");
-        if self.0.linked.load(Ordering::SeqCst) {
-            let _driver = self.0.driver.lock().unwrap();
-            let is_idle = self.0.await_kernels(ALLOCATES_MAX, |kernels| {
-                kernels.values().all(|kernels| *kernels == 0)
-            });
-            if !is_idle {
-                return Err(DeviceError {
-                    function: "cuMemAlloc",
-                    reason: "it waits for a kernel whose peer waits for it".into(),
-                });
-            }
-        }
-        let mut memory = vec![0_u128; bytes.div_ceil(16).max(1)];
-        let address = memory.as_mut_ptr() as usize as u64;
-        self.0.allocations.lock().unwrap().insert(address, memory);
-        Ok(Address(address))
-    }
-
-    unsafe fn free(&self, memory: Address) {
-        assert_attached("cuMemFree");
-        let freed = self.0.allocations.lock().unwrap().remove(&memory.0);
-        assert!(freed.is_some(), "freed twice");
-    }
-
-    unsafe fn upload(&self, to: Address, bytes: &[u8]) -> Result<(), DeviceError> {
-        write(to, bytes);
-        Ok(())
-    }
-
-    unsafe fn download(&self, from: Address, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        bytes.copy_from_slice(&read(from, bytes.len()));
-        Ok(())
     }
 }

@@ -1,0 +1,146 @@
+//! By which way the members of a group communicate: what they tell each other of themselves, and what follows.
+
+use super::api::{Copies, Identity};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What members meet under, in one process.
+pub type MeetingId = [u8; 16];
+
+/// How the members of a group move data that is not reduced on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Copies from each other's memory.
+    Copies,
+    /// NCCL, for this reason.
+    Nccl(Reason),
+}
+
+/// Why a group does not copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The user wants NCCL.
+    Asked,
+    /// Some members live in other processes.
+    Processes,
+    /// Some GPUs do not read others' memory.
+    Unreachable,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Copies => "copies over peer access",
+            Self::Nccl(Reason::Asked) => "NCCL, as was asked for",
+            Self::Nccl(Reason::Processes) => "NCCL: its ranks live in several processes",
+            Self::Nccl(Reason::Unreachable) => {
+                "NCCL: not all of its GPUs have access to each other's memory"
+            }
+        })
+    }
+}
+
+/// What a member tells the others of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// What the members of a process meet under: that of the group's first member counts.
+    pub meeting: MeetingId,
+    /// What tells its process from all others.
+    pub process: [u8; 16],
+    /// Its GPU.
+    pub gpu: Identity,
+    /// The GPUs whose memory its GPU reads, if it may copy at all.
+    pub reachable: Option<Vec<Identity>>,
+}
+
+/// GPUs that a card has room for: more than a machine has.
+const REACHABLE_MAX: usize = 32;
+
+impl Card {
+    /// The length of a card in bytes.
+    pub const BYTES: usize = 16 * (3 + REACHABLE_MAX) + 2;
+
+    /// Returns the card of a member that may copy with `copies`.
+    pub fn of(copies: Option<&dyn Copies>) -> Self {
+        Self {
+            meeting: meeting(),
+            process: process(),
+            gpu: copies.map_or([0; 16], Copies::identity),
+            reachable: copies.map(|copies| {
+                let mut reachable = copies.reachable();
+                reachable.truncate(REACHABLE_MAX);
+                reachable
+            }),
+        }
+    }
+
+    /// The card as bytes, as many as that of any other member.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Self {
+            meeting,
+            process,
+            gpu,
+            reachable,
+        } = self;
+        let listed = reachable.as_deref().unwrap_or_default();
+        let mut bytes = [&meeting[..], process, gpu].concat();
+        // At most `REACHABLE_MAX`.
+        bytes.extend([u8::from(reachable.is_some()), listed.len() as u8]);
+        bytes.extend(listed.iter().flatten());
+        bytes.resize(Self::BYTES, 0);
+        bytes
+    }
+
+    /// Reads a card; `None` if the bytes are no card.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let ids = |at: usize| bytes.get(at..at + 16)?.try_into().ok();
+        let (may_copy, listed) = (*bytes.get(48)?, usize::from(*bytes.get(49)?));
+        let reachable = (0..listed).map(|index| ids(50 + 16 * index));
+        let reachable: Option<Vec<Identity>> = reachable.collect();
+        Some(Self {
+            meeting: ids(0)?,
+            process: ids(16)?,
+            gpu: ids(32)?,
+            reachable: (may_copy == 1).then_some(reachable?),
+        })
+    }
+}
+
+/// Returns the way of a group, the same on every member.
+pub fn way(cards: &[Card]) -> Way {
+    if cards.iter().any(|card| card.reachable.is_none()) {
+        return Way::Nccl(Reason::Asked);
+    }
+    if cards.iter().any(|card| card.process != cards[0].process) {
+        return Way::Nccl(Reason::Processes);
+    }
+    let reads = |card: &Card, other: &Card| {
+        let reachable = card.reachable.as_deref().unwrap_or_default();
+        card.gpu == other.gpu || reachable.contains(&other.gpu)
+    };
+    let all = |card: &Card| cards.iter().all(|other| reads(card, other));
+    match cards.iter().all(all) {
+        true => Way::Copies,
+        false => Way::Nccl(Reason::Unreachable),
+    }
+}
+
+/// What tells this process from all others.
+fn process() -> [u8; 16] {
+    static TOKEN: OnceLock<[u8; 16]> = OnceLock::new();
+    *TOKEN.get_or_init(|| {
+        let halves = [0, 1].map(|half: u8| RandomState::new().hash_one(half));
+        let [a, b] = halves.map(u64::to_ne_bytes);
+        std::array::from_fn(|at| if at < 8 { a[at] } else { b[at - 8] })
+    })
+}
+
+/// Returns what has been nobody's.
+fn meeting() -> MeetingId {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed).to_ne_bytes();
+    let process = process();
+    std::array::from_fn(|at| process[at] ^ if at < 8 { number[at] } else { 0 })
+}
