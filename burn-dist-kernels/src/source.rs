@@ -7,10 +7,12 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use cubecl_cpp::shared::{CompilationOptions, CppSupportedFeatures};
 
+use crate::cuda::product::Product;
 use crate::element::Element;
 use crate::float8::Form;
 use crate::float8::amax::{amax_columns, amax_rows};
 use crate::float8::gemm::{Stored, products};
+use crate::float8::mma::{self, StridesCompilationArg, Variant};
 use crate::float8::quantize::{Places, PlacesCompilationArg, quantize_elements, quantize_words};
 use crate::float8::scale::scales;
 use crate::fold::fold;
@@ -115,6 +117,52 @@ pub fn sources() -> Vec<Source> {
         ));
     }
     all
+}
+
+/// Bytes of shared memory that a cube of [`mma`] has.
+pub const MMA_SHARED: usize = mma::SHARED;
+
+/// Returns how many cubes are launched for a product by [`mma`], below each other and beside each other.
+pub fn mma_cubes(product: &Product) -> [usize; 2] {
+    mma::cubes(product)
+}
+
+/// Returns the kernel for a product on tensor cores, as it is launched.
+pub fn mma(product: &Product) -> Source {
+    let [a, b] = product.formats;
+    let name = format!("float8_mma_{a}_{b}_{}", product.out.name());
+    source(&name, CubeDim::new_1d(mma::UNITS as u32), |builder| {
+        let types = mma::types(product);
+        let scope = &mut builder.scope;
+        scope.register_type::<mma::products::A>(types[0]);
+        scope.register_type::<mma::products::B>(types[1]);
+        scope.register_type::<mma::products::O>(types[2]);
+        let [first, second] = [(); 2].map(|()| input::<mma::Words>(builder));
+        let [first_scales, second_scales] = [(); 2].map(|()| input::<f32>(builder));
+        let bias = input::<mma::Pair<mma::products::O>>(builder);
+        let out = output::<mma::Pair<mma::products::O>>(builder);
+        let [first_strides, second_strides] = [(); 2].map(|()| {
+            let argument = StridesCompilationArg { row: (), block: () };
+            <mma::Strides as LaunchArg>::expand(&argument, builder)
+        });
+        let [rows, columns, chunks] = [(); 3].map(|()| scalar(builder));
+        mma::products::expand::<mma::products::A, mma::products::B, mma::products::O>(
+            &mut builder.scope,
+            first,
+            second,
+            first_scales,
+            second_scales,
+            bias,
+            out,
+            first_strides,
+            second_strides,
+            rows,
+            columns,
+            chunks,
+            Variant::of(product),
+            types,
+        );
+    })
 }
 
 /// Casts with one scale.

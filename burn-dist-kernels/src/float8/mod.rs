@@ -11,6 +11,8 @@ pub(crate) mod amax;
 mod bits;
 #[cfg(feature = "cubecl")]
 pub(crate) mod gemm;
+#[cfg(feature = "cuda")]
+pub(crate) mod mma;
 #[cfg(feature = "cubecl")]
 pub(crate) mod quantize;
 #[cfg(feature = "cubecl")]

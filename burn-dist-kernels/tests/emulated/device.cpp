@@ -18,11 +18,11 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
-struct Index { unsigned x; };
+struct Index { unsigned x, y, z; };
 struct uint4 { unsigned x, y, z, w; };
 struct float2 { float x, y; };
 static thread_local Index threadIdx, blockIdx;
-static Index gridDim;
+static Index gridDim, blockDim;
 
 static void check(bool holds, const char* what) {
     if (holds) return;
@@ -69,16 +69,25 @@ static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
 }
 
 // Runs a kernel block by block.
-template <class F> static void launch(unsigned blocks, unsigned threads, F kernel) {
-    gridDim.x = blocks;
+template <class F> static void launch(unsigned across, unsigned down, unsigned threads, F kernel) {
+    gridDim = {across, down, 1};
+    blockDim = {threads, 1, 1};
     block_meeting.count = threads;
     for (auto& meeting : warp_meetings) meeting.count = 32;
-    for (unsigned block = 0; block < blocks; block++) {
+    for (unsigned block = 0; block < across * down; block++) {
         std::vector<std::thread> running;
         for (unsigned thread = 0; thread < threads; thread++)
-            running.emplace_back([=] { threadIdx.x = thread; blockIdx.x = block; kernel(); });
+            running.emplace_back([=] {
+                threadIdx = {thread, 0, 0};
+                blockIdx = {block % across, block / across, 0};
+                kernel();
+            });
         for (auto& thread : running) thread.join();
     }
+}
+
+template <class F> static void launch(unsigned blocks, unsigned threads, F kernel) {
+    launch(blocks, 1, threads, kernel);
 }
 
 template <class T> static std::vector<T> read(std::FILE* file, size_t count) {

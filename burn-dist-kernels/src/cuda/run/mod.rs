@@ -18,6 +18,7 @@ use task::Task;
 pub mod cublaslt;
 mod dsl;
 pub mod linear;
+mod mma;
 mod task;
 mod wgmma;
 
@@ -37,16 +38,18 @@ pub struct Call {
 /// Engines on a GPU, which give a buffer.
 pub type CudaEngines = Engines<Call, Handle>;
 
-/// Returns the engines of this process: wgmma, cuBLASLt, CubeCL.
+/// Returns the engines of this process: wgmma, cuBLASLt, mma, CubeCL.
 ///
 /// The order is a choice and not a measurement: `wgmma` scales blocks and rows in the product itself and needs no wait
-/// of the host, cuBLASLt is NVIDIA's, and CubeCL's kernel runs everywhere and is fast nowhere.
+/// of the host, cuBLASLt is NVIDIA's, `mma` takes all scales on all tensor cores for float8, and CubeCL's kernel runs
+/// everywhere and is fast nowhere.
 pub fn engines() -> &'static CudaEngines {
     static ENGINES: OnceLock<CudaEngines> = OnceLock::new();
     ENGINES.get_or_init(|| {
         Engines::new(vec![
             Box::new(wgmma::Wgmma),
             Box::<cublaslt::CublasLt>::default(),
+            Box::new(mma::Mma),
             Box::new(dsl::Dsl),
         ])
     })
@@ -228,68 +231,44 @@ mod tests {
             bias: true,
         };
         let library = Some(130_000);
+        let of_rows = Product {
+            scales: ROWS,
+            ..plain
+        };
+        let of_blocks = Product {
+            scales: BLOCKS,
+            ..plain
+        };
+        let of_columns = Product {
+            scales: COLUMNS,
+            formats: [E5M2; 2],
+            ..plain
+        };
+        let in_e5m2 = Product {
+            formats: [E5M2; 2],
+            ..plain
+        };
+        let to_f32 = Product {
+            out: Out::F32,
+            ..plain
+        };
+        let narrow = Product { n: 24, ..plain };
         for (compute, cublaslt, product, engine) in [
             ((9, 0), library, plain, Some("wgmma")),
-            (
-                (9, 0),
-                None,
-                Product {
-                    scales: COLUMNS,
-                    formats: [E5M2; 2],
-                    ..plain
-                },
-                Some("wgmma"),
-            ),
-            ((9, 0), library, Product { n: 24, ..plain }, Some("cubecl")),
+            ((9, 0), None, of_columns, Some("wgmma")),
+            ((9, 0), library, narrow, Some("cubecl")),
             ((8, 9), library, plain, Some("cublaslt")),
             ((10, 0), library, plain, Some("cublaslt")),
-            ((8, 9), None, plain, Some("cubecl")),
-            (
-                (8, 9),
-                library,
-                Product {
-                    scales: ROWS,
-                    ..plain
-                },
-                Some("cubecl"),
-            ),
-            (
-                (8, 9),
-                library,
-                Product {
-                    scales: BLOCKS,
-                    ..plain
-                },
-                Some("cubecl"),
-            ),
-            (
-                (8, 9),
-                library,
-                Product {
-                    formats: [E5M2; 2],
-                    ..plain
-                },
-                Some("cubecl"),
-            ),
-            (
-                (8, 9),
-                library,
-                Product {
-                    out: Out::F32,
-                    ..plain
-                },
-                Some("cubecl"),
-            ),
-            (
-                (8, 9),
-                library,
-                Product {
-                    scales: COLUMNS,
-                    ..plain
-                },
-                None,
-            ),
+            ((8, 9), None, plain, Some("mma")),
+            ((8, 9), library, of_rows, Some("mma")),
+            ((8, 9), library, of_blocks, Some("mma")),
+            ((12, 0), library, of_columns, Some("mma")),
+            ((8, 9), library, in_e5m2, Some("mma")),
+            ((8, 9), library, to_f32, Some("mma")),
+            ((8, 9), library, narrow, Some("cubecl")),
             ((8, 0), library, plain, Some("cubecl")),
+            ((8, 0), library, of_blocks, Some("cubecl")),
+            ((8, 0), library, of_columns, None),
         ] {
             let device = Device {
                 index: 0,
