@@ -6,6 +6,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData};
+use burn_dist::optim::{GradientCheck, NonFinite};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
     Checkpoint, DeviceMeshBuilder, Float, Float8, Fp8, ParallelizeWith, Plan, Precision, Reshard,
@@ -377,6 +378,35 @@ fn what_is_not_finite_is_not_hidden() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// An infinity in what a layer is given makes the gradient of its weight no number, and the check of gradients names it.
+#[test]
+fn the_layer_of_what_is_not_finite_is_named() {
+    for axes in ["", "fsdp=2", "tp=2"] {
+        for scaling in SCALINGS {
+            let mesh = builder(axes).build().expect("a mesh");
+            let device = mesh.device();
+            let linear = || LinearConfig::new(SIZE, SIZE).init::<B>(&device);
+            let (first, second) = (linear(), linear());
+            let plan = Plan::new().float8(Float8::new(scaling)).rowwise("first");
+            let pair = Pair { first, second }.parallelize_with(&mesh, &plan);
+            let pair = pair.expect("a plan");
+            let check = |x: Vec<f32>| {
+                let x = Tensor::<B, 2>::from_data(TensorData::new(x, [8, SIZE]), &device);
+                let loss = pair.second.forward(pair.first.forward(x)).sum();
+                let gradients = GradientsParams::from_grads(loss.backward(), &pair);
+                GradientCheck::new(NonFinite::Stop).check(&pair, gradients)
+            };
+            let what = format!("{scaling} on `{axes}`");
+            assert!(check(numbers()).is_ok(), "{what}");
+            let mut x = numbers();
+            x[3 * SIZE + 5] = f32::INFINITY;
+            let error = check(x).expect_err(&what).to_string();
+            let named = error.starts_with("the gradient of first.weight has ");
+            assert!(named, "{what}: {error}");
         }
     }
 }

@@ -256,7 +256,7 @@ fn the_preferred_engine_is_used() {
     }
 }
 
-/// Operands as they lie, turned round where an engine wants it: as CubeCL's kernel, which takes them as they are.
+/// Operands as they lie or by columns, turned round where an engine wants it: as CubeCL's kernel, which takes them as they are.
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn operands_as_they_lie() {
@@ -287,16 +287,29 @@ fn operands_as_they_lie() {
             is_last_inner: are_last_inner[side],
         });
         let plain = float8::product(&client, operands, None, Form::Bytes, Element::F32);
-        let (made, engine) = linear::product(&client, &device, operands, None, Element::F32);
-        let [plain, made] = [plain, made].map(|handle| suite::words(&client, &handle, m * n));
-        // Terms are up to 0.9375 squared; a sum is off by what tensor cores lose of it (`Sums::TensorCores`).
-        let bound = 0.88 * k as f32 * 132.0 / 8192.0;
-        for (plain, made) in plain.into_iter().zip(made) {
-            let (plain, made) = (f32::from_bits(plain), f32::from_bits(made));
-            assert!(
-                (plain - made).abs() <= bound,
-                "{engine}: {plain} and {made}"
-            );
+        let plain = suite::words(&client, &plain, m * n);
+        let turned = [0, 1].map(|side| transposed(&client, &stored[side], shape(side)).unwrap());
+        for are_turned in [[false, false], [true, false], [false, true], [true, true]] {
+            let operands = [0, 1].map(|side: usize| Operand {
+                values: if are_turned[side] {
+                    &turned[side]
+                } else {
+                    &stored[side]
+                },
+                ..operands[side]
+            });
+            let (made, engine) =
+                linear::product(&client, &device, operands, are_turned, None, Element::F32);
+            let made = suite::words(&client, &made, m * n);
+            // Terms are up to 0.9375 squared; a sum is off by what tensor cores lose of it (`Sums::TensorCores`).
+            let bound = 0.88 * k as f32 * 132.0 / 8192.0;
+            for (plain, made) in plain.iter().zip(made) {
+                let (plain, made) = (f32::from_bits(*plain), f32::from_bits(made));
+                assert!(
+                    (plain - made).abs() <= bound,
+                    "{engine}, {are_turned:?}: {plain} and {made}"
+                );
+            }
         }
     }
 }

@@ -212,9 +212,10 @@ impl<'a, O: Op> Finder<'a, O> {
         };
         for op in &window.ops {
             if op.traits().quantizes
-                && let (Some(from), Some(out)) = (op.inputs().next(), op.outputs().next())
+                && let Some(from) = op.inputs().next()
             {
-                this.quantized.insert(out.id, from.id);
+                let made = op.outputs().map(|out| (out.id, from.id));
+                this.quantized.extend(made);
             }
             let rule = match op.rule() {
                 OpRule::Factors(rule) => rule,
@@ -387,13 +388,16 @@ impl<'a, O: Op> Finder<'a, O> {
         let mut views: Vec<Option<Arc<ParamSpec>>> = vec![None; self.tags.len()];
         for op in &self.window.ops {
             let traits = op.traits();
-            let (Some(from), Some(out)) = (op.inputs().next(), op.outputs().next()) else {
+            let from = op.inputs().next();
+            let Some(from) = from.filter(|_| traits.is_view || traits.is_cast) else {
                 continue;
             };
-            if (traits.is_view || traits.is_cast) && self.tags[out.id as usize].is_none() {
-                let of = self.tags[from.id as usize].as_ref();
-                let of = of.or(views[from.id as usize].as_ref());
-                views[out.id as usize] = of.cloned();
+            let of = self.tags[from.id as usize].as_ref();
+            let of = of.or(views[from.id as usize].as_ref()).cloned();
+            for out in op.outputs() {
+                if self.tags[out.id as usize].is_none() {
+                    views[out.id as usize] = of.clone();
+                }
             }
         }
         views

@@ -335,5 +335,5 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     fn cast(input: NewTensor, out: NewTensor) -> Self;
 
     /// Makes an operation of float8 training.
-    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self;
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self;
 }

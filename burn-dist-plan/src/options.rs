@@ -2,7 +2,8 @@
 //! [`Policy`](crate::Policy) of each parameter, which is part of the window.
 
 use crate::Float;
-use crate::mesh::{BoolStore, DType, Links, Rank, Topology};
+use crate::float8::Float8Store;
+use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::storage::Storage;
 
 /// What a plan depends on besides the window.
@@ -21,8 +22,8 @@ pub struct PlanOptions {
     pub scatter_bytes_min: usize,
     /// Float types that the inner backend does not compute in.
     pub floats_missing: Vec<Float>,
-    /// How the inner backend stores values of float8: as bytes, or as f32 where it has no tensors of bytes.
-    pub float8_store: DType,
+    /// How the inner backend stores values of float8.
+    pub float8_store: Float8Store,
     /// Whether other processes have ranks too: what is read is gathered, for each of them to see.
     pub everyone_reads: bool,
     /// Which ranks are on one node.

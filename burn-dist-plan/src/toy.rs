@@ -81,6 +81,8 @@ pub(crate) struct Toy {
     pub kind: Kind,
     pub inputs: Vec<Value>,
     pub out: Value,
+    /// The same once more, of an operation with two results.
+    pub also: Option<Value>,
 }
 
 /// A tensor of an operation.
@@ -120,13 +122,18 @@ impl Toy {
             kind,
             inputs: inputs.into_iter().map(Value::from).collect(),
             out: out.into(),
+            also: None,
         }
+    }
+
+    fn made(&self) -> impl Iterator<Item = &Value> {
+        std::iter::once(&self.out).chain(&self.also)
     }
 
     fn shapes(&self) -> Shapes<'_> {
         Shapes {
             inputs: self.inputs.iter().map(|input| &input.shape[..]).collect(),
-            outputs: vec![&self.out.shape],
+            outputs: self.made().map(|out| &out.shape[..]).collect(),
         }
     }
 }
@@ -175,12 +182,13 @@ impl Op for Toy {
     }
 
     fn outputs(&self) -> impl Iterator<Item = Tensor<'_>> {
-        std::iter::once(self.out.tensor())
+        self.made().map(Value::tensor)
     }
 
     fn rewire(&mut self, mut edit: impl FnMut(Side, &mut Wire)) {
         let sides = self.inputs.iter_mut().map(|input| (Side::Input, input));
-        for (side, value) in sides.chain([(Side::Output, &mut self.out)]) {
+        let made = std::iter::once(&mut self.out).chain(&mut self.also);
+        for (side, value) in sides.chain(made.map(|out| (Side::Output, out))) {
             let mut wire = Wire {
                 id: value.id,
                 dtype: value.dtype,
@@ -357,6 +365,9 @@ impl Op for Toy {
             input.shape = view.input_shape(index);
         }
         local.out.shape = view.output_shape(0);
+        if let Some(also) = &mut local.also {
+            also.shape = view.output_shape(1);
+        }
         if let (Kind::Lookup { rows, .. } | Kind::SumAt { rows, .. }, OpRule::Factors(rule)) =
             (&mut local.kind, view.rule)
             && let Some(split) = view.split(&rule.inputs[0].dims, 0)
@@ -367,7 +378,11 @@ impl Op for Toy {
             *base = view.holds_first_terms();
         }
         match view.has_no_terms() || local.out.shape.contains(&0) {
-            true => steps.push(Self::zeros(NewTensor::from(local.out.tensor()))),
+            true => {
+                for out in local.made() {
+                    steps.push(Self::zeros(NewTensor::from(out.tensor())));
+                }
+            }
             false => steps.push(local),
         }
     }
@@ -441,8 +456,13 @@ impl Op for Toy {
         Self::new(Kind::Cast, [input], out)
     }
 
-    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self {
-        Self::new(Kind::Float8(op), inputs, out)
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self {
+        let mut outputs = outputs.into_iter();
+        let out = outputs.next().expect("an operation has a result");
+        Self {
+            also: outputs.next().map(Value::from),
+            ..Self::new(Kind::Float8(op), inputs, out)
+        }
     }
 }
 
@@ -469,6 +489,7 @@ mod tests {
                 .map(|(id, shape)| value(id as TensorIndex, shape))
                 .collect(),
             out: value(100, out),
+            also: None,
         }
     }
 

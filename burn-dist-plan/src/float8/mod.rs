@@ -18,5 +18,6 @@ mod tests;
 
 pub use layers::Float8Layer;
 pub(crate) use layers::layers;
-pub use op::{BLOCK, Float8Op, Product, ScaleOf};
+pub use op::{BLOCK, Float8Op, Product, ScaleOf, Ways};
+pub use rewrite::Float8Store;
 pub(crate) use rewrite::rewrite;

@@ -26,6 +26,18 @@ pub enum ScaleOf {
     Block,
 }
 
+/// How the bytes of a tensor in 8 bits lie on a device. No value depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ways {
+    /// By rows.
+    #[default]
+    AsIs,
+    /// By columns: what is along the last dim is far apart.
+    Turned,
+    /// Both, as two results: by rows, and by columns.
+    Both,
+}
+
 /// A product of a linear layer `y = x W (+ b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Product {
@@ -59,6 +71,8 @@ pub enum Float8Op {
         format: Fp8,
         /// Whether a tensor at rest is quantised where it rests.
         at_rest: bool,
+        /// How bytes lie, on devices where products want them so.
+        ways: Ways,
     },
     /// A product of two tensors in 8 bits: inputs are the two, their scales, and perhaps a bias. Added up in f32, and
     /// divided by the scales.
@@ -128,14 +142,16 @@ impl Float8Op {
             }
             Self::Scale { .. } => RuleBuilder::uniform(shapes, "...").elementwise().build(),
             Self::Quantize { of, at_rest, .. } => {
-                let notation = match of.in_blocks() {
-                    Some((dims, _)) => format!("{dims}, {dims} -> {dims}"),
+                let (values, scale) = match of.in_blocks() {
+                    Some((dims, _)) => (dims, dims),
                     None => match of {
-                        ScaleOf::Row => "... i, ... - -> ... i".into(),
-                        ScaleOf::Column => "... i, i -> ... i".into(),
-                        _ => "..., - -> ...".into(),
+                        ScaleOf::Row => ("... i", "... -"),
+                        ScaleOf::Column => ("... i", "i"),
+                        _ => ("...", "-"),
                     },
                 };
+                let made = vec![values; shapes.outputs.len()].join(", ");
+                let notation = format!("{values}, {scale} -> {made}");
                 let rule = of.cut(RuleBuilder::notation(shapes, &notation));
                 match at_rest {
                     true => rule.elementwise().build(),
@@ -256,6 +272,17 @@ impl Float8Op {
             Product::Forward | Product::Input => 2.0 * numel(shapes.outputs[0]) * last(0),
             Product::Weight => 2.0 * numel(shapes.inputs[0]) * last(1),
         })
+    }
+}
+
+impl Product {
+    /// Returns whether a device whose products add up along rows wants an operand by columns.
+    pub fn is_turned(self, operand: usize) -> bool {
+        match self {
+            Self::Forward => operand == 1,
+            Self::Input => false,
+            Self::Weight => true,
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 //! What is quantised is quantised once and serves every product that takes it in this form: `q`, `k` and `v` share an
 //! `x`, the forward and the backward a weight and an `x`, which takes less memory in 8 bits than any cast of it. Weights
 //! that rest are quantised where they rest and gathered as bytes; tensorwise, their absolute maxima are reduced together.
+//!
+//! Products of a tensor core add up along rows. For devices that have them, what is quantised is written by rows and by
+//! columns as the products of the window want it, in one operation.
 
 use std::collections::HashMap;
 
 use super::layers::{LayerProduct, Layers};
-use super::op::{Float8Op, Product, ScaleOf};
+use super::op::{Float8Op, Product, ScaleOf, Ways};
 use crate::mesh::DType;
 use crate::op::{NewTensor, Op};
 use crate::policy::{Fp8, Scaling, Scope};
@@ -16,12 +19,25 @@ use crate::stage::Stage;
 use crate::units::Visits;
 use crate::window::{ValueIndex, Window};
 
-/// A tensor in 8 bits, and its scale.
+/// How the inner backend stores values of float8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Float8Store {
+    /// As bytes, or as f32 where it has no tensors of bytes.
+    pub dtype: DType,
+    /// Whether its products want operands by rows and by columns.
+    pub turns: bool,
+}
+
+/// A tensor in 8 bits by rows and by columns, or the same one twice, and its scale.
 #[derive(Clone, Copy, Debug)]
 struct Quantized {
     values: ValueIndex,
+    turned: ValueIndex,
     scale: ValueIndex,
 }
+
+/// What is quantised, how, and the visit in which it is of use.
+type Key = (ValueIndex, Form, Option<u32>);
 
 /// How a tensor is quantised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,26 +69,29 @@ struct Rewrite<'a, O> {
     visits: &'a Visits,
     /// The type of tensors in 8 bits.
     store: DType,
+    /// Which of them are wanted by columns, and which in both ways.
+    ways: HashMap<Key, Ways>,
     values: Vec<(Vec<usize>, DType)>,
     ops: Vec<(O, bool)>,
     /// Of casts of one value to one type, the first: in another visit a cast is made again.
     first_cast: HashMap<ValueIndex, ValueIndex>,
     /// Tensors in 8 bits, by the visit in which they are of use; that of activations and of what is gathered in 8 bits
     /// is none: they are of use as long as they are there.
-    quantized: HashMap<(ValueIndex, Form, Option<u32>), Quantized>,
+    quantized: HashMap<Key, Quantized>,
 }
 
-/// Puts scaled products in 8 bits in the place of `layers`; `store` is the type of tensors in 8 bits.
+/// Puts scaled products in 8 bits in the place of `layers`.
 pub(crate) fn rewrite<O: Op>(
     window: &Window<O>,
     reduces_first: &[bool],
     visits: &Visits,
     layers: &Layers,
-    store: DType,
+    store: Float8Store,
 ) -> Precise<O> {
     let mut rewrite = Rewrite {
         visits,
-        store,
+        store: store.dtype,
+        ways: HashMap::new(),
         values: vec![(Vec::new(), DType::F32); window.dies.len()],
         ops: Vec::with_capacity(window.ops.len()),
         first_cast: first_casts(window),
@@ -83,6 +102,9 @@ pub(crate) fn rewrite<O: Op>(
     }
     for out in window.ops.iter().flat_map(Op::outputs) {
         rewrite.values[out.id as usize] = (out.shape.to_vec(), out.dtype);
+    }
+    if store.turns {
+        rewrite.ways = rewrite.ways(window, layers);
     }
     let mut groups = groups(rewrite.weights(window, layers))
         .into_iter()
@@ -220,6 +242,30 @@ impl<O: Op> Rewrite<'_, O> {
         weights
     }
 
+    /// Returns how the products of a window want what is quantised for them.
+    fn ways(&self, window: &Window<O>, layers: &Layers) -> HashMap<Key, Ways> {
+        let mut ways = HashMap::new();
+        for (index, (op, product)) in window.ops.iter().zip(&layers.products).enumerate() {
+            let Some(product) = product else {
+                continue;
+            };
+            for (operand, input) in op.inputs().take(2).enumerate() {
+                let is_weight = weight_of(product.product) == Some(operand);
+                let visit = is_weight.then(|| self.visits.of(index as u32));
+                let key = (self.first(input.id), product.form(operand), visit);
+                let wanted = match product.product.is_turned(operand) {
+                    true => Ways::Turned,
+                    false => Ways::AsIs,
+                };
+                let known = ways.entry(key).or_insert(wanted);
+                if *known != wanted {
+                    *known = Ways::Both;
+                }
+            }
+        }
+        ways
+    }
+
     /// Returns the first of the casts that are the same as this one.
     fn first(&self, value: ValueIndex) -> ValueIndex {
         self.first_cast.get(&value).copied().unwrap_or(value)
@@ -243,10 +289,14 @@ impl<O: Op> Rewrite<'_, O> {
         dtype: DType,
     ) -> ValueIndex {
         let out = self.value(shape, dtype);
-        let inputs = inputs.iter().map(|input| self.tensor(*input)).collect();
-        self.ops
-            .push((O::float8(op, inputs, self.tensor(out)), false));
+        self.push(op, inputs, &[out]);
         out
+    }
+
+    fn push(&mut self, op: Float8Op, inputs: &[ValueIndex], outputs: &[ValueIndex]) {
+        let [inputs, outputs] =
+            [inputs, outputs].map(|ids| ids.iter().map(|id| self.tensor(*id)).collect());
+        self.ops.push((O::float8(op, inputs, outputs), false));
     }
 
     fn value(&mut self, shape: Vec<usize>, dtype: DType) -> ValueIndex {
@@ -274,18 +324,31 @@ impl<O: Op> Rewrite<'_, O> {
         scale: ValueIndex,
         form: Form,
         at_rest: bool,
+        ways: Ways,
     ) -> Quantized {
         let quantize = Float8Op::Quantize {
             of: form.of,
             format: form.format,
             at_rest,
+            ways,
         };
         let shape = self.values[value as usize].0.clone();
-        let values = self.op(quantize, &[value, scale], shape, self.store);
-        Quantized { values, scale }
+        let values = self.value(shape.clone(), self.store);
+        let turned = match ways {
+            Ways::Both => self.value(shape, self.store),
+            Ways::AsIs | Ways::Turned => values,
+        };
+        let outputs = [values, turned];
+        let count = if ways == Ways::Both { 2 } else { 1 };
+        self.push(quantize, &[value, scale], &outputs[..count]);
+        Quantized {
+            values,
+            turned,
+            scale,
+        }
     }
 
-    /// Quantises weights where they rest.
+    /// Quantises weights where they rest. A gather brings them by rows.
     fn group(&mut self, group: &[Weight]) {
         let form = group[0].form;
         if form.of == ScaleOf::Block {
@@ -293,7 +356,7 @@ impl<O: Op> Rewrite<'_, O> {
             for weight in group {
                 let amax = self.amax(weight.value, form.of);
                 let scale = self.scale(amax, form);
-                let quantized = self.quantize(weight.value, scale, form, true);
+                let quantized = self.quantize(weight.value, scale, form, true, Ways::AsIs);
                 self.quantized.insert((weight.value, form, None), quantized);
             }
             return;
@@ -316,7 +379,7 @@ impl<O: Op> Rewrite<'_, O> {
                     scale
                 }
             };
-            let quantized = self.quantize(weight.value, scale, form, true);
+            let quantized = self.quantize(weight.value, scale, form, true, Ways::AsIs);
             self.quantized.insert((weight.value, form, None), quantized);
         }
     }
@@ -340,7 +403,8 @@ impl<O: Op> Rewrite<'_, O> {
         }
         let amax = self.amax(value, form.of);
         let scale = self.scale(amax, form);
-        let quantized = self.quantize(value, scale, form, false);
+        let ways = self.ways.get(&(value, form, visit)).copied();
+        let quantized = self.quantize(value, scale, form, false, ways.unwrap_or_default());
         self.quantized.insert((value, form, visit), quantized);
         quantized
     }
@@ -355,7 +419,13 @@ impl<O: Op> Rewrite<'_, O> {
             let form = product.form(operand);
             self.quantized(index, inputs[operand], form, weight == Some(operand))
         });
-        let mut operands = vec![first.values, second.values, first.scale, second.scale];
+        let values = |operand: usize, quantized: Quantized| match product.product.is_turned(operand)
+        {
+            true => quantized.turned,
+            false => quantized.values,
+        };
+        let (a, b) = (values(0, first), values(1, second));
+        let mut operands = vec![a, b, first.scale, second.scale];
         operands.extend(inputs.get(2));
         let operands = operands.into_iter().map(|id| self.tensor(id)).collect();
         let scaled = Float8Op::Product {
@@ -365,7 +435,7 @@ impl<O: Op> Rewrite<'_, O> {
         };
         let out = op.outputs().next().expect("a product has a result");
         self.ops.push((
-            O::float8(scaled, operands, NewTensor::from(out)),
+            O::float8(scaled, operands, vec![NewTensor::from(out)]),
             reduces_first,
         ));
     }
@@ -386,7 +456,7 @@ impl<O: Op> Rewrite<'_, O> {
             power_of_two: float8.has_powers_of_two(),
         };
         let out = op.outputs().next().expect("a product has a result");
-        let made = O::float8(of_rank, operands, NewTensor::from(out));
+        let made = O::float8(of_rank, operands, vec![NewTensor::from(out)]);
         self.ops.push((made, reduces_first));
     }
 }

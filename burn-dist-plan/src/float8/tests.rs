@@ -1,10 +1,11 @@
 //! Layers in float8 in the toy language.
 
+use super::{Float8Op, Float8Store, Ways};
 use crate::explain::Explanation;
 use crate::mesh::DType;
 use crate::policy::{Checkpoint, Float, Float8, Policy, Precision, Scaling};
 use crate::tests::MESHES;
-use crate::toy::{Builder, Kind, options, planned, whole};
+use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::window::Window;
 use crate::{Facts, PlanOptions, plan, text_after};
 
@@ -53,13 +54,27 @@ fn policy(float8: Float8) -> Policy {
     }
 }
 
+const BYTES: Float8Store = Float8Store {
+    dtype: DType::U8,
+    turns: false,
+};
+const GRID: Float8Store = Float8Store {
+    dtype: DType::F32,
+    ..BYTES
+};
+/// As on a device whose products add up along rows.
+const TURNED: Float8Store = Float8Store {
+    turns: true,
+    ..BYTES
+};
+
 /// What is computed on one device.
-fn in_float8(b: &Builder) -> Window<crate::toy::Toy> {
-    in_float8_as(b, DType::U8)
+fn in_float8(b: &Builder) -> Window<Toy> {
+    in_float8_as(b, BYTES)
 }
 
-/// As [`in_float8`], with a type of tensors in 8 bits.
-fn in_float8_as(b: &Builder, store: DType) -> Window<crate::toy::Toy> {
+/// As [`in_float8`], with a form of tensors in 8 bits.
+fn in_float8_as(b: &Builder, store: Float8Store) -> Window<Toy> {
     let facts = Facts::new(&b.window);
     let visits = crate::units::Visits::new(&b.window, &facts);
     let layers = super::layers(&b.window, &facts, &b.mesh);
@@ -96,6 +111,66 @@ fn every_mesh_gives_what_one_device_gives() {
                 }
             }
         }
+    }
+}
+
+/// What a device wants by rows and by columns changes neither values nor what travels.
+#[test]
+fn by_rows_and_by_columns_are_the_same_values() {
+    for mesh in MESHES {
+        for recipe in ["tensorwise", "rowwise", "blockwise128,gather=off"] {
+            for checkpoint in [Checkpoint::None, Checkpoint::Full] {
+                let b = step_of(mesh, 12, [144, 272, 16]).under(Policy {
+                    checkpoint,
+                    ..policy(recipe.parse().expect("a recipe"))
+                });
+                let [by_rows, both] = [BYTES, TURNED].map(|float8_store| {
+                    let options = PlanOptions {
+                        float8_store,
+                        ..options(&b.mesh)
+                    };
+                    plan(&b.window, &b.mesh, &options).expect("a plan")
+                });
+                let found = planned(&b.window, &both, &b.mesh);
+                for (value, expected) in whole(&in_float8(&b)) {
+                    assert_eq!(found[&value], expected, "{value}: {recipe} on `{mesh}`");
+                }
+                let [by_rows, both] = [by_rows, both].map(|plan| {
+                    let mut explanation = Explanation::new(b.mesh.to_string());
+                    explanation.add(&plan);
+                    format!("{:?}", explanation.totals)
+                });
+                assert_eq!(both, by_rows, "{recipe} on `{mesh}`");
+            }
+        }
+    }
+}
+
+/// How often tensors are cast by rows, by columns, and both at once.
+fn casts(b: &Builder, store: Float8Store) -> [usize; 3] {
+    let window = in_float8_as(b, store);
+    let count = |wanted: Ways| {
+        let ops = window.ops.iter();
+        let is_wanted = |op: &&Toy| matches!(op.kind, Kind::Float8(Float8Op::Quantize { ways, .. }) if ways == wanted);
+        ops.filter(is_wanted).count()
+    };
+    [Ways::AsIs, Ways::Turned, Ways::Both].map(count)
+}
+
+#[test]
+fn a_cast_writes_what_its_products_want() {
+    for (recipe, by_rows, wanted) in [
+        // Both weights are gathered by rows. Inputs and gradients of results are wanted both ways.
+        ("tensorwise", [6, 0, 0], [2, 0, 4]),
+        // Forward and backward of a weight are two visits of its unit.
+        ("tensorwise,gather=off", [8, 0, 0], [2, 2, 4]),
+        // Every operand of the six products is cast for it alone.
+        ("rowwise", [12, 0, 0], [6, 6, 0]),
+        ("blockwise128,gather=off", [12, 0, 0], [6, 6, 0]),
+    ] {
+        let b = step("fsdp=2", [16, 32, 16]).under(policy(recipe.parse().expect("a recipe")));
+        assert_eq!(casts(&b, BYTES), by_rows, "{recipe}");
+        assert_eq!(casts(&b, TURNED), wanted, "{recipe}");
     }
 }
 
@@ -250,7 +325,7 @@ fn weights_are_gathered_as_bytes_after_one_reduction() {
 fn a_backend_without_bytes_has_values_of_float8_in_f32() {
     for scaling in [Scaling::Tensorwise, Scaling::Rowwise] {
         let b = step("fsdp=2", [16, 32, 16]).under(policy(Float8::new(scaling)));
-        let [bytes, grid] = [DType::U8, DType::F32].map(|float8_store| {
+        let [bytes, grid] = [BYTES, GRID].map(|float8_store| {
             let options = PlanOptions {
                 float8_store,
                 ..options(&b.mesh)

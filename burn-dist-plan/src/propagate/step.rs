@@ -196,7 +196,9 @@ impl<O: Op> Propagator<'_, O> {
         {
             waiting.is_applied = true;
             let tag = waiting.tag.clone();
-            self.wait_for_reshape(tensors.outputs[0].0, tag);
+            for (out, ..) in &tensors.outputs {
+                self.wait_for_reshape(*out, tag.clone());
+            }
         }
         if let Some(layer) = traits.layer {
             self.constrain_output(layer, tensors)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Kind, Toy, Value};
 use crate::facts::Role;
+use crate::float8::Float8Store;
 use crate::layout::Layout;
 use crate::mesh::{BoolStore, DType, MeshShape, Topology};
 use crate::op::{Mark, TensorIndex};
@@ -20,7 +21,10 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         fuzz: None,
         scatter_bytes_min: 0,
         floats_missing: Vec::new(),
-        float8_store: DType::U8,
+        float8_store: Float8Store {
+            dtype: DType::U8,
+            turns: false,
+        },
         everyone_reads: false,
         topology: Topology::single(mesh.num_ranks()),
         links: Default::default(),
@@ -158,6 +162,7 @@ impl Builder {
             kind,
             inputs: inputs.iter().map(|input| self.tensor(*input)).collect(),
             out: self.tensor(out),
+            also: None,
         };
         self.window.ops.push(op);
         out

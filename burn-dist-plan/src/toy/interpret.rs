@@ -370,6 +370,9 @@ pub(crate) fn whole(window: &Window<Toy>) -> HashMap<TensorIndex, Array> {
     for op in &window.ops {
         let operands = op.inputs.iter().map(|operand| values[&operand.id].clone());
         let out = run(op, &operands.collect::<Vec<_>>(), &mut stream);
+        if let Some(also) = &op.also {
+            values.insert(also.id, out.clone());
+        }
         values.insert(op.out.id, out);
     }
     let lives = |value: &TensorIndex| !window.dies[*value as usize] || window.reads.contains(value);
@@ -665,6 +668,9 @@ impl RankState {
                 let out = run(op, &inputs.collect::<Vec<_>>(), &mut 0);
                 for input in op.inputs.iter().filter(|input| input.last_use) {
                     self.slots.remove(&input.id);
+                }
+                if let Some(also) = &op.also {
+                    self.slots.insert(also.id, out.clone());
                 }
                 self.slots.insert(op.out.id, out);
             }

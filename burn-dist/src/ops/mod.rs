@@ -40,7 +40,7 @@ mod emit;
 pub mod execute;
 mod family;
 pub(crate) mod flex;
-mod float8;
+pub(crate) mod float8;
 mod function;
 pub(crate) mod index;
 mod join;

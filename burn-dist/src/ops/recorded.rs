@@ -84,7 +84,7 @@ impl Walk for Recorded {
             }
             Self::Float8(op) => {
                 op.inputs.iter_mut().for_each(|input| visitor.input(input));
-                visitor.output(&mut op.out);
+                op.outputs.iter_mut().for_each(|out| visitor.output(out));
             }
         }
     }
@@ -103,7 +103,7 @@ impl Walk for Recorded {
             }
             Self::Float8(op) => {
                 op.inputs.iter().for_each(|input| reader.input(input));
-                reader.output(&op.out);
+                op.outputs.iter().for_each(|out| reader.output(out));
             }
         }
     }
@@ -178,7 +178,7 @@ impl Recorded {
             Self::Burn(op) => (Some(op), &[][..]),
             Self::Mark(marked) => (None, std::slice::from_ref(&marked.out)),
             Self::Custom(op) => (None, &op.outputs[..]),
-            Self::Float8(op) => (None, std::slice::from_ref(&op.out)),
+            Self::Float8(op) => (None, &op.outputs[..]),
         };
         op.into_iter().flat_map(OperationIr::outputs).chain(others)
     }
@@ -462,10 +462,14 @@ impl Op for Recorded {
         OperationIr::BaseFloat(BaseOperationIr::Cast(CastOpIr { input, out })).into()
     }
 
-    fn float8(op: Float8Op, inputs: Vec<NewTensor>, out: NewTensor) -> Self {
+    fn float8(op: Float8Op, inputs: Vec<NewTensor>, outputs: Vec<NewTensor>) -> Self {
         let inputs = inputs.into_iter().map(read).collect();
-        let out = made(out);
-        Self::Float8(Box::new(Float8 { op, inputs, out }))
+        let outputs = outputs.into_iter().map(made).collect();
+        Self::Float8(Box::new(Float8 {
+            op,
+            inputs,
+            outputs,
+        }))
     }
 }
 

@@ -21,8 +21,8 @@ use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
-use crate::ops::Recorded;
 use crate::ops::dtype::{bool_store, of_burn, of_float};
+use crate::ops::{self, Recorded};
 use crate::plan::explain::{Ask, Explanation};
 use crate::plan::{CacheStats, PlanCache};
 use crate::plan::{Float, PlanOptions, Redundancy, fuzz};
@@ -30,6 +30,7 @@ use crate::plan::{Origin, ValueIndex};
 use crate::run::{
     Fault, LocalTicket, Queue, ReadTicket, Runtime, RuntimeOptions, StatsTicket, SyncTicket, Trace,
 };
+use burn_dist_plan::float8::Float8Store;
 use burn_dist_plan::op::{Mark, Op};
 use burn_dist_plan::{Role, Stage};
 
@@ -162,9 +163,12 @@ impl<B: BackendIr> Recorder<B> {
                 .into_iter()
                 .filter(|float| !B::supports_dtype(&inner_device, of_float(*float)))
                 .collect(),
-            float8_store: match B::supports_dtype(&inner_device, DType::U8) {
-                true => of_burn(DType::U8),
-                false => of_burn(DType::F32),
+            float8_store: Float8Store {
+                dtype: match B::supports_dtype(&inner_device, DType::U8) {
+                    true => of_burn(DType::U8),
+                    false => of_burn(DType::F32),
+                },
+                turns: ops::float8::turns::<B>(&inner_device),
             },
             topology: topology.clone(),
             links: options.links.clone(),

@@ -16,15 +16,17 @@ use crate::element::Element;
 use crate::float8::{self, Form, Operand, Tiles};
 use crate::launch::Elements;
 
-/// Enqueues a product by the engine that is chosen for it, and returns the engine's name as well. Operands whose
-/// columns are added up are turned round first, but for CubeCL's kernel, which takes them as they lie.
+/// Enqueues a product by the engine that is chosen for it, and returns the engine's name as well. Tiles and dims of
+/// operands are those of the tensors; values of those that `are_turned` lie by columns. Engines take operands along whose
+/// rows they add up, so others are turned round first; CubeCL's kernel takes them by rows.
 ///
 /// # Panics
-/// If the operands do not fit each other.
+/// If the operands do not fit each other, or one that is turned has a size that is not a multiple of 16.
 pub fn product(
     client: &ComputeClient<CudaRuntime>,
     device: &Device,
     operands: [Operand<'_>; 2],
+    are_turned: [bool; 2],
     bias: Option<&Elements>,
     out: Element,
 ) -> (Handle, &'static str) {
@@ -34,7 +36,7 @@ pub fn product(
                 .choose(device, product)
                 .is_ok_and(|name| name != CUBECL)
         })
-        .and_then(|product| run(client, device, &operands, bias, &product).ok());
+        .and_then(|product| run(client, device, &operands, are_turned, bias, &product).ok());
     by_engine.unwrap_or_else(|| {
         static WARNED: Once = Once::new();
         WARNED.call_once(|| {
@@ -43,13 +45,31 @@ pub fn product(
                  engine supports it, or those that do have failed"
             );
         });
+        let by_rows = [0, 1].map(|side| match are_turned[side] {
+            true => {
+                let [rows, columns] = sizes(&operands[side]);
+                transposed(client, operands[side].values, [columns, rows])
+                    .expect("a turned tensor has sizes that are multiples of 16")
+            }
+            false => operands[side].values.clone(),
+        });
+        let operands = [0, 1].map(|side| Operand {
+            values: &by_rows[side],
+            ..operands[side]
+        });
         let made = float8::product(client, operands, bias, Form::Bytes, out);
         (made, CUBECL)
     })
 }
 
-/// Enqueues the cast of a tensor to 8 bits: by the device's own instruction where it has one and sizes are multiples of
-/// 16, else by CubeCL's kernel, which gives the same bits.
+/// Returns whether a device has an instruction that casts to 8 bits, and tensor cores that multiply them.
+pub fn casts_by_instruction(device: &Device) -> bool {
+    device.compute >= (8, 9)
+}
+
+/// Enqueues the cast of a tensor to 8 bits by the device's own instruction, in one pass: for each of `are_turned`, by
+/// columns or by rows. `None` where the device has none, or sizes are not multiples of 16; CubeCL's kernel gives the same
+/// bits by rows.
 pub fn quantize(
     client: &ComputeClient<CudaRuntime>,
     device: &Device,
@@ -57,23 +77,23 @@ pub fn quantize(
     scales: &Handle,
     tiles: Tiles,
     format: Fp8,
-) -> Handle {
-    // From 8.9 on there is an instruction.
-    let shared = (device.compute >= (8, 9)).then(|| shared(tiles)).flatten();
-    let by_instruction = shared.and_then(|shared| {
-        let kernel = Kernel {
-            from: out_of(values.element),
-            format,
-            shared,
-            as_is: true,
-            transposed: false,
-        };
-        let sizes = [tiles.count * tiles.height, tiles.width];
-        let [as_is, _] = super::quantized(client, kernel, &values.handle, scales, sizes).ok()?;
-        as_is
+    are_turned: &[bool],
+) -> Option<Vec<Handle>> {
+    let shared = shared(tiles).filter(|_| casts_by_instruction(device))?;
+    let kernel = Kernel {
+        from: out_of(values.element),
+        format,
+        shared,
+        as_is: are_turned.contains(&false),
+        transposed: are_turned.contains(&true),
+    };
+    let sizes = [tiles.count * tiles.height, tiles.width];
+    let [as_is, turned] = super::quantized(client, kernel, &values.handle, scales, sizes).ok()?;
+    let made = are_turned.iter().map(|is_turned| match is_turned {
+        true => turned.clone(),
+        false => as_is.clone(),
     });
-    by_instruction
-        .unwrap_or_else(|| float8::quantize(client, values, scales, tiles, format, Form::Bytes))
+    made.collect()
 }
 
 /// Returns what shares a scale in a tensor as it lies.
@@ -98,29 +118,37 @@ fn run(
     client: &ComputeClient<CudaRuntime>,
     device: &Device,
     operands: &[Operand<'_>; 2],
+    are_turned: [bool; 2],
     bias: Option<&Elements>,
     product: &Product,
 ) -> Result<(Handle, &'static str), EngineError> {
-    let values = |operand: &Operand<'_>| {
-        let Tiles {
-            count,
-            height,
-            width,
-            ..
-        } = operand.tiles;
-        match operand.is_last_inner {
-            true => Ok(operand.values.clone()),
-            false => transposed(client, operand.values, [count * height, width]),
+    let values = |operand: &Operand<'_>, is_turned: bool| {
+        let [rows, columns] = sizes(operand);
+        match (operand.is_last_inner, is_turned) {
+            (true, false) | (false, true) => Ok(operand.values.clone()),
+            (false, false) => transposed(client, operand.values, [rows, columns]),
+            (true, true) => transposed(client, operand.values, [columns, rows]),
         }
     };
     let [a, b] = operands;
     let call = Call {
         client: client.clone(),
-        values: [values(a)?, values(b)?],
+        values: [values(a, are_turned[0])?, values(b, are_turned[1])?],
         scales: [a.scales.clone(), b.scales.clone()],
         bias: bias.map(|bias| bias.handle.clone()),
     };
     engines().run(device, product, &call)
+}
+
+/// Returns the rows and columns of an operand's tensor.
+fn sizes(operand: &Operand<'_>) -> [usize; 2] {
+    let Tiles {
+        count,
+        height,
+        width,
+        ..
+    } = operand.tiles;
+    [count * height, width]
 }
 
 /// Returns what a product is to engines; `None` if only CubeCL's kernel computes it.

@@ -11,7 +11,7 @@ use std::sync::Once;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Scalar, Shape, TensorData};
 use burn_dist_kernels::float8::reference::{self, larger, scale};
-use burn_dist_plan::float8::{Float8Op, Product, ScaleOf};
+use burn_dist_plan::float8::{Float8Op, Product, ScaleOf, Ways};
 use burn_dist_plan::policy::Fp8;
 use burn_std::DType;
 use burn_std::future::block_on;
@@ -33,7 +33,7 @@ pub struct Float8 {
     /// What it does.
     pub op: Float8Op,
     pub(crate) inputs: Vec<TensorIr>,
-    pub(crate) out: TensorIr,
+    pub(crate) outputs: Vec<TensorIr>,
 }
 
 impl Operation for Float8 {
@@ -89,13 +89,13 @@ impl Run for Float8 {
         let made = match self.op {
             Float8Op::Amax(of) => {
                 let values = self.floats(cx, 0);
-                let mut out = vec![0.0; self.out.shape.num_elements()];
+                let mut out = vec![0.0; self.out().shape.num_elements()];
                 let shape = self.inputs[0].shape.as_slice();
                 for (index, value) in values.iter().enumerate() {
                     let max = &mut out[of.index(shape, index)];
                     *max = larger(*max, value.abs());
                 }
-                TensorData::new(out, self.out.shape.clone())
+                TensorData::new(out, self.out().shape.clone())
             }
             Float8Op::Stack => {
                 let all = self.inputs.iter().map(|tensor| {
@@ -104,7 +104,7 @@ impl Run for Float8 {
                     B::float_tensor(TensorHandle { handle, shape })
                 });
                 let made = B::float_cat(all.collect(), 0);
-                cx.env.put(&self.out, B::float_tensor_handle(made));
+                cx.env.put(self.out(), B::float_tensor_handle(made));
                 return Ok(());
             }
             Float8Op::Scale {
@@ -113,7 +113,7 @@ impl Run for Float8 {
             } => {
                 let maxima = self.floats(cx, 0).into_iter();
                 let scales = maxima.map(|amax| scale(format, power_of_two, amax));
-                TensorData::new(scales.collect::<Vec<f32>>(), self.out.shape.clone())
+                TensorData::new(scales.collect::<Vec<f32>>(), self.out().shape.clone())
             }
             Float8Op::Quantize { of, format, .. } => {
                 let (values, scales) = (self.floats(cx, 0), self.floats(cx, 1));
@@ -121,8 +121,8 @@ impl Run for Float8 {
                 let quantized = values.iter().enumerate().map(|(index, value)| {
                     reference::encode(format, value * scales[of.index(shape, index)])
                 });
-                let shape = self.out.shape.clone();
-                match self.out.dtype {
+                let shape = self.out().shape.clone();
+                match self.out().dtype {
                     DType::U8 => TensorData::new(quantized.collect::<Vec<u8>>(), shape),
                     _ => {
                         let values = quantized.map(|bits| reference::decode(format, bits));
@@ -137,13 +137,22 @@ impl Run for Float8 {
             } => self.product(cx, product, scales, formats),
             Float8Op::ProductOfRank { .. } => unreachable!("taken apart above"),
         };
-        let handle = from_data::<B>(made.convert_dtype(self.out.dtype), cx.env.device());
-        cx.env.put(&self.out, handle);
+        let made = made.convert_dtype(self.out().dtype);
+        // One way round is like the other here.
+        let handle = from_data::<B>(made, cx.env.device());
+        for out in &self.outputs {
+            cx.env.put(out, handle.clone());
+        }
         Ok(())
     }
 }
 
 impl Float8 {
+    /// Returns what it makes, the first of two.
+    pub(crate) fn out(&self) -> &TensorIr {
+        &self.outputs[0]
+    }
+
     /// Takes an input and returns it on the host.
     fn data<B: BackendIr, E: Env<B>>(
         &self,
@@ -229,7 +238,7 @@ impl Float8 {
         let sum = block_on(B::float_into_data(sum)).expect("the device gives what it has made");
         let mut out: Vec<f32> = sum.into_vec().expect("products are in f32");
         let at = |scales: &[f32], index: usize| scales[if scales.len() == 1 { 0 } else { index }];
-        let width = width(&self.out);
+        let width = width(self.out());
         for (index, value) in out.iter_mut().enumerate() {
             let (row, column) = (index / width, index % width);
             *value *= at(&rows, row) * at(&columns, column);
@@ -237,7 +246,7 @@ impl Float8 {
                 *value += bias[column];
             }
         }
-        TensorData::new(out, self.out.shape.clone())
+        TensorData::new(out, self.out().shape.clone())
     }
 }
 
@@ -281,6 +290,7 @@ impl Float8 {
                 of,
                 format,
                 at_rest: false,
+                ways: ways(product, quantized.len()),
             };
             env.run(Float8Op::Amax(of), vec![operand.clone()], amax.clone())?;
             env.run(scaled, vec![amax], scale.clone())?;
@@ -293,7 +303,7 @@ impl Float8 {
         }
         let (values, scale): (Vec<TensorIr>, Vec<TensorIr>) = quantized.into_iter().unzip();
         let inputs = values.into_iter().chain(scale).chain(bias.iter().cloned());
-        let out = env.tensor(self.out.shape.clone(), self.out.dtype);
+        let out = env.tensor(self.out().shape.clone(), self.out().dtype);
         let multiply = Float8Op::Product {
             product,
             scales,
@@ -301,8 +311,16 @@ impl Float8 {
         };
         env.run(multiply, inputs.collect(), out.clone())?;
         let made = env.take(&out);
-        cx.env.put(&self.out, made);
+        cx.env.put(self.out(), made);
         Ok(())
+    }
+}
+
+/// How the product of a rank wants an operand, should its device care.
+fn ways(product: Product, operand: usize) -> Ways {
+    match product.is_turned(operand) {
+        true => Ways::Turned,
+        false => Ways::AsIs,
     }
 }
 
@@ -329,7 +347,12 @@ impl<B: BackendIr> Steps<B> {
         inputs: Vec<TensorIr>,
         out: TensorIr,
     ) -> Result<(), ExecuteError> {
-        let op = Recorded::Float8(Box::new(Float8 { op, inputs, out }));
+        let outputs = vec![out];
+        let op = Recorded::Float8(Box::new(Float8 {
+            op,
+            inputs,
+            outputs,
+        }));
         execute_recorded::<B, _>(&op, self)
     }
 }
@@ -356,7 +379,11 @@ impl<B: BackendIr> Env<B> for Steps<B> {
 /// Says once that float8 makes nothing faster here.
 fn warn_emulated() {
     static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
+    warn_once(&WARNED);
+}
+
+fn warn_once(warned: &Once) {
+    warned.call_once(|| {
         tracing::warn!(
             "float8 is emulated: values are those of float8, and nothing is faster for it"
         );

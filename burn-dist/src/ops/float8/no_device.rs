@@ -7,3 +7,8 @@ use super::Float8;
 pub(super) fn run<B: BackendIr, E: Env<B>>(_: &Float8, _: &mut Context<'_, B, E>) -> bool {
     false
 }
+
+/// Returns false: the reference takes tensors by rows.
+pub(super) fn turns<B: BackendIr>(_: &B::Device) -> bool {
+    false
+}

@@ -1,5 +1,8 @@
 //! The operations of float8 training against their definitions, whole and split.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use burn_dist_plan::op::{Op, Steps};
 use burn_dist_plan::rule::oracle::{self, Case, Values};
 use burn_flex::Flex;
@@ -23,7 +26,7 @@ fn op(op: Float8Op, inputs: &[(&[usize], DType)], out: (&[usize], DType)) -> Rec
     Recorded::Float8(Box::new(Float8 {
         op,
         inputs: inputs.collect(),
-        out: tensor(100, out.0, out.1),
+        outputs: vec![tensor(100, out.0, out.1)],
     }))
 }
 
@@ -122,6 +125,7 @@ fn quantized(x: &[f64], shape: &[usize], of: ScaleOf, format: Fp8, exact: bool) 
         of,
         format,
         at_rest,
+        ways: Ways::AsIs,
     };
     let inputs: [(&[usize], DType); 2] = [(shape, F32), (&scales, F32)];
     let bytes = run(
@@ -129,6 +133,67 @@ fn quantized(x: &[f64], shape: &[usize], of: ScaleOf, format: Fp8, exact: bool) 
         &[x.to_vec(), scale.clone()],
     );
     [bytes, scale]
+}
+
+/// Counts warnings that say that float8 is emulated.
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(
+            &mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                let is_emulated = format!("{value:?}").starts_with("float8 is emulated");
+                self.0.fetch_add(is_emulated.into(), Ordering::Relaxed);
+            },
+        );
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_backend_that_emulates_is_named_once() {
+    let count = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::with_default(Warnings(count.clone()), || {
+        let warned = Once::new();
+        for _ in 0..3 {
+            warn_once(&warned);
+        }
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+/// By rows and by columns are two results with the same values.
+#[test]
+fn a_cast_both_ways_has_the_same_values_twice() {
+    let quantize = Float8Op::Quantize {
+        of: ScaleOf::Tensor,
+        format: Fp8::E4M3,
+        at_rest: false,
+        ways: Ways::Both,
+    };
+    let inputs: [(&[usize], DType); 2] = [(&[2, 3], F32), (&[1], F32)];
+    let mut both = op(quantize, &inputs, (&[2, 3], F8));
+    let x = numbers(6, 1);
+    let once = run(&both, &[x.clone(), vec![2.0]]);
+    let Recorded::Float8(float8) = &mut both else {
+        unreachable!("made above");
+    };
+    float8.outputs.push(tensor(101, &[2, 3], F8));
+    assert_eq!(run(&both, &[x.clone(), vec![2.0]]), once);
+    let Recorded::Float8(float8) = &mut both else {
+        unreachable!("made above");
+    };
+    float8.outputs.swap(0, 1);
+    assert_eq!(run(&both, &[x, vec![2.0]]), once);
 }
 
 #[test]
@@ -295,7 +360,7 @@ fn products_of_rank(numbers: fn(usize, usize) -> Vec<f64>) -> Vec<(Recorded, Vec
                 ((tensor.shape.as_slice(), F32), numbers)
             })
             .unzip();
-        let out = (float8.out.shape.as_slice(), F32);
+        let out = (float8.out().shape.as_slice(), F32);
         (op(of_rank, &inputs, out), values)
     };
     products().into_iter().map(of_rank).collect()
@@ -344,13 +409,13 @@ fn expected(op: &Float8, inputs: &[Vec<f64>]) -> Vec<f64> {
     let (a, b) = (values(0), values(1));
     let last = |tensor: &TensorIr| *tensor.shape.as_slice().last().expect("dims");
     let (x, y) = match product {
-        Product::Forward => (&op.inputs[0], &op.out),
-        Product::Input => (&op.out, &op.inputs[1]),
+        Product::Forward => (&op.inputs[0], op.out()),
+        Product::Input => (op.out(), &op.inputs[1]),
         Product::Weight => (&op.inputs[0], &op.inputs[1]),
     };
     let (i, o) = (last(x), last(y));
     let rows = x.shape.num_elements() / i;
-    let mut out = vec![0.0; op.out.shape.num_elements()];
+    let mut out = vec![0.0; op.out().shape.num_elements()];
     for row in 0..rows {
         for i_at in 0..i {
             for o_at in 0..o {
@@ -397,7 +462,7 @@ fn results_have_the_type_of_the_layer() {
             let Recorded::Float8(float8) = &mut op else {
                 panic!("a product")
             };
-            float8.out.dtype = dtype;
+            float8.outputs[0].dtype = dtype;
             for (found, wide) in run(&op, &inputs).iter().zip(in_f32) {
                 let rounded = match dtype {
                     DType::BF16 => half::bf16::from_f32(wide as f32).to_f64(),
@@ -432,6 +497,7 @@ fn every_split_is_the_whole() {
                 of,
                 format,
                 at_rest,
+                ways: Ways::AsIs,
             };
             let inputs: [(&[usize], DType); 2] = [(shape, F32), (&scales, F32)];
             let scale = (0..scales.iter().product()).map(|at: usize| 1.0 + at as f64);
