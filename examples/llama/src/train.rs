@@ -162,6 +162,9 @@ impl Norm {
     }
 }
 
+/// A number of a step, not yet read.
+type Number<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
+
 /// As [`step_with`], on microbatches that are on the device; with the norm of the gradients, if it is computed.
 fn step_on<B: AutodiffBackend + AttentionBackend>(
     model: Llama<B>,
@@ -169,14 +172,10 @@ fn step_on<B: AutodiffBackend + AttentionBackend>(
     parts: Vec<BatchTensors<B>>,
     norm: Norm,
     rate: f64,
-) -> (
-    Llama<B>,
-    Tensor<B::InnerBackend, 1>,
-    Option<Tensor<B::InnerBackend, 1>>,
-) {
+) -> (Llama<B>, Number<B>, Option<Number<B>>) {
     let count = parts.len();
     let mut accumulator = GradientsAccumulator::new();
-    let mut sum: Option<Tensor<B::InnerBackend, 1>> = None;
+    let mut sum: Option<Number<B>> = None;
     for part in parts {
         let logits = model.forward_packed(part.tokens, part.packed);
         let is_mean = part.weights.is_none();

@@ -105,12 +105,15 @@ pub(super) trait Memory<B: BackendIr>: Send {
 
 type Open = dyn Fn() -> Result<Channels, CommError> + Send;
 
+/// What has been opened, and what looks after waits on the device; or why nothing was.
+type Opened<B> = Result<(Shared<B>, Option<Watcher>), CommError>;
+
 /// What a rank communicates with other GPUs through; the libraries are opened when it first does.
 pub(super) struct Gpus<B: BackendIr> {
     memory: Box<dyn Memory<B>>,
     open: Box<Open>,
     /// What has been opened, or why nothing was.
-    ground: OnceCell<Result<(Shared<B>, Option<Watcher>), CommError>>,
+    ground: OnceCell<Opened<B>>,
     reduction: Reduction,
     hub: Arc<LocalHub>,
 }
