@@ -24,7 +24,8 @@ use llama::metrics::{RunMetrics, StepRow, Wanted};
 use llama::model::Size;
 use llama::processes::Processes;
 use llama::progress::Progress;
-use llama::train::{self, Phase, Recipe, Schedule};
+use llama::schedule::Schedule;
+use llama::train::{self, Phase, Recipe};
 
 /// Pairs of steps that count; two go before them.
 const PAIRS: usize = 20;

@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn rows_of_processes_are_those_of_the_whole_batch() {
         // The third row is in both.
-        let held = [Rows::new(6, [0..3]), Rows::new(6, [2..6])];
+        let held = [0..3, 2..6].map(|rows| Rows::new(6, std::iter::once(rows)));
         in_processes(2, |processes| {
             let held = held[processes.process()].clone();
             let alone = Processes::default();
@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn sources_go_on_where_another_run_was_left() {
         let alone = Processes::default();
-        let make: [fn(Rows, &Processes) -> Box<dyn BatchSource + '_>; 2] = [
+        type Make = fn(Rows, &Processes) -> Box<dyn BatchSource + '_>;
+        let make: [Make; 2] = [
             |held, processes| Box::new(open(held, processes)),
             |held, processes| Box::new(held_out(held, processes)),
         ];
