@@ -88,7 +88,7 @@ impl<'a> Validation<'a> {
 fn losses<B: AttentionBackend>(model: &Llama<B>, batch: BatchTensors<B>) -> [Tensor<B, 1>; 2] {
     let [rows, seq] = batch.tokens.dims();
     let device = batch.tokens.device();
-    let logits = model.forward(batch.tokens);
+    let logits = model.forward_packed(batch.tokens, batch.packed);
     let learnt = match batch.weights {
         Some(weights) => weights.greater_elem(0.0).float(),
         None => Tensor::ones([rows, seq], &device),
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::checkpoints::{Keeper, SoFar};
     use crate::cli::{AxesArgs, MeshArgs};
-    use crate::data::batch::{Batch, RandomTokens};
+    use crate::data::batch::{Batch, PackedIds, RandomTokens};
     use crate::data::rng::Rng;
     use crate::mesh::{MeshInner, TrainBackend};
     use crate::metrics::{RunMetrics, Wanted};
@@ -157,6 +157,41 @@ mod tests {
 
         fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
             self.0.resume(position)
+        }
+    }
+
+    /// Documents of half a row: two in each row, which do not see each other, or each in a row of its own.
+    struct Halves {
+        source: RandomTokens,
+        share_rows: bool,
+    }
+
+    impl BatchSource for Halves {
+        fn next_batch(&mut self) -> anyhow::Result<Batch> {
+            let mut batch = self.source.next_batch()?;
+            let (rows, half) = (batch.batch, batch.seq / 2);
+            match self.share_rows {
+                true => {
+                    let places = (0..rows).flat_map(|_| 0..batch.seq);
+                    batch.packed = Some(PackedIds {
+                        documents: places.clone().map(|at| (at / half) as i32).collect(),
+                        positions: places.map(|at| (at % half) as i32).collect(),
+                    });
+                }
+                false => {
+                    (batch.batch, batch.seq) = (2 * rows, half);
+                    batch.held = Rows::all(2 * rows);
+                }
+            }
+            Ok(batch)
+        }
+
+        fn position(&self) -> anyhow::Result<Position> {
+            self.source.position()
+        }
+
+        fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
+            self.source.resume(position)
         }
     }
 
@@ -244,6 +279,22 @@ mod tests {
         let mean = (9.0 * each[0] + 8.0 * each[1] + 7.0 * each[2]) / 24.0;
         let found = losses(3, sparse(0));
         assert!((found - mean).abs() < 1e-5, "{found}, {mean}: {each:?}");
+    }
+
+    #[test]
+    fn documents_that_share_rows_are_validated_as_they_are_trained() {
+        let (mesh, model) = open("fsdp=2");
+        let model = burn::module::AutodiffModule::valid(&model);
+        let loss = |share_rows| {
+            let source = Halves {
+                source: tokens(7),
+                share_rows,
+            };
+            let mut validation = Validation::new(Box::new(source), 2, None).unwrap();
+            validation.loss(&model, 1, mesh.device(), &mesh).unwrap().0
+        };
+        let (together, alone) = (loss(true), loss(false));
+        assert!((together - alone).abs() < 1e-5, "{together}, {alone}");
     }
 
     #[test]
