@@ -8,14 +8,13 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::cubecl::server::Handle;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::tensor::Metadata;
 #[cfg(feature = "cuda")]
 use burn_dist_kernels::cuda::run as cuda;
 use burn_dist_kernels::float8::{self, Form, Operand, Tiles};
 use burn_dist_kernels::{Element, Elements};
 use burn_dist_plan::float8::{Float8Op, Product, Ways};
 use burn_dist_plan::policy::Fp8;
-use burn_std::DType;
+use burn_std::{DType, Metadata};
 
 use super::super::family::prelude::*;
 use super::super::flex::downcast;
@@ -186,6 +185,7 @@ fn turned(shape: &[usize]) -> Vec<usize> {
 }
 
 /// Returns whether a tensor lies by columns, in sizes that kernels turn round.
+#[cfg(any(feature = "cuda", test))]
 fn is_turned(shape: &[usize], strides: &[usize]) -> bool {
     let Some((columns, rows)) = shape.split_last() else {
         return false;
@@ -247,7 +247,7 @@ impl Kernels for burn_cubecl::cubecl::cuda::CudaRuntime {
 
     fn is_turned(tensor: &CubeTensor<Self>) -> bool {
         tensor.dtype == DType::U8
-            && is_turned(tensor.meta.shape(), tensor.meta.strides())
+            && is_turned(tensor.meta.shape().as_slice(), &tensor.meta.strides()[..])
             && cuda::known_device(&tensor.device).is_some()
     }
 

@@ -376,6 +376,11 @@ impl<B: BackendIr> Env<B> for Steps<B> {
     }
 }
 
+/// Returns whether products of a device want operands by rows and by columns, as the planner is told.
+pub(crate) fn turns<B: BackendIr>(device: &B::Device) -> bool {
+    device::turns::<B>(device)
+}
+
 /// Says once that float8 makes nothing faster here.
 fn warn_emulated() {
     static WARNED: Once = Once::new();
