@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
-use burn_dist::layout;
+use burn_dist::layout::Rows;
 use burn_dist::train::StepFigures;
 use burn_dist::train::metrics::Inbox;
 use burn_dist::train::run::RunFolder;
@@ -20,7 +20,7 @@ use llama::cli::{AxesArgs, MeshArgs};
 use llama::data::batch::RandomTokens;
 use llama::data::rng::Rng;
 use llama::mesh::{Mesh, TrainBackend};
-use llama::metrics::{Rows, RunMetrics, StepRow};
+use llama::metrics::{RunMetrics, StepRow, Wanted};
 use llama::model::Size;
 use llama::processes::Processes;
 use llama::progress::Progress;
@@ -60,12 +60,12 @@ fn main() {
         seq,
         vocab: size.config().vocab,
         rng: Rng::new(0, 2),
-        held: layout::Rows::all(batch),
+        held: Rows::all(batch),
     };
 
     let folder = tempfile::tempdir().expect("a folder");
     let run = RunFolder::at(folder.path());
-    let rows = Rows {
+    let rows = Wanted {
         every: 2,
         norm_every: 1,
         tflops_per_rank: Some(1.0),

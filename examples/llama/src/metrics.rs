@@ -16,14 +16,14 @@ pub struct RunMetrics(Option<Kept>);
 
 #[derive(Debug)]
 struct Kept {
-    rows: Rows,
+    rows: Wanted,
     /// In the process that writes.
     metrics: Option<Metrics>,
 }
 
 /// Which rows there are, and what is in them.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows {
+pub struct Wanted {
     /// Steps from one to the next.
     pub every: usize,
     /// Steps from one with the norm of the gradients to the next, unless gradients are clipped: then all have it. To
@@ -33,7 +33,7 @@ pub struct Rows {
     pub tflops_per_rank: Option<f64>,
 }
 
-impl Rows {
+impl Wanted {
     /// A row for each step, with a norm every ten steps.
     pub const ALL: Self = Self {
         every: 1,
@@ -79,7 +79,7 @@ impl RunMetrics {
         folder: &RunFolder,
         inbox: Option<Inbox>,
         done: usize,
-        rows: Rows,
+        rows: Wanted,
         processes: &Processes,
     ) -> anyhow::Result<Self> {
         let open = |inbox: Inbox| -> anyhow::Result<Metrics> {

@@ -113,7 +113,7 @@ mod tests {
     use crate::data::batch::{Batch, RandomTokens};
     use crate::data::rng::Rng;
     use crate::mesh::{MeshInner, TrainBackend};
-    use crate::metrics::{Rows, RunMetrics};
+    use crate::metrics::{RunMetrics, Wanted};
     use crate::model::LlamaConfig;
     use crate::processes::Processes;
     use crate::progress::Progress;
@@ -251,7 +251,7 @@ mod tests {
         for axes in ["1", "fsdp=2,tp=2", "dp=2", "pp=2"] {
             let folder = tempfile::tempdir().unwrap();
             let run = RunFolder::at(folder.path());
-            let rows = Rows {
+            let rows = Wanted {
                 every: 2,
                 norm_every: 4,
                 tflops_per_rank: None,

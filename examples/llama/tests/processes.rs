@@ -150,3 +150,114 @@ fn a_mesh_that_processes_cannot_share_is_explained() {
         "{said}"
     );
 }
+
+/// What of a run's figures depends neither on time nor on how many processes there are.
+fn exact(folder: &Path) -> Vec<serde_json::Value> {
+    let names = [
+        "step",
+        "train/loss",
+        "validation/loss",
+        "gradient_norm",
+        "learning_rate",
+    ];
+    let lines = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("figures");
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
+    let rows = lines.filter(|line: &serde_json::Value| line.get("event").is_none());
+    let exact = rows.map(|row| names.map(|name| row.get(name).cloned()));
+    exact.map(|row| serde_json::json!(row)).collect()
+}
+
+/// The smallest model on two ranks, for as many steps.
+fn run<'a>(steps: &'a str, folder: &'a Path) -> Vec<&'a str> {
+    let all = ["pretrain", "--batch", "2", "--seq", "8", "--no-plot"];
+    let more = [
+        ["--mesh", "fsdp=2"],
+        ["--every", "5"],
+        ["--validate-every", "4"],
+        ["--clip", "1"],
+        ["--run", text(folder)],
+        ["--steps", steps],
+    ];
+    [&all, more.as_flattened()].concat()
+}
+
+#[test]
+fn one_process_writes_the_figures_of_all() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folders = ["1", "2"].map(|name| dir.path().join(name));
+    for (processes, folder) in [1, 2].into_iter().zip(&folders) {
+        let output = llama(processes, &run("12", folder));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+    assert_eq!(exact(&folders[0]).len(), 12);
+    assert_eq!(exact(&folders[0]), exact(&folders[1]));
+    // All processes are told what the first one found.
+    let refused = llama(2, &run("12", &folders[0]));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(78), "{said}");
+    let told = "process 0 could not take the folder of the run";
+    assert!(
+        said.contains(told) && said.contains("is of an earlier run"),
+        "{said}"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_lost_process_leaves_figures_and_a_run_that_goes_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (whole, folder) = (dir.path().join("whole"), dir.path().join("run"));
+    let output = llama(1, &run("100", &whole));
+    assert!(output.status.success());
+    let expected = exact(&whole);
+
+    let child = Command::new("mpirun")
+        .args(["--allow-run-as-root", "--oversubscribe"])
+        .args(["--enable-recovery", "-n", "2"])
+        .arg(env!("CARGO_BIN_EXE_llama"))
+        .args(run("100", &folder))
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("mpirun is installed");
+    let figures = || std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    while !figures().contains("{\"step\":7,") {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    // The other one than that which writes.
+    let lock = std::fs::read_to_string(folder.join("run.lock")).expect("a lock");
+    let writer = lock.split_whitespace().nth(1).expect("a process");
+    let others = Command::new("pgrep")
+        .args(["-P", &child.id().to_string(), "-x", "llama"])
+        .output()
+        .expect("pgrep");
+    let others = String::from_utf8(others.stdout).expect("numbers");
+    let other = others.lines().find(|pid| *pid != writer);
+    let other = other.unwrap_or_else(|| panic!("one besides {writer}: {others}"));
+    let kill = Command::new("kill").args(["-KILL", other]).status();
+    assert!(kill.expect("kill").success());
+    let output = child.wait_with_output().expect("an end");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+
+    // The process that is left has said why, and written what it had.
+    let lines = figures();
+    assert!(
+        lines.contains("{\"event\":\"error\",") && lines.contains(other),
+        "{lines}"
+    );
+    let found = exact(&folder);
+    assert!((7..100).contains(&found.len()), "{}", found.len());
+    assert_eq!(found, expected[..found.len()]);
+    // With fewer processes, from the last checkpoint.
+    let output = llama(
+        1,
+        &[&run("100", &folder)[..], &["--resume", "auto"]].concat(),
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(exact(&folder), expected);
+}

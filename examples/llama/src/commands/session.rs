@@ -29,7 +29,7 @@ use crate::data::tokenizer::Text;
 use crate::files::write_whole;
 use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
-use crate::metrics::{self, RunMetrics};
+use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
@@ -329,10 +329,10 @@ impl<'a> Session<'a> {
             })
         });
         let done = keeper.resumed().map_or(0, SoFar::steps);
-        let rows = metrics::Rows {
-            every: run.metrics_every.unwrap_or(metrics::Rows::ALL.every),
+        let rows = Wanted {
+            every: run.metrics_every.unwrap_or(Wanted::ALL.every),
             tflops_per_rank: peak,
-            ..metrics::Rows::ALL
+            ..Wanted::ALL
         };
         let inbox = self.inbox.take();
         let metrics = RunMetrics::open(folder, inbox, done, rows, self.mesh.processes())?;
