@@ -240,9 +240,8 @@ mod tests {
             let mut predicted: Vec<Vec<usize>> = lens.iter().map(|len| vec![0; *len]).collect();
             for part in made.rows.iter().flatten().chain(&made.carried) {
                 let document = pieces[part.piece].at as usize;
-                for token in part.from + 1..part.to {
-                    predicted[document][token] += 1;
-                }
+                let tokens = &mut predicted[document][part.from + 1..part.to];
+                tokens.iter_mut().for_each(|count| *count += 1);
             }
             for tokens in predicted {
                 prop_assert!(tokens.iter().skip(1).all(|count| *count == 1));

@@ -257,7 +257,7 @@ fn an_epoch_has_every_document_once() {
             packing: Packing::Pad,
             ..Policy::new(10)
         };
-        let mut stream = Stream::new(open(&[source.clone()], &policy));
+        let mut stream = Stream::new(open(std::slice::from_ref(&source), &policy));
         let mut epochs = Vec::new();
         for _ in 0..3 {
             let rows = (0..50).map(|_| stream.next_row().unwrap().unwrap().ids);
