@@ -32,7 +32,8 @@ mod tests {
     use crate::data::batch::{Batch, PackedIds};
     use crate::mesh::{Mesh, TrainBackend};
     use crate::model::{Llama, LlamaConfig};
-    use crate::train::{Recipe, optimizer, step_with};
+    use crate::optimizer::optimizer;
+    use crate::train::{Recipe, step_with};
     use burn::backend::Autodiff;
     use burn::backend::flex::{Flex, FlexDevice};
     use burn::module::{Module, ModuleVisitor, Param};
@@ -139,7 +140,7 @@ mod tests {
             let mut optim = optimizer::<TrainBackend>();
             let recipe = Recipe {
                 accumulate: 2,
-                clip: None,
+                ..Recipe::default()
             };
             let step = |_| {
                 let hold = TrainBackend::hold(device);
