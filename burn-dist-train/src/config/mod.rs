@@ -12,11 +12,11 @@
 //! let command = Command::new("train")
 //!     .arg(Arg::new("lr").long("lr").value_parser(value_parser!(f64)))
 //!     .arg(Arg::new("steps").long("steps").default_value("20").value_parser(value_parser!(usize)));
-//! let sections = &[
+//! const SECTIONS: &[Section] = &[
 //!     Section::new("optimizer", "The optimizer", &[Key::of("lr")]),
 //!     Section::new("run", "The run", &[Key::of("steps")]),
 //! ];
-//! let config = Config::new(command, sections);
+//! let config = Config::new(command, SECTIONS);
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let file = folder.path().join("run.toml");
