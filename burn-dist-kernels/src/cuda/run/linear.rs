@@ -168,8 +168,9 @@ fn describe(operands: &[Operand<'_>; 2], bias: Option<Element>, out: Element) ->
     let [a, b] = operands
         .each_ref()
         .map(|operand| scales(operand.tiles, operand.is_last_inner));
-    let fits =
-        k == other && [n, k].iter().all(|size| size.is_multiple_of(16)) && m.is_multiple_of(16);
+    // Rows of the result may be any number, such as the tokens of a prompt, unless they have to be turned round.
+    let is_any = operands[0].is_last_inner || m.is_multiple_of(16);
+    let fits = k == other && [n, k].iter().all(|size| size.is_multiple_of(16)) && is_any;
     let is_of_type = bias.is_none_or(|bias| bias == out);
     (fits && is_of_type).then_some(())?;
     Some(Product {
