@@ -9,9 +9,9 @@ use burn_dist_mesh::ReduceOp;
 /// Ranks that share a GPU exchange handles, whatever is chosen here; groups in which only some do go through the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuTransport {
-    /// Copies on device memory where all ranks of a group are in one process, all their GPUs have access to each other's
-    /// memory, and data is only moved: gathers, all-to-alls, shifts, and reductions whose terms are sent. NCCL for all
-    /// else.
+    /// Copies on device memory where all ranks of a group are in one process, all their GPUs have access to each
+    /// other's memory, and data is only moved: gathers, all-to-alls, shifts, and reductions whose terms are sent. NCCL
+    /// for all else.
     ///
     /// A trace event (`burn_dist`, info) says of each group which it is. No machine with two GPUs has run the copies.
     #[default]

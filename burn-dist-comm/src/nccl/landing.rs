@@ -7,6 +7,7 @@ use crate::streams::api::{FlagWait, Hold};
 use crate::streams::order::{AHEAD, Order};
 use crate::{CommError, Communicator, LocalHub};
 use burn_dist_mesh::Rank;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two looks at words: they are in the host's memory.
@@ -31,6 +32,7 @@ impl Channels {
             Mark::Ticket(ticket) => Some(ticket),
             Mark::Nothing | Mark::Event(_) => None,
         };
+        let info = Arc::clone(&launched.info);
         let outcome = match ticket {
             None => self.finish(host, launched),
             // Before this one counts: those that hold memory are others.
@@ -44,8 +46,13 @@ impl Channels {
                 Err(error)
             }
             (Ok(()), Some(ticket), Some(order)) => Ok(Some(order.exit(ticket, hold))),
-            // It is over.
-            (Ok(()), ..) => Ok(None),
+            (Ok(()), ..) => {
+                if self.is_ordered() {
+                    // There was nothing to do, so that nothing else will say so.
+                    Self::over(&info);
+                }
+                Ok(None)
+            }
         }
     }
 

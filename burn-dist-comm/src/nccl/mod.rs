@@ -29,9 +29,10 @@
 //! deadlock, however many communicators share a GPU. (NCCL user guide: "Using multiple NCCL communicators
 //! concurrently".)
 //!
-//! With CubeCL's work the device keeps the order ([`crate::streams`]): events and words between CubeCL's stream and ours.
-//! Where the driver cannot, the host does: it waits until what it has queued is done (`client.sync`), launches, and waits
-//! until the collective is done before it hands the result on. Buffers belong to the call until it has finished.
+//! With CubeCL's work the device keeps the order ([`crate::streams`]): events and words between CubeCL's stream and
+//! ours. Where the driver cannot, the host does: it waits until what it has queued is done (`client.sync`), launches,
+//! and waits until the collective is done before it hands the result on. Buffers belong to the call until it has
+//! finished.
 //!
 //! # Processes
 //! One process per GPU is the recommended shape. Several GPUs in one process work too, with a price: a call of CUDA

@@ -53,8 +53,8 @@ impl Copies for Driver {
         from: Address,
         bytes: usize,
     ) -> Result<(), DeviceError> {
-        // SAFETY: the caller's promise. Addresses are unique over the GPUs of a process, so the driver sees that it is a
-        // copy between two of them, and leaves it to a copy engine.
+        // SAFETY: the caller's promise. Addresses are unique over the GPUs of a process, so the driver sees that it is
+        // a copy between two of them, and leaves it to a copy engine.
         unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, raw_stream(stream)) }
             .map_err(named("cuMemcpyDtoDAsync"))
     }

@@ -44,6 +44,10 @@
 //!   gives a stream another wait for them.
 //! - A member that does not come is a time-out by name on those that wait for it ([`crate::nccl::neighbours`]). After a
 //!   fault each member waits for its stream's end and for the others' to come to theirs before it gives memory back.
+//!
+//! # What is not here
+//! Memory that processes of one machine share (CUDA's virtual memory management, file descriptors over a socket), and
+//! multicast: between processes it is NCCL. No machine with two GPUs has run the copies.
 
 pub mod api;
 pub mod choice;

@@ -1,7 +1,7 @@
 //! CUDA's driver, as far as it orders streams.
 //!
-//! The functions are looked up by name: they came with CUDA 11.7 and 12.5, and what this crate was compiled against says
-//! nothing of the driver that it finds.
+//! The functions are looked up by name: they came with CUDA 11.7 and 12.5, and what this crate was compiled against
+//! says nothing of the driver that it finds.
 
 use super::api::{Signals, Words};
 use crate::nccl::api::{Address, DeviceError, Event, Gpu, Stream};
@@ -18,8 +18,8 @@ type RecordAll = unsafe extern "C" fn(sys::CUcontext, sys::CUevent) -> sys::CUre
 /// `cuStreamWriteValue32_v2` (CUDA 11.7): the one that needs no parameter of the driver's module.
 type Write = unsafe extern "C" fn(sys::CUstream, sys::CUdeviceptr, u32, c_uint) -> sys::CUresult;
 
-/// `CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS`, of the functions that end in `_v2`. Devices that have these have
-/// those of 32 bits; the number has had two names.
+/// `CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS`, of the functions that end in `_v2`. Devices that have these
+/// have those of 32 bits; the number has had two names.
 const STREAM_MEMORY_OPERATIONS: u32 = 122;
 
 /// `CU_STREAM_WRITE_VALUE_DEFAULT`: after a fence that is like `__threadfence_system`.

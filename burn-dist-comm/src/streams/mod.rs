@@ -45,9 +45,9 @@
 //! that have left before are under way.
 //!
 //! # Faults
-//! - *Reading.* Before the host reads a value, it waits for all calls under way ([`crate::nccl::groups::Channels::land`])
-//!   and then asks for the fault: an aborted collective ends too, and its words are written. So no value that an abort
-//!   has let through is handed out.
+//! - *Reading.* Before the host reads a value, it waits for all calls under way
+//!   ([`crate::nccl::groups::Channels::land`]) and then asks for the fault: an aborted collective ends too, and its
+//!   words are written. So no value that an abort has let through is handed out.
 //! - *Time-out.* The clock of a call runs from when the host has seen `entered = n`: before that, the device computes.
 //! - *Held up.* A rank may wait for its device without us: in a full queue of launches, or in a backend's own waits. So
 //!   a thread beside it looks at words, communicators and the mesh's fault ([`watcher`]), publishes what it finds, and

@@ -200,8 +200,8 @@ impl Ranked {
         self.gpu.machine()
     }
 
-    /// Launches a call behind a kernel that computes what is sent, once `gate` is open. A member that does not take part
-    /// launches nothing.
+    /// Launches a call behind a kernel that computes what is sent, once `gate` is open. A member that does not take
+    /// part launches nothing.
     pub fn launch(
         &self,
         group: &Group,
@@ -299,6 +299,9 @@ pub(crate) fn calls(members: usize) -> Vec<What> {
         What::Gather(uneven),
         What::Shift(-1, vec![64; members]),
         What::Exchange((0..members).map(table).collect()),
+        // Nothing to do on any member, and then on some.
+        What::Gather(vec![0; members]),
+        What::Shift(1, (0..members).map(|member| member / 2 * 3).collect()),
     ]
 }
 

@@ -2,8 +2,8 @@
 //!
 //! It is as strict as the real one: a communicator is there when all members have joined, calls are put on their
 //! streams by the end of a group and wait there for their peers, an abort blocks until its communicator's kernels are
-//! over, and with them those before them on their stream, and sums come in the *reverse* order of the members, so that a
-//! test notices who adds up. Every call is logged. All ranks live in one process.
+//! over, and with them those before them on their stream, and sums come in the *reverse* order of the members, so that
+//! a test notices who adds up. Every call is logged. All ranks live in one process.
 
 mod sums;
 

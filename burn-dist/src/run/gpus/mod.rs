@@ -7,9 +7,9 @@
 //! result's buffers, of the backend's own memory ───┘
 //! ```
 //!
-//! Entry and exit are an event and a kernel on the device ([`crate::comm::streams`]), so that the host queues what comes
-//! next meanwhile; where the driver cannot do that, the host waits at both. What only moves is copied where GPUs read
-//! each other's memory ([`crate::comm::peer`]).
+//! Entry and exit are an event and a kernel on the device ([`crate::comm::streams`]), so that the host queues what
+//! comes next meanwhile; where the driver cannot do that, the host waits at both. What only moves is copied where GPUs
+//! read each other's memory ([`crate::comm::peer`]).
 //!
 //! | collective | NCCL | afterwards |
 //! | --- | --- | --- |
@@ -22,8 +22,8 @@
 //! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault,
 //! has [aborted](Gpus::abort) its communicators; what the device may use even then is never given back.
 //!
-//! Before the host reads anything, it [lands](Gpus::land): it waits until calls are over, and looks whether it was their
-//! end or an abort's.
+//! Before the host reads anything, it [lands](Gpus::land): it waits until calls are over, and looks whether it was
+//! their end or an abort's.
 //!
 //! The ranks of a process wait for each other before and after each launch ([`crate::comm::nccl`]).
 //!
@@ -103,17 +103,17 @@ pub(super) trait Memory<B: BackendIr>: Send {
     fn wait(&self, wait: FlagWait, device: &B::Device) -> Result<(), CollectiveError>;
 }
 
-type Open = dyn Fn() -> Result<Channels, CommError> + Send;
+/// Where calls start from, and who watches them if the host does not wait for them.
+type Opened<B> = (Shared<B>, Option<Watcher>);
 
-/// What has been opened, and what looks after waits on the device; or why nothing was.
-type Opened<B> = Result<(Shared<B>, Option<Watcher>), CommError>;
+type Open = dyn Fn() -> Result<Channels, CommError> + Send;
 
 /// What a rank communicates with other GPUs through; the libraries are opened when it first does.
 pub(super) struct Gpus<B: BackendIr> {
     memory: Box<dyn Memory<B>>,
     open: Box<Open>,
     /// What has been opened, or why nothing was.
-    ground: OnceCell<Opened<B>>,
+    ground: OnceCell<Result<Opened<B>, CommError>>,
     reduction: Reduction,
     hub: Arc<LocalHub>,
 }
