@@ -34,7 +34,7 @@ fn ranks(num: usize) -> Vec<(LocalComm, Arc<dyn Gpu>, Channels)> {
     let hosts = LocalHub::connect(num, options).expect("a world");
     let nccl = ffi::nccl().unwrap_or_else(|error| panic!("{error}"));
     let with_gpu = |(device, host)| {
-        let gpu = driver::open(device).expect("a GPU per rank");
+        let gpu: Arc<dyn Gpu> = driver::open(device).expect("a GPU per rank");
         let channels = Channels::new(nccl.clone(), gpu.clone(), PATIENT);
         (host, gpu, channels)
     };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Slice, TensorData};
 use burn_ir::BackendIr;
 use burn_std::future::block_on;
