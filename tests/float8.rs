@@ -177,6 +177,7 @@ fn weights_travel_in_half_the_bytes_of_bf16() {
     let text = tensorwise.to_string();
     assert!(
         text.contains("float8: 21 of 22 linear layer(s)")
+            && text.contains("float8 products run by the reference on the host")
             && text.contains("float8 skips output.weight: output head"),
         "{text}"
     );

@@ -111,6 +111,9 @@ pub struct Explanation {
     /// Linear layers whose units ask for float8, and why some are left as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub float8: Vec<Float8Layer>,
+    /// What the inner backend runs products in float8 by, if that is known: the name of an engine, or one of each scaling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub float8_by: Option<String>,
     /// Collectives along tensor-parallel axes whose policies ask for async TP: those that products run beside, and why
     /// others stay as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -161,6 +164,12 @@ impl Explanation {
     /// Notes the nodes under the mesh.
     pub fn with_topology(mut self, topology: &Topology) -> Self {
         self.nodes = (topology.num_nodes() > 1).then(|| topology.to_string());
+        self
+    }
+
+    /// Notes what products in float8 run by.
+    pub fn with_float8_by(mut self, by: String) -> Self {
+        self.float8_by = Some(by);
         self
     }
 
@@ -320,6 +329,9 @@ impl Explanation {
         let taken = self.float8.iter().filter(|layer| layer.skipped.is_none());
         let (taken, all) = (taken.count(), self.float8.len());
         writeln!(f, "float8: {taken} of {all} linear layer(s)")?;
+        if let Some(by) = self.float8_by.as_ref().filter(|_| taken > 0) {
+            writeln!(f, "float8 products run by {by}")?;
+        }
         for (reason, paths) in by_reason(|layer| layer.skipped.as_ref()) {
             writeln!(f, "float8 skips {}: {reason}", paths.join(", "))?;
         }

@@ -636,6 +636,7 @@ impl<B: BackendIr> Recorder<B> {
         self.asked = ask;
         let explanation = Explanation::new(self.mesh.to_string());
         let explanation = explanation.with_links(&self.options.links);
+        let explanation = explanation.with_float8_by(ops::float8::runs_by::<B>(&self.inner_device));
         self.explanation = Some(explanation.with_topology(&self.plan_options.topology));
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use burn_dist_plan::policy::{Fp8, Scaling};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -10,7 +11,7 @@ use cudarc::driver::result::device as driver;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 use super::engine::{Device, Engine, EngineError, Engines};
-use super::product::Product;
+use super::product::{BLOCK, Out, Product, Scales};
 use super::reference::{Operands, Sums};
 use super::{flag_wait, quantize, transpose};
 use task::Task;
@@ -213,17 +214,69 @@ fn empty(call: &Call, product: &Product) -> Handle {
         .empty(product.m * product.n * product.out.bytes())
 }
 
+/// Returns the engine that is first tried for the products of layers on a device, as text: its name, or one of each
+/// scaling if these differ. Nothing is launched.
+pub fn by_scaling(device: &Device) -> String {
+    let name = |scaling| {
+        let scales = match scaling {
+            Scaling::Tensorwise => [Scales::Tensor; 2],
+            Scaling::Rowwise => [Scales::Row; 2],
+            Scaling::Blockwise128 => [Scales::Tile, Scales::Block],
+        };
+        let product = Product {
+            m: BLOCK,
+            n: BLOCK,
+            k: BLOCK,
+            formats: [Fp8::E4M3; 2],
+            scales,
+            out: Out::BF16,
+            bias: false,
+        };
+        engines().choose(device, &product).unwrap_or(linear::CUBECL)
+    };
+    let all = [Scaling::Tensorwise, Scaling::Rowwise, Scaling::Blockwise128];
+    let names = all.map(name);
+    match names.iter().all(|name| *name == names[0]) {
+        true => names[0].to_string(),
+        false => {
+            let each = all.iter().zip(names);
+            let each = each.map(|(scaling, name)| format!("{name} ({scaling})"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use burn_dist_plan::policy::Fp8::{E4M3, E5M2};
-
-    use super::super::product::{Out, Scales};
     use super::*;
+    use Fp8::{E4M3, E5M2};
 
     const TENSORS: [Scales; 2] = [Scales::Tensor; 2];
     const ROWS: [Scales; 2] = [Scales::Row; 2];
     const BLOCKS: [Scales; 2] = [Scales::Tile, Scales::Block];
     const COLUMNS: [Scales; 2] = [Scales::TileOfColumn; 2];
+
+    #[test]
+    fn engines_are_named_by_scaling_where_they_differ() {
+        for (compute, cublaslt, expected) in [
+            ((9, 0), None, "wgmma"),
+            ((8, 9), None, "mma"),
+            (
+                (8, 9),
+                Some(130_000),
+                "cublaslt (tensorwise), mma (rowwise), mma (blockwise128)",
+            ),
+            ((8, 0), None, "cubecl"),
+        ] {
+            let device = Device {
+                index: 0,
+                compute,
+                multiprocessors: 132,
+                cublaslt,
+            };
+            assert_eq!(by_scaling(&device), expected);
+        }
+    }
 
     /// Devices and products are data here: nothing asks a driver.
     #[test]

@@ -50,13 +50,47 @@ fn on_cuda<B: BackendIr, E: Env<B>>(_: &Float8, _: &mut Context<'_, B, E>) -> bo
 /// nothing else.
 #[cfg(feature = "cuda")]
 pub(super) fn turns<B: BackendIr>(device: &B::Device) -> bool {
+    gpu::<B>(device).is_some_and(|gpu| cuda::linear::casts_by_instruction(&gpu))
+}
+
+/// Returns what engines ask of a device, if it is CUDA's.
+#[cfg(feature = "cuda")]
+fn gpu<B: BackendIr>(device: &B::Device) -> Option<burn_dist_kernels::cuda::engine::Device> {
     use burn_cubecl::cubecl::cuda::{CudaDevice, CudaRuntime};
 
-    let are_cubes = TypeId::of::<B::Handle>() == TypeId::of::<CubeTensor<CudaRuntime>>();
     let device = (device as &dyn Any).downcast_ref::<CudaDevice>();
-    let device = device.filter(|_| are_cubes);
-    let known = device.and_then(cuda::known_device);
-    known.is_some_and(|device| cuda::linear::casts_by_instruction(&device))
+    let device = device.filter(|_| are_cubes::<CudaRuntime, B>());
+    device.and_then(cuda::known_device)
+}
+
+/// Returns whether tensors of a backend are CubeCL's, without burn-fusion's around them.
+fn are_cubes<R: CubeRuntime, B: BackendIr>() -> bool {
+    TypeId::of::<B::Handle>() == TypeId::of::<CubeTensor<R>>()
+}
+
+/// Returns what products run by on a device: engines of CUDA, or the kernel that all devices have.
+pub(super) fn runs_by<B: BackendIr>(device: &B::Device) -> Option<String> {
+    on_gpu::<B>(device).or_else(|| has_kernels::<B>().then(|| "CubeCL's kernel".into()))
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu<B: BackendIr>(device: &B::Device) -> Option<String> {
+    gpu::<B>(device).map(|gpu| cuda::by_scaling(&gpu))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu<B: BackendIr>(_: &B::Device) -> Option<String> {
+    None
+}
+
+#[cfg(feature = "wgpu")]
+fn has_kernels<B: BackendIr>() -> bool {
+    are_cubes::<burn_wgpu::WgpuRuntime, B>()
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn has_kernels<B: BackendIr>() -> bool {
+    false
 }
 
 /// Returns false: kernels of wgpu take tensors by rows.
@@ -66,10 +100,9 @@ pub(super) fn turns<B: BackendIr>(_: &B::Device) -> bool {
 }
 
 fn run_on<R: Kernels, B: BackendIr, E: Env<B>>(op: &Float8, cx: &mut Context<'_, B, E>) -> bool {
-    let are_cubes = TypeId::of::<B::Handle>() == TypeId::of::<CubeTensor<R>>();
     let mut tensors = op.inputs.iter().chain(&op.outputs);
     let have_kernels = tensors.all(|tensor| tensor.dtype == DType::U8 || element(tensor).is_some());
-    if !are_cubes || !have_kernels || op.op == Float8Op::Stack {
+    if !are_cubes::<R, B>() || !have_kernels || op.op == Float8Op::Stack {
         return false;
     }
     if !R::IS_NATIVE {

@@ -381,6 +381,12 @@ pub(crate) fn turns<B: BackendIr>(device: &B::Device) -> bool {
     device::turns::<B>(device)
 }
 
+/// Returns what products run by on a device, as `explain` prints it.
+pub(crate) fn runs_by<B: BackendIr>(device: &B::Device) -> String {
+    let by = device::runs_by::<B>(device);
+    by.unwrap_or_else(|| "the reference on the host".into())
+}
+
 /// Says once that float8 makes nothing faster here.
 fn warn_emulated() {
     static WARNED: Once = Once::new();

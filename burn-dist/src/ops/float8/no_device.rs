@@ -12,3 +12,8 @@ pub(super) fn run<B: BackendIr, E: Env<B>>(_: &Float8, _: &mut Context<'_, B, E>
 pub(super) fn turns<B: BackendIr>(_: &B::Device) -> bool {
     false
 }
+
+/// Returns nothing: the reference runs products.
+pub(super) fn runs_by<B: BackendIr>(_: &B::Device) -> Option<String> {
+    None
+}
