@@ -70,7 +70,7 @@ fn are_cubes<R: CubeRuntime, B: BackendIr>() -> bool {
 
 /// Returns what products run by on a device: engines of CUDA, or the kernel that all devices have.
 pub(super) fn runs_by<B: BackendIr>(device: &B::Device) -> Option<String> {
-    on_gpu::<B>(device).or_else(|| has_kernels::<B>().then(|| "CubeCL's kernel".into()))
+    on_gpu::<B>(device).or_else(|| has_kernels::<B>(device).then(|| "CubeCL's kernel".into()))
 }
 
 #[cfg(feature = "cuda")]
@@ -84,12 +84,12 @@ fn on_gpu<B: BackendIr>(_: &B::Device) -> Option<String> {
 }
 
 #[cfg(feature = "wgpu")]
-fn has_kernels<B: BackendIr>() -> bool {
+fn has_kernels<B: BackendIr>(_: &B::Device) -> bool {
     are_cubes::<burn_wgpu::WgpuRuntime, B>()
 }
 
 #[cfg(not(feature = "wgpu"))]
-fn has_kernels<B: BackendIr>() -> bool {
+fn has_kernels<B: BackendIr>(_: &B::Device) -> bool {
     false
 }
 
