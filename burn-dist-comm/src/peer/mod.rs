@@ -42,7 +42,7 @@
 //!   belongs to its member alone.
 //! - Events of a call are freed when all members have come to the next one, or when the member leaves: by then nobody
 //!   gives a stream another wait for them.
-//! - A member that does not come is a time-out by name on those that wait for it ([`crate::nccl::neighbours`]). After a
+//! - A member that does not come is a time-out by name on those that wait for it (`nccl/neighbours.rs`). After a
 //!   fault each member waits for its stream's end and for the others' to come to theirs before it gives memory back.
 //!
 //! # What is not here
