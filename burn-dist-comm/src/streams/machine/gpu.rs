@@ -57,19 +57,7 @@ impl SimulatedGpu {
 
     /// Puts something on a stream that is over at once.
     fn put(&self, stream: Stream, uses: Vec<Range<u64>>, work: impl FnOnce() + Send + 'static) {
-        let mut work = Some(work);
-        let poll = Box::new(move || {
-            if let Some(work) = work.take() {
-                work();
-            }
-            true
-        });
-        let step = Step {
-            poll,
-            uses,
-            is_kernel: false,
-        };
-        self.machine.put(stream, step);
+        self.machine.put(stream, Step::once(uses, work));
     }
 
     fn event(&self, until: impl FnOnce(&State) -> Until) -> Event {

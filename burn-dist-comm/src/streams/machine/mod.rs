@@ -46,6 +46,24 @@ pub struct Step {
     pub is_kernel: bool,
 }
 
+impl Step {
+    /// What is over at once, and no kernel.
+    fn once(uses: Vec<Range<u64>>, work: impl FnOnce() + Send + 'static) -> Self {
+        let mut work = Some(work);
+        let poll = Box::new(move || {
+            if let Some(work) = work.take() {
+                work();
+            }
+            true
+        });
+        Self {
+            poll,
+            uses,
+            is_kernel: false,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Queue {
     device: usize,
@@ -148,17 +166,9 @@ impl Machine {
         uses: Vec<Range<u64>>,
         work: impl FnOnce() + Send + 'static,
     ) {
-        let mut work = Some(work);
-        let poll = Box::new(move || {
-            if let Some(work) = work.take() {
-                work();
-            }
-            true
-        });
         let step = Step {
-            poll,
-            uses,
             is_kernel: true,
+            ..Step::once(uses, work)
         };
         self.put(stream, step);
     }
