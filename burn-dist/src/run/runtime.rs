@@ -1,5 +1,6 @@
 //! The workers of one process: starting them, handing out plans, asking them things.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -125,6 +126,16 @@ pub struct RankStats {
     pub busy: Duration,
     /// What of it went where.
     pub times: RankTimes,
+}
+
+impl RankStats {
+    /// Returns what it held when it held most, by class; empty unless the mesh accounts for buffers.
+    pub fn peak_by_class(&self) -> BTreeMap<String, u64> {
+        let classes = self.accounted.iter().flat_map(|memory| memory.peak.iter());
+        classes
+            .map(|(class, bytes)| (class.name().to_string(), bytes))
+            .collect()
+    }
 }
 
 /// Answers of the workers, on their way.

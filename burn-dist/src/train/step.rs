@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metrics::{Figures, name};
 use crate::record::MeshReport;
-use crate::run::{RankStats, RankTimes};
+use crate::run::RankTimes;
 
 const TERA: f64 = 1e12;
 
@@ -81,7 +81,10 @@ impl StepFigures {
             step.exposed += times.exposed;
             step.host_peak_bytes = step.host_peak_bytes.max(rank.host_peak_bytes);
             if index == 0 || rank.peak_bytes > step.fullest.peak_bytes {
-                step.fullest = peaks(rank);
+                step.fullest = ClassPeaks {
+                    peak_bytes: rank.peak_bytes,
+                    by_class: rank.peak_by_class(),
+                };
             }
         }
         step
@@ -156,14 +159,4 @@ fn redundancy(before: &MeshReport, after: &MeshReport) -> BTreeMap<String, f64> 
         (axis.axis.clone(), share)
     };
     after.axes.iter().map(share).collect()
-}
-
-fn peaks(rank: &RankStats) -> ClassPeaks {
-    let classes = rank.accounted.iter().flat_map(|memory| memory.peak.iter());
-    ClassPeaks {
-        peak_bytes: rank.peak_bytes,
-        by_class: classes
-            .map(|(class, bytes)| (class.name().to_string(), bytes))
-            .collect(),
-    }
 }

@@ -215,15 +215,12 @@ impl Account {
 }
 
 fn memory(rank: &RankStats) -> RankMemory {
-    let classes = rank.accounted.iter().flat_map(|memory| memory.peak.iter());
     RankMemory {
         rank: rank.rank as usize,
         predicted_peak_bytes: rank.predicted_peak_bytes,
         peak_bytes: rank.peak_bytes,
         host_peak_bytes: rank.host_peak_bytes,
-        peak_bytes_by_class: classes
-            .map(|(class, bytes)| (class.name().to_string(), bytes))
-            .collect(),
+        peak_bytes_by_class: rank.peak_by_class(),
         at_rest_bytes: rank.at_rest_bytes,
     }
 }
