@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::positive;
+use super::numbers::positive;
 
 /// How a run is kept, and gone on with.
 #[derive(Debug, Clone, Args)]
 pub struct CheckpointArgs {
-    /// Keep checkpoints of the run in this folder (by default, with --run, in its checkpoints/): weights, optimizer and position in the data, at the end and when it
-    /// is stopped too. Any --mesh, number of processes and --batch goes on from there.
+    /// Keep checkpoints of the run in this folder (by default, with --run, in its checkpoints/): weights, optimizer and
+    /// position in the data, at the end and when it is stopped too. Any --mesh, number of processes and --batch goes on
+    /// from there.
     #[arg(long, value_name = "DIR", group = "kept")]
     pub checkpoint: Option<PathBuf>,
     /// Steps from one checkpoint to the next; training goes on while one is written.

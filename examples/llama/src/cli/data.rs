@@ -21,12 +21,12 @@ pub struct DataArgs {
     /// where a row ends (stream).
     #[arg(long, value_name = "HOW", default_value_t)]
     pub packing: Packing,
-    /// What becomes of documents longer than --seq: split, drop or refuse. By default pretrain splits and finetune drops
-    /// them.
+    /// What becomes of documents longer than --seq: split, drop or refuse. By default pretrain splits and finetune
+    /// drops them.
     #[arg(long, value_name = "HOW")]
     pub longer: Option<Longer>,
-    /// Bytes of text that are shuffled together over all processes, such as 64MiB. The more, the more lanes there are in
-    /// which processes read just their part.
+    /// Bytes of text that are shuffled together over all processes, such as 64MiB. The more, the more lanes there are
+    /// in which processes read just their part.
     #[arg(long, value_name = "BYTES", default_value_t = ByteSize(SHUFFLE_BYTES))]
     pub shuffle_buffer: ByteSize,
     /// Hide the documents of a row from each other. Without, a document sees those before it in its row.

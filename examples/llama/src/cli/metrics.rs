@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use burn_dist::clock::Hardware;
 use clap::Args;
 
-use super::optimizer::above_0;
-use super::positive;
+use super::numbers::{above_0, positive};
 
 /// The folder of a run, its figures, and validation.
 #[derive(Debug, Clone, Default, Args)]
@@ -15,8 +14,8 @@ pub struct RunArgs {
     /// for TensorBoard), the report, the loss curve. One running program has it.
     #[arg(long, value_name = "DIR", group = "kept")]
     pub run: Option<PathBuf>,
-    /// Steps from one row of figures to the next, 1 by default; the last step has one too. Every tenth step has the norm
-    /// of the gradients among them; with --clip, all have it.
+    /// Steps from one row of figures to the next, 1 by default; the last step has one too. Every tenth step has the
+    /// norm of the gradients among them; with --clip, all have it.
     #[arg(long, value_name = "N", value_parser = positive, requires = "run")]
     pub metrics_every: Option<usize>,
     /// What a rank's device can do at most, in teraflops per second: then figures have the share of it that the model's

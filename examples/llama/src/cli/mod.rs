@@ -4,6 +4,7 @@ mod checkpoints;
 mod config;
 mod data;
 mod metrics;
+mod numbers;
 mod optimizer;
 
 pub use checkpoints::{CheckpointArgs, Resume};
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use self::numbers::{at_least_0, positive};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
@@ -282,8 +284,8 @@ pub struct TrainArgs {
     /// machine, and counts time from when it made the mesh.
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// On a mesh with stages, draw as SVG which microbatch each rank works on when: as the clock says for an H100, and as
-    /// the last step did.
+    /// On a mesh with stages, draw as SVG which microbatch each rank works on when: as the clock says for an H100, and
+    /// as the last step did.
     #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     pub chart: Option<PathBuf>,
     /// Draw the loss curve here, as PNG or SVG by the file's name; loss.png by default, in the folder of --run if there
@@ -358,7 +360,7 @@ pub struct GenerateArgs {
     #[command(flatten)]
     pub devices: ForwardArgs,
     /// 0 takes the likeliest token; higher values draw more freely.
-    #[arg(long, default_value_t = 0.0, value_parser = temperature)]
+    #[arg(long, default_value_t = 0.0, value_parser = at_least_0::<f64>)]
     pub temperature: f64,
     /// The longest answer, in tokens.
     #[arg(long, default_value_t = 64, value_parser = positive)]
@@ -452,22 +454,6 @@ fn template(text: &str) -> Result<String, String> {
         false => Err(format!(
             "there is no {PLACE} in it, where the prompt belongs"
         )),
-    }
-}
-
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".to_string()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
-}
-
-fn temperature(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(temperature) if temperature.is_finite() && temperature >= 0.0 => Ok(temperature),
-        Ok(_) => Err("must be at least 0".to_string()),
-        Err(error) => Err(format!("{error}")),
     }
 }
 

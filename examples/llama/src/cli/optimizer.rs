@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::numbers::{above_0, at_least_0, below_1, share};
 use crate::optimizer::OptimizerConfig;
 use crate::schedule::{Decay, Schedule};
 
@@ -55,7 +56,7 @@ pub struct OptimizerArgs {
         long,
         value_name = "NUMBER",
         default_value_t = OptimizerConfig::default().weight_decay,
-        value_parser = at_least_0
+        value_parser = at_least_0::<f32>
     )]
     pub weight_decay: f32,
     /// Scale the gradients of a step so that their common norm is at most this.
@@ -80,45 +81,6 @@ impl OptimizerArgs {
             weight_decay,
         }
     }
-}
-
-/// Reads a number, and checks it; `range` says what it has to be.
-fn number<T: std::str::FromStr<Err: std::fmt::Display>>(
-    text: &str,
-    range: &str,
-    is_in: impl Fn(&T) -> bool,
-) -> Result<T, String> {
-    match text.parse() {
-        Ok(number) if is_in(&number) => Ok(number),
-        Ok(_) => Err(format!("must be {range}")),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-pub(super) fn above_0<T>(text: &str) -> Result<T, String>
-where
-    T: std::str::FromStr<Err: std::fmt::Display> + Into<f64> + Copy,
-{
-    let is_in = |number: &T| {
-        let number: f64 = (*number).into();
-        number.is_finite() && number > 0.0
-    };
-    number(text, "above 0", is_in)
-}
-
-fn at_least_0(text: &str) -> Result<f32, String> {
-    let is_in = |number: &f32| number.is_finite() && *number >= 0.0;
-    number(text, "at least 0", is_in)
-}
-
-fn below_1(text: &str) -> Result<f32, String> {
-    number(text, "at least 0 and below 1", |share| {
-        (0.0..1.0).contains(share)
-    })
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    number(text, "from 0 to 1", |share| (0.0..=1.0).contains(share))
 }
 
 #[cfg(test)]
