@@ -229,9 +229,10 @@ fn blocks_travel_in_half_the_bytes_of_bf16() {
 }
 
 /// Over f32, so that a difference is one of scales and not of sums: those in another order are off by 2^-24 of
-/// themselves, which puts one of 2^19 or so values in 8 bits to its other side: of 2^19 in a step, about one. It is off by
-/// 1/8 of one of 256 terms with signs of their own, in one of 32 rows: 1/8 / 256^0.5 / 32 = 2.4e-4 of a row's logits, or
-/// 7e-5 of a loss of 3.4. In six steps with one each, 4e-4. A block with another scale would be off in all of its values.
+/// themselves, which puts one of 2^19 or so values in 8 bits to its other side: of 2^19 in a step, about one. It is off
+/// by 1/8 of one of 256 terms with signs of their own, in one of 32 rows: 1/8 / 256^0.5 / 32 = 2.4e-4 of a row's
+/// logits, or 7e-5 of a loss of 3.4. In six steps with one each, 4e-4. A block with another scale would be off in all
+/// of its values.
 #[test]
 fn blocks_train_alike_on_every_mesh() {
     let blockwise = |plan: Plan| plan.float8(Float8::new(Scaling::Blockwise128));
@@ -383,7 +384,8 @@ fn what_is_not_finite_is_not_hidden() {
     }
 }
 
-/// An infinity in what a layer is given makes the gradient of its weight no number, and the check of gradients names it.
+/// An infinity in what a layer is given makes the gradient of its weight no number, and the check of gradients names
+/// it.
 #[test]
 fn the_layer_of_what_is_not_finite_is_named() {
     for axes in ["", "fsdp=2", "tp=2"] {

@@ -256,7 +256,8 @@ fn the_preferred_engine_is_used() {
     }
 }
 
-/// Operands as they lie or by columns, turned round where an engine wants it: as CubeCL's kernel, which takes them as they are.
+/// Operands as they lie or by columns, turned round where an engine wants it: as CubeCL's kernel, which takes them as
+/// they are.
 #[test]
 #[ignore = "needs an NVIDIA GPU: run with --ignored"]
 fn operands_as_they_lie() {

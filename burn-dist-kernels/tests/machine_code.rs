@@ -336,8 +336,8 @@ fn casts() {
     }
 }
 
-/// Products by `mma`: tensor cores of Ada and of Blackwell's GPUs for graphics multiply 8 bits, others unpack them to f16
-/// first. Nothing is spilled by either.
+/// Products by `mma`: tensor cores of Ada and of Blackwell's GPUs for graphics multiply 8 bits, others unpack them to
+/// f16 first. Nothing is spilled by either.
 #[cfg(feature = "cuda")]
 #[test]
 #[ignore = "needs CUDA's compiler: cargo xtask kernels"]

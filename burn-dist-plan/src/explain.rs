@@ -111,7 +111,8 @@ pub struct Explanation {
     /// Linear layers whose units ask for float8, and why some are left as they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub float8: Vec<Float8Layer>,
-    /// What the inner backend runs products in float8 by, if that is known: the name of an engine, or one of each scaling.
+    /// What the inner backend runs products in float8 by, if that is known: the name of an engine, or one of each
+    /// scaling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub float8_by: Option<String>,
     /// Collectives along tensor-parallel axes whose policies ask for async TP: those that products run beside, and why

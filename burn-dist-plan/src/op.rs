@@ -298,8 +298,8 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     ///
     /// # Communication
     /// The [shifts](Steps::launch) that it adds, if its traits say that it [may](Traits::shifts); all ranks of a group
-    /// add the same. The layouts of inputs and outputs are those that the rule gives for the assignment, partial results
-    /// included.
+    /// add the same. The layouts of inputs and outputs are those that the rule gives for the assignment, partial
+    /// results included.
     fn lower(&self, view: &LocalView<'_>, steps: &mut Steps<Self>);
 
     /// Returns what it reads or writes at indices globally, for messages.

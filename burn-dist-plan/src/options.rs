@@ -33,8 +33,8 @@ pub struct PlanOptions {
     pub links: Links,
     /// Collectives over several nodes are composed from this many bytes on, whatever the links.
     pub hierarchy_bytes_min: Option<u64>,
-    /// How many microbatches a step is to have that is planned for the [clock](crate::clock) alone: in a window of fewer
-    /// one is repeated. Such a plan cannot be run.
+    /// How many microbatches a step is to have that is planned for the [clock](crate::clock) alone: in a window of
+    /// fewer one is repeated. Such a plan cannot be run.
     pub microbatches: Option<u32>,
     /// The ranks to plan for.
     pub ranks: Vec<Rank>,

@@ -63,7 +63,8 @@ pub(crate) enum Kind {
     Cast,
     /// Of float8 training, in the field: see `interpret`.
     Float8(Float8Op),
-    /// `x (y^T y)` of `(x, y)`, `[q, e]` and `[k, e]`: every row of `x` meets every row of `y`, in blocks that go round.
+    /// `x (y^T y)` of `(x, y)`, `[q, e]` and `[k, e]`: every row of `x` meets every row of `y`, in blocks that go
+    /// round.
     Meet,
     /// `y (x^T x)` of the same, where the sums go round too.
     MeetBack,

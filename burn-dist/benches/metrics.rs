@@ -1,9 +1,9 @@
 //! What figures cost: training steps of the example's Llama, every second one with a row.
 //!
-//! A row costs in two places. Some have the norm of the gradients, which is computed and read in the step for the figures
-//! alone: the median ratio of neighbouring steps says what that is, and the ratio of the fastest ones, which others on
-//! the machine disturb less. Here every row has it, in a run one step of ten. Then the figures are made, handed over and
-//! written: timed by itself, with the writer's part.
+//! A row costs in two places. Some have the norm of the gradients, which is computed and read in the step for the
+//! figures alone: the median ratio of neighbouring steps says what that is, and the ratio of the fastest ones, which
+//! others on the machine disturb less. Here every row has it, in a run one step of ten. Then the figures are made,
+//! handed over and written: timed by itself, with the writer's part.
 //!
 //! `cargo bench -p burn-dist --bench metrics [-- S|M [AXES]]`
 

@@ -1,10 +1,10 @@
 //! Products of values in 8 bits by `mma`, the instruction for tensor cores that CubeCL has: NVIDIA's `m16n8k32`, from
 //! compute capability 8.9 on. Operands lie by rows, along what is added up.
 //!
-//! A cube of eight planes makes a tile of 64 x 128, a plane 32 x 32 of it: with more, registers of GPUs that unpack what
-//! they multiply do not suffice. 128 of what is added up are in shared memory, and the next ones on their way in
-//! registers. An instruction adds up in an order of its own, so it may as well take terms in the order in which they are
-//! read best: a unit reads 16 neighbouring bytes of a row, its words of two instructions, of both operands alike.
+//! A cube of eight planes makes a tile of 64 x 128, a plane 32 x 32 of it: with more, registers of GPUs that unpack
+//! what they multiply do not suffice. 128 of what is added up are in shared memory, and the next ones on their way in
+//! registers. An instruction adds up in an order of its own, so it may as well take terms in the order in which they
+//! are read best: a unit reads 16 neighbouring bytes of a row, its words of two instructions, of both operands alike.
 
 use burn_dist_plan::policy::Fp8;
 use cubecl::cmma::MmaDefinition;
@@ -121,8 +121,8 @@ fn fetch(
     }
 }
 
-/// Returns where a chunk of a row is in shared memory: neighbouring rows have their halves exchanged, so that what eight
-/// units read at once, four chunks of two rows, lies in all banks.
+/// Returns where a chunk of a row is in shared memory: neighbouring rows have their halves exchanged, so that what
+/// eight units read at once, four chunks of two rows, lies in all banks.
 #[cube]
 fn place(row: usize, chunk: usize) -> usize {
     row * CHUNKS + (chunk ^ ((row % 2) * comptime!(CHUNKS / 2)))

@@ -1,5 +1,5 @@
-//! Float8: what `burn_dist_plan::float8` plans, run. [`mod@reference`] is the definition, on the host; beside it lie the
-//! kernels, one operation each.
+//! Float8: what `burn_dist_plan::float8` plans, run. [`mod@reference`] is the definition, on the host; beside it lie
+//! the kernels, one operation each.
 
 mod form;
 pub mod reference;

@@ -1,8 +1,9 @@
 //! A window with its products in float8.
 //!
 //! What is quantised is quantised once and serves every product that takes it in this form: `q`, `k` and `v` share an
-//! `x`, the forward and the backward a weight and an `x`, which takes less memory in 8 bits than any cast of it. Weights
-//! that rest are quantised where they rest and gathered as bytes; tensorwise, their absolute maxima are reduced together.
+//! `x`, the forward and the backward a weight and an `x`, which takes less memory in 8 bits than any cast of it.
+//! Weights that rest are quantised where they rest and gathered as bytes; tensorwise, their absolute maxima are reduced
+//! together.
 //!
 //! Products of a tensor core add up along rows. For devices that have them, what is quantised is written by rows and by
 //! columns as the products of the window want it, in one operation.

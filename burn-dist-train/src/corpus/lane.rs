@@ -142,7 +142,8 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// The block that begins where the lane is. What waited for it and what its share holds is read, unless it is there.
+    /// The block that begins where the lane is. What waited for it and what its share holds is read, unless it is
+    /// there.
     fn block(
         &mut self,
         carried: Option<Vec<Piece>>,

@@ -2,23 +2,24 @@
 //!
 //! A [`Corpus`] is [`Source`]s, a [`Policy`] and a tokenizer ([`Encode`]). It says what every row of a run is:
 //!
-//! > Row `i` is a function of the sources, their weights, the policy and the tokenizer. It depends neither on batches, nor
-//! > on processes, nor on a mesh.
+//! > Row `i` is a function of the sources, their weights, the policy and the tokenizer. It depends neither on
+//! > batches, nor on processes, nor on a mesh.
 //!
 //! So a run that is resumed in another number of processes, with another batch size, sees the rows that would have
 //! followed: none is lost, none is repeated.
 //!
 //! **Lanes.** Row `i` is of lane `i mod lanes`. Each lane has its own share of each source (a range of its bytes, or of
-//! its rows) and goes through it on its own. A process opens the lanes of the rows that it holds, and reads nothing else:
-//! the part of the data that it reads is small where there are many more lanes than it has rows of a step, and lanes and
-//! rows of a step are powers of two. Small data has one lane, which every process reads.
+//! its rows) and goes through it on its own. A process opens the lanes of the rows that it holds, and reads nothing
+//! else: the part of the data that it reads is small where there are many more lanes than it has rows of a step, and
+//! lanes and rows of a step are powers of two. Small data has one lane, which every process reads.
 //!
-//! **Blocks.** A lane reads a block of documents, tokenises them, shuffles them, packs them into rows, and hands these out
-//! in a random order; then comes the next block. Orders are drawn from the seed and the number of the block. A lane's
-//! position is where its block begins, and how many rows it has handed out since: to go on, one block is read again.
+//! **Blocks.** A lane reads a block of documents, tokenises them, shuffles them, packs them into rows, and hands these
+//! out in a random order; then comes the next block. Orders are drawn from the seed and the number of the block. A
+//! lane's position is where its block begins, and how many rows it has handed out since: to go on, one block is read
+//! again.
 //!
-//! **Mixture.** Weights are shares of rows, and so of positions. They are exact to within one row at the end of each round
-//! of lanes.
+//! **Mixture.** Weights are shares of rows, and so of positions. They are exact to within one row at the end of each
+//! round of lanes.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -453,8 +453,8 @@ impl DeviceMeshBuilder {
     }
 
     /// Shares the ranks out among the processes of `world`, by default those started with this one
-    /// ([`launch::world`](crate::launch::world())), all of which make the same mesh and run the same program. Reads are answered to all of
-    /// them.
+    /// ([`launch::world`](crate::launch::world())), all of which make the same mesh and run the same program. Reads are
+    /// answered to all of them.
     pub fn world(mut self, world: World) -> Self {
         self.options.world = Some(world);
         self
@@ -537,8 +537,7 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, an axis of a parallelism that is not built yet (`cp`), two
-    /// pipeline axes, a link for an axis that is not there, a number of ranks that the processes cannot share out
+    /// [`MeshError`] for an axis named twice, a size of zero, two pipeline axes, a link for an axis that is not there, a number of ranks that the processes cannot share out
     /// evenly, nodes that do not hold exactly the ranks, more ranks than a process can run, or a number of devices
     /// other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {

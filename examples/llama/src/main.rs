@@ -1,4 +1,5 @@
-//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate | config | mesh`.
+//! Trains a Llama-3-style model on a mesh of devices: `llama pretrain | finetune | generate | explain | simulate |
+//! config | mesh`.
 
 use llama::{cli, commands, mesh, voice};
 

@@ -479,8 +479,8 @@ mod tests {
     }
 
     /// torchtitan counts 6 flops for each token and weight of a matrix, and 12 x layers x heads x width x tokens for
-    /// attention (`torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`): all pairs of a query and a key, and
-    /// no score twice. Here keys that a causal mask hides are left out, and the backward makes the scores again.
+    /// attention (`torchtitan/models/llama3/model/args.py`, `get_nparams_and_flops`): all pairs of a query and a key,
+    /// and no score twice. Here keys that a causal mask hides are left out, and the backward makes the scores again.
     #[test]
     fn the_flops_of_a_step_are_those_of_the_formula() {
         let config = LlamaConfig::test();

@@ -17,8 +17,8 @@ use crate::float8::{self, Form, Operand, Tiles};
 use crate::launch::Elements;
 
 /// Enqueues a product by the engine that is chosen for it, and returns the engine's name as well. Tiles and dims of
-/// operands are those of the tensors; values of those that `are_turned` lie by columns. Engines take operands along whose
-/// rows they add up, so others are turned round first; CubeCL's kernel takes them by rows.
+/// operands are those of the tensors; values of those that `are_turned` lie by columns. Engines take operands along
+/// whose rows they add up, so others are turned round first; CubeCL's kernel takes them by rows.
 ///
 /// # Panics
 /// If the operands do not fit each other, or one that is turned has a size that is not a multiple of 16.
@@ -68,8 +68,8 @@ pub fn casts_by_instruction(device: &Device) -> bool {
 }
 
 /// Enqueues the cast of a tensor to 8 bits by the device's own instruction, in one pass: for each of `are_turned`, by
-/// columns or by rows. `None` where the device has none, or sizes are not multiples of 16; CubeCL's kernel gives the same
-/// bits by rows.
+/// columns or by rows. `None` where the device has none, or sizes are not multiples of 16; CubeCL's kernel gives the
+/// same bits by rows.
 pub fn quantize(
     client: &ComputeClient<CudaRuntime>,
     device: &Device,

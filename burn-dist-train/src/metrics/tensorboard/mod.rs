@@ -1,8 +1,8 @@
 //! Event files that TensorBoard reads: scalars of its plugin `scalars`.
 //!
-//! Values are 32-bit floats there: the lines of JSON have all digits. A file is named after the time and the process that made it; TensorBoard reads those of a directory in the order of
-//! their names. Each run of a program makes one, and says in it after which step it goes on: TensorBoard then forgets
-//! what earlier files say of later steps.
+//! Values are 32-bit floats there: the lines of JSON have all digits. A file is named after the time and the process
+//! that made it; TensorBoard reads those of a directory in the order of their names. Each run of a program makes one,
+//! and says in it after which step it goes on: TensorBoard then forgets what earlier files say of later steps.
 //!
 //! # Source
 //! The forms are those of TensorBoard 2 (`tensorboard/compat/proto/`), the framing that of TFRecord

@@ -20,8 +20,8 @@ use super::super::family::prelude::*;
 use super::super::flex::downcast;
 use super::{Float8, warn_emulated};
 
-/// Runs an operation, and returns whether it did: if tensors of `B` are CubeCL's, without burn-fusion's around them, and
-/// there are kernels for their types.
+/// Runs an operation, and returns whether it did: if tensors of `B` are CubeCL's, without burn-fusion's around them,
+/// and there are kernels for their types.
 pub(super) fn run<B: BackendIr, E: Env<B>>(op: &Float8, cx: &mut Context<'_, B, E>) -> bool {
     on_cuda(op, cx) || on_wgpu(op, cx)
 }
@@ -46,8 +46,8 @@ fn on_cuda<B: BackendIr, E: Env<B>>(_: &Float8, _: &mut Context<'_, B, E>) -> bo
     false
 }
 
-/// Returns whether products of a device add up along rows: those of NVIDIA's tensor cores for float8, whose engines take
-/// nothing else.
+/// Returns whether products of a device add up along rows: those of NVIDIA's tensor cores for float8, whose engines
+/// take nothing else.
 #[cfg(feature = "cuda")]
 pub(super) fn turns<B: BackendIr>(device: &B::Device) -> bool {
     gpu::<B>(device).is_some_and(|gpu| cuda::linear::casts_by_instruction(&gpu))

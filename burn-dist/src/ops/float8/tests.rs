@@ -256,8 +256,8 @@ fn blocks_are_those_of_the_definition() {
     assert_eq!(counts(ScaleOf::Block), [block, block].concat());
 }
 
-/// Shapes of the operands and the result of a product: of `x [3, 4, 32]` and `w [32, 16]`, or with two blocks along what
-/// is cut into blocks.
+/// Shapes of the operands and the result of a product: of `x [3, 4, 32]` and `w [32, 16]`, or with two blocks along
+/// what is cut into blocks.
 fn shapes(product: Product, in_blocks: bool) -> [Vec<usize>; 3] {
     let (x, w, y) = match (in_blocks, product) {
         (false, _) => (vec![3, 4, 32], vec![32, 16], vec![3, 4, 16]),

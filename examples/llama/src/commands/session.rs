@@ -276,8 +276,8 @@ impl<'a> Session<'a> {
         Keeper::open(args, root, self.mesh.device())
     }
 
-    /// Keeps what the run was told, with the steps and rates that were chosen for it, in the folder of the run and beside
-    /// its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
+    /// Keeps what the run was told, with the steps and rates that were chosen for it, in the folder of the run and
+    /// beside its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
     ///
     /// # Errors
     /// If it cannot be written.
