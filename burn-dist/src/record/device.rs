@@ -537,9 +537,9 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, two pipeline axes, a link for an axis that is not there, a number of ranks that the processes cannot share out
-    /// evenly, nodes that do not hold exactly the ranks, more ranks than a process can run, or a number of devices
-    /// other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, a size of zero, two pipeline axes, a link for an axis that is not there,
+    /// a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more
+    /// ranks than a process can run, or a number of devices other than the product of the sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let shape = match self.exact {
             Some(axes) => MeshShape::with_roles(axes)?,
