@@ -25,6 +25,15 @@ pub(crate) fn ends<O: Op>(step: &Common<O>) -> Ends {
     }
 }
 
+/// What a slot is that is made of parameters alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A parameter, a copy or a view of it, or a function of it (and of what several have in common).
+    One(ValueIndex),
+    /// What several parameters have in common, such as the scales of their casts.
+    Several,
+}
+
 /// The data flow of a program.
 pub(crate) struct Flow {
     /// Per step.
@@ -43,8 +52,8 @@ pub(crate) struct Flow {
     pub backward: Vec<bool>,
     /// Whether each slot holds a parameter.
     pub param: Vec<bool>,
-    /// The parameter of which each slot is a copy, a view, or a function of it alone.
-    pub owner: Vec<Option<ValueIndex>>,
+    /// Whose each slot is that is made of parameters alone.
+    pub owner: Vec<Option<Owner>>,
 }
 
 impl Flow {
@@ -68,7 +77,7 @@ impl Flow {
             flow.lasting.push(facts.lasting[info.value as usize]);
             flow.backward.push(facts.backward[info.value as usize]);
             flow.param.push(param);
-            flow.owner.push(param.then_some(info.value));
+            flow.owner.push(param.then_some(Owner::One(info.value)));
         }
         for (index, step) in program.steps.iter().enumerate() {
             let ends = &flow.ends[index];
@@ -81,17 +90,10 @@ impl Flow {
                     uses.push(index);
                 }
             }
-            if let Some(&first) = ends.reads.first()
-                && ends
-                    .reads
-                    .iter()
-                    .all(|slot| flow.owner[*slot as usize].is_some())
-            {
-                for &slot in &ends.writes {
-                    let owner = flow.owner[first as usize];
-                    let known = &mut flow.owner[slot as usize];
-                    *known = known.or(owner);
-                }
+            let owner = owner(ends.reads.iter().map(|slot| flow.owner[*slot as usize]));
+            for &slot in &ends.writes {
+                let known = &mut flow.owner[slot as usize];
+                *known = known.or(owner);
             }
             if let (true, Some(&read), [write]) =
                 (looks(step), ends.reads.first(), ends.writes.as_slice())
@@ -105,6 +107,17 @@ impl Flow {
     /// Returns whether a step gathers or splits a parameter as it is.
     pub fn moves_param<O: Op>(&self, step: StepIndex, program: &Program<O>) -> bool {
         matches!(&program.steps[step], Common::Move(step) if self.param[step.from as usize])
+    }
+}
+
+/// Whose is what a step makes that reads what belongs to these: nobody's if it reads anything else, or nothing.
+fn owner(reads: impl Iterator<Item = Option<Owner>>) -> Option<Owner> {
+    let reads: Vec<Owner> = reads.collect::<Option<_>>()?;
+    let mut ones = reads.iter().filter(|read| **read != Owner::Several);
+    match ones.next() {
+        Some(one) if ones.all(|other| other == one) => Some(*one),
+        None if reads.is_empty() => None,
+        _ => Some(Owner::Several),
     }
 }
 

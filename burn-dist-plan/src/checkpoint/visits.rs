@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::flow::{Flow, StepIndex};
+use super::flow::{Flow, Owner, StepIndex};
 use crate::op::Op;
 use crate::policy::{Checkpoint, Policy};
 use crate::propagate::{Common, Program};
@@ -115,7 +115,9 @@ fn runs<O: Op>(program: &Program<O>, flow: &Flow) -> (Vec<Visit>, Vec<Checkpoint
             continue;
         }
         let tags = ends.reads.iter().filter_map(|slot| {
-            let owner = flow.owner[*slot as usize]?;
+            let Some(Owner::One(owner)) = flow.owner[*slot as usize] else {
+                return None;
+            };
             program.values[owner as usize].tag.as_ref()
         });
         for tag in tags {

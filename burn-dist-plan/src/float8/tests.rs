@@ -430,3 +430,70 @@ fn a_backward_of_its_own_skips_the_head_too() {
         [("head.weight", Some("output head")), ("down.weight", None)]
     );
 }
+
+/// Blocks `x + exp(x up) down` one after the other, a unit each, and their backward.
+fn blocks(mesh: &str, num: usize) -> Builder {
+    let mut b = Builder::new(mesh);
+    let weights: Vec<[u32; 2]> = (0..num)
+        .map(|index| {
+            ["up", "down"].map(|name| {
+                let (path, unit) = (format!("{index}.{name}.weight"), index.to_string());
+                b.param(Builder::spec(&path, &[32, 32], Some(&unit)))
+            })
+        })
+        .collect();
+    let mut x = b.data(&[16, 32]);
+    let mut saved = Vec::new();
+    for [up, down] in &weights {
+        let h = b.linear(x, *up);
+        let e = b.exp(h);
+        let y = b.linear(e, *down);
+        saved.push((x, e));
+        x = b.pair(Kind::Add, x, y);
+    }
+    let ones = b.ones_for(x);
+    let mut g = b.pair(Kind::Mul, ones, x);
+    for ([up, down], (x, e)) in weights.iter().zip(saved).rev() {
+        let (ge, of_down) = b.linear_backward(e, *down, g);
+        let gh = b.pair(Kind::Mul, ge, e);
+        let (gx, of_up) = b.linear_backward(x, *up, gh);
+        for (weight, gradient) in [(down, of_down), (up, of_up)] {
+            let new = b.pair(Kind::Sub, *weight, gradient);
+            b.survive(new);
+        }
+        g = b.pair(Kind::Add, g, gx);
+    }
+    b.survive(g);
+    b
+}
+
+/// Scales that are made of all weights at once belong to none of them: which stretch of the program works on which unit
+/// is what it is without float8.
+#[test]
+fn units_are_made_again_whatever_their_products_are_computed_in() {
+    for mesh in ["", "fsdp=2", "fsdp=2,tp=2"] {
+        let recomputed = |float8: Option<&str>| {
+            let b = blocks(mesh, 4).under(Policy {
+                checkpoint: Checkpoint::Full,
+                float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
+                ..Policy::default()
+            });
+            let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+            (plan.recomputed.visits, plan.recomputed.visits_seen)
+        };
+        let expected = recomputed(None);
+        assert_eq!(
+            expected,
+            (3, 3),
+            "the last one needs what it has made at once"
+        );
+        for recipe in [
+            "tensorwise",
+            "tensorwise,gather=off",
+            "rowwise",
+            "blockwise128",
+        ] {
+            assert_eq!(recomputed(Some(recipe)), expected, "{recipe} on `{mesh}`");
+        }
+    }
+}
