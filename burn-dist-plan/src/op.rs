@@ -309,6 +309,9 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// any other operation.
     fn product_flops(&self) -> Option<f64>;
 
+    /// Returns whether it is a product whose operands are in 8 bits, however the backend stores them.
+    fn multiplies_float8(&self) -> bool;
+
     /// Returns where the backend puts its first result; further ones are in buffers of their own.
     fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place;
 

@@ -392,6 +392,10 @@ impl Op for Toy {
         None
     }
 
+    fn multiplies_float8(&self) -> bool {
+        matches!(&self.kind, Kind::Float8(op) if op.is_product())
+    }
+
     fn product_flops(&self) -> Option<f64> {
         if let Kind::Float8(op) = &self.kind {
             return op.product_flops(&self.shapes());

@@ -53,6 +53,21 @@ pub struct Hardware {
     pub links: NodeLinks,
 }
 
+/// What a product multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// Tensors of a type.
+    Of(DType),
+    /// Tensors in 8-bit floats, which have no type of their own.
+    Float8,
+}
+
+impl From<DType> for Operands {
+    fn from(dtype: DType) -> Self {
+        Self::Of(dtype)
+    }
+}
+
 /// How fast a device multiplies matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +78,8 @@ pub struct Products {
     pub f32_tflops: f64,
     /// Peak of 16-bit floats of either kind.
     pub f16_tflops: f64,
+    /// Peak of 8-bit floats of either kind.
+    pub f8_tflops: f64,
     /// What of the peak the largest product reaches.
     pub efficiency: f64,
     /// A product of so many gigaflops reaches half of that.
@@ -227,6 +244,7 @@ impl Hardware {
             ("products.f64_tflops", products.f64_tflops),
             ("products.f32_tflops", products.f32_tflops),
             ("products.f16_tflops", products.f16_tflops),
+            ("products.f8_tflops", products.f8_tflops),
             ("memory.gib", memory.gib),
             ("memory.gb_per_s", memory.gb_per_s),
             ("host.gb_per_s", host.gb_per_s),
@@ -265,19 +283,20 @@ impl Hardware {
         all(&fusion, "from 0 to 1", |x| (0.0..=1.0).contains(&x))
     }
 
-    /// Returns the peak of products of a type, in flops per second.
-    pub fn peak_flops(&self, dtype: DType) -> f64 {
-        let tflops = match dtype {
-            DType::F64 => self.products.f64_tflops,
-            DType::F16 | DType::BF16 => self.products.f16_tflops,
-            _ => self.products.f32_tflops,
+    /// Returns the peak of products of such operands, in flops per second.
+    pub fn peak_flops(&self, operands: impl Into<Operands>) -> f64 {
+        let tflops = match operands.into() {
+            Operands::Float8 => self.products.f8_tflops,
+            Operands::Of(DType::F64) => self.products.f64_tflops,
+            Operands::Of(DType::F16 | DType::BF16) => self.products.f16_tflops,
+            Operands::Of(_) => self.products.f32_tflops,
         };
         tflops * TERA
     }
 
     /// Returns how long a product takes, in nanoseconds: `(flops + half) / (peak x efficiency)`.
-    pub fn product_ns(&self, flops: f64, dtype: DType) -> f64 {
-        let peak = self.peak_flops(dtype) * self.products.efficiency;
+    pub fn product_ns(&self, flops: f64, operands: impl Into<Operands>) -> f64 {
+        let peak = self.peak_flops(operands) * self.products.efficiency;
         (flops + self.products.half_gflop * GIGA) / peak * NS_PER_S
     }
 

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::Hardware;
+use super::{Hardware, Operands};
 use crate::account::{Seen, contents};
 use crate::mesh::DType;
 use crate::op::{Adjoint, Indexing, Op, Tensor};
@@ -31,9 +31,9 @@ pub(super) struct Kernel {
     pub ops: usize,
     /// Name of the first operation that does something.
     pub name: &'static str,
-    /// Flops of a product, and the type it is in; 0 of anything else.
+    /// Flops of a product, and what it multiplies; 0 of anything else.
     pub flops: f64,
-    pub dtype: DType,
+    pub operands: Operands,
     /// Bytes read and written.
     pub bytes: f64,
     /// Kernels that run: none for a view, a fraction for a chain that is fused in part.
@@ -46,7 +46,7 @@ impl Kernel {
     /// Returns how long the device takes, in nanoseconds.
     pub fn ns(&self, hardware: &Hardware) -> f64 {
         let flops = match self.flops > 0.0 {
-            true => hardware.product_ns(self.flops, self.dtype),
+            true => hardware.product_ns(self.flops, self.operands),
             false => 0.0,
         };
         flops.max(hardware.memory_ns(self.bytes)) + self.launches * hardware.start_ns()
@@ -197,7 +197,7 @@ impl<'a, O: Op> Walk<'a, O> {
             ops: chain.ops,
             name: chain.name.unwrap_or("view"),
             flops: 0.0,
-            dtype: DType::F32,
+            operands: DType::F32.into(),
             bytes: match self.compile {
                 true => partly(chain.apart as f64, at_least),
                 false => chain.apart as f64,
@@ -327,7 +327,14 @@ fn product<O: Op>(index: usize, op: &O, traffic: &Traffic) -> Kernel {
         ops: 1,
         name: op.name(),
         flops: op.product_flops().unwrap_or(0.0),
-        dtype: op.inputs().next().map_or(DType::F32, |input| input.dtype),
+        operands: match op.multiplies_float8() {
+            true => Operands::Float8,
+            false => op
+                .inputs()
+                .next()
+                .map_or(DType::F32, |input| input.dtype)
+                .into(),
+        },
         bytes: moved.map(|(_, bytes)| *bytes).sum::<u64>() as f64,
         launches: 1.0,
         handed: 1.0,

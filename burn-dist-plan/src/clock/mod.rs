@@ -27,7 +27,7 @@ mod tests;
 pub use costs::{ModuleCosts, is_inside};
 pub use events::{Action, COMPUTE, Call, Lane, Span, Timeline, run};
 pub use hardware::{
-    DeviceLink, Hardware, HardwareError, Host, Kernels, Memory, NodeLinks, Products,
+    DeviceLink, Hardware, HardwareError, Host, Kernels, Memory, NodeLinks, Operands, Products,
 };
 pub use report::{Entry, LaneTime, MemoryAt, RankSimulation, Simulation};
 

@@ -24,6 +24,7 @@ fn simple() -> Hardware {
             f64_tflops: 1e-3,
             f32_tflops: 1e-3,
             f16_tflops: 2e-3,
+            f8_tflops: 4e-3,
             efficiency: 1.0,
             half_gflop: 0.0,
         },
@@ -304,6 +305,44 @@ fn each(mut check: impl FnMut(&str, &Builder, &Plan<Toy>)) {
 
 fn clock(b: &Builder, plan: &Plan<Toy>, hardware: &Hardware) -> Simulation {
     simulate(&numbered(b, plan), &b.mesh, hardware).expect("it ends")
+}
+
+/// How the backend stores 8 bits says nothing of how fast it multiplies them.
+#[test]
+fn products_in_8_bits_run_at_their_own_peak() {
+    let mut hardware = simple();
+    hardware.memory.gb_per_s = 1e9;
+    let [rows, width, classes] = [16, 32, 64];
+    let time = |float8: Option<&str>| {
+        let mut b = Builder::new("");
+        let weight = b.param(Builder::spec("weight", &[width, classes], None));
+        let (also, x) = (
+            b.param(Builder::spec("also", &[classes, width], None)),
+            b.data(&[rows, width]),
+        );
+        let y = b.linear(x, weight);
+        let z = b.linear(y, also);
+        b.read(z);
+        let policy = Policy {
+            float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
+            ..Policy::default()
+        };
+        let b = b.under(policy);
+        let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+        let found = clock(&b, &plan, &hardware);
+        let entries = found.ranks[0].entries.iter();
+        let products = entries.filter(|entry| entry.name.ends_with("linear"));
+        products
+            .map(|entry| entry.end_ns - entry.start_ns)
+            .sum::<u64>()
+    };
+    let flops = 2 * 2 * (rows * width * classes) as u64;
+    assert_eq!(time(None), flops);
+    for recipe in ["tensorwise", "rowwise"] {
+        // The last one is the output, which float8 leaves as it is.
+        let expected = flops / 2 / 4 + flops / 2;
+        assert_eq!(time(Some(recipe)), expected, "{recipe}");
+    }
 }
 
 #[test]

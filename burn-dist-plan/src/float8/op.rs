@@ -261,6 +261,11 @@ impl Float8Op {
         }
     }
 
+    /// Whether it is a product of operands in 8 bits.
+    pub fn is_product(&self) -> bool {
+        matches!(self, Self::Product { .. } | Self::ProductOfRank { .. })
+    }
+
     /// Returns the flops of a product.
     pub fn product_flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
         let (Self::Product { product, .. } | Self::ProductOfRank { product, .. }) = self else {

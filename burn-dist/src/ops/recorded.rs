@@ -376,6 +376,10 @@ impl Op for Recorded {
         index::indexed(self.burn()?, view)
     }
 
+    fn multiplies_float8(&self) -> bool {
+        matches!(self, Self::Float8(op) if op.op.is_product())
+    }
+
     fn product_flops(&self) -> Option<f64> {
         self.family_of().1.operation().flops(&self.shapes())
     }
