@@ -23,7 +23,7 @@ pub enum Command {
     /// Train on ciphers that the model has to learn by heart.
     Train(TrainArgs),
     /// Show what a training step does on the mesh, without running it: which tokens cross, and how many bytes.
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
 }
 
 /// A model on a mesh.

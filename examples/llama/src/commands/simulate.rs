@@ -134,12 +134,15 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         }
         return Ok(End::Done);
     }
+    let float8 = args.model.devices.forward.float8.as_ref();
+    let float8 = float8.map(|float8| format!(", layers in float8 {float8}"));
     say!(
-        "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}",
+        "{}, {} x {} tokens, mesh {} ({world_size} rank(s)), {dtype} products{}{}",
         simulated.size,
         batch,
         shape.seq,
         simulated.mesh,
+        float8.unwrap_or_default(),
         if compile { ", compiled" } else { "" }
     );
     say!(
