@@ -30,7 +30,7 @@
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
 //! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
-//! | [`nccl`], [`peer`], [`streams`] | ranks with a GPU each: NCCL, copies, their order with a backend's work |
+//! | [`nccl`], [`peer`], [`symmetric`], [`streams`] | ranks with a GPU each: NCCL, copies within a process and between those of a machine, their order with a backend's work |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
 //! | [`flight`] | what the last calls were when that happened, and what can be told from it |
@@ -73,6 +73,7 @@ mod process;
 mod processes;
 mod record;
 pub mod streams;
+pub mod symmetric;
 mod sync;
 mod transport;
 mod votes;

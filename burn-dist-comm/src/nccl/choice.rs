@@ -16,6 +16,10 @@ pub enum GpuTransport {
     /// A trace event (`burn_dist`, info) says of each group which it is. No machine with two GPUs has run the copies.
     #[default]
     Auto,
+    /// As `Auto`, and copies also where the ranks of a group are in several processes of one machine: through a
+    /// [workspace](crate::symmetric) of 64 MiB per rank and lane that its processes share. A mesh whose GPUs or driver
+    /// cannot share memory stops and says why. No machine with two GPUs has run this either.
+    Workspace,
     /// NCCL, on device memory. It is loaded when it is first needed; a mesh that cannot find it stops and says where it
     /// has looked.
     Nccl,

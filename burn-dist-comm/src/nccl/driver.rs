@@ -16,10 +16,10 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// `CUmemAccessDesc`: which device may do what with a pool. Its layout is fixed; the fields' names differ between
+/// `CUmemAccessDesc`: which device may do what with memory. Its layout is fixed; the fields' names differ between
 /// CUDA's versions.
 #[repr(C)]
-struct Access {
+pub(crate) struct Access {
     location_type: u32,
     device: i32,
     flags: u32,
@@ -31,12 +31,25 @@ const _: () = {
     assert!(
         std::mem::offset_of!(Access, flags) == std::mem::offset_of!(sys::CUmemAccessDesc, flags)
     );
-    assert!(sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32 == ON_DEVICE);
-    assert!(sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32 == READ_WRITE);
+    assert!(sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32 == Access::ON_DEVICE);
+    assert!(
+        sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32 == Access::READ_WRITE
+    );
 };
 
-const ON_DEVICE: u32 = 1;
-const READ_WRITE: u32 = 3;
+impl Access {
+    pub const ON_DEVICE: u32 = 1;
+    const READ_WRITE: u32 = 3;
+
+    /// Lets a device read and write.
+    pub fn of(device: sys::CUdevice) -> Self {
+        Self {
+            location_type: Self::ON_DEVICE,
+            device,
+            flags: Self::READ_WRITE,
+        }
+    }
+}
 
 pub(crate) fn named(function: &'static str) -> impl Fn(DriverError) -> DeviceError {
     move |error| DeviceError {
@@ -93,11 +106,7 @@ impl Device {
         // SAFETY: the device is there.
         let pool = unsafe { device::get_mem_pool(self.number) };
         let pool = pool.map_err(named("cuDeviceGetMemPool"))?;
-        let access = Access {
-            location_type: ON_DEVICE,
-            device: peer,
-            flags: READ_WRITE,
-        };
+        let access = Access::of(peer);
         // SAFETY: the description has the layout of `CUmemAccessDesc` (checked above), and one of them is given.
         unsafe { sys::cuMemPoolSetAccess(pool, (&raw const access).cast(), 1) }
             .result()

@@ -14,6 +14,7 @@ use super::groups::{Carrier, Channel, Channels};
 use super::watch;
 use crate::Communicator;
 use crate::streams::order::Key;
+use crate::symmetric::workspace::Links;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -81,7 +82,7 @@ impl Channels {
 
     fn stop(&mut self, ends: impl IntoIterator<Item = (Key, Channel, End)>) -> bool {
         let (mut comms, mut neighbours) = (Vec::new(), Vec::new());
-        let mut spent = Vec::new();
+        let (mut spent, mut all_links) = (Vec::new(), Vec::new());
         for ((group, lane), channel, end) in ends {
             let name = format!("{group} lane {}", lane.0);
             comms.extend(channel.comm.map(|comm| (name, comm, end)));
@@ -90,6 +91,14 @@ impl Channels {
             let copies = self.streams.contains_key(&(lane, Carrier::Copies));
             let is_busy = channel.open > 0 && (!is_flushed || copies);
             spent.extend(channel.spent.into_iter().chain(channel.fresh));
+            if let Some(links) = channel.links {
+                if end == End::Abort {
+                    // The fault is known. From here on nobody waits for what may not come.
+                    links.segment.give_up();
+                    links.segment.release(links.rounds);
+                }
+                all_links.push(links);
+            }
             neighbours.push((channel.neighbour, is_busy));
         }
         if neighbours.is_empty() {
@@ -110,13 +119,40 @@ impl Channels {
         let is_free = has_stopped
             && busy.all(|(neighbour, _)| watch::by(limit, || neighbour.have_all_stopped()));
         self.is_lost |= !is_free;
-        for event in spent {
-            self.gpu.forget(event);
+        // Members of this process may be about to give their streams waits for events of the last call.
+        let mut neighbours = neighbours.iter();
+        let have_passed =
+            neighbours.all(|(neighbour, _)| watch::by(limit, || neighbour.have_all_passed()));
+        if have_passed {
+            for event in spent {
+                self.gpu.forget(event);
+            }
         }
+        self.unmap(all_links, has_stopped);
         if let Some(order) = &mut self.order {
             order.end(!self.is_lost);
         }
         !self.is_lost
+    }
+
+    /// Gives up what is shared with other processes, if no stream of this rank is at it.
+    fn unmap(&mut self, links: Vec<Links>, has_stopped: bool) {
+        let workspaces = std::mem::take(&mut self.workspaces);
+        if !has_stopped {
+            return std::mem::forget((links, workspaces));
+        }
+        if links.is_empty() && workspaces.is_empty() {
+            return;
+        }
+        let symmetric = self.symmetric();
+        for links in links {
+            // SAFETY: streams have come to their end, and are given nothing any more.
+            unsafe { links.end(&*symmetric) };
+        }
+        for workspace in workspaces.into_values() {
+            // SAFETY: as above.
+            unsafe { workspace.end(&*symmetric) };
+        }
     }
 
     /// Waits until the streams have come to their end; returns whether they have.

@@ -7,9 +7,12 @@ use crate::collective::{Collective, Kind};
 use crate::geometry::{input_bytes, received_bytes};
 use crate::info::{CallInfo, What};
 use crate::peer::api::Copies;
-use crate::peer::choice::{Card, Way, way};
+use crate::peer::choice::{Card, MeetingId, Way, process, way};
 use crate::streams::api::{Hold, Signals};
 use crate::streams::order::{Key, Order, Poison, Ticket};
+use crate::symmetric::api::Symmetric;
+use crate::symmetric::os::{self, MachineId};
+use crate::symmetric::workspace::{Links, SLOT, Workspace};
 use crate::{Block, Call, CommError, Communicator, Group, Lane, Strided};
 use burn_dist_mesh::DType;
 use rustc_hash::FxHashMap;
@@ -21,7 +24,7 @@ use std::time::Duration;
 const CARD_LANE_LAST: u16 = u16::MAX;
 
 /// A group, on a lane.
-pub(super) struct Channel {
+pub(crate) struct Channel {
     pub way: Way,
     /// NCCL's communicator, made when it is first needed.
     pub comm: Option<Handle>,
@@ -34,17 +37,22 @@ pub(super) struct Channel {
     pub fresh: Vec<Event>,
     /// Events that are forgotten when all members have come to the next call.
     pub spent: Vec<Event>,
+    /// What members are found by that share memory, by their places.
+    pub meetings: Vec<MeetingId>,
+    /// The workspaces of the others, linked when they are first needed.
+    pub links: Option<Links>,
 }
 
 /// What carries a call out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Carrier {
+pub(crate) enum Carrier {
     Nccl,
+    /// Copies from memory of others, or from their workspaces.
     Copies,
 }
 
 /// How the end of a call on the device is seen.
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// There was nothing to do for this rank.
     Nothing,
     /// By an event.
@@ -66,16 +74,23 @@ pub struct Channels {
     pub(super) nccl: Arc<dyn Nccl>,
     pub(super) gpu: Arc<dyn Gpu>,
     /// `None` if the user wants NCCL for everything.
-    pub(super) copies: Option<Arc<dyn Copies>>,
+    pub(crate) copies: Option<Arc<dyn Copies>>,
     /// `None` if the host orders calls with the backend's work.
-    pub(super) order: Option<Order>,
+    pub(crate) order: Option<Order>,
+    /// What shares memory between processes, and the machine where it can; `None` if it is not to be shared.
+    symmetric: Option<(Arc<dyn Symmetric>, MachineId)>,
+    /// The workspaces of lanes, made when they are first needed, with slots of so many bytes.
+    pub(crate) workspaces: FxHashMap<Lane, Workspace>,
+    pub(crate) slot: usize,
+    /// What tells the rank's process from others.
+    process: [u8; 16],
     /// Calls of a lane run one after the other, in the order in which they are made, apart from what NCCL does and what
     /// is copied.
     pub(super) streams: FxHashMap<(Lane, Carrier), Stream>,
-    pub(super) channels: FxHashMap<Key, Channel>,
+    pub(crate) channels: FxHashMap<Key, Channel>,
     /// Keys in the order in which they were first used, which is that of the program.
     pub(super) made: Vec<Key>,
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     attached: Option<std::thread::ThreadId>,
     /// What calls hold that have failed.
     pub(super) kept: Vec<Hold>,
@@ -92,6 +107,10 @@ impl Channels {
             gpu,
             copies: None,
             order: None,
+            symmetric: None,
+            workspaces: FxHashMap::default(),
+            slot: SLOT,
+            process: process(),
             streams: FxHashMap::default(),
             channels: FxHashMap::default(),
             made: Vec::new(),
@@ -116,6 +135,39 @@ impl Channels {
         self.gpu.attach()?;
         self.order = Some(Order::new(signals)?);
         Ok(self)
+    }
+
+    /// Copies through [workspaces](crate::symmetric) where the members of a group live in several processes of one
+    /// machine, and only data is moved. Calls have to be [ordered](Self::ordered) and [copied](Self::copying).
+    ///
+    /// # Errors
+    /// Why processes of this machine cannot share memory.
+    pub fn sharing(mut self, symmetric: Arc<dyn Symmetric>) -> Result<Self, DeviceError> {
+        assert!(
+            self.is_ordered() && self.copies.is_some(),
+            "order and copies"
+        );
+        let machine = os::machine().map_err(|error| DeviceError {
+            function: "sharing of memory",
+            reason: error.to_string(),
+        })?;
+        self.symmetric = Some((symmetric, machine));
+        Ok(self)
+    }
+
+    /// Behaves as if the rank were in another process than others of this one, with slots of another size.
+    #[cfg(any(test, feature = "simulated-gpus"))]
+    pub fn in_process(mut self, process: u8, slot: usize) -> Self {
+        (self.process, self.slot) = ([process; 16], slot);
+        self
+    }
+
+    pub(crate) fn symmetric(&self) -> Arc<dyn Symmetric> {
+        let (symmetric, _) = self
+            .symmetric
+            .as_ref()
+            .expect("a member that shares memory");
+        Arc::clone(symmetric)
     }
 
     /// Returns the GPU.
@@ -202,7 +254,8 @@ impl Channels {
     ) -> Result<(), CommError> {
         let (group, lane) = key;
         self.attach(info)?;
-        let mine = Card::of(self.copies.as_deref());
+        let machine = self.symmetric.as_ref().map(|(_, machine)| *machine);
+        let mine = Card::of(self.copies.as_deref(), self.process, machine);
         let parts = Strided::flat(vec![Card::BYTES; group.len()]);
         let call = Call::all_gather(group, DType::U8, parts, Block::from(mine.to_bytes()))
             .on_lane(Lane(CARD_LANE_LAST.wrapping_sub(lane.0)))
@@ -212,7 +265,7 @@ impl Channels {
         let cards: Option<Vec<Card>> = bytes.chunks(Card::BYTES).map(Card::of_bytes).collect();
         let cards = cards.expect("members run one version of this crate");
         let way = way(&cards);
-        let member = member(info);
+        let member = member_of(info);
         if member == 0 {
             tracing::info!(target: "burn_dist", %group, lane = lane.0, %way, "how GPUs move what is not reduced");
         }
@@ -227,6 +280,8 @@ impl Channels {
             open: 0,
             fresh: Vec::new(),
             spent: Vec::new(),
+            meetings: cards.iter().map(|card| card.meeting).collect(),
+            links: None,
         };
         self.channels.insert(key.clone(), channel);
         self.made.push(key.clone());
@@ -243,7 +298,7 @@ impl Channels {
         if let Some(comm) = self.channel(host, info, key)?.comm {
             return Ok(comm);
         }
-        let ((group, lane), member) = (key, member(info));
+        let ((group, lane), member) = (key, member_of(info));
         let root = group.ranks()[0];
         let mine = match member {
             0 => {
@@ -281,7 +336,7 @@ impl Channels {
         Ok(())
     }
 
-    pub(super) fn stream(
+    pub(crate) fn stream(
         &mut self,
         of: (Lane, Carrier),
         info: &Arc<CallInfo>,
@@ -294,7 +349,7 @@ impl Channels {
         Ok(stream)
     }
 
-    pub(super) fn channel(
+    pub(crate) fn channel(
         &self,
         host: &dyn Communicator,
         info: &Arc<CallInfo>,
@@ -361,7 +416,7 @@ impl Drop for Channels {
 }
 
 /// A call on the driver that failed.
-pub(super) fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
+pub(crate) fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
     CommError::Gpu {
         call: Arc::clone(info),
         function: error.function,
@@ -370,7 +425,7 @@ pub(super) fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
 }
 
 /// The place of the rank of a recorded call in its group.
-fn member(info: &CallInfo) -> usize {
+pub(crate) fn member_of(info: &CallInfo) -> usize {
     let member = info.group.member(info.rank);
     member.expect("calls are recorded by members")
 }

@@ -111,9 +111,30 @@ impl Channels {
         self.land_but(host, 0)?;
         match &self.order {
             // Looked at after the words: whoever aborts has told of the fault before.
-            Some(_) => host.fault().map_or(Ok(()), Err),
+            Some(_) => match host.fault() {
+                Some(fault) => Err(fault),
+                None => self.none_has_given_up(host),
+            },
             None => Ok(()),
         }
+    }
+
+    /// Looks whether a process that shares memory with this one has given up: the fault is on its way then.
+    fn none_has_given_up(&self, host: &dyn Communicator) -> Result<(), CommError> {
+        let mut links = self
+            .channels
+            .values()
+            .filter_map(|channel| channel.links.as_ref());
+        let Some(links) = links.find(|links| links.segment.is_given_up()) else {
+            return Ok(());
+        };
+        let limit = Instant::now() + self.timeout;
+        watch::by(limit, || host.fault().is_some());
+        Err(host.fault().unwrap_or_else(|| CommError::Gpu {
+            call: Arc::clone(&links.last),
+            function: "a workspace of this call",
+            reason: "another process has given it up, and has not said why".into(),
+        }))
     }
 
     /// Waits until no more than `ahead` calls that have exited are under way.

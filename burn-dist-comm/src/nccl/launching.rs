@@ -1,7 +1,7 @@
 //! Putting calls on the device.
 
 use super::api::{Element, Event, Op};
-use super::groups::{Carrier, Channels, Launched, Mark, failed};
+use super::groups::{Carrier, Channels, Launched, Mark, failed, member_of};
 use super::watch;
 use crate::info::CallInfo;
 use crate::peer::choice::Way;
@@ -33,15 +33,15 @@ impl Channels {
         let key = (info.group.clone(), info.lane);
         // An operation that reduces is on all members or on none, also where others are empty on some.
         let moves = ops.iter().all(Op::is_move);
-        let carrier = match self.channel(host, info, &key)?.way {
-            Way::Copies if moves => Carrier::Copies,
-            _ => Carrier::Nccl,
-        };
-        let mark = match carrier {
+        let mark = match self.channel(host, info, &key)?.way {
             // SAFETY: the caller's promise.
-            Carrier::Copies => unsafe { self.copy(host, info, &key, element, ops) },
+            Way::Copies if moves => unsafe { self.copy(host, info, &key, element, ops) },
             // SAFETY: the caller's promise.
-            Carrier::Nccl => unsafe { self.call(host, info, &key, element, ops) },
+            Way::Workspace if moves => unsafe {
+                self.copy_through_workspaces(host, info, &key, element, ops)
+            },
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.call(host, info, &key, element, ops) },
         }?;
         Ok(Launched {
             key,
@@ -65,7 +65,7 @@ impl Channels {
     }
 
     /// Begins a call on its stream, behind the backend's work if the device orders them.
-    fn enter(
+    pub(crate) fn enter(
         &mut self,
         info: &Arc<CallInfo>,
         carrier: Carrier,
@@ -77,7 +77,7 @@ impl Channels {
     }
 
     /// Marks the end of a call on its stream.
-    fn leave(
+    pub(crate) fn leave(
         &mut self,
         info: &Arc<CallInfo>,
         key: &Key,
@@ -97,7 +97,7 @@ impl Channels {
     }
 
     /// Notes that the device may be at a call from now on.
-    fn opens(&mut self, key: &Key) {
+    pub(crate) fn opens(&mut self, key: &Key) {
         if let Some(channel) = self.channels.get_mut(key) {
             channel.open += 1;
         }
@@ -177,7 +177,7 @@ impl Channels {
         self.forget_spent(key);
         let offers = self.channel(host, info, key)?.neighbour.offers();
         let of_all: Vec<&[Op]> = offers.iter().map(|offer| &*offer.ops).collect();
-        let member = info.group.member(info.rank).expect("a member calls");
+        let member = member_of(info);
         let mismatch = |reason| {
             let call = Arc::clone(info);
             CommError::Invalid { call, reason }
@@ -187,17 +187,20 @@ impl Channels {
         // SAFETY: the caller's promise, and that of the others for what they offer.
         unsafe { self.enqueue(info, key, &pieces, &offers) }?;
         self.meet(host, info, key)?;
-        if ops.is_empty() {
-            return Ok(Mark::Nothing);
+        if !ops.is_empty() {
+            let stream = self.stream((info.lane, Carrier::Copies), info)?;
+            for reader in readers {
+                let read = self.channel(host, info, key)?.neighbour.read_of(reader);
+                let read = read.expect("it has come to the barrier behind its copies");
+                let waits = self.gpu.wait(stream, read);
+                waits.map_err(|error| failed(info, error))?;
+            }
         }
-        let stream = self.stream((info.lane, Carrier::Copies), info)?;
-        for reader in readers {
-            let read = self.channel(host, info, key)?.neighbour.read_of(reader);
-            let read = read.expect("it has come to the barrier behind its copies");
-            let waits = self.gpu.wait(stream, read);
-            waits.map_err(|error| failed(info, error))?;
+        self.channel(host, info, key)?.neighbour.pass();
+        match ops.is_empty() {
+            true => Ok(Mark::Nothing),
+            false => self.leave(info, key, place),
         }
-        self.leave(info, key, place)
     }
 
     /// Begins a call on the stream of copies, and shows the others what it is.

@@ -6,7 +6,7 @@
 //! | [`api`] | the few calls of NCCL and of CUDA's driver that are used, as two traits |
 //! | [`collectives`] | which calls make a collective: counts and offsets, pure |
 //! | [`groups`] | groups and lanes: who is in them, by which way they communicate, communicators, streams |
-//! | [`launching`] | putting calls on the device, by NCCL or as copies ([`crate::peer`]) |
+//! | [`launching`] | putting calls on the device, by NCCL or as copies ([`crate::peer`], [`crate::symmetric`]) |
 //! | [`landing`] | waiting for calls, by the backend's stream ([`crate::streams`]) or by the host |
 //! | [`neighbours`] | members of a group that live in one process: they launch and stop together |
 //! | [`watch`] | waiting with a time-out, looking for faults meanwhile |
@@ -50,7 +50,8 @@
 //! 2. All communicators of the rank are aborted at once, with a limit ([`ending`]): `ncclCommAbort` blocks.
 //! 3. Memory of calls under way is given back when the rank's streams have come to their end, and those of its
 //!    neighbours in those calls; where that does not happen in time, it is not given back at all. Members in other
-//!    processes do not matter: they see no buffers of ours, because none are registered.
+//!    processes do not matter: they see no buffers of ours, because none are registered, and workspaces stay as long as
+//!    they are mapped somewhere.
 //!
 //! # What is not here
 //! Registered buffers, one-sided windows, CUDA graphs. GPUs that several ranks share: they exchange handles, or go
@@ -75,7 +76,7 @@ mod neighbours;
 mod real;
 #[cfg(test)]
 mod tests;
-mod watch;
+pub(crate) mod watch;
 
 pub use choice::native_fold;
 pub use choice::{GpuTransport, Reduction};

@@ -32,6 +32,8 @@ struct Member {
     place: usize,
     /// Barriers that the member has come to.
     barriers: u64,
+    /// Calls in which it gives no stream a wait any more.
+    passed: u64,
     has_stopped: bool,
     /// What it shows of the call at hand.
     offer: Option<Offer>,
@@ -86,6 +88,19 @@ impl Neighbour {
     pub fn have_all_arrived(&self, barrier: u64) -> bool {
         let all = lock(&self.members);
         all.len() == self.num_here && all.iter().all(|member| member.barriers >= barrier)
+    }
+
+    /// Notes that this member gives no stream a wait for an event of the call at hand any more.
+    pub fn pass(&self) {
+        lock(&self.members)[self.index].passed += 1;
+    }
+
+    /// Whether nobody gives a stream a wait for an event of the calls that this member has passed.
+    pub fn have_all_passed(&self) -> bool {
+        let all = lock(&self.members);
+        let passed = all[self.index].passed;
+        all.iter()
+            .all(|member| member.has_stopped || member.passed >= passed)
     }
 
     /// Shows the others what it sends and receives in its next call.

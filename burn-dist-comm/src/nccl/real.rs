@@ -9,7 +9,7 @@ use super::groups::{Channels, Launched};
 use super::{driver, ffi};
 use crate::collective::{Collective, Strided};
 use crate::conformance;
-use crate::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions};
+use crate::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions, World};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use std::sync::Arc;
@@ -271,7 +271,6 @@ fn a_rank_that_allocates_and_comes_late_is_waited_for() {
 #[test]
 #[ignore = "needs two NVIDIA GPUs with access to each other's memory, and a driver for CUDA 12.5 or later"]
 fn gpus_copy_from_each_other() {
-    let world = Group::world(2).expect("two ranks");
     let with_copies = |(device, (host, gpu, channels)): (usize, (LocalComm, _, Channels))| {
         let driver = driver::open(device).expect("a GPU per rank");
         let copies = crate::peer::driver::copies(&driver).expect("what it reads");
@@ -280,6 +279,39 @@ fn gpus_copy_from_each_other() {
         (host, gpu, channels.expect("a page of words"))
     };
     let ranks = ranks(2).into_iter().enumerate().map(with_copies).collect();
+    shift_many(ranks);
+}
+
+/// As two processes would, on one GPU: in rounds of a few bytes, and in one round.
+#[test]
+#[ignore = "needs an NVIDIA GPU, and a driver for CUDA 12.5 or later"]
+fn processes_copy_through_workspaces() {
+    for slot in [8, 1 << 20] {
+        let options = LocalOptions {
+            timeout: PATIENT,
+            ..LocalOptions::default()
+        };
+        let nccl = ffi::nccl().unwrap_or_else(|error| panic!("{error}"));
+        let in_process = |(process, world): (usize, World)| {
+            let driver = driver::open(0).expect("a GPU");
+            let gpu: Arc<dyn Gpu> = driver.clone();
+            let copies = crate::peer::driver::copies(&driver).expect("what it reads");
+            let signals = crate::streams::driver::signals(&driver).expect("a recent driver");
+            let symmetric = crate::symmetric::driver::symmetric(&driver).expect("shared memory");
+            let channels = Channels::new(nccl.clone(), gpu.clone(), PATIENT).copying(copies);
+            let channels = channels.ordered(signals).expect("a page of words");
+            let channels = channels.in_process(process as u8, slot).sharing(symmetric);
+            let host = world.connect(2, options.clone()).expect("a rank").remove(0);
+            (host, gpu, channels.expect("Linux"))
+        };
+        let worlds = World::simulated(2).into_iter().enumerate();
+        shift_many(worlds.map(in_process).collect());
+    }
+}
+
+/// Two ranks send each other their numbers, many times.
+fn shift_many(ranks: Vec<(LocalComm, Arc<dyn Gpu>, Channels)>) {
+    let world = Group::world(2).expect("two ranks");
     conformance::on_ranks(
         ranks,
         |(comm, gpu, mut channels): (LocalComm, Arc<dyn Gpu>, Channels)| {

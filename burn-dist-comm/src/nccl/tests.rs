@@ -136,7 +136,7 @@ fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration) -> Vec<(LocalComm, Cha
     let comms = LocalHub::connect(num, options).expect("a world");
     let with_channels = |comm: LocalComm| {
         let gpu = fake.machine().gpu(comm.rank().0 as usize);
-        let nccl = Arc::new(FakeNccl(fake.clone())) as Arc<dyn Nccl>;
+        let nccl = Arc::new(FakeNccl(fake.clone(), 0)) as Arc<dyn Nccl>;
         let channels = Channels::new(nccl, gpu as Arc<dyn Gpu>, timeout);
         (comm, channels)
     };

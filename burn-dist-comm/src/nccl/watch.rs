@@ -3,6 +3,7 @@
 use crate::info::CallInfo;
 use crate::streams::order::late;
 use crate::{CommError, Communicator};
+use burn_dist_mesh::Rank;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,22 @@ const NAP: Duration = Duration::from_micros(50);
 /// # Errors
 /// The fault; [`CommError::Timeout`] with those members of this process that have not made the call, or
 /// [`CommError::GpuStalled`] if all of them have.
-pub(super) fn until<T>(
+pub(crate) fn until<T>(
+    host: &dyn Communicator,
+    call: &Arc<CallInfo>,
+    timeout: Duration,
+    ready: impl FnMut() -> Result<Option<T>, CommError>,
+) -> Result<T, CommError> {
+    until_or(host, call, timeout, ready, || host.behind(call))
+}
+
+/// As [`until`], where `behind` knows which members have not made the call.
+pub(crate) fn until_or<T>(
     host: &dyn Communicator,
     call: &Arc<CallInfo>,
     timeout: Duration,
     mut ready: impl FnMut() -> Result<Option<T>, CommError>,
+    behind: impl Fn() -> Vec<Rank>,
 ) -> Result<T, CommError> {
     let start = Instant::now();
     loop {
@@ -39,7 +51,7 @@ pub(super) fn until<T>(
             return Err(fault);
         }
         if waited >= timeout {
-            return Err(late(call, waited, host.behind(call)));
+            return Err(late(call, waited, behind()));
         }
         std::thread::sleep(NAP);
     }

@@ -1,6 +1,7 @@
 //! By which way the members of a group communicate: what they tell each other of themselves, and what follows.
 
 use super::api::{Copies, Identity};
+use crate::symmetric::os::MachineId;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
@@ -14,6 +15,8 @@ pub type MeetingId = [u8; 16];
 pub enum Way {
     /// Copies from each other's memory.
     Copies,
+    /// Copies through workspaces, which processes of one machine share.
+    Workspace,
     /// NCCL, for this reason.
     Nccl(Reason),
 }
@@ -23,8 +26,10 @@ pub enum Way {
 pub enum Reason {
     /// The user wants NCCL.
     Asked,
-    /// Some members live in other processes.
+    /// Some members live in other processes, and share no memory with them.
     Processes,
+    /// Some members live on other machines.
+    Machines,
     /// Some GPUs do not read others' memory.
     Unreachable,
 }
@@ -33,8 +38,12 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Copies => "copies over peer access",
+            Self::Workspace => "copies through workspaces that its processes share",
             Self::Nccl(Reason::Asked) => "NCCL, as was asked for",
-            Self::Nccl(Reason::Processes) => "NCCL: its ranks live in several processes",
+            Self::Nccl(Reason::Processes) => {
+                "NCCL: its ranks live in several processes (GpuTransport::Workspace would copy)"
+            }
+            Self::Nccl(Reason::Machines) => "NCCL: its ranks live on several machines",
             Self::Nccl(Reason::Unreachable) => {
                 "NCCL: not all of its GPUs have access to each other's memory"
             }
@@ -53,6 +62,8 @@ pub struct Card {
     pub gpu: Identity,
     /// The GPUs whose memory its GPU reads, if it may copy at all.
     pub reachable: Option<Vec<Identity>>,
+    /// The machine whose processes it shares memory with, if it may.
+    pub machine: Option<MachineId>,
 }
 
 /// GPUs that a card has room for: more than a machine has.
@@ -60,13 +71,14 @@ const REACHABLE_MAX: usize = 32;
 
 impl Card {
     /// The length of a card in bytes.
-    pub const BYTES: usize = 16 * (3 + REACHABLE_MAX) + 2;
+    pub const BYTES: usize = 16 * (4 + REACHABLE_MAX) + 3;
 
-    /// Returns the card of a member that may copy with `copies`.
-    pub fn of(copies: Option<&dyn Copies>) -> Self {
+    /// Returns the card of a member that may copy with `copies`, and share memory with others of a `machine`.
+    pub fn of(copies: Option<&dyn Copies>, process: [u8; 16], machine: Option<MachineId>) -> Self {
         Self {
             meeting: meeting(),
-            process: process(),
+            process,
+            machine,
             gpu: copies.map_or([0; 16], Copies::identity),
             reachable: copies.map(|copies| {
                 let mut reachable = copies.reachable();
@@ -83,11 +95,14 @@ impl Card {
             process,
             gpu,
             reachable,
+            machine,
         } = self;
         let listed = reachable.as_deref().unwrap_or_default();
-        let mut bytes = [&meeting[..], process, gpu].concat();
+        let at = machine.unwrap_or_default();
+        let mut bytes = [&meeting[..], process, gpu, &at].concat();
         // At most `REACHABLE_MAX`.
-        bytes.extend([u8::from(reachable.is_some()), listed.len() as u8]);
+        let number = listed.len() as u8;
+        bytes.extend([reachable.is_some().into(), machine.is_some().into(), number]);
         bytes.extend(listed.iter().flatten());
         bytes.resize(Self::BYTES, 0);
         bytes
@@ -96,14 +111,15 @@ impl Card {
     /// Reads a card; `None` if the bytes are no card.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let ids = |at: usize| bytes.get(at..at + 16)?.try_into().ok();
-        let (may_copy, listed) = (*bytes.get(48)?, usize::from(*bytes.get(49)?));
-        let reachable = (0..listed).map(|index| ids(50 + 16 * index));
+        let [may_copy, may_share, listed] = bytes.get(64..67)?.try_into().ok()?;
+        let reachable = (0..usize::from(listed)).map(|index| ids(67 + 16 * index));
         let reachable: Option<Vec<Identity>> = reachable.collect();
         Some(Self {
             meeting: ids(0)?,
             process: ids(16)?,
             gpu: ids(32)?,
             reachable: (may_copy == 1).then_some(reachable?),
+            machine: if may_share == 1 { Some(ids(48)?) } else { None },
         })
     }
 }
@@ -113,8 +129,14 @@ pub fn way(cards: &[Card]) -> Way {
     if cards.iter().any(|card| card.reachable.is_none()) {
         return Way::Nccl(Reason::Asked);
     }
-    if cards.iter().any(|card| card.process != cards[0].process) {
-        return Way::Nccl(Reason::Processes);
+    let is_one_process = cards.iter().all(|card| card.process == cards[0].process);
+    if !is_one_process {
+        if cards.iter().any(|card| card.machine.is_none()) {
+            return Way::Nccl(Reason::Processes);
+        }
+        if cards.iter().any(|card| card.machine != cards[0].machine) {
+            return Way::Nccl(Reason::Machines);
+        }
     }
     let reads = |card: &Card, other: &Card| {
         let reachable = card.reachable.as_deref().unwrap_or_default();
@@ -122,13 +144,14 @@ pub fn way(cards: &[Card]) -> Way {
     };
     let all = |card: &Card| cards.iter().all(|other| reads(card, other));
     match cards.iter().all(all) {
-        true => Way::Copies,
+        true if is_one_process => Way::Copies,
+        true => Way::Workspace,
         false => Way::Nccl(Reason::Unreachable),
     }
 }
 
 /// What tells this process from all others.
-fn process() -> [u8; 16] {
+pub(crate) fn process() -> [u8; 16] {
     static TOKEN: OnceLock<[u8; 16]> = OnceLock::new();
     *TOKEN.get_or_init(|| {
         let halves = [0, 1].map(|half: u8| RandomState::new().hash_one(half));

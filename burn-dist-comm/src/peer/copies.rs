@@ -43,7 +43,7 @@ pub fn pieces(offers: &[&[Op]], member: usize, size: usize) -> Result<Vec<Piece>
         }
         let bytes = count * size;
         // What lies where it belongs stays there.
-        let moves = bytes > 0 && source != target;
+        let moves = bytes > 0 && (from != member || source != target);
         pieces.extend(moves.then_some(Piece {
             from,
             source,

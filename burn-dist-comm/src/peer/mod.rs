@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`api`] | the few calls of CUDA's driver that are used, as a trait |
-//! | [`choice`] | by which way a group communicates: a pure function of its members' cards |
+//! | [`choice`] | by which way a group communicates, here or through workspaces: a pure function of its members' cards |
 //! | [`copies`] | which copies make a collective, and in which order streams do them |
 //! | `driver` | CUDA's driver (feature `cuda`) |
 //!
@@ -40,14 +40,14 @@
 //!   stream always comes to its end: there is nothing to abort.
 //! - Memory that is sent belongs to the call until `left`, behind `read` of all readers; memory that is received
 //!   belongs to its member alone.
-//! - Events of a call are freed when all members have come to the next one, or when the member leaves: by then nobody
-//!   gives a stream another wait for them.
+//! - Events of a call are freed when all members have come to the call after the next, or when the member ends and all
+//!   others have passed the call or have ended too: by then nobody gives a stream another wait for them.
 //! - A member that does not come is a time-out by name on those that wait for it (`nccl/neighbours.rs`). After a
 //!   fault each member waits for its stream's end and for the others' to come to theirs before it gives memory back.
 //!
 //! # What is not here
-//! Memory that processes of one machine share (CUDA's virtual memory management, file descriptors over a socket), and
-//! multicast: between processes it is NCCL. No machine with two GPUs has run the copies.
+//! Copies between processes, whose pools cannot be mapped by others: see [`crate::symmetric`]. No machine with two GPUs
+//! has run the copies.
 
 pub mod api;
 pub mod choice;

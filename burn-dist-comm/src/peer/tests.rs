@@ -2,13 +2,16 @@
 
 use super::choice::{Card, Reason, Way, way};
 use super::copies::{Piece, pieces, readers};
+use crate::Group;
+use crate::conformance::PATIENT;
 use crate::nccl::api::{Address, Element, Op};
 use crate::nccl::collectives;
 use crate::nccl::fake::Fake;
 use crate::streams::machine::Machine;
-use crate::streams::tests::run_all;
+use crate::streams::tests::{How, What, assert_nothing_is_open, on_ranks, open, ranks, run_all};
 use crate::sync::lock;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const AT: Address = Address(1000);
 const INTO: Address = Address(5000);
@@ -19,6 +22,7 @@ fn card(process: u8, gpu: u8, reachable: Option<&[u8]>) -> Card {
         process: [process; 16],
         gpu: [gpu; 16],
         reachable: reachable.map(|gpus| gpus.iter().map(|gpu| [*gpu; 16]).collect()),
+        machine: None,
     }
 }
 
@@ -46,14 +50,43 @@ fn groups_copy_within_a_process_where_every_gpu_reads_every_other() {
     assert_eq!(Way::Copies.to_string(), "copies over peer access");
 }
 
+#[test]
+fn groups_of_several_processes_copy_where_all_share_memory_on_one_machine() {
+    let on = |machine: u8, process, gpu, reachable| Card {
+        machine: Some([machine; 16]),
+        ..card(process, gpu, reachable)
+    };
+    let all = [
+        on(1, 1, 1, Some(&[2, 3][..])),
+        on(1, 2, 2, Some(&[1, 3])),
+        on(1, 2, 3, Some(&[1, 2])),
+    ];
+    assert_eq!(way(&all), Way::Workspace);
+    // Within a process it takes no workspace.
+    assert_eq!(way(&all[1..]), Way::Copies);
+    for (changed, reason) in [
+        (card(2, 3, Some(&[1, 2])), Reason::Processes),
+        (on(2, 2, 3, Some(&[1, 2])), Reason::Machines),
+        (on(1, 2, 3, Some(&[1])), Reason::Unreachable),
+        (on(1, 2, 3, None), Reason::Asked),
+    ] {
+        for place in 0..3 {
+            let mut cards = all[..2].to_vec();
+            cards.insert(place, changed.clone());
+            assert_eq!(way(&cards), Way::Nccl(reason), "{changed:?} at {place}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn cards_arrive_as_they_were(
         ids in any::<[[u8; 16]; 3]>(),
         reachable in proptest::option::of(proptest::collection::vec(any::<[u8; 16]>(), 0..=32)),
+        machine in proptest::option::of(any::<[u8; 16]>()),
     ) {
         let [meeting, process, gpu] = ids;
-        let card = Card { meeting, process, gpu, reachable };
+        let card = Card { meeting, process, gpu, reachable, machine };
         let bytes = card.to_bytes();
         prop_assert_eq!(bytes.len(), Card::BYTES);
         prop_assert_eq!(Card::of_bytes(&bytes), Some(card));
@@ -64,7 +97,7 @@ proptest! {
 fn what_is_no_card_is_not_read() {
     assert_eq!(Card::of_bytes(&[0; 20]), None);
     let mut longer = card(1, 1, Some(&[])).to_bytes();
-    longer[49] = u8::MAX;
+    longer[66] = u8::MAX;
     assert_eq!(Card::of_bytes(&longer), None);
 }
 
@@ -148,7 +181,7 @@ fn copies_give_the_bits_of_the_definition_and_sums_stay_with_nccl() {
     for seed in 0..12 {
         for num in [2, 3, 4] {
             let fake = Fake::on(Machine::new(seed));
-            run_all(&fake, num, true);
+            run_all(&fake, num, How::Copies);
             let calls = fake.calls_of(0);
             let issued = calls.iter().filter(|call| call.starts_with("nccl"));
             let issued: Vec<&String> = issued.collect();
@@ -157,11 +190,30 @@ fn copies_give_the_bits_of_the_definition_and_sums_stay_with_nccl() {
     }
 }
 
+/// One member has ended when the other one still gives its stream waits for events of the last call.
+#[test]
+fn events_outlive_a_member_that_ends_first() {
+    for slow in [0, 1] {
+        let fake = Fake::on(Machine::new(0));
+        *lock(&fake.machine().slow) = Some(("cuStreamWaitEvent", slow));
+        let world = Group::world(2).expect("two ranks");
+        on_ranks(ranks(&fake, 2, PATIENT, How::Copies), |rank| {
+            let what = What::Shift(1, vec![8; 2]);
+            let made = rank.launch(&world, (&what, 0), &open(), true);
+            let made = made.expect("both are there");
+            rank.exit(made, &Arc::default())
+                .expect("nothing has failed");
+            rank.land().expect("nothing has failed");
+        });
+        assert_nothing_is_open(&fake);
+    }
+}
+
 #[test]
 fn gpus_without_access_to_each_other_go_through_nccl() {
     let fake = Fake::on(Machine::new(0));
     lock(&fake.machine().apart).push([0, 1]);
-    run_all(&fake, 3, true);
+    run_all(&fake, 3, How::Copies);
     let log = lock(&fake.machine().log);
     assert!(!log.iter().any(|call| call.contains("cuMemcpyDtoDAsync")));
     assert!(

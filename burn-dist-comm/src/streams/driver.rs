@@ -26,7 +26,7 @@ const STREAM_MEMORY_OPERATIONS: u32 = 122;
 const WITH_FENCE: c_uint = 0;
 
 /// Portable to all contexts (1), and mapped (2).
-const PORTABLE_AND_MAPPED: c_uint = 1 | 2;
+pub(crate) const PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
 /// Words of a page of 4 KiB.
 const WORDS: usize = 1024;
@@ -82,7 +82,10 @@ pub fn signals(device: &Arc<Device>) -> Result<Arc<dyn Signals>, DeviceError> {
 
 /// # Safety
 /// The symbol is a function of type `F`.
-unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, DeviceError> {
+pub(crate) unsafe fn symbol<F: Copy>(
+    library: &Library,
+    name: &'static str,
+) -> Result<F, DeviceError> {
     // SAFETY: the caller's promise.
     match unsafe { library.get::<F>(name.as_bytes()) } {
         Ok(function) => Ok(*function),

@@ -11,8 +11,9 @@ use crate::nccl::collectives;
 use crate::nccl::fake::{Fake, FakeNccl};
 use crate::nccl::groups::{Channels, Launched};
 use crate::peer::api::Copies;
+use crate::symmetric::api::Symmetric;
 use crate::sync::lock;
-use crate::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions};
+use crate::{CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions, World};
 use burn_dist_mesh::{DType, Rank};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Much longer than an end takes.
-const SOON: Duration = Duration::from_secs(15);
+pub(crate) const SOON: Duration = Duration::from_secs(15);
 
 impl Watched for Channels {
     fn check(&mut self, hub: &LocalHub) -> Result<(), CommError> {
@@ -42,23 +43,64 @@ pub(crate) struct Ranked {
     _watcher: Watcher,
 }
 
-/// Returns ranks whose calls the device orders; with `copies`, they copy where they can.
-pub(crate) fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration, copies: bool) -> Vec<Ranked> {
+/// How ranks communicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// By NCCL.
+    Nccl,
+    /// They copy from each other.
+    Copies,
+    /// They live in processes of so many ranks, and copy through workspaces with slots of so many bytes.
+    Workspace { in_process: usize, slot: usize },
+}
+
+impl How {
+    /// A process per rank.
+    pub const APART: Self = Self::Workspace {
+        in_process: 1,
+        slot: 24,
+    };
+
+    const ALL: [Self; 3] = [Self::Nccl, Self::Copies, Self::APART];
+}
+
+/// Returns ranks whose calls the device orders.
+pub(crate) fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration, how: How) -> Vec<Ranked> {
     let options = LocalOptions {
         timeout,
         ..LocalOptions::default()
     };
-    let comms = LocalHub::connect(num, options).expect("a world");
+    let comms = match how {
+        How::Nccl | How::Copies => LocalHub::connect(num, options).expect("a world"),
+        How::Workspace { in_process, .. } => {
+            let worlds = World::simulated(num / in_process);
+            let ranks = worlds
+                .iter()
+                .map(|world| world.connect(num, options.clone()));
+            ranks
+                .flat_map(|ranks| ranks.expect("equally many in each"))
+                .collect()
+        }
+    };
     let with_gpu = |comm: LocalComm| {
         let device = comm.rank().0 as usize;
         let gpu = fake.machine().gpu(device);
-        let nccl = Arc::new(FakeNccl(fake.clone())) as Arc<dyn Nccl>;
+        let process = match how {
+            How::Nccl | How::Copies => 0,
+            How::Workspace { in_process, .. } => device / in_process,
+        };
+        let nccl = Arc::new(FakeNccl(fake.clone(), process)) as Arc<dyn Nccl>;
         let mut channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
-        if copies {
+        if how != How::Nccl {
             channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
         }
         let signals = gpu.signals().expect("a driver with everything");
-        let channels = channels.ordered(signals).expect("a page of words");
+        let mut channels = channels.ordered(signals).expect("a page of words");
+        if let How::Workspace { slot, .. } = how {
+            let shared = channels.in_process(process as u8, slot);
+            let shared = shared.sharing(gpu.clone() as Arc<dyn Symmetric>);
+            channels = shared.expect("Linux");
+        }
         let poison = channels.poison().expect("the device orders");
         let channels = Arc::new(Mutex::new(channels));
         let hub = comm.hub().clone();
@@ -155,7 +197,7 @@ impl What {
     }
 
     /// What a member receives, by the definition of the call.
-    fn expected(&self, members: usize, member: usize, number: u64) -> Vec<u8> {
+    pub fn expected(&self, members: usize, member: usize, number: u64) -> Vec<u8> {
         let of = |rank: usize| pattern(rank, number, self.bytes(members, rank).0);
         match self {
             Self::Gather(_) => (0..members).flat_map(of).collect(),
@@ -306,9 +348,9 @@ pub(crate) fn calls(members: usize) -> Vec<What> {
 }
 
 /// Runs all calls of all ranks, some of which come late, and compares what the backends read.
-pub(crate) fn run_all(fake: &Arc<Fake>, num: usize, copies: bool) {
+pub(crate) fn run_all(fake: &Arc<Fake>, num: usize, how: How) {
     let group = Group::new((0..num as u32).rev().map(Rank).collect()).expect("ranks");
-    on_ranks(ranks(fake, num, PATIENT, copies), |rank| {
+    on_ranks(ranks(fake, num, PATIENT, how), |rank| {
         let member = group.member(rank.comm.rank()).expect("a member");
         let (held, mut found) = (Arc::default(), Vec::new());
         for (number, what) in (0..).zip(calls(num)) {
@@ -335,14 +377,20 @@ pub(crate) fn run_all(fake: &Arc<Fake>, num: usize, copies: bool) {
                 .all(|call| call.elapsed().is_some())
         );
     });
-    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+    assert_nothing_is_open(fake);
+}
+
+/// Everything of all ranks has been freed.
+pub(crate) fn assert_nothing_is_open(fake: &Fake) {
+    let pages = fake.machine().open_pages();
+    assert_eq!((fake.open_comms(), fake.open_events(), pages), (0, 0, 0));
 }
 
 #[test]
 fn calls_run_between_what_a_backend_does_before_and_after() {
     for seed in 0..12 {
         for num in [2, 3] {
-            run_all(&Fake::on(Machine::new(seed)), num, false);
+            run_all(&Fake::on(Machine::new(seed)), num, How::Nccl);
         }
     }
 }
@@ -350,12 +398,12 @@ fn calls_run_between_what_a_backend_does_before_and_after() {
 /// No host waits for a device: the backends compute nothing until everything has been enqueued.
 #[test]
 fn the_host_waits_neither_before_a_call_nor_after_it() {
-    for copies in [false, true] {
+    for how in How::ALL {
         let fake = Fake::on(Machine::new(1));
         let world = Group::world(2).expect("two ranks");
         let gate = Arc::new(AtomicBool::new(false));
         let enqueued = AtomicUsize::new(0);
-        on_ranks(ranks(&fake, 2, PATIENT, copies), |rank| {
+        on_ranks(ranks(&fake, 2, PATIENT, how), |rank| {
             let member = rank.comm.rank().0 as usize;
             let (what, held) = (What::Shift(1, vec![40; 2]), Arc::default());
             let found: Vec<_> = (0..AHEAD as u64)
@@ -385,7 +433,7 @@ fn the_host_runs_ahead_by_a_few_calls() {
     let world = Group::world(2).expect("two ranks");
     let gate = Arc::new(AtomicBool::new(false));
     let opener = Arc::clone(&gate);
-    on_ranks(ranks(&fake, 2, PATIENT, true), |rank| {
+    on_ranks(ranks(&fake, 2, PATIENT, How::Copies), |rank| {
         let (what, held) = (What::Shift(1, vec![8; 2]), Arc::default());
         let is_first = rank.comm.rank() == Rank(0);
         for number in 0..AHEAD as u64 + 2 {
@@ -408,7 +456,7 @@ fn the_host_runs_ahead_by_a_few_calls() {
 }
 
 /// Waits until another rank has failed.
-fn await_fault(rank: &Ranked) -> CommError {
+pub(crate) fn await_fault(rank: &Ranked) -> CommError {
     let start = Instant::now();
     loop {
         if let Some(fault) = rank.comm.fault() {
@@ -426,7 +474,7 @@ fn a_rank_that_its_device_holds_up_is_freed_by_name() {
     let world = Group::world(2).expect("two ranks");
     let start = Instant::now();
     let timeout = Duration::from_millis(500);
-    let found = on_ranks(ranks(&fake, 2, timeout, false), |rank| {
+    let found = on_ranks(ranks(&fake, 2, timeout, How::Nccl), |rank| {
         let (what, held) = (What::Gather(vec![8; 2]), Arc::default());
         let takes_part = rank.comm.rank() == Rank(0);
         let made = rank.launch(&world, (&what, 0), &open(), takes_part);
@@ -448,7 +496,7 @@ fn a_rank_that_its_device_holds_up_is_freed_by_name() {
         assert!(matches!(fault, CommError::GpuStalled { .. }), "{text}");
         assert!(text.contains("rank 0 called all_gather"), "{text}");
     }
-    assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+    assert_nothing_is_open(&fake);
 }
 
 /// The clock of a call starts when the device has come to it: computing is no time-out.
@@ -457,7 +505,7 @@ fn a_call_that_waits_for_its_own_backend_is_not_late() {
     let fake = Fake::on(Machine::new(3));
     let world = Group::world(2).expect("two ranks");
     let timeout = Duration::from_millis(200);
-    on_ranks(ranks(&fake, 2, timeout, true), |rank| {
+    on_ranks(ranks(&fake, 2, timeout, How::Copies), |rank| {
         let member = rank.comm.rank().0 as usize;
         let (what, gate) = (What::Shift(1, vec![8; 2]), Arc::default());
         let made = rank.launch(&world, (&what, 0), &gate, true);
@@ -473,13 +521,14 @@ fn a_call_that_waits_for_its_own_backend_is_not_late() {
 /// Streams of one GPU stand still, also after an abort: the backend's waits end by poison, and memory stays the call's.
 #[test]
 fn what_does_not_stop_is_given_up_and_keeps_its_memory() {
-    for copies in [false, true] {
+    for how in How::ALL {
+        let is_apart = how == How::APART;
         let fake = Fake::on(Machine::new(4));
         let world = Group::world(2).expect("two ranks");
         let timeout = Duration::from_millis(500);
         let held = Arc::new(AtomicUsize::new(0));
         let start = Instant::now();
-        on_ranks(ranks(&fake, 2, timeout, copies), |rank| {
+        on_ranks(ranks(&fake, 2, timeout, how), |rank| {
             let what = What::Shift(1, vec![8; 2]);
             let made = rank.launch(&world, (&what, 0), &open(), true);
             rank.exit(made.expect("both launch"), &held)
@@ -501,25 +550,28 @@ fn what_does_not_stop_is_given_up_and_keeps_its_memory() {
                 Ok(_) => rank.machine().drain(rank.backend),
                 Err(error) => assert!(rank.comm.fault().is_some(), "{error}"),
             }
-            let fault = await_fault(rank);
-            assert!(matches!(fault, CommError::GpuStalled { .. }), "{fault}");
-            assert!(!lock(&rank.channels).abort());
+            let fault = await_fault(rank).to_string();
+            assert!(fault.contains("their GPUs did not finish it"), "{fault}");
+            let is_free = lock(&rank.channels).abort();
+            assert_eq!(is_free, is_apart && !is_stuck);
         });
         assert!(start.elapsed() < 2 * SOON);
-        assert_eq!(held.load(Ordering::SeqCst), 2, "neither may be used again");
+        // A process reads nobody else's memory, so that only what the stuck GPU uses is lost.
+        let lost = if is_apart { 1 } else { 2 };
+        assert_eq!(held.load(Ordering::SeqCst), lost, "{how:?}");
     }
 }
 
 /// A rank ends while its peer waits for it.
 #[test]
 fn a_rank_that_is_killed_is_named_and_the_others_end() {
-    for copies in [false, true] {
+    for how in How::ALL {
         for at in 0..3 {
             let fake = Fake::on(Machine::new(5 + at));
             let world = Group::world(3).expect("three ranks");
             let start = Instant::now();
             let timeout = Duration::from_millis(500);
-            let found = on_ranks(ranks(&fake, 3, timeout, copies), |rank| {
+            let found = on_ranks(ranks(&fake, 3, timeout, how), |rank| {
                 let held = Arc::default();
                 for number in 0..6 {
                     if rank.comm.rank() == Rank(2) && number == at {
@@ -540,10 +592,12 @@ fn a_rank_that_is_killed_is_named_and_the_others_end() {
             assert!(start.elapsed() < SOON);
             for fault in found {
                 let text = fault.to_string();
-                assert!(matches!(fault, CommError::Timeout { .. }), "{text}");
-                assert!(text.contains("ranks [2] have not made this call"), "{text}");
+                assert!(
+                    text.contains("gave up after 0.5 s: ranks [2] have not made this call"),
+                    "{text}"
+                );
             }
-            assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
+            assert_nothing_is_open(&fake);
         }
     }
 }
@@ -560,18 +614,28 @@ fn a_function_that_the_driver_lacks_is_named() {
 
 #[test]
 fn a_call_of_the_driver_that_fails_ends_the_mesh_by_name() {
-    let functions = [
+    let of_both = [
         "cuCtxRecordEvent",
         "cuStreamWriteValue32_v2",
         "cuStreamWaitEvent",
         "cuMemcpyDtoDAsync",
     ];
-    for function in functions {
+    let of_workspaces = [
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemHostRegister",
+        "cuStreamWaitValue32_v2",
+    ];
+    let copies = of_both.map(|function| (function, How::Copies));
+    let apart = of_both.into_iter().chain(of_workspaces);
+    let apart = apart.map(|function| (function, How::APART));
+    for (function, how) in copies.into_iter().chain(apart) {
         let fake = Fake::on(Machine::new(6));
         *lock(&fake.machine().refuses) = Some((function, 0));
-        let world = Group::world(2).expect("two ranks");
-        let found = on_ranks(ranks(&fake, 2, PATIENT, true), |rank| {
-            let what = What::Gather(vec![8; 2]);
+        let num = if how == How::APART { 3 } else { 2 };
+        let world = Group::world(num).expect("ranks");
+        let found = on_ranks(ranks(&fake, num, PATIENT, how), |rank| {
+            let what = What::Gather(vec![8; num]);
             let made = rank.launch(&world, (&what, 0), &open(), true);
             if let Err(error) = made.and_then(|made| rank.exit(made, &Arc::default())) {
                 rank.comm.abort(error);
@@ -585,11 +649,7 @@ fn a_call_of_the_driver_that_fails_ends_the_mesh_by_name() {
             assert!(text.contains("a cable is loose"), "{text}");
             assert!(text.contains(function), "{text}");
         }
-        assert_eq!(
-            (fake.open_comms(), fake.open_events()),
-            (0, 0),
-            "{function}"
-        );
+        assert_nothing_is_open(&fake);
     }
 }
 

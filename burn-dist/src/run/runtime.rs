@@ -265,7 +265,9 @@ impl<B: BackendIr> Runtime<B> {
         // Kernels of one rank share the cores with those of the others.
         let threads = (cores / ranks.len()).max(1);
         let gpus = match options.gpu_transport {
-            GpuTransport::Auto | GpuTransport::Nccl if !options.dry_run => {
+            GpuTransport::Auto | GpuTransport::Workspace | GpuTransport::Nccl
+                if !options.dry_run =>
+            {
                 let how = (options.gpu_transport, options.reduction);
                 gpus::connect::<B>(&devices, how, options.timeout, &hub)
             }

@@ -268,6 +268,7 @@ impl Mesh {
         policy(Plan::new(), args)?;
         builder = builder
             .links(forward.link.clone().unwrap_or_default())
+            .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
             .account_memory(true);
         if trace {

@@ -3,7 +3,7 @@
 //! It is as strict as the real one: a communicator is there when all members have joined, calls are put on their
 //! streams by the end of a group and wait there for their peers, an abort blocks until its communicator's kernels are
 //! over, and with them those before them on their stream, and sums come in the *reverse* order of the members, so that
-//! a test notices who adds up. Every call is logged. All ranks live in one process.
+//! a test notices who adds up. Every call is logged.
 
 mod sums;
 
@@ -55,7 +55,8 @@ pub struct Fake {
     machine: Arc<Machine>,
     rooms: Mutex<HashMap<[u8; 8], Room>>,
     comms: Mutex<HashMap<usize, Arc<Member>>>,
-    neighbours: Neighbours,
+    /// Of each process.
+    neighbours: [Neighbours; PROCESSES],
     /// Kernels that each communicator has on its stream.
     kernels: Mutex<HashMap<usize, usize>>,
     kernel_over: Condvar,
@@ -93,7 +94,7 @@ impl Fake {
             machine,
             rooms: Mutex::default(),
             comms: Mutex::default(),
-            neighbours: Neighbours::default(),
+            neighbours: Default::default(),
             kernels: Mutex::default(),
             kernel_over: Condvar::new(),
             faults: Mutex::default(),
@@ -321,12 +322,15 @@ impl Fake {
     }
 }
 
-/// One rank's way into the simulation.
-pub struct FakeNccl(pub Arc<Fake>);
+/// One rank's way into the simulation, from one of a few processes.
+pub struct FakeNccl(pub Arc<Fake>, pub usize);
+
+/// Processes that can be simulated.
+const PROCESSES: usize = 8;
 
 impl Nccl for FakeNccl {
     fn neighbours(&self) -> &Neighbours {
-        &self.0.neighbours
+        &self.0.neighbours[self.1]
     }
 
     fn unique_id(&self) -> Result<UniqueId, Code> {

@@ -1,11 +1,14 @@
 //! One rank's way to a simulated GPU: the driver's calls.
 
 use super::{
-    ALLOCATES_MAX, ATTACHED, Machine, State, Step, Until, WORDS, assert_attached, read, write,
+    ALLOCATES_MAX, ATTACHED, Machine, SLOW, State, Step, Until, WORDS, assert_attached, read,
+    word_at, write,
 };
 use crate::nccl::api::{Address, DeviceError, Event, Gpu, Stream};
 use crate::peer::api::{Copies, Identity};
-use crate::streams::api::{Signals, Words};
+use crate::streams::api::{FlagWait, Signals, Words};
+use crate::symmetric::api::{Mapping, Symmetric};
+use crate::symmetric::os::{self, Descriptor, Page};
 use crate::sync::lock;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,6 +49,10 @@ impl SimulatedGpu {
     fn note(&self, function: &'static str) -> Result<(), DeviceError> {
         assert_attached(function);
         lock(&self.machine.log).push(format!("{}: {function}", self.device));
+        let slow = *lock(&self.machine.slow);
+        if slow == Some((function, self.device)) {
+            std::thread::sleep(SLOW);
+        }
         match *lock(&self.machine.refuses) == Some((function, self.device)) {
             true => Err(DeviceError {
                 function,
@@ -186,12 +193,84 @@ impl Signals for SimulatedGpu {
 
     fn write(&self, stream: Stream, word: Address, value: u32) -> Result<(), DeviceError> {
         self.note("cuStreamWriteValue32_v2")?;
-        lock(&self.machine.state).submitted.insert(word.0, value);
+        let mut state = lock(&self.machine.state);
+        let place = state.place(word);
+        state.submitted.insert(place, value);
+        drop(state);
         self.put(stream, Vec::new(), move || {
-            // SAFETY: words are pages of this process that are never given back.
-            let word = unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(word.0 as usize) };
-            word.store(value, Ordering::Release);
+            word_at(word).store(value, Ordering::Release);
         });
+        Ok(())
+    }
+}
+
+impl SimulatedGpu {
+    /// Keeps a page that processes share, and returns where it is.
+    fn keep(&self, page: Page) -> Address {
+        let address = page.start().expose_provenance() as u64;
+        lock(&self.machine.state).pages.insert(address, page);
+        Address(address)
+    }
+
+    /// Forgets a page that no stream uses.
+    fn let_go(&self, start: Address) {
+        let page = lock(&self.machine.state).pages.remove(&start.0);
+        let page = page.expect("a page that was kept, and let go of once");
+        let range = start.0..start.0 + page.bytes() as u64;
+        self.machine.assert_unused(&range, "a page was unmapped");
+    }
+}
+
+fn failed(function: &'static str) -> impl Fn(std::io::Error) -> DeviceError {
+    move |error| DeviceError {
+        function,
+        reason: error.to_string(),
+    }
+}
+
+impl Symmetric for SimulatedGpu {
+    fn create(&self, bytes: usize) -> Result<(Mapping, Descriptor), DeviceError> {
+        self.note("cuMemCreate")?;
+        let memory = os::memory(bytes).map_err(failed("cuMemCreate"))?;
+        let mapping = self.import(&memory, bytes)?;
+        Ok((mapping, memory))
+    }
+
+    fn import(&self, descriptor: &Descriptor, bytes: usize) -> Result<Mapping, DeviceError> {
+        self.note("cuMemMap")?;
+        let page = Page::map(descriptor, bytes).map_err(failed("cuMemMap"))?;
+        let address = self.keep(page);
+        Ok(Mapping { address, bytes })
+    }
+
+    unsafe fn unmap(&self, mapping: Mapping) {
+        assert_attached("cuMemUnmap");
+        self.let_go(mapping.address);
+    }
+
+    fn register(&self, page: &Page) -> Result<Address, DeviceError> {
+        self.note("cuMemHostRegister")?;
+        Ok(self.keep(page.clone()))
+    }
+
+    unsafe fn unregister(&self, page: &Page) {
+        assert_attached("cuMemHostUnregister");
+        self.let_go(Address(page.start().expose_provenance() as u64));
+    }
+
+    fn wait_for(&self, stream: Stream, word: Address, value: u32) -> Result<(), DeviceError> {
+        self.note("cuStreamWaitValue32_v2")?;
+        self.machine.assert_submitted(word, value);
+        let bytes = size_of::<AtomicU32>() as u64;
+        let step = Step {
+            poll: Box::new(move || {
+                let found = word_at(word).load(Ordering::Acquire);
+                FlagWait::has_come(found, value)
+            }),
+            uses: [word].map(|at| at.0..at.0 + bytes).into(),
+            is_kernel: false,
+        };
+        self.machine.put(stream, step);
         Ok(())
     }
 }

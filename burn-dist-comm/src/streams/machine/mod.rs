@@ -11,6 +11,7 @@ mod gpu;
 
 use super::api::FlagWait;
 use crate::nccl::api::{Address, DeviceError, Stream};
+use crate::symmetric::os::Page;
 use crate::sync::lock;
 pub use gpu::SimulatedGpu;
 use std::cell::Cell;
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 /// What waits this long in an allocation would hang.
 const ALLOCATES_MAX: Duration = Duration::from_secs(5);
+
+/// What a slow function takes: longer than what others do meanwhile.
+const SLOW: Duration = Duration::from_millis(30);
 
 /// Words of a page.
 const WORDS: usize = 64;
@@ -73,6 +77,22 @@ struct Queue {
     done: u64,
 }
 
+/// A page and an offset, the same whatever the address.
+type Place = (u64, u64);
+
+impl State {
+    fn place(&self, at: Address) -> Place {
+        let mut pages = self.pages.iter();
+        let holds = |(start, page): &(&u64, &Page)| {
+            (**start..**start + page.bytes() as u64).contains(&at.0)
+        };
+        match pages.find(holds) {
+            Some((start, page)) => (page.number(), at.0 - start),
+            None => (0, at.0),
+        }
+    }
+}
+
 /// The steps before which an event is not over: of each stream, how many.
 type Until = Vec<(usize, u64)>;
 
@@ -81,8 +101,10 @@ struct State {
     random: u64,
     streams: BTreeMap<usize, Queue>,
     events: HashMap<usize, Until>,
-    /// What each word has been given to be set to, by its address.
-    submitted: HashMap<u64, u32>,
+    /// What each word has been given to be set to, by where it is.
+    submitted: HashMap<Place, u32>,
+    /// Memory that processes share, by its address: several addresses for the same, as in several processes.
+    pages: HashMap<u64, Page>,
     allocations: HashMap<u64, Vec<u128>>,
 }
 
@@ -100,6 +122,8 @@ pub struct Machine {
     pub lacks: Mutex<Vec<&'static str>>,
     /// A function that fails, on a device.
     pub refuses: Mutex<Option<(&'static str, usize)>>,
+    /// A function that takes its time, on a device.
+    pub slow: Mutex<Option<(&'static str, usize)>>,
     /// Pairs of devices without access to each other.
     pub apart: Mutex<Vec<[usize; 2]>>,
     /// Streams that stand still.
@@ -129,6 +153,11 @@ impl Machine {
     /// Returns a number that nothing else has.
     pub fn number(&self) -> usize {
         self.next.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Memory that is mapped, of all that processes share.
+    pub fn open_pages(&self) -> usize {
+        lock(&self.state).pages.len()
     }
 
     /// Events that nobody has freed.
@@ -203,7 +232,9 @@ impl Machine {
     }
 
     fn assert_submitted(&self, word: Address, value: u32) {
-        let submitted = lock(&self.state).submitted.get(&word.0).copied();
+        let state = lock(&self.state);
+        let submitted = state.submitted.get(&state.place(word)).copied();
+        drop(state);
         let is_set = submitted.is_some_and(|given| FlagWait::has_come(given, value));
         assert!(
             is_set,
@@ -247,13 +278,14 @@ impl Machine {
     }
 }
 
+fn word_at<'a>(at: Address) -> &'a AtomicU32 {
+    // SAFETY: words are of pages that are there as long as steps use them.
+    unsafe { &*std::ptr::with_exposed_provenance(at.0 as usize) }
+}
+
 /// Whether a wait is over, as the kernel sees it.
 fn is_over(wait: FlagWait) -> bool {
-    let word = |at: Address| {
-        // SAFETY: words are pages of this process that are never given back.
-        let word = unsafe { &*std::ptr::with_exposed_provenance::<AtomicU32>(at.0 as usize) };
-        word.load(Ordering::Acquire)
-    };
+    let word = |at: Address| word_at(at).load(Ordering::Acquire);
     FlagWait::has_come(word(wait.word), wait.value) || word(wait.poison) != 0
 }
 

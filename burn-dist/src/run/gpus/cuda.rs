@@ -19,7 +19,7 @@ use crate::comm::nccl::api::{Address, DeviceError};
 use crate::comm::nccl::groups::Channels;
 use crate::comm::nccl::{driver, ffi};
 use crate::comm::streams::api::{FlagWait, Hold};
-use crate::comm::{CommError, GpuTransport, LocalHub, Reduction, peer, streams};
+use crate::comm::{CommError, GpuTransport, LocalHub, Reduction, peer, streams, symmetric};
 use crate::ops::flex::downcast;
 use crate::run::bridge::CollectiveError;
 
@@ -94,11 +94,22 @@ fn open(ordinal: usize, transport: GpuTransport, timeout: Duration) -> Result<Ch
     let nccl = ffi::nccl()?;
     let gpu = driver::open(ordinal).map_err(failed)?;
     let mut channels = Channels::new(nccl, gpu.clone(), timeout);
-    if transport == GpuTransport::Auto {
+    if matches!(transport, GpuTransport::Auto | GpuTransport::Workspace) {
         channels = channels.copying(peer::driver::copies(&gpu).map_err(failed)?);
     }
     match streams::driver::signals(&gpu) {
-        Ok(signals) => channels.ordered(signals).map_err(failed),
+        Ok(signals) => {
+            let ordered = channels.ordered(signals).map_err(failed)?;
+            match transport {
+                GpuTransport::Workspace => {
+                    let symmetric = symmetric::driver::symmetric(&gpu).map_err(failed)?;
+                    ordered.sharing(symmetric).map_err(failed)
+                }
+                _ => Ok(ordered),
+            }
+        }
+        // Processes that share memory wait for each other on the device.
+        Err(error) if transport == GpuTransport::Workspace => Err(failed(error)),
         Err(error) => {
             static SAID: Once = Once::new();
             SAID.call_once(|| {

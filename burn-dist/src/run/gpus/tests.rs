@@ -18,6 +18,7 @@ use crate::comm::nccl::library;
 use crate::comm::peer::api::Copies;
 use crate::comm::streams::api::FlagWait;
 use crate::comm::streams::machine::Machine;
+use crate::comm::symmetric::api::Symmetric;
 use crate::comm::{
     Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Reduction,
     Stats, Strided,
@@ -125,14 +126,17 @@ struct Use {
     /// Whether the device orders calls.
     ordered: bool,
     copies: bool,
+    /// Whether each rank lives in a process of its own, all of which share memory.
+    apart: bool,
 }
 
 const PLAIN: Use = Use {
     ordered: false,
     copies: false,
+    apart: false,
 };
 
-const USES: [Use; 4] = [
+const USES: [Use; 5] = [
     PLAIN,
     Use {
         copies: true,
@@ -145,12 +149,22 @@ const USES: [Use; 4] = [
     Use {
         ordered: true,
         copies: true,
+        ..PLAIN
+    },
+    Use {
+        ordered: true,
+        copies: true,
+        apart: true,
     },
 ];
 
+/// Of a workspace: small, so that calls take several rounds.
+const SLOT: usize = 40;
+
 fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channels {
     let gpu = fake.machine().gpu(rank.0 as usize);
-    let nccl = Arc::new(FakeNccl(fake.clone())) as Arc<dyn Nccl>;
+    let process = if by.apart { rank.0 as usize } else { 0 };
+    let nccl = Arc::new(FakeNccl(fake.clone(), process)) as Arc<dyn Nccl>;
     let mut channels = Channels::new(nccl, gpu.clone() as Arc<dyn Gpu>, timeout);
     if by.copies {
         channels = channels.copying(gpu.clone() as Arc<dyn Copies>);
@@ -158,6 +172,11 @@ fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channel
     if by.ordered {
         let signals = gpu.signals().expect("a driver with everything");
         channels = channels.ordered(signals).expect("a page of words");
+    }
+    if by.apart {
+        let shared = channels.in_process(process as u8, SLOT);
+        let shared = shared.sharing(gpu.clone() as Arc<dyn Symmetric>);
+        channels = shared.expect("Linux");
     }
     channels
 }
@@ -300,7 +319,12 @@ fn in_order_gives_the_bits_of_the_host_and_counts_alike() {
                 assert_eq!(here.get(kind), there.get(kind), "{} {by:?}", kind.name());
             }
         }
-        assert_eq!((fake.open_comms(), fake.open_events()), (0, 0), "{by:?}");
+        let open = (
+            fake.open_comms(),
+            fake.open_events(),
+            fake.machine().open_pages(),
+        );
+        assert_eq!(open, (0, 0, 0), "{by:?}");
         // Only what no order of terms changes is left to NCCL.
         let calls = fake.calls_of(0);
         let moves = |call: &&String| {

@@ -21,6 +21,7 @@ use self::numbers::{at_least_0, positive};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
+use burn_dist::comm::GpuTransport;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
@@ -158,6 +159,10 @@ pub struct ForwardArgs {
     /// (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
+    /// How ranks communicate that have an NVIDIA GPU each: by copies within a process and NCCL (auto), by copies between
+    /// processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    pub gpu_transport: Transport,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
     /// (gather), or what takes less time (auto).
     #[arg(long, value_name = "WAY", default_value_t = ContextParallel::Auto)]
@@ -170,6 +175,27 @@ pub struct ForwardArgs {
     /// host=BYTES for a limit.
     #[arg(long, value_name = "WHAT", default_value_t = Offload::default())]
     pub offload: Offload,
+}
+
+/// How ranks communicate that have an NVIDIA GPU each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    #[default]
+    Auto,
+    Workspace,
+    Nccl,
+    Host,
+}
+
+impl From<Transport> for GpuTransport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Auto => Self::Auto,
+            Transport::Workspace => Self::Workspace,
+            Transport::Nccl => Self::Nccl,
+            Transport::Host => Self::Host,
+        }
+    }
 }
 
 /// The devices, and how training is laid out over them.

@@ -1,0 +1,330 @@
+//! The copies of one call, through workspaces.
+
+use super::rounds::{self, Cut, Span};
+use super::segment::{Offer, Segment, Word};
+use super::workspace::{Linking, Links, Reader, Workspace};
+use crate::info::CallInfo;
+use crate::nccl::api::{Address, DeviceError, Element, Op, Stream};
+use crate::nccl::groups::{Carrier, Channels, Mark, failed, member_of};
+use crate::nccl::watch;
+use crate::peer::copies;
+use crate::streams::order::Key;
+use crate::{CommError, Communicator};
+use std::sync::Arc;
+
+/// A call as one member makes it.
+struct Passing<'a> {
+    host: &'a dyn Communicator,
+    info: &'a Arc<CallInfo>,
+    key: &'a Key,
+    member: usize,
+    stream: Stream,
+    segment: Arc<Segment>,
+    /// Rounds before this call.
+    before: u32,
+    /// What it sends.
+    row: &'a [Span],
+}
+
+impl Passing<'_> {
+    /// The number of one of its rounds: what words come to.
+    fn number(&self, round: usize) -> u32 {
+        self.before.wrapping_add(round as u32 + 1)
+    }
+}
+
+impl Channels {
+    /// Copies from the workspaces of the other members: see [`crate::symmetric`].
+    ///
+    /// # Safety
+    /// As [`Channels::launch`].
+    pub(crate) unsafe fn copy_through_workspaces(
+        &mut self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+        element: Element,
+        ops: &[Op],
+    ) -> Result<Mark, CommError> {
+        self.link(host, info, key)?;
+        let (member, size) = (member_of(info), element.bytes());
+        let (row, shown) = rounds::row(ops, member, size);
+        let mut ticket = None;
+        if !ops.is_empty() {
+            ticket = self.enter(info, Carrier::Copies)?;
+            self.opens(key);
+        }
+        let stream = self.stream((info.lane, Carrier::Copies), info)?;
+        let links = self.links(host, info, key)?;
+        let (segment, calls) = (Arc::clone(&links.segment), links.calls);
+        let call = Passing {
+            host,
+            info,
+            key,
+            member,
+            stream,
+            segment,
+            before: links.rounds,
+            row: &row,
+        };
+        // Where it shows its offer is still what others read of the call before.
+        self.await_all(&call, Word::Taken, calls)?;
+        let slot = self.workspace(info).slot;
+        let num_staged = rounds::num_rounds(row.iter().map(|span| span.bytes).sum(), slot);
+        let first = self.workspace(info).staged;
+        if num_staged > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.stage(&call, 0) }?;
+        }
+        let shown = self.show(&call, calls, (first, shown))?;
+        let of_all: Vec<&[Op]> = shown.iter().map(|offer| &offer.ops[..]).collect();
+        let mismatch = |reason| mismatch(info, reason);
+        let mut offers = of_all.clone();
+        offers[member] = ops;
+        let pieces = copies::pieces(&offers, member, size).map_err(mismatch)?;
+        let of_row = |(place, ops): (usize, &&[Op])| {
+            let (row, _) = rounds::row(ops, place, size);
+            rounds::num_rounds(row.iter().map(|span| span.bytes).sum(), slot)
+        };
+        let num_rounds = of_all.iter().enumerate().map(of_row).max().unwrap_or(0);
+        let own = pieces.iter().filter(|piece| piece.from == member);
+        for piece in own {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_on(&call, piece.target, piece.source, piece.bytes) }?;
+        }
+        for round in 0..num_rounds {
+            let number = call.number(round);
+            if round > 0 && round < num_staged {
+                // SAFETY: the caller's promise.
+                unsafe { self.stage(&call, round) }?;
+            }
+            call.segment.set(member, Word::Staged, number);
+            if round < num_staged {
+                let of_round = (round, slot);
+                let readers =
+                    rounds::readers(&of_all, (member, size), of_round).map_err(mismatch)?;
+                let at = Workspace::slot_of(first.wrapping_add(round as u32));
+                let readers = readers.into_iter().map(|member| Reader {
+                    segment: Arc::clone(&call.segment),
+                    member,
+                    round: number,
+                });
+                self.workspace(info).readers[at] = readers.collect();
+            }
+            let cuts = rounds::read(&pieces, member, round, slot);
+            // SAFETY: the caller's promise, and that of the others for what they stage.
+            unsafe { self.read(&call, round, (&cuts, &shown)) }?;
+            call.segment.set(member, Word::Followed, number);
+        }
+        if let Some(links) = self.links_mut(key) {
+            links.calls = links.calls.wrapping_add(1);
+            links.rounds = links.rounds.wrapping_add(num_rounds as u32);
+            links.last = Arc::clone(info);
+        }
+        match ops.is_empty() {
+            true => Ok(Mark::Nothing),
+            false => self.leave(info, key, (Carrier::Copies, ticket)),
+        }
+    }
+
+    /// Shows the others what this member sends, and returns what all do.
+    fn show(
+        &self,
+        call: &Passing<'_>,
+        calls: u32,
+        (slot, ops): (u32, Vec<Op>),
+    ) -> Result<Vec<Offer>, CommError> {
+        let (segment, this) = (&call.segment, calls.wrapping_add(1));
+        let mismatch = |reason| mismatch(call.info, reason);
+        let offer = Offer { slot, ops };
+        segment.offer(call.member, &offer).map_err(mismatch)?;
+        segment.set(call.member, Word::Offered, this);
+        self.await_all(call, Word::Offered, this)?;
+        let all = (0..segment.group().len()).map(|member| segment.offer_of(member));
+        let all = all
+            .collect::<Result<Vec<Offer>, String>>()
+            .map_err(mismatch)?;
+        segment.set(call.member, Word::Taken, this);
+        Ok(all)
+    }
+
+    /// Puts a round of what this member sends into the next slot of its workspace.
+    ///
+    /// # Safety
+    /// As [`Channels::launch`].
+    unsafe fn stage(&mut self, call: &Passing<'_>, round: usize) -> Result<(), CommError> {
+        let workspace = self.workspace(call.info);
+        let at = Workspace::slot_of(workspace.staged);
+        workspace.staged = workspace.staged.wrapping_add(1);
+        let (target, slot) = (workspace.at(at), workspace.slot);
+        for reader in std::mem::take(&mut workspace.readers[at]) {
+            let Reader {
+                segment,
+                member,
+                round,
+            } = reader;
+            self.await_some(call, &segment, (&[member], Word::Followed, round))?;
+            self.wait_for(call, segment.at(member, Word::Read), round)?;
+        }
+        for Cut { offset, outside } in rounds::staged(call.row, round, slot) {
+            let target = target.plus(offset);
+            // SAFETY: the caller's promise; those who have read the slot before are waited for.
+            unsafe { self.copy_on(call, target, outside.at, outside.bytes) }?;
+        }
+        self.write(call, Word::Ready, call.number(round))
+    }
+
+    /// Copies what this member gets in a round.
+    ///
+    /// # Safety
+    /// As [`Channels::launch`].
+    unsafe fn read(
+        &mut self,
+        call: &Passing<'_>,
+        round: usize,
+        (cuts, offers): (&[(usize, Cut)], &[Offer]),
+    ) -> Result<(), CommError> {
+        let number = call.number(round);
+        let mut waited = Vec::new();
+        for (from, Cut { offset, outside }) in cuts {
+            if !waited.contains(from) {
+                self.await_some(call, &call.segment, (&[*from], Word::Staged, number))?;
+                self.wait_for(call, call.segment.at(*from, Word::Ready), number)?;
+                waited.push(*from);
+            }
+            let at = Workspace::slot_of(offers[*from].slot.wrapping_add(round as u32));
+            let slot = self.workspace(call.info).slot;
+            let links = self.links(call.host, call.info, call.key)?;
+            let source = links.at(*from, at, slot).plus(*offset);
+            // SAFETY: the caller's promise; what stages the slot is waited for.
+            unsafe { self.copy_on(call, outside.at, source, outside.bytes) }?;
+        }
+        match waited.is_empty() {
+            true => Ok(()),
+            false => self.write(call, Word::Read, number),
+        }
+    }
+
+    /// # Safety
+    /// As [`Channels::launch`].
+    unsafe fn copy_on(
+        &self,
+        call: &Passing<'_>,
+        to: Address,
+        from: Address,
+        bytes: usize,
+    ) -> Result<(), CommError> {
+        let copies = self.copies.as_deref();
+        let copies = copies.expect("a member that cannot copy has told the others so");
+        // SAFETY: the caller's promise.
+        let copied = unsafe { copies.copy(call.stream, to, from, bytes) };
+        copied.map_err(|error| failed(call.info, error))
+    }
+
+    /// Makes the stream wait for a word.
+    fn wait_for(&self, call: &Passing<'_>, word: Address, value: u32) -> Result<(), CommError> {
+        let waits = self.symmetric().wait_for(call.stream, word, value);
+        waits.map_err(|error| failed(call.info, error))
+    }
+
+    /// Makes the stream set a word of this member.
+    fn write(&self, call: &Passing<'_>, word: Word, value: u32) -> Result<(), CommError> {
+        let order = self.order.as_ref();
+        let signals = order.expect("who shares is ordered").signals();
+        let word = call.segment.at(call.member, word);
+        let written = signals.write(call.stream, word, value);
+        written.map_err(|error| failed(call.info, error))
+    }
+
+    /// Waits until a word of all members has come to `value`.
+    fn await_all(&self, call: &Passing<'_>, word: Word, value: u32) -> Result<(), CommError> {
+        let all: Vec<usize> = (0..call.segment.group().len()).collect();
+        self.await_some(call, &call.segment, (&all, word, value))
+    }
+
+    /// Waits until a word of some members has come to `value`.
+    fn await_some(
+        &self,
+        call: &Passing<'_>,
+        segment: &Segment,
+        (members, word, value): (&[usize], Word, u32),
+    ) -> Result<(), CommError> {
+        let behind = || {
+            let behind = members
+                .iter()
+                .filter(|of| !segment.has_come(**of, word, value));
+            let ranks = behind.map(|of| segment.group().ranks()[*of]);
+            ranks.collect()
+        };
+        let have_come = || members.iter().all(|of| segment.has_come(*of, word, value));
+        let ready = || Ok(have_come().then_some(()));
+        watch::until_or(call.host, call.info, self.timeout, ready, behind)
+    }
+
+    /// Links the workspaces of a group, when it first needs them.
+    fn link(
+        &mut self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+    ) -> Result<(), CommError> {
+        if self.channel(host, info, key)?.links.is_some() {
+            return Ok(());
+        }
+        let symmetric = self.symmetric();
+        let advised = |error: DeviceError| failed(info, advised(error));
+        if !self.workspaces.contains_key(&info.lane) {
+            let made = Workspace::new(&*symmetric, self.slot).map_err(advised)?;
+            self.workspaces.insert(info.lane, made);
+        }
+        let workspace = &self.workspaces[&info.lane];
+        let names = &self.channel(host, info, key)?.meetings;
+        let linking = Linking::new(&*symmetric, workspace, (&key.0, names), member_of(info));
+        let mut linking = linking.map_err(advised)?;
+        watch::until(host, info, self.timeout, || {
+            let are_linked = linking.advance().map_err(advised)?;
+            Ok(are_linked.then_some(()))
+        })?;
+        let links = linking.finish(info);
+        if let Some(channel) = self.channels.get_mut(key) {
+            channel.links = links;
+        }
+        Ok(())
+    }
+
+    fn links(
+        &self,
+        host: &dyn Communicator,
+        info: &Arc<CallInfo>,
+        key: &Key,
+    ) -> Result<&Links, CommError> {
+        let links = self.channel(host, info, key)?.links.as_ref();
+        Ok(links.expect("linked when the call began"))
+    }
+
+    fn links_mut(&mut self, key: &Key) -> Option<&mut Links> {
+        self.channels.get_mut(key)?.links.as_mut()
+    }
+
+    fn workspace(&mut self, info: &CallInfo) -> &mut Workspace {
+        let workspace = self.workspaces.get_mut(&info.lane);
+        workspace.expect("made when the group was linked")
+    }
+}
+
+fn mismatch(info: &Arc<CallInfo>, reason: String) -> CommError {
+    let call = Arc::clone(info);
+    CommError::Invalid { call, reason }
+}
+
+/// Says what else there is where memory cannot be shared.
+fn advised(error: DeviceError) -> DeviceError {
+    let DeviceError { function, reason } = error;
+    DeviceError {
+        function,
+        reason: format!(
+            "{reason}; memory that processes share is needed for `GpuTransport::Workspace`: `GpuTransport::Auto` goes \
+             through NCCL between processes"
+        ),
+    }
+}
