@@ -19,6 +19,8 @@ mod transformer;
 use transformer::{Net, Training, sequence_parallel};
 mod weights;
 use weights::deterministic;
+#[path = "mpi/workspaces.rs"]
+mod workspaces;
 
 type B = Autodiff<Dist<Flex>>;
 
@@ -257,12 +259,12 @@ fn surviving(processes: usize, program: &str, records: &Records) -> Command {
     command
 }
 
-/// Starts a program that goes on for ever in three processes, sends a signal to the second, and returns what the others
+/// Starts a program that goes on for ever, in three processes, sends a signal to the second, and returns what the others
 /// said, and after how long they had.
-fn with_signal(signal: &str, records: &Records) -> (String, Duration) {
+fn with_signal(program: &str, signal: &str, records: &Records) -> (String, Duration) {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
-    let mut child = surviving(3, "program_goes_on", records)
+    let mut child = surviving(3, program, records)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -304,7 +306,6 @@ fn with_signal(signal: &str, records: &Records) -> (String, Duration) {
         )),
         "{said}"
     );
-    assert_eq!(said.matches("; flight record: ").count(), 2, "{said}");
     (said, elapsed)
 }
 
@@ -318,13 +319,14 @@ fn host() -> String {
 #[test]
 fn a_process_that_is_killed_is_named_soon() {
     let records = Records::new("killed");
-    let (said, elapsed) = with_signal("-KILL", &records);
+    let (said, elapsed) = with_signal("program_goes_on", "-KILL", &records);
     assert!(
         elapsed < Duration::from_secs(4),
         "before the time is over: {elapsed:?}"
     );
     assert!(said.contains("has ended without a word"), "{said}");
     assert!(said.contains("EXIT 75"), "{said}");
+    assert_eq!(said.matches("; flight record: ").count(), 2, "{said}");
     let diagnosis = records.diagnosis();
     for part in [
         "Process 1, host",
@@ -339,7 +341,7 @@ fn a_process_that_is_killed_is_named_soon() {
 #[test]
 fn a_process_that_is_stopped_is_named_when_the_time_is_over() {
     let records = Records::new("stopped");
-    let (said, elapsed) = with_signal("-STOP", &records);
+    let (said, elapsed) = with_signal("program_goes_on", "-STOP", &records);
     // The programs wait 5 seconds for each other.
     assert!(elapsed < Duration::from_secs(9), "{elapsed:?}");
     let named = ["have not made this call", "has not run it"];

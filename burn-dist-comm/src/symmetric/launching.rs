@@ -7,7 +7,7 @@ use crate::info::CallInfo;
 use crate::nccl::api::{Address, DeviceError, Element, Op, Stream};
 use crate::nccl::groups::{Carrier, Channels, Mark, failed, member_of};
 use crate::nccl::watch;
-use crate::peer::copies;
+use crate::peer::copies::{self, Piece};
 use crate::streams::order::Key;
 use crate::{CommError, Communicator};
 use std::sync::Arc;
@@ -30,6 +30,28 @@ impl Passing<'_> {
     /// The number of one of its rounds: what words come to.
     fn number(&self, round: usize) -> u32 {
         self.before.wrapping_add(round as u32 + 1)
+    }
+}
+
+/// What members know of a call when all have shown their offers.
+struct Agreed<'a> {
+    shown: &'a [Offer],
+    /// The operations of all, with offsets.
+    of_all: Vec<&'a [Op]>,
+    /// What this member copies; of others, from offsets.
+    pieces: Vec<Piece>,
+    /// The sizes of an element and of a slot.
+    size: usize,
+    slot: usize,
+    /// Rounds that this member stages, and all.
+    num_staged: usize,
+    num_rounds: usize,
+}
+
+impl Agreed<'_> {
+    /// Which slot of its workspace a member uses in a round.
+    fn slot_of(&self, member: usize, round: usize) -> usize {
+        Workspace::slot_of(self.shown[member].slot.wrapping_add(round as u32))
     }
 }
 
@@ -69,62 +91,82 @@ impl Channels {
         };
         // Where it shows its offer is still what others read of the call before.
         self.await_all(&call, Word::Taken, calls)?;
-        let slot = self.workspace(info).slot;
-        let num_staged = rounds::num_rounds(row.iter().map(|span| span.bytes).sum(), slot);
-        let first = self.workspace(info).staged;
+        let workspace = self.workspace(info);
+        let (slot, first) = (workspace.slot, workspace.staged);
+        let num_staged = rounds::num_rounds(&row, slot);
         if num_staged > 0 {
             // SAFETY: the caller's promise.
             unsafe { self.stage(&call, 0) }?;
         }
         let shown = self.show(&call, calls, (first, shown))?;
         let of_all: Vec<&[Op]> = shown.iter().map(|offer| &offer.ops[..]).collect();
-        let mismatch = |reason| mismatch(info, reason);
-        let mut offers = of_all.clone();
-        offers[member] = ops;
-        let pieces = copies::pieces(&offers, member, size).map_err(mismatch)?;
-        let of_row = |(place, ops): (usize, &&[Op])| {
-            let (row, _) = rounds::row(ops, place, size);
-            rounds::num_rounds(row.iter().map(|span| span.bytes).sum(), slot)
+        let rows = of_all.iter().enumerate();
+        let rows = rows.map(|(place, ops)| rounds::row(ops, place, size).0);
+        let num_rounds = rows.map(|row| rounds::num_rounds(&row, slot)).max();
+        let mut with_own = of_all.clone();
+        with_own[member] = ops;
+        let pieces = copies::pieces(&with_own, member, size);
+        let agreed = Agreed {
+            pieces: pieces.map_err(|reason| mismatch(info, reason))?,
+            shown: &shown,
+            of_all,
+            size,
+            slot,
+            num_staged,
+            num_rounds: num_rounds.unwrap_or(0),
         };
-        let num_rounds = of_all.iter().enumerate().map(of_row).max().unwrap_or(0);
-        let own = pieces.iter().filter(|piece| piece.from == member);
-        for piece in own {
-            // SAFETY: the caller's promise.
-            unsafe { self.copy_on(&call, piece.target, piece.source, piece.bytes) }?;
-        }
-        for round in 0..num_rounds {
-            let number = call.number(round);
-            if round > 0 && round < num_staged {
-                // SAFETY: the caller's promise.
-                unsafe { self.stage(&call, round) }?;
-            }
-            call.segment.set(member, Word::Staged, number);
-            if round < num_staged {
-                let of_round = (round, slot);
-                let readers =
-                    rounds::readers(&of_all, (member, size), of_round).map_err(mismatch)?;
-                let at = Workspace::slot_of(first.wrapping_add(round as u32));
-                let readers = readers.into_iter().map(|member| Reader {
-                    segment: Arc::clone(&call.segment),
-                    member,
-                    round: number,
-                });
-                self.workspace(info).readers[at] = readers.collect();
-            }
-            let cuts = rounds::read(&pieces, member, round, slot);
-            // SAFETY: the caller's promise, and that of the others for what they stage.
-            unsafe { self.read(&call, round, (&cuts, &shown)) }?;
-            call.segment.set(member, Word::Followed, number);
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.run_rounds(&call, &agreed) }?;
         if let Some(links) = self.links_mut(key) {
             links.calls = links.calls.wrapping_add(1);
-            links.rounds = links.rounds.wrapping_add(num_rounds as u32);
+            links.rounds = links.rounds.wrapping_add(agreed.num_rounds as u32);
             links.last = Arc::clone(info);
         }
         match ops.is_empty() {
             true => Ok(Mark::Nothing),
             false => self.leave(info, key, (Carrier::Copies, ticket)),
         }
+    }
+
+    /// Puts the copies of a call on the stream, but for the first round of what this member sends, which is there.
+    ///
+    /// # Safety
+    /// As [`Channels::launch`].
+    unsafe fn run_rounds(
+        &mut self,
+        call: &Passing<'_>,
+        agreed: &Agreed<'_>,
+    ) -> Result<(), CommError> {
+        let (member, slot) = (call.member, agreed.slot);
+        for own in agreed.pieces.iter().filter(|piece| piece.from == member) {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_on(call, own.target, own.source, own.bytes) }?;
+        }
+        for round in 0..agreed.num_rounds {
+            let number = call.number(round);
+            if round > 0 && round < agreed.num_staged {
+                // SAFETY: the caller's promise.
+                unsafe { self.stage(call, round) }?;
+            }
+            call.segment.set(member, Word::Staged, number);
+            if round < agreed.num_staged {
+                let of_member = (member, agreed.size);
+                let readers = rounds::readers(&agreed.of_all, of_member, (round, slot));
+                let readers = readers.map_err(|reason| mismatch(call.info, reason))?;
+                let readers = readers.into_iter().map(|member| Reader {
+                    segment: Arc::clone(&call.segment),
+                    member,
+                    round: number,
+                });
+                let at = agreed.slot_of(member, round);
+                self.workspace(call.info).readers[at] = readers.collect();
+            }
+            let cuts = rounds::read(&agreed.pieces, member, round, slot);
+            // SAFETY: the caller's promise, and that of the others for what they stage.
+            unsafe { self.read(call, round, (&cuts, agreed)) }?;
+            call.segment.set(member, Word::Followed, number);
+        }
+        Ok(())
     }
 
     /// Shows the others what this member sends, and returns what all do.
@@ -182,7 +224,7 @@ impl Channels {
         &mut self,
         call: &Passing<'_>,
         round: usize,
-        (cuts, offers): (&[(usize, Cut)], &[Offer]),
+        (cuts, agreed): (&[(usize, Cut)], &Agreed<'_>),
     ) -> Result<(), CommError> {
         let number = call.number(round);
         let mut waited = Vec::new();
@@ -192,10 +234,9 @@ impl Channels {
                 self.wait_for(call, call.segment.at(*from, Word::Ready), number)?;
                 waited.push(*from);
             }
-            let at = Workspace::slot_of(offers[*from].slot.wrapping_add(round as u32));
-            let slot = self.workspace(call.info).slot;
             let links = self.links(call.host, call.info, call.key)?;
-            let source = links.at(*from, at, slot).plus(*offset);
+            let slot = links.at(*from, agreed.slot_of(*from, round), agreed.slot);
+            let source = slot.plus(*offset);
             // SAFETY: the caller's promise; what stages the slot is waited for.
             unsafe { self.copy_on(call, outside.at, source, outside.bytes) }?;
         }

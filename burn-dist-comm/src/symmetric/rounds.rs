@@ -43,8 +43,9 @@ pub fn row(ops: &[Op], member: usize, size: usize) -> (Vec<Span>, Vec<Op>) {
     (spans, shown)
 }
 
-/// How many rounds carry a row of `bytes`.
-pub fn num_rounds(bytes: usize, slot: usize) -> usize {
+/// How many rounds carry a row.
+pub fn num_rounds(row: &[Span], slot: usize) -> usize {
+    let bytes: usize = row.iter().map(|span| span.bytes).sum();
     bytes.div_ceil(slot)
 }
 
@@ -145,8 +146,7 @@ mod tests {
             .enumerate()
             .map(|(member, ops)| row(ops, member, 1))
             .collect();
-        let total = |member: usize| rows[member].0.iter().map(|span| span.bytes).sum::<usize>();
-        let rounds = (0..all.len()).map(|member| num_rounds(total(member), slot));
+        let rounds = rows.iter().map(|(row, _)| num_rounds(row, slot));
         let rounds = rounds.max().unwrap_or(0);
         for round in 0..rounds {
             let mut slots = vec![vec![0xee_u8; slot]; all.len()];

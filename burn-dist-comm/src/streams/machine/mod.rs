@@ -117,6 +117,8 @@ pub struct Machine {
     /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for
     /// it.
     pub linked: AtomicBool,
+    /// Whether other processes set words too: what they have submitted is not known here.
+    pub has_neighbours: AtomicBool,
     driver: Mutex<()>,
     /// Functions that this driver lacks.
     pub lacks: Mutex<Vec<&'static str>>,
@@ -232,6 +234,9 @@ impl Machine {
     }
 
     fn assert_submitted(&self, word: Address, value: u32) {
+        if self.has_neighbours.load(Ordering::SeqCst) {
+            return;
+        }
         let state = lock(&self.state);
         let submitted = state.submitted.get(&state.place(word)).copied();
         drop(state);
