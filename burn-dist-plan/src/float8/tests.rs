@@ -497,3 +497,36 @@ fn units_are_made_again_whatever_their_products_are_computed_in() {
         }
     }
 }
+
+/// In low precision, products of the forward and of the backward each have casts of their operands; what they have in 8
+/// bits they share, so that most of these casts are for nothing.
+#[test]
+fn no_cast_is_left_that_nothing_reads() {
+    for recipe in [
+        "tensorwise",
+        "rowwise",
+        "blockwise128",
+        "tensorwise,scope=rank",
+    ] {
+        let b = blocks("", 2).under(Policy {
+            precision: Precision::new(Float::BF16),
+            ..policy(recipe.parse().expect("a recipe"))
+        });
+        let text = text_after(&b.window, &b.mesh, &options(&b.mesh), "float8").expect("a pass");
+        let casts = |text: &str| {
+            let lines = text.lines().filter(|line| line.contains("= cast("));
+            let made = lines.filter_map(|line| Some(line.split_once(" = ")?.0.to_owned()));
+            made.collect::<Vec<String>>()
+        };
+        let found = casts(&text);
+        assert!(!found.is_empty(), "{recipe}");
+        for value in found {
+            let reads = [",", ")"].map(|end| text.matches(&format!("{value}{end}")).count());
+            let survives = text.contains(&format!("store {value} "));
+            assert!(
+                reads.iter().sum::<usize>() > 0 || survives,
+                "{recipe}: {value} in\n{text}"
+            );
+        }
+    }
+}
