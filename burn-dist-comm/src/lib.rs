@@ -161,6 +161,10 @@ pub trait Communicator: Send + Sync {
     /// recorded theirs.
     fn behind(&self, call: &CallInfo) -> Vec<Rank>;
 
+    /// Returns what a [recorded](Self::record) call waits for in vain: a process of one of its members that has ended
+    /// without a word.
+    fn lost(&self, call: &Arc<CallInfo>) -> Option<CommError>;
+
     /// Starts `call` and waits for its output.
     ///
     /// # Errors

@@ -266,4 +266,8 @@ impl Communicator for LocalComm {
     fn behind(&self, call: &CallInfo) -> Vec<Rank> {
         self.hub.behind(call)
     }
+
+    fn lost(&self, call: &Arc<CallInfo>) -> Option<CommError> {
+        self.hub.lost(call)
+    }
 }

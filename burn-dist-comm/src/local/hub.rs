@@ -34,6 +34,8 @@ pub struct LocalHub {
     pub(super) wire: Option<Wire>,
     /// The other processes, if ranks live there.
     pub(super) remote: Option<Remote>,
+    /// Processes that have ended without a word.
+    pub(super) lost: RwLock<Vec<u32>>,
     /// Where the flight record lies, once it is written.
     pub(super) record: OnceLock<PathBuf>,
 }
@@ -104,6 +106,11 @@ pub(super) struct RankState {
 }
 
 impl Ranks for LocalHub {
+    fn lost(&self, process: u32) {
+        let mut lost = self.lost.write().unwrap_or_else(PoisonError::into_inner);
+        lost.push(process);
+    }
+
     fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -172,6 +179,7 @@ impl LocalHub {
                 .map(|network| Wire::new(network, num_ranks)),
             options,
             remote,
+            lost: RwLock::default(),
             record: OnceLock::new(),
         });
         if let Some(remote) = &hub.remote {
@@ -294,6 +302,20 @@ impl LocalHub {
     /// If there is no such rank.
     pub fn recent_calls(&self, rank: Rank) -> Vec<Arc<CallInfo>> {
         self.state(rank).recorder.read()
+    }
+
+    /// Returns what a recorded call waits for in vain: a process of one of its members that has ended without a word.
+    pub fn lost(&self, call: &Arc<CallInfo>) -> Option<CommError> {
+        let lost = self.lost.read().unwrap_or_else(PoisonError::into_inner);
+        let placement = self.placement().filter(|_| !lost.is_empty())?;
+        let processes = call.group.ranks().iter();
+        let mut processes = processes.map(|rank| placement.process_of[rank.0 as usize]);
+        let process = processes.find(|process| lost.contains(process))?;
+        Some(CommError::ProcessLost {
+            process: placement.name(process),
+            call: Some(Arc::clone(call)),
+            window: None,
+        })
     }
 
     /// Returns those other members of a recorded call's group that are in this process and have not recorded theirs.

@@ -149,7 +149,7 @@ impl Channels {
             if let Some(fault) = host.fault() {
                 return Err(fault);
             }
-            self.check(|call| host.behind(call))?;
+            self.check(|call| host.behind(call), |call| host.lost(call))?;
             // Most waits are for a collective that is nearly over.
             naps += 1;
             match naps {
@@ -171,11 +171,15 @@ impl Channels {
     }
 
     /// Looks at what is under way, without waiting.
-    fn check(&mut self, behind: impl Fn(&CallInfo) -> Vec<Rank>) -> Result<(), CommError> {
+    fn check(
+        &mut self,
+        behind: impl Fn(&CallInfo) -> Vec<Rank>,
+        lost: impl Fn(&Arc<CallInfo>) -> Option<CommError>,
+    ) -> Result<(), CommError> {
         let Some(order) = &mut self.order else {
             return Ok(());
         };
-        order.check(self.timeout, behind)?;
+        order.check(self.timeout, behind, lost)?;
         // An error that a peer or the network has caused shows here, not on a stream.
         for (info, comm) in self.order.iter().flat_map(Order::busy) {
             let state = self.nccl.state(comm);
@@ -192,7 +196,7 @@ impl Channels {
     /// What is wrong with it.
     pub fn look(&mut self, hub: &LocalHub) -> Result<(), CommError> {
         self.retire();
-        self.check(|call| hub.behind(call))
+        self.check(|call| hub.behind(call), |call| hub.lost(call))
     }
 
     /// Takes note that nobody waits for a call, which stays under way.

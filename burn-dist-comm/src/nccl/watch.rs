@@ -17,7 +17,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Asks `ready` until it answers, the mesh has a fault, or `timeout` is over.
 ///
 /// # Errors
-/// The fault; [`CommError::Timeout`] with those members of this process that have not made the call, or
+/// The fault; a process of a member that has ended; [`CommError::Timeout`] with those members of this process that have not made the call, or
 /// [`CommError::GpuStalled`] if all of them have.
 pub(crate) fn until<T>(
     host: &dyn Communicator,
@@ -47,7 +47,7 @@ pub(crate) fn until_or<T>(
             std::thread::yield_now();
             continue;
         }
-        if let Some(fault) = host.fault() {
+        if let Some(fault) = host.fault().or_else(|| host.lost(call)) {
             return Err(fault);
         }
         if waited >= timeout {

@@ -175,6 +175,9 @@ impl Mesh {
     /// Stops what waits for a process that has ended without waiting for the others.
     pub fn lose(&mut self, process: u32) {
         self.lost.insert(process);
+        if let Some(ranks) = self.ranks.upgrade() {
+            ranks.lost(process);
+        }
         self.depart(process);
     }
 

@@ -16,6 +16,9 @@ pub(crate) trait Ranks: Send + Sync {
 
     /// Stops the ranks because of what the other processes know.
     fn stopped(&self, error: CommError);
+
+    /// Takes note of a process that has ended without a word.
+    fn lost(&self, process: u32);
 }
 
 /// A call that all ranks of this process have made.

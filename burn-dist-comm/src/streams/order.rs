@@ -210,11 +210,12 @@ impl Order {
     /// Looks which calls wait for others, and for how long.
     ///
     /// # Errors
-    /// [`CommError::Timeout`] with those that `behind` says have not made the call, or [`CommError::GpuStalled`].
+    /// What `lost` says that a call waits for in vain; [`CommError::Timeout`] with those that `behind` says have not made the call, or [`CommError::GpuStalled`].
     pub(crate) fn check(
         &mut self,
         timeout: Duration,
         behind: impl Fn(&CallInfo) -> Vec<Rank>,
+        lost: impl Fn(&Arc<CallInfo>) -> Option<CommError>,
     ) -> Result<(), CommError> {
         let now = Instant::now();
         for at in 0..self.under_way.len() {
@@ -224,6 +225,9 @@ impl Order {
             }
             let call = &mut self.under_way[at];
             let elapsed = now - *call.entered.get_or_insert(now);
+            if let Some(lost) = lost(&call.info) {
+                return Err(lost);
+            }
             if elapsed >= timeout {
                 return Err(late(&call.info, elapsed, behind(&call.info)));
             }
