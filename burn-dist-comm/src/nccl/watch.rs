@@ -17,8 +17,8 @@ const NAP: Duration = Duration::from_micros(50);
 /// Asks `ready` until it answers, the mesh has a fault, or `timeout` is over.
 ///
 /// # Errors
-/// The fault; a process of a member that has ended; [`CommError::Timeout`] with those members of this process that have not made the call, or
-/// [`CommError::GpuStalled`] if all of them have.
+/// The fault; [`CommError::ProcessLost`] if the process of a member has ended; [`CommError::Timeout`] with those
+/// members of this process that have not made the call, or [`CommError::GpuStalled`] if all of them have.
 pub(crate) fn until<T>(
     host: &dyn Communicator,
     call: &Arc<CallInfo>,

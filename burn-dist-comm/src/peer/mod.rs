@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`api`] | the few calls of CUDA's driver that are used, as a trait |
-//! | [`choice`] | by which way a group communicates, here or through workspaces: a pure function of its members' cards |
+//! | [`choice`] | by which way a group communicates: a pure function of its members' cards |
 //! | [`copies`] | which copies make a collective, and in which order streams do them |
 //! | `driver` | CUDA's driver (feature `cuda`) |
 //!

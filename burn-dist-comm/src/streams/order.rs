@@ -210,7 +210,8 @@ impl Order {
     /// Looks which calls wait for others, and for how long.
     ///
     /// # Errors
-    /// What `lost` says that a call waits for in vain; [`CommError::Timeout`] with those that `behind` says have not made the call, or [`CommError::GpuStalled`].
+    /// What `lost` says that a call waits for in vain; [`CommError::Timeout`] with those that `behind` says have not
+    /// made the call, or [`CommError::GpuStalled`].
     pub(crate) fn check(
         &mut self,
         timeout: Duration,

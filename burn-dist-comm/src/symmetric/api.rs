@@ -35,7 +35,7 @@ pub trait Symmetric: Send + Sync {
     /// As [`unmap`](Self::unmap).
     unsafe fn unregister(&self, page: &Page);
 
-    /// Makes a stream wait until a word has [come to](crate::streams::api::FlagWait::has_come) `value`; whoever sees the
-    /// word sees what was written before it, by whichever device.
+    /// Makes a stream wait until a word has [come to](crate::streams::api::FlagWait::has_come) `value`. Whoever sees
+    /// the word sees what was written before it, by whichever device.
     fn wait_for(&self, stream: Stream, word: Address, value: u32) -> Result<(), DeviceError>;
 }

@@ -18,10 +18,10 @@
 //!
 //! # What is shared
 //! - The workspace, [`workspace::SLOTS`] slots of device memory. It is made with CUDA's virtual memory management, and
-//!   reaches another process as a file descriptor, over a Unix socket (`SCM_RIGHTS`). There is one per rank and lane, as
-//!   there is one stream.
-//! - A segment per group and lane: host memory from `memfd_create`, which the first member makes and the others map. The
-//!   devices write and wait for some of its words, hosts for others.
+//!   reaches another process as a file descriptor, over a Unix socket (`SCM_RIGHTS`). There is one per rank and lane,
+//!   as there is one stream.
+//! - A segment per group and lane: host memory from `memfd_create`, which the first member makes and the others map.
+//!   Devices write and wait for some of its words, hosts for others.
 //!
 //! A socket has an abstract name that members tell each other with their cards, a number of 128 bits that nobody else
 //! knows; both ends check that the other one belongs to the same user.
@@ -54,10 +54,10 @@
 //! | `staged` | its host | hosts of those that read of it | what sets `ready` has been submitted |
 //! | `followed` | its host | hosts of those that it has read of | what sets `read` has been submitted |
 //!
-//! - A stream waits for a word only when what sets it has been submitted to its device. So nothing waits on a device for
-//!   a host that has not come yet, and a stream comes to its end whatever hosts do.
-//! - There is no cycle: a round waits for `ready` of the same round, and for `read` of earlier rounds; all ranks make the
-//!   calls of a lane in one order.
+//! - A stream waits for a word only when what sets it has been submitted to its device. So nothing waits on a device
+//!   for a host that has not come yet, and a stream comes to its end whatever hosts do.
+//! - There is no cycle: a round waits for `ready` of the same round, and for `read` of earlier rounds; all ranks make
+//!   the calls of a lane in one order.
 //! - What a call sends belongs to the backend again when it has been staged: nobody else reads it.
 //! - Host memory carries the words, not the workspace: a host sees who is late, and ends waits by a store.
 //!
@@ -71,12 +71,12 @@
 //! From then on others may copy what is not there yet, or no more. They do not hand it out: whoever reads a value first
 //! waits for its calls, then looks at `fault`, which was set before, and waits for the fault itself.
 //!
-//! Memory that another process has mapped stays as long as it is mapped there, whatever becomes of the process that made
-//! it. Each process unmaps when its own streams have come to their end, and else never.
+//! Memory that another process has mapped stays as long as it is mapped there, whatever becomes of the process that
+//! made it. Each process unmaps when its own streams have come to their end, and else never.
 //!
 //! # What is not here
 //! Sums on the way (multicast, NVLink SHARP), and kernels that read others' memory themselves. No machine with two GPUs
-//! has run any of this: it is simulated, with real descriptors, sockets and pages.
+//! has run any of this. It is simulated between threads and between processes, with real descriptors, sockets, pages.
 
 pub mod api;
 #[cfg(feature = "cuda")]

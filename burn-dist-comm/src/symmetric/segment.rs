@@ -43,8 +43,8 @@ fn ops_max(members: usize) -> usize {
     4 * members
 }
 
-/// How far a word is set past the last round at the end: further than anyone waits for, and not so far that numbers have
-/// wrapped around.
+/// How far a word is set past the last round at the end: further than anyone waits for, and not so far that numbers
+/// have wrapped around.
 const PAST: u32 = 1 << 30;
 
 /// What a member sends and receives in a call. Addresses of what it sends are offsets into its row of bytes

@@ -126,8 +126,8 @@ fn a_process_that_gives_up_is_seen_before_its_fault_is() {
     }
 }
 
-/// A process is gone, and with it the streams of its rank: words that they would have set stay as they are. It goes while
-/// others wait for it on their hosts, or on their devices.
+/// A process is gone, and with it the streams of its rank: words that they would have set stay as they are. It goes
+/// while others wait for it on their hosts, or on their devices.
 #[test]
 fn streams_that_wait_for_a_process_which_is_gone_come_to_their_end() {
     for at in 0..4 {

@@ -159,8 +159,8 @@ pub struct ForwardArgs {
     /// (tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10).
     #[arg(long, value_name = "LINK")]
     pub link: Option<Links>,
-    /// How ranks communicate that have an NVIDIA GPU each: by copies within a process and NCCL (auto), by copies between
-    /// processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
+    /// How ranks communicate that have an NVIDIA GPU each: by copies within a process and NCCL (auto), by copies
+    /// between processes of one machine too (workspace), by NCCL alone (nccl), or through host memory (host).
     #[arg(long, value_name = "WAY", value_enum, default_value_t)]
     pub gpu_transport: Transport,
     /// How attention gets keys and values that other ranks of cp have: passed from rank to rank (ring), gathered
