@@ -176,6 +176,9 @@ struct Staged<'a, O> {
     /// The stage of each slot and of each step.
     of_slot: Vec<Option<u32>>,
     of_step: Vec<Option<u32>>,
+    /// Whether each step stands at an operation that every stage makes wherever it needs it, and is another one: what a
+    /// backward makes again of a forward.
+    with_need: Vec<bool>,
     /// Coordinates besides its own that need each slot.
     wanted: FxHashMap<Slot, Vec<u32>>,
 }
@@ -272,6 +275,7 @@ impl<'a, O: Op> Staged<'a, O> {
             producer: vec![0; program.slots.len()],
             of_slot: vec![None; program.slots.len()],
             of_step: Vec::with_capacity(steps.len()),
+            with_need: Vec::with_capacity(steps.len()),
             wanted: FxHashMap::default(),
             steps,
         };
@@ -296,6 +300,10 @@ impl<'a, O: Op> Staged<'a, O> {
                 }
                 _ => None,
             };
+            let [at, of] = this.steps.ops(index);
+            let stands_apart = at.filter(|at| Some(*at) != of && *at != end);
+            let with_need = stands_apart.is_some_and(|at| parts[at as usize].stage.is_none());
+            this.with_need.push(with_need);
             for slot in this.steps.writes(index) {
                 this.of_slot[*slot as usize] = stage;
                 this.producer[*slot as usize] = index as u32;
@@ -303,6 +311,12 @@ impl<'a, O: Op> Staged<'a, O> {
             this.of_step.push(stage);
         }
         this
+    }
+
+    /// Returns whether other coordinates need what a step makes.
+    fn is_wanted(&self, index: usize) -> bool {
+        let mut writes = self.steps.writes(index).iter();
+        writes.any(|slot| self.wanted.contains_key(slot))
     }
 
     /// Returns what a coordinate does, in order; `whens` say when it takes the steps of each operation.
@@ -316,6 +330,7 @@ impl<'a, O: Op> Staged<'a, O> {
             let when = match self.steps.recorded(index) {
                 Common::Load { slot, .. } if self.wanted.contains_key(slot) => When::First,
                 Common::Local(_) | Common::Move(_) if stage.is_none() => continue,
+                Common::Local(_) if self.with_need[index] && !self.is_wanted(index) => continue,
                 Common::Local(_) | Common::Move(_) => {
                     // What is made for another coordinate is made with its own operation.
                     let ops = self.steps.ops(index).into_iter().flatten();

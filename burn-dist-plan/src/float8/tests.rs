@@ -2,12 +2,15 @@
 
 use super::{Float8Op, Float8Store, Ways};
 use crate::explain::Explanation;
+use crate::memory::MemoryClass;
 use crate::mesh::DType;
 use crate::policy::{Checkpoint, Float, Float8, Policy, Precision, Scaling};
+use crate::stage::{Pipeline, Stage};
 use crate::tests::MESHES;
 use crate::toy::{Builder, Kind, Toy, options, planned, whole};
 use crate::window::Window;
-use crate::{Facts, PlanOptions, plan, text_after};
+use crate::{Facts, PlanOptions, ScheduleKind, plan, text_after};
+use std::sync::Arc;
 
 /// Three layers in two units and their backward, with an update: `up`, `down`, and a head.
 fn step(mesh: &str, sizes: [usize; 3]) -> Builder {
@@ -431,14 +434,29 @@ fn a_backward_of_its_own_skips_the_head_too() {
     );
 }
 
-/// Blocks `x + exp(x up) down` one after the other, a unit each, and their backward.
-fn blocks(mesh: &str, num: usize) -> Builder {
+/// Blocks `x + exp(x up) down` one after the other, a unit each, and their backward, of each layer the gradient of its
+/// weight first or last; along `pp` in stages.
+fn blocks(mesh: &str, num: usize, weights_first: bool) -> Builder {
     let mut b = Builder::new(mesh);
+    let pipeline = b.mesh.pipeline_axis().map(|axis| {
+        let ranks = b.mesh.size(axis) as u32;
+        Arc::new(Pipeline {
+            axis,
+            ranks,
+            stages: ranks,
+            schedule: ScheduleKind::OneFOneB.into(),
+        })
+    });
     let weights: Vec<[u32; 2]> = (0..num)
         .map(|index| {
             ["up", "down"].map(|name| {
                 let (path, unit) = (format!("{index}.{name}.weight"), index.to_string());
-                b.param(Builder::spec(&path, &[32, 32], Some(&unit)))
+                let mut spec = Builder::spec(&path, &[32, 32], Some(&unit));
+                spec.stage = pipeline.as_ref().map(|pipeline| Stage {
+                    index: (index * pipeline.stages as usize / num) as u32,
+                    pipeline: Arc::clone(pipeline),
+                });
+                b.param(spec)
             })
         })
         .collect();
@@ -451,12 +469,20 @@ fn blocks(mesh: &str, num: usize) -> Builder {
         saved.push((x, e));
         x = b.pair(Kind::Add, x, y);
     }
+    b.read(x);
     let ones = b.ones_for(x);
     let mut g = b.pair(Kind::Mul, ones, x);
+    let backward = |b: &mut Builder, x: u32, w: u32, g: u32| match weights_first {
+        true => {
+            let of_w = b.op(Kind::LinearW, &[x, g], &[32, 32]);
+            (b.op(Kind::LinearX, &[w, g], &[16, 32]), of_w)
+        }
+        false => b.linear_backward(x, w, g),
+    };
     for ([up, down], (x, e)) in weights.iter().zip(saved).rev() {
-        let (ge, of_down) = b.linear_backward(e, *down, g);
+        let (ge, of_down) = backward(&mut b, e, *down, g);
         let gh = b.pair(Kind::Mul, ge, e);
-        let (gx, of_up) = b.linear_backward(x, *up, gh);
+        let (gx, of_up) = backward(&mut b, x, *up, gh);
         for (weight, gradient) in [(down, of_down), (up, of_up)] {
             let new = b.pair(Kind::Sub, *weight, gradient);
             b.survive(new);
@@ -473,7 +499,7 @@ fn blocks(mesh: &str, num: usize) -> Builder {
 fn units_are_made_again_whatever_their_products_are_computed_in() {
     for mesh in ["", "fsdp=2", "fsdp=2,tp=2"] {
         let recomputed = |float8: Option<&str>| {
-            let b = blocks(mesh, 4).under(Policy {
+            let b = blocks(mesh, 4, false).under(Policy {
                 checkpoint: Checkpoint::Full,
                 float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
                 ..Policy::default()
@@ -508,7 +534,7 @@ fn no_cast_is_left_that_nothing_reads() {
         "blockwise128",
         "tensorwise,scope=rank",
     ] {
-        let b = blocks("", 2).under(Policy {
+        let b = blocks("", 2, false).under(Policy {
             precision: Precision::new(Float::BF16),
             ..policy(recipe.parse().expect("a recipe"))
         });
@@ -529,4 +555,26 @@ fn no_cast_is_left_that_nothing_reads() {
             );
         }
     }
+}
+
+/// What a backward makes again on a stage is made when the backward comes to it: scales along columns, which stand
+/// before the products of weights and are made of forward values alone, do not bring it forward.
+#[test]
+fn stages_make_again_what_a_backward_comes_to() {
+    let activations = |float8: Option<&str>| {
+        let b = blocks("pp=2", 8, true).under(Policy {
+            checkpoint: Checkpoint::Full,
+            float8: float8.map(|recipe| recipe.parse().expect("a recipe")),
+            ..Policy::default()
+        });
+        let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+        plan.memory[0].class_peaks[&MemoryClass::Activation]
+    };
+    // A block of the stage at a time, beside the borders; what is in 8 bits is there twice.
+    let plain = activations(None);
+    let found = activations(Some("rowwise"));
+    assert!(
+        found <= plain * 5 / 4,
+        "{found} B, without float8 {plain} B"
+    );
 }
