@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use burn_dist::comm::nccl::api::{Address, Element, Gpu, Nccl, Op};
+use burn_dist::comm::nccl::api::{Element, Gpu, Nccl, Op};
 use burn_dist::comm::nccl::collectives;
 use burn_dist::comm::nccl::fake::{Fake, FakeNccl};
 use burn_dist::comm::nccl::groups::Channels;
