@@ -328,3 +328,13 @@ pub struct DeviceError {
     /// What the driver says.
     pub reason: String,
 }
+
+impl DeviceError {
+    /// Returns what an error of the operating system is that a function has met.
+    pub(crate) fn of_system(function: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |error| Self {
+            function,
+            reason: error.to_string(),
+        }
+    }
+}

@@ -147,10 +147,7 @@ impl Channels {
             self.is_ordered() && self.copies.is_some(),
             "order and copies"
         );
-        let machine = os::machine().map_err(|error| DeviceError {
-            function: "sharing of memory",
-            reason: error.to_string(),
-        })?;
+        let machine = os::machine().map_err(DeviceError::of_system("sharing of memory"))?;
         self.symmetric = Some((symmetric, machine));
         Ok(self)
     }
@@ -422,6 +419,12 @@ pub(crate) fn failed(info: &Arc<CallInfo>, error: DeviceError) -> CommError {
         function: error.function,
         reason: error.reason,
     }
+}
+
+/// A call whose operations do not meet those of the other members.
+pub(crate) fn mismatch(info: &Arc<CallInfo>, reason: String) -> CommError {
+    let call = Arc::clone(info);
+    CommError::Invalid { call, reason }
 }
 
 /// The place of the rank of a recorded call in its group.

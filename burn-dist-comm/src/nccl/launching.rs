@@ -1,7 +1,7 @@
 //! Putting calls on the device.
 
 use super::api::{Element, Event, Op};
-use super::groups::{Carrier, Channels, Launched, Mark, failed, member_of};
+use super::groups::{Carrier, Channels, Launched, Mark, failed, member_of, mismatch};
 use super::watch;
 use crate::info::CallInfo;
 use crate::peer::choice::Way;
@@ -178,10 +178,7 @@ impl Channels {
         let offers = self.channel(host, info, key)?.neighbour.offers();
         let of_all: Vec<&[Op]> = offers.iter().map(|offer| &*offer.ops).collect();
         let member = member_of(info);
-        let mismatch = |reason| {
-            let call = Arc::clone(info);
-            CommError::Invalid { call, reason }
-        };
+        let mismatch = |reason| mismatch(info, reason);
         let pieces = copies::pieces(&of_all, member, element.bytes()).map_err(mismatch)?;
         let readers = copies::readers(&of_all, member).map_err(mismatch)?;
         // SAFETY: the caller's promise, and that of the others for what they offer.

@@ -45,12 +45,7 @@ struct Driver {
 /// # Errors
 /// What the driver does not have.
 pub fn signals(device: &Arc<Device>) -> Result<Arc<dyn Signals>, DeviceError> {
-    // SAFETY: CUDA's driver, which is loaded already.
-    let library = unsafe { Library::new("libcuda.so.1") };
-    let library = library.map_err(|error| DeviceError {
-        function: "dlopen",
-        reason: error.to_string(),
-    })?;
+    let library = library()?;
     // SAFETY: the signatures are those of cuda.h.
     let (record_all, write) = unsafe {
         (
@@ -78,6 +73,16 @@ pub fn signals(device: &Arc<Device>) -> Result<Arc<dyn Signals>, DeviceError> {
         write,
         _library: library,
     }))
+}
+
+/// Opens CUDA's driver, to look functions up by name.
+pub(crate) fn library() -> Result<Library, DeviceError> {
+    // SAFETY: it is loaded already.
+    let library = unsafe { Library::new("libcuda.so.1") };
+    library.map_err(|error| DeviceError {
+        function: "dlopen",
+        reason: error.to_string(),
+    })
 }
 
 /// # Safety

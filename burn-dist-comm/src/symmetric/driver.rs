@@ -5,7 +5,7 @@ use super::api::{Mapping, Symmetric};
 use super::os::{Descriptor, Page};
 use crate::nccl::api::{Address, DeviceError, Gpu, Stream};
 use crate::nccl::driver::{Access, Device, named, raw_stream};
-use crate::streams::driver::{PORTABLE_AND_MAPPED, symbol};
+use crate::streams::driver::{PORTABLE_AND_MAPPED, library, symbol};
 use cudarc::driver::result::device;
 use cudarc::driver::sys;
 use libloading::Library;
@@ -72,12 +72,7 @@ pub fn symmetric(of: &Arc<Device>) -> Result<Arc<dyn Symmetric>, DeviceError> {
             reason: "this device has no file descriptors of its memory".into(),
         });
     }
-    // SAFETY: CUDA's driver, which is loaded already.
-    let library = unsafe { Library::new("libcuda.so.1") };
-    let library = library.map_err(|error| DeviceError {
-        function: "dlopen",
-        reason: error.to_string(),
-    })?;
+    let library = library()?;
     // SAFETY: the signature is that of cuda.h.
     let wait = unsafe { symbol::<Wait>(&library, "cuStreamWaitValue32_v2") }?;
     Ok(Arc::new(Driver {

@@ -5,7 +5,7 @@ use super::segment::{Offer, Segment, Word};
 use super::workspace::{Linking, Links, Reader, Workspace};
 use crate::info::CallInfo;
 use crate::nccl::api::{Address, DeviceError, Element, Op, Stream};
-use crate::nccl::groups::{Carrier, Channels, Mark, failed, member_of};
+use crate::nccl::groups::{Carrier, Channels, Mark, failed, member_of, mismatch};
 use crate::nccl::watch;
 use crate::peer::copies::{self, Piece};
 use crate::streams::order::Key;
@@ -36,12 +36,9 @@ impl Passing<'_> {
 /// What members know of a call when all have shown their offers.
 struct Agreed<'a> {
     shown: &'a [Offer],
-    /// The operations of all, with offsets.
-    of_all: Vec<&'a [Op]>,
-    /// What this member copies; of others, from offsets.
-    pieces: Vec<Piece>,
-    /// The sizes of an element and of a slot.
-    size: usize,
+    /// What each member copies; of others, from offsets.
+    pieces: Vec<Vec<Piece>>,
+    /// The size of a slot.
     slot: usize,
     /// Rounds that this member stages, and all.
     num_staged: usize,
@@ -99,21 +96,26 @@ impl Channels {
             unsafe { self.stage(&call, 0) }?;
         }
         let shown = self.show(&call, calls, (first, shown))?;
-        let of_all: Vec<&[Op]> = shown.iter().map(|offer| &offer.ops[..]).collect();
+        let mut of_all: Vec<&[Op]> = shown.iter().map(|offer| &offer.ops[..]).collect();
         let rows = of_all.iter().enumerate();
         let rows = rows.map(|(place, ops)| rounds::row(ops, place, size).0);
         let num_rounds = rows.map(|row| rounds::num_rounds(&row, slot)).max();
-        let mut with_own = of_all.clone();
-        with_own[member] = ops;
-        let pieces = copies::pieces(&with_own, member, size);
+        let num_rounds = num_rounds.unwrap_or(0);
+        let pieces = |of_all: &[&[Op]], member| {
+            let pieces = copies::pieces(of_all, member, size);
+            pieces.map_err(|reason| mismatch(info, reason))
+        };
+        let of_each = (0..of_all.len()).map(|member| pieces(&of_all, member));
+        let mut of_each = of_each.collect::<Result<Vec<_>, CommError>>()?;
+        // Its own copies are from where it has what it sends to itself.
+        of_all[member] = ops;
+        of_each[member] = pieces(&of_all, member)?;
         let agreed = Agreed {
-            pieces: pieces.map_err(|reason| mismatch(info, reason))?,
+            pieces: of_each,
             shown: &shown,
-            of_all,
-            size,
             slot,
             num_staged,
-            num_rounds: num_rounds.unwrap_or(0),
+            num_rounds,
         };
         // SAFETY: the caller's promise.
         unsafe { self.run_rounds(&call, &agreed) }?;
@@ -138,7 +140,8 @@ impl Channels {
         agreed: &Agreed<'_>,
     ) -> Result<(), CommError> {
         let (member, slot) = (call.member, agreed.slot);
-        for own in agreed.pieces.iter().filter(|piece| piece.from == member) {
+        let mine = &agreed.pieces[member];
+        for own in mine.iter().filter(|piece| piece.from == member) {
             // SAFETY: the caller's promise.
             unsafe { self.copy_on(call, own.target, own.source, own.bytes) }?;
         }
@@ -150,10 +153,8 @@ impl Channels {
             }
             call.segment.set(member, Word::Staged, number);
             if round < agreed.num_staged {
-                let of_member = (member, agreed.size);
-                let readers = rounds::readers(&agreed.of_all, of_member, (round, slot));
-                let readers = readers.map_err(|reason| mismatch(call.info, reason))?;
-                let readers = readers.into_iter().map(|member| Reader {
+                let readers = rounds::readers(&agreed.pieces, member, round, slot);
+                let readers = readers.map(|member| Reader {
                     segment: Arc::clone(&call.segment),
                     member,
                     round: number,
@@ -161,7 +162,7 @@ impl Channels {
                 let at = agreed.slot_of(member, round);
                 self.workspace(call.info).readers[at] = readers.collect();
             }
-            let cuts = rounds::read(&agreed.pieces, member, round, slot);
+            let cuts = rounds::read(mine, member, round, slot);
             // SAFETY: the caller's promise, and that of the others for what they stage.
             unsafe { self.read(call, round, (&cuts, agreed)) }?;
             call.segment.set(member, Word::Followed, number);
@@ -351,11 +352,6 @@ impl Channels {
         let workspace = self.workspaces.get_mut(&info.lane);
         workspace.expect("made when the group was linked")
     }
-}
-
-fn mismatch(info: &Arc<CallInfo>, reason: String) -> CommError {
-    let call = Arc::clone(info);
-    CommError::Invalid { call, reason }
 }
 
 /// Says what else there is where memory cannot be shared.

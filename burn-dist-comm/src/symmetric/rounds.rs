@@ -4,7 +4,7 @@
 //! piece of a slot's size of every member's row.
 
 use crate::nccl::api::{Address, Op};
-use crate::peer::copies::{Piece, pieces};
+use crate::peer::copies::Piece;
 
 /// Bytes in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,24 +106,22 @@ pub fn read(pieces: &[Piece], member: usize, round: usize, slot: usize) -> Vec<(
     cuts.collect()
 }
 
-/// Returns who reads of `member` in a round, in order and once each; `shown` are the operations of all, with offsets.
-///
-/// # Errors
-/// Which operations do not meet.
+/// Returns who reads of `member` in a round, in order; `pieces` are what each member copies.
 pub fn readers(
-    shown: &[&[Op]],
-    (member, size): (usize, usize),
-    (round, slot): (usize, usize),
-) -> Result<Vec<usize>, String> {
-    let mut readers = Vec::new();
-    for other in (0..shown.len()).filter(|other| *other != member) {
-        let all = pieces(shown, other, size)?;
-        let mut cuts = read(&all, other, round, slot).into_iter();
-        if cuts.any(|(from, _)| from == member) {
-            readers.push(other);
-        }
-    }
-    Ok(readers)
+    pieces: &[Vec<Piece>],
+    member: usize,
+    round: usize,
+    slot: usize,
+) -> impl Iterator<Item = usize> {
+    let others = pieces
+        .iter()
+        .enumerate()
+        .filter(move |(other, _)| *other != member);
+    let readers = others.filter(move |(other, pieces)| {
+        let mut cuts = read(pieces, *other, round, slot).into_iter();
+        cuts.any(|(from, _)| from == member)
+    });
+    readers.map(|(other, _)| other)
 }
 
 #[cfg(test)]
@@ -131,6 +129,7 @@ mod tests {
     use super::*;
     use crate::nccl::api::Element;
     use crate::nccl::collectives;
+    use crate::peer::copies::pieces;
     use proptest::prelude::*;
 
     /// Bytes of a member's memory that tell where they are.
@@ -158,6 +157,8 @@ mod tests {
                 }
             }
             let shown: Vec<&[Op]> = rows.iter().map(|(_, shown)| &shown[..]).collect();
+            let of_each = (0..all.len()).map(|member| pieces(&shown, member, 1));
+            let of_each: Vec<Vec<Piece>> = of_each.map(|found| found.expect("they meet")).collect();
             for member in 0..all.len() {
                 let mut offers = shown.clone();
                 offers[member] = &all[member];
@@ -166,8 +167,8 @@ mod tests {
                     let to = cut.outside.at.0 as usize;
                     let bytes = &slots[from][cut.offset..cut.offset + cut.outside.bytes];
                     received[member][to..to + cut.outside.bytes].copy_from_slice(bytes);
-                    let readers = readers(&shown, (from, 1), (round, slot)).expect("they meet");
-                    assert!(readers.contains(&member));
+                    let mut readers = readers(&of_each, from, round, slot);
+                    assert!(readers.any(|reader| reader == member));
                 }
             }
         }

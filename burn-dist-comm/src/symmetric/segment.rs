@@ -82,10 +82,8 @@ impl Segment {
         group: &Group,
         device: &dyn Symmetric,
     ) -> Result<Arc<Self>, DeviceError> {
-        let page = Page::map(memory, Self::bytes(group.len())).map_err(|error| DeviceError {
-            function: "mmap",
-            reason: error.to_string(),
-        })?;
+        let page = Page::map(memory, Self::bytes(group.len()));
+        let page = page.map_err(DeviceError::of_system("mmap"))?;
         let address = device.register(&page)?;
         Ok(Arc::new(Self {
             page,

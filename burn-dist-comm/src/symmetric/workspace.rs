@@ -120,13 +120,6 @@ pub struct Linking<'a> {
     peers: Vec<Option<Mapping>>,
 }
 
-fn failed(function: &'static str) -> impl Fn(std::io::Error) -> DeviceError {
-    move |error| DeviceError {
-        function,
-        reason: error.to_string(),
-    }
-}
-
 impl<'a> Linking<'a> {
     /// Begins to link a member to the others.
     ///
@@ -138,10 +131,11 @@ impl<'a> Linking<'a> {
         (group, names): (&'a Group, &'a [MeetingId]),
         member: usize,
     ) -> Result<Self, DeviceError> {
-        let mailbox = Mailbox::open(&names[member]).map_err(failed("bind"))?;
+        let mailbox = Mailbox::open(&names[member]).map_err(DeviceError::of_system("bind"))?;
         let (mut segment, mut memory) = (None, None);
         if member == 0 {
-            let made = os::memory(Segment::bytes(names.len())).map_err(failed("memfd_create"))?;
+            let made = os::memory(Segment::bytes(names.len()))
+                .map_err(DeviceError::of_system("memfd_create"))?;
             segment = Some(Segment::map(&made, group, device)?);
             memory = Some(made);
         }
@@ -169,7 +163,11 @@ impl<'a> Linking<'a> {
                 self.is_told[other] = self.tell(other)?;
             }
         }
-        while let Some(message) = self.mailbox.receive().map_err(failed("recvmsg"))? {
+        while let Some(message) = self
+            .mailbox
+            .receive()
+            .map_err(DeviceError::of_system("recvmsg"))?
+        {
             self.hear(message)?;
         }
         let is_linked = |other: usize| other == self.member || self.peers[other].is_some();
@@ -183,7 +181,7 @@ impl<'a> Linking<'a> {
         note[8..].copy_from_slice(&(self.workspace.memory.bytes as u64).to_le_bytes());
         let mut descriptors = vec![&self.workspace.descriptor];
         descriptors.extend(&self.memory);
-        os::send(&self.names[other], &note, &descriptors).map_err(failed("sendmsg"))
+        os::send(&self.names[other], &note, &descriptors).map_err(DeviceError::of_system("sendmsg"))
     }
 
     fn hear(&mut self, (note, descriptors): os::Received) -> Result<(), DeviceError> {

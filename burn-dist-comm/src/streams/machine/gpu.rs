@@ -221,24 +221,17 @@ impl SimulatedGpu {
     }
 }
 
-fn failed(function: &'static str) -> impl Fn(std::io::Error) -> DeviceError {
-    move |error| DeviceError {
-        function,
-        reason: error.to_string(),
-    }
-}
-
 impl Symmetric for SimulatedGpu {
     fn create(&self, bytes: usize) -> Result<(Mapping, Descriptor), DeviceError> {
         self.note("cuMemCreate")?;
-        let memory = os::memory(bytes).map_err(failed("cuMemCreate"))?;
+        let memory = os::memory(bytes).map_err(DeviceError::of_system("cuMemCreate"))?;
         let mapping = self.import(&memory, bytes)?;
         Ok((mapping, memory))
     }
 
     fn import(&self, descriptor: &Descriptor, bytes: usize) -> Result<Mapping, DeviceError> {
         self.note("cuMemMap")?;
-        let page = Page::map(descriptor, bytes).map_err(failed("cuMemMap"))?;
+        let page = Page::map(descriptor, bytes).map_err(DeviceError::of_system("cuMemMap"))?;
         let address = self.keep(page);
         Ok(Mapping { address, bytes })
     }
