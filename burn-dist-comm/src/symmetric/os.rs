@@ -2,6 +2,7 @@
 
 use crate::sync::Arc;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -156,7 +157,8 @@ impl Mailbox {
         Ok(Self(listener))
     }
 
-    /// Returns a message, if there is one. What other users send is dropped.
+    /// Returns a message, if there is one. Those of other users are dropped, and one whose sender ended before it was
+    /// sent.
     ///
     /// # Errors
     /// What the system says.
@@ -184,10 +186,54 @@ impl Mailbox {
         }
         match received.bytes {
             NOTE => Ok(Some((note, descriptors))),
+            0 => Ok(None),
             bytes => {
                 let reason = format!("a message of {bytes} B where {NOTE} B are expected");
                 Err(Error::new(ErrorKind::InvalidData, reason))
             }
+        }
+    }
+}
+
+/// A connection to a mailbox, for one message.
+pub struct Sender(UnixStream);
+
+impl Sender {
+    /// Connects to the mailbox of a name, if it is open.
+    ///
+    /// # Errors
+    /// What the system says, and that the mailbox is another user's.
+    pub fn connect(name: &[u8; 16]) -> Result<Option<Self>> {
+        let stream = match UnixStream::connect_addr(&address(name)?) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !trusted(stream.as_fd())? {
+            let reason = "the socket of another rank belongs to another user";
+            return Err(Error::new(ErrorKind::PermissionDenied, reason));
+        }
+        Ok(Some(Self(stream)))
+    }
+
+    /// Sends the message; returns whether the mailbox is still open.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn send(self, note: &[u8; NOTE], descriptors: &[&Descriptor]) -> Result<bool> {
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(|one| one.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(Error::other("a message carries two descriptors"));
+        }
+        let note = [IoSlice::new(note)];
+        match sendmsg(&self.0, &note, &mut control, SendFlags::NOSIGNAL) {
+            Ok(NOTE) => Ok(true),
+            Ok(_) => Err(Error::other("a message was cut")),
+            // Its owner has given up. That is no fault of this call, and the owner says what its fault is.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -197,29 +243,8 @@ impl Mailbox {
 /// # Errors
 /// What the system says, and that the mailbox is another user's.
 pub fn send(name: &[u8; 16], note: &[u8; NOTE], descriptors: &[&Descriptor]) -> Result<bool> {
-    let stream = match UnixStream::connect_addr(&address(name)?) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    if !trusted(stream.as_fd())? {
-        let reason = "the socket of another rank belongs to another user";
-        return Err(Error::new(ErrorKind::PermissionDenied, reason));
-    }
-    let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(|one| one.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(Error::other("a message carries two descriptors"));
-    }
-    let sent = sendmsg(
-        &stream,
-        &[IoSlice::new(note)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
-    match sent {
-        NOTE => Ok(true),
-        _ => Err(Error::other("a message was cut")),
+    match Sender::connect(name)? {
+        Some(sender) => sender.send(note, descriptors),
+        None => Ok(false),
     }
 }

@@ -1,6 +1,6 @@
 //! What is promised of workspaces, against simulated GPUs: descriptors, sockets and pages are real.
 
-use super::os::{self, Mailbox, NOTE, Page};
+use super::os::{self, Mailbox, NOTE, Page, Sender};
 use super::segment::{Offer, Segment};
 use crate::conformance::PATIENT;
 use crate::nccl::api::{Address, Op};
@@ -334,6 +334,21 @@ fn other_process() {
     }
     pages[0].words()[1].store(6, Ordering::Release);
     std::thread::sleep(Duration::from_secs(60));
+}
+
+/// A member gives up, or its process is killed, between two steps of a message.
+#[test]
+fn messages_whose_other_end_has_ended_are_none() {
+    let name: [u8; 16] = std::array::from_fn(|at| !((std::process::id() >> (at % 4 * 8)) as u8));
+    let page = os::memory(4096).expect("memory");
+    let mailbox = Mailbox::open(&name).expect("a name that nobody has");
+    drop(Sender::connect(&name).expect("a mailbox"));
+    assert!(mailbox.receive().expect("nothing was sent").is_none());
+    let sender = Sender::connect(&name).expect("a mailbox").expect("open");
+    drop(mailbox);
+    let is_open = sender.send(&[0; NOTE], &[&page]);
+    assert!(!is_open.expect("the other end says why it ended"));
+    assert!(Sender::connect(&name).expect("a mailbox").is_none());
 }
 
 #[test]
