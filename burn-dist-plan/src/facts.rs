@@ -190,6 +190,8 @@ struct Finder<'a, O> {
     on_pieces: Vec<Option<bool>>,
     /// What each value is a reshape of.
     reshape_of: Vec<Option<ValueIndex>>,
+    /// What each cast is a cast of.
+    cast_of: HashMap<ValueIndex, ValueIndex>,
     /// What each value is in 8 bits.
     quantized: HashMap<ValueIndex, ValueIndex>,
     /// What is a parameter.
@@ -206,16 +208,20 @@ impl<'a, O: Op> Finder<'a, O> {
             elementwise: Vec::with_capacity(window.ops.len()),
             on_pieces: Vec::with_capacity(window.ops.len()),
             reshape_of: vec![None; num_values],
+            cast_of: HashMap::new(),
             quantized: HashMap::new(),
             tags: vec![None; num_values],
             backward: vec![0; num_values],
         };
         for op in &window.ops {
-            if op.traits().quantizes
-                && let Some(from) = op.inputs().next()
-            {
-                let made = op.outputs().map(|out| (out.id, from.id));
-                this.quantized.extend(made);
+            let traits = op.traits();
+            for (is_of, found) in [
+                (traits.is_cast, &mut this.cast_of),
+                (traits.quantizes, &mut this.quantized),
+            ] {
+                if let Some(from) = op.inputs().next().filter(|_| is_of) {
+                    found.extend(op.outputs().map(|out| (out.id, from.id)));
+                }
             }
             let rule = match op.rule() {
                 OpRule::Factors(rule) => rule,

@@ -477,37 +477,48 @@ fn terms_add_up_to_the_value() {
     }
 }
 
-/// The gradient of what a layer takes goes where that is: rows of a sequence stay split over the ranks of the layer.
+/// The gradient of what a layer takes goes where that is, also where the layer computes in 16 bits: rows of a sequence
+/// stay split over the ranks of the layer, and are gathered once.
 #[test]
 fn the_gradient_of_an_input_goes_where_the_input_is() {
-    let mut b = Builder::new("tp=2");
-    let tp = b.mesh.axis("tp").expect("an axis");
-    let mut spec = Builder::spec("up.weight", &[6, 8], Some("up"));
-    spec.layout.dims[1].factors[0].axes = vec![tp];
-    let up = b.param(spec);
-    let scale = b.param(Builder::spec("scale", &[1, 6], None));
-    let x = b.data(&[4, 6]);
-    let mut rows = Layout::replicated(&[4, 6]);
-    rows.dims[0].factors[0].axes = vec![tp];
-    let x = b.mark(Mark::Redistribute(Arc::new(rows)), x);
-    let wide = b.op(Kind::Expand, &[scale], &[4, 6]);
-    let x = b.pair(Kind::Mul, x, wide);
-    let y = b.linear(x, up);
-    let ones = b.ones_for(y);
-    let g = b.pair(Kind::Mul, ones, y);
-    let (gx, gw) = b.linear_backward(x, up, g);
-    let squared = b.pair(Kind::Mul, gx, gx);
-    b.survive(squared);
-    let new = b.pair(Kind::Sub, up, gw);
-    b.survive(new);
-    let options = PlanOptions {
-        scatter_bytes_min: 0,
-        ..options(&b.mesh)
-    };
-    check(&b, &options, "an input whose rows are split");
-    let text = text_after(&b.window, &b.mesh, &options, "propagate").expect("a pass");
-    assert!(text.contains("reduce_scatter over tp"), "{text}");
-    assert!(!text.contains("all_reduce"), "{text}");
+    for float in [Float::F32, Float::BF16] {
+        let mut b = Builder::new("tp=2");
+        let tp = b.mesh.axis("tp").expect("an axis");
+        let mut spec = Builder::spec("up.weight", &[6, 8], Some("up"));
+        spec.layout.dims[1].factors[0].axes = vec![tp];
+        let up = b.param(spec);
+        let scale = b.param(Builder::spec("scale", &[1, 6], None));
+        let x = b.data(&[4, 6]);
+        let mut rows = Layout::replicated(&[4, 6]);
+        rows.dims[0].factors[0].axes = vec![tp];
+        let x = b.mark(Mark::Redistribute(Arc::new(rows)), x);
+        let wide = b.op(Kind::Expand, &[scale], &[4, 6]);
+        let x = b.pair(Kind::Mul, x, wide);
+        let x = b.reshape(x, &[1, 4, 6]);
+        let x = b.reshape(x, &[4, 6]);
+        let y = b.linear(x, up);
+        let ones = b.ones_for(y);
+        let g = b.pair(Kind::Mul, ones, y);
+        let (gx, gw) = b.linear_backward(x, up, g);
+        let gx = b.reshape(gx, &[1, 4, 6]);
+        let squared = b.pair(Kind::Mul, gx, gx);
+        b.survive(squared);
+        let new = b.pair(Kind::Sub, up, gw);
+        b.survive(new);
+        let b = b.under(Policy {
+            precision: Precision::new(float),
+            ..Policy::default()
+        });
+        let options = PlanOptions {
+            scatter_bytes_min: 0,
+            ..options(&b.mesh)
+        };
+        check(&b, &options, "an input whose rows are split");
+        let text = text_after(&b.window, &b.mesh, &options, "propagate").expect("a pass");
+        assert!(text.contains("reduce_scatter over tp"), "{text}");
+        assert!(!text.contains("all_reduce"), "{text}");
+        assert_eq!(text.matches("= all_gather over tp").count(), 1, "{text}");
+    }
 }
 
 /// What there is of a window after `propagate`, checked to be right.

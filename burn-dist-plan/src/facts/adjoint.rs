@@ -25,6 +25,17 @@ impl<O: Op> Finder<'_, O> {
         self.quantized.get(&value).copied().unwrap_or(value)
     }
 
+    /// Returns what a value is a reshape of, or a cast of a reshape.
+    fn before_reshape(&self, value: ValueIndex) -> Option<ValueIndex> {
+        let mut value = value;
+        loop {
+            match self.reshape_of[value as usize] {
+                Some(from) => return Some(from),
+                None => value = *self.cast_of.get(&value)?,
+            }
+        }
+    }
+
     /// Returns the parameters of gradients that are known by the operation that made them, and of their sums.
     pub(super) fn matched(&self) -> Vec<Option<Arc<ParamSpec>>> {
         let mut found: Vec<Option<Arc<ParamSpec>>> = vec![None; self.window.dies.len()];
@@ -105,7 +116,7 @@ impl<O: Op> Finder<'_, O> {
                 (None, Some(op)) => op.common(&found),
                 (None, None) => {
                     let from = out.and_then(|out| self.reshape_of[out]);
-                    from.and_then(|from| self.reshape_of[found[from as usize]? as usize])
+                    from.and_then(|from| self.before_reshape(found[from as usize]?))
                 }
                 _ => None,
             };

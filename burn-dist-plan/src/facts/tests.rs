@@ -525,10 +525,16 @@ fn tables_are_told_apart_by_their_indices() {
     );
 }
 
-/// One weight applied twice and another to a reshape: each gradient is that of the input it was applied to, or of what
+/// One weight applied twice and another to a reshape, or to a cast of one: each gradient is that of the input it was applied to, or of what
 /// that gave.
 #[test]
 fn gradients_of_inputs_know_them() {
+    for is_cast in [false, true] {
+        gradients_know_inputs(is_cast);
+    }
+}
+
+fn gradients_know_inputs(is_cast: bool) {
     let mut b = Builder::new("");
     let (twice, once) = (weight(&mut b, "twice"), weight(&mut b, "once"));
     let x = b.data(&[3, WIDTH]);
@@ -537,7 +543,10 @@ fn gradients_of_inputs_know_them() {
     let i = b.linear(a, twice);
     let wide = b.exp(i);
     let wide = b.reshape(wide, &[1, 3, WIDTH]);
-    let flat = b.reshape(wide, &[3, WIDTH]);
+    let mut flat = b.reshape(wide, &[3, WIDTH]);
+    if is_cast {
+        flat = b.op(Kind::Cast, &[flat], &[3, WIDTH]);
+    }
     let y = b.linear(flat, once);
     let (_, g) = loss(&mut b, y);
     let (g_flat, _) = b.linear_backward(flat, once, g);

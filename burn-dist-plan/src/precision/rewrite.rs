@@ -85,6 +85,8 @@ enum Role {
 
 #[derive(Clone, Debug)]
 struct Value {
+    /// The recorded value that it is, in another type maybe.
+    of: ValueIndex,
     shape: Vec<usize>,
     /// The type it was recorded with.
     recorded: DType,
@@ -117,9 +119,10 @@ struct Rewrite<'a, O> {
     /// What each unit asks for.
     of_unit: HashMap<u32, Precision>,
     values: Vec<Value>,
+    /// The operations that use each recorded value.
+    uses: Vec<Vec<u32>>,
     ops: Vec<(O, bool)>,
-    /// Casts already there, with their visit. Used in another visit, a cast is made again: keeping it from forward to
-    /// backward would cost its memory.
+    /// Casts already there, with their visit.
     casts: HashMap<(ValueIndex, DType), (u32, ValueIndex)>,
 }
 
@@ -164,6 +167,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
         of_param: HashMap<ValueIndex, Precision>,
     ) -> Self {
         let unknown = Value {
+            of: 0,
             shape: Vec::new(),
             recorded: DType::F32,
             dtype: DType::F32,
@@ -175,6 +179,10 @@ impl<'a, O: Op> Rewrite<'a, O> {
             unit: None,
         };
         let mut values = vec![unknown; window.dies.len()];
+        for (number, value) in values.iter_mut().enumerate() {
+            value.of = number as ValueIndex;
+        }
+        let mut uses = vec![Vec::new(); window.dies.len()];
         let mut of_unit = HashMap::new();
         for input in &window.inputs {
             let value = &mut values[input.value as usize];
@@ -187,6 +195,9 @@ impl<'a, O: Op> Rewrite<'a, O> {
         }
         for (index, op) in window.ops.iter().enumerate() {
             let tensors = tensors(op);
+            for input in &tensors.inputs {
+                uses[*input as usize].push(index as u32);
+            }
             for out in &tensors.outputs {
                 let value = &mut values[out.id as usize];
                 value.shape = out.shape.clone();
@@ -217,6 +228,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             of_param,
             of_unit,
             values,
+            uses,
             ops: Vec::new(),
             casts: HashMap::new(),
         }
@@ -246,6 +258,27 @@ impl<'a, O: Op> Rewrite<'a, O> {
         O::cast(tensor(from), tensor(to))
     }
 
+    /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than the
+    /// value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
+    /// keeping it from forward to backward would cost its memory.
+    fn stands_for(&self, value: ValueIndex, dtype: DType, made: u32) -> bool {
+        let info = self.value(value);
+        let mut others = self.uses[info.of as usize].iter();
+        dtype.size() <= info.dtype.size()
+            && self.window.dies[info.of as usize]
+            && others.all(|&user| {
+                let unit = self.visits.unit(user);
+                let policy = unit.and_then(|unit| self.of_unit.get(&unit));
+                let is_product = || {
+                    let traits = self.window.ops[user as usize].traits();
+                    traits.float_class == FloatClass::Compute
+                };
+                self.visits.of(user) == made
+                    || (policy.is_some_and(|policy| super::dtype(policy.param) == dtype)
+                        && is_product())
+            })
+    }
+
     /// Returns `value` in another type, for the visit `visit`.
     fn cast(&mut self, value: ValueIndex, dtype: DType, visit: u32) -> ValueIndex {
         if self.value(value).dtype == dtype {
@@ -253,7 +286,11 @@ impl<'a, O: Op> Rewrite<'a, O> {
         }
         let is_param = self.of_param.contains_key(&value);
         match self.casts.get(&(value, dtype)) {
-            Some((made, cast)) if is_param || *made == visit => return *cast,
+            Some(&(made, cast))
+                if is_param || made == visit || self.stands_for(value, dtype, made) =>
+            {
+                return cast;
+            }
             _ => {}
         }
         let cast = self.add(value, dtype);
