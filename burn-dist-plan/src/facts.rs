@@ -123,6 +123,9 @@ pub struct Facts {
     pub gradient_of: Vec<Option<ValueIndex>>,
     /// What each value is a reshape of.
     pub reshape_of: Vec<Option<ValueIndex>>,
+    /// The first of the values of its shape that each value is tied to: one is made of the other elementwise, or they
+    /// meet so, or both are tied to a third.
+    pub tied_to: Vec<ValueIndex>,
     /// Of each operation.
     pub phases: Vec<Phase>,
     /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
@@ -493,6 +496,31 @@ impl<'a, O: Op> Finder<'a, O> {
         found
     }
 
+    /// See [`Facts::tied_to`].
+    fn tied_to(&self) -> Vec<ValueIndex> {
+        let mut first: Vec<ValueIndex> = (0..self.window.dies.len() as ValueIndex).collect();
+        fn find(first: &mut [ValueIndex], value: ValueIndex) -> ValueIndex {
+            let (mut root, mut at) = (value, value);
+            while first[root as usize] != root {
+                root = first[root as usize];
+            }
+            while at != root {
+                at = std::mem::replace(&mut first[at as usize], root);
+            }
+            root
+        }
+        for op in self.elementwise.iter().flatten() {
+            for (input, _) in op.inputs.iter().filter(|(_, is_alike)| *is_alike) {
+                let roots = [op.out, *input].map(|value| find(&mut first, value));
+                first[roots[0].max(roots[1]) as usize] = roots[0].min(roots[1]);
+            }
+        }
+        for value in 0..first.len() as ValueIndex {
+            find(&mut first, value);
+        }
+        first
+    }
+
     /// Returns for each value whether it is the gradient of what a layer is linear in, or computed elementwise of such
     /// gradients alone, and of use in pieces.
     fn of_layer(&self, alone: &[bool]) -> Vec<bool> {
@@ -598,6 +626,7 @@ impl<'a, O: Op> Finder<'a, O> {
             updating,
             lasting,
             gradient_of: self.gradient_of(),
+            tied_to: self.tied_to(),
             reshape_of: self.reshape_of,
             phases,
             microbatches,

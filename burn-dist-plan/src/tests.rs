@@ -537,6 +537,56 @@ fn split(b: &Builder, shape: &[usize], dim: usize, axis: &str) -> Layout {
     layout
 }
 
+/// Softmax of a row that is split: what a sum's gradient is spread over is made where it meets the rest, not whole.
+#[test]
+fn what_a_sum_is_spread_over_is_split_as_what_it_meets() {
+    for sum_is_first in [false, true] {
+        let mut b = Builder::new("fsdp=2,tp=2");
+        let mut layout = split(&b, &[6, 8], 0, "fsdp");
+        layout.dims[1] = split(&b, &[6, 8], 1, "tp").dims.remove(1);
+        let x = b.placed(&[6, 8], layout);
+        let e = b.exp(x);
+        let sum = b.sum_dim(e, 1);
+        let wide = b.op(Kind::Expand, &[sum], &[6, 8]);
+        let (again, wide) = match sum_is_first {
+            true => (b.exp(x), wide),
+            false => (e, b.exp(wide)),
+        };
+        let product = b.pair(Kind::Mul, wide, again);
+        b.survive(product);
+        let text = propagated(&b);
+        let whole = text.lines().filter(|line| line.contains("[{fsdp}, -]"));
+        assert!(
+            whole
+                .clone()
+                .all(|line| line.contains("sum_dim") || line.contains("all_reduce")),
+            "{text}"
+        );
+        assert!(text.contains("expand(s3)  f32 [{fsdp}, {tp}]"), "{text}");
+    }
+}
+
+/// The gradient of a read at indices where the table is split: each rank adds to the part that the rest is in.
+#[test]
+fn what_is_added_at_indices_is_made_where_it_is_used() {
+    let mut b = Builder::new("tp=2");
+    let layout = split(&b, &[6, 4], 0, "tp");
+    let x = b.placed(&[6, 4], layout);
+    let indices = b.data(&[3]);
+    let zeros = b.op(Kind::Full(0), &[], &[6, 4]);
+    let terms = b.op(Kind::Full(3), &[], &[3, 4]);
+    let sum = b.sum_at(zeros, indices, terms);
+    let all = b.pair(Kind::Add, x, sum);
+    b.survive(all);
+    let text = propagated(&b);
+    assert!(!text.contains("slice"), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.contains("sum_at") && line.ends_with("[{tp}, -]")),
+        "{text}"
+    );
+}
+
 /// A module takes its input in the layout that is asked for, though another one would be cheaper.
 #[test]
 fn layouts_that_are_asked_for_come_first() {

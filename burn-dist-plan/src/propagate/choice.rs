@@ -163,6 +163,13 @@ impl<O: Op> Propagator<'_, O> {
                 options.offer_layout(rule, self.mesh, &dims, &own);
             }
         }
+        // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what was
+        // summed.
+        if let Some(tied) = &hints.tied {
+            let out = rule.outputs[0].dims.iter();
+            let open = out.map(|factor| factor.filter(|factor| !decided.contains(factor)));
+            options.offer_layout(rule, self.mesh, &open.collect::<Vec<_>>(), tied);
+        }
         if let Some(batch) = &hints.batch {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, batch);
         }
@@ -176,7 +183,18 @@ impl<O: Op> Propagator<'_, O> {
         let terms = self.terms(rule, tensors);
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let mut kept = passing(rule, &borrowed);
-        let out = tensors.outputs[0].0;
+        let (out, out_shape, _) = &tensors.outputs[0];
+        let out = *out;
+        // Terms are added up before they are spread: there are fewer.
+        let numel = |shape: &[usize]| shape.iter().product::<usize>();
+        let carriers = match rule.partial.is_joint() {
+            true => &tensors.inputs[..],
+            false => tensors.inputs.get(..1).unwrap_or_default(),
+        };
+        let terms_of_all: usize = carriers.iter().map(|(_, shape, _)| numel(shape)).sum();
+        if terms_of_all < numel(out_shape) {
+            kept.clear();
+        }
         if self.value(out).owner.policy.accumulation == Accumulation::PerMicrobatch
             && rule.partial == PartialRule::JointLinear
             && rule.inputs.len() > 1

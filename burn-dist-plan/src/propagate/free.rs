@@ -6,7 +6,7 @@
 
 use super::Propagator;
 use super::operands::{Tensors, tensors};
-use super::options::{simplify, whole};
+use super::options::{allows, simplify, whole};
 use super::program::{Common, Reason};
 use super::values::Source;
 use crate::PlanError;
@@ -135,6 +135,17 @@ impl<O: Op> Propagator<'_, O> {
         (is_whole && info.origin == Some(Origin::Data)).then(|| self.batch(&info.shape))
     }
 
+    /// Returns the layout of the first decided value that a value is tied to. What is at rest says nothing of others.
+    pub(super) fn tied_layout(&self, value: ValueIndex) -> Option<Arc<Layout>> {
+        let mut tied = self.tied[self.facts.tied_to[value as usize] as usize].iter();
+        let layout = tied.find_map(|&other| {
+            let info = self.value(other);
+            let first = info.versions.first().filter(|_| info.decides())?;
+            Some(&first.layout)
+        })?;
+        (layout.at_rest.is_empty() && !layout.has_partial()).then(|| layout.clone())
+    }
+
     /// Returns the layout that a value has, or would take by itself, if it is not decided.
     fn leaning(&self, value: ValueIndex) -> Layout {
         let info = self.value(value);
@@ -256,11 +267,12 @@ impl<O: Op> Propagator<'_, O> {
             OpRule::Factors(factors) => {
                 let mut assignment = factors.unsplit();
                 for (dim, factor) in factors.outputs[0].dims.iter().enumerate() {
-                    let splittable =
-                        factor.filter(|f| factors.factors[*f as usize].kind == FactorKind::Map);
-                    let split = splittable.and_then(|factor| {
+                    let split = factor.and_then(|factor| {
                         let of_rule = factors.factors[factor as usize];
-                        Some((factor, of_rule.split_as(&made.dims[dim], self.mesh)?))
+                        let asked = &made.dims[dim];
+                        let is_allowed = allows(of_rule.kind, asked, self.mesh);
+                        let split = of_rule.split_as(asked, self.mesh);
+                        Some((factor, split.filter(|_| is_allowed)?))
                     });
                     match split {
                         Some((factor, split)) => assignment.factors[factor as usize] = split,

@@ -63,6 +63,8 @@ pub(super) struct Propagator<'a, O> {
     window: &'a Window<O>,
     values: Vec<Value>,
     facts: &'a Facts,
+    /// The values that are tied to each, in order: see [`Facts::tied_to`].
+    tied: Vec<Vec<ValueIndex>>,
     slots: Vec<SlotInfo>,
     steps: Vec<Common<O>>,
     rules: Vec<Option<Arc<OpRule>>>,
@@ -160,11 +162,16 @@ impl<'a, O: Op> Propagator<'a, O> {
         for (value, owner) in values.iter_mut().zip(owners) {
             value.owner = owner;
         }
+        let mut tied = vec![Vec::new(); window.dies.len()];
+        for (value, first) in facts.tied_to.iter().enumerate() {
+            tied[*first as usize].push(value as ValueIndex);
+        }
         let mut this = Self {
             mesh,
             options,
             window,
             facts,
+            tied,
             values,
             slots: Vec::new(),
             steps: Vec::new(),

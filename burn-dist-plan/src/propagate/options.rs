@@ -95,6 +95,16 @@ fn without(dim: &DimLayout, gone: &[AxisIndex], mesh: &MeshShape) -> Option<DimL
     Some(dim)
 }
 
+/// Returns whether a factor of a kind may be split that way.
+pub(super) fn allows(kind: FactorKind, dim: &DimLayout, mesh: &MeshShape) -> bool {
+    match kind {
+        FactorKind::Map => true,
+        FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) => true,
+        FactorKind::Reduce(_) | FactorKind::Index => nowhere_empty(dim, mesh),
+        FactorKind::Whole => dim.is_whole(),
+    }
+}
+
 impl Options {
     pub fn new(rule: &Rule) -> Self {
         Self {
@@ -115,19 +125,12 @@ impl Options {
             factor = with;
         }
         let of_rule = rule.factors[factor as usize];
-        let kind = of_rule.kind;
         let mut dim = dim.clone();
         loop {
             let Some(position) = dim.factors.iter().rposition(|f| !f.axes.is_empty()) else {
                 return;
             };
-            let allowed = match kind {
-                FactorKind::Map => true,
-                FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean) => true,
-                FactorKind::Reduce(_) => nowhere_empty(&dim, mesh),
-                FactorKind::Index => nowhere_empty(&dim, mesh),
-                FactorKind::Whole => return,
-            };
+            let allowed = allows(of_rule.kind, &dim, mesh);
             let options = &mut self.per_factor[factor as usize];
             if let Some(split) = of_rule.split_as(&dim, mesh).filter(|_| allowed)
                 && !options.contains(&split)

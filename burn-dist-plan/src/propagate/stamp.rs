@@ -73,6 +73,8 @@ struct Names {
     slots: Numbering<Slot>,
     /// What is known of parameters.
     specs: Numbering<Arc<ParamSpec>>,
+    /// The first of the values that are tied to each other.
+    ties: Numbering<ValueIndex>,
     /// Its first scalar.
     scalar: Option<u64>,
 }
@@ -110,6 +112,8 @@ struct ValueKey {
     backward: bool,
     gradient_of: Option<Activation>,
     unflattened: Option<u32>,
+    /// Which values are tied to each other, and the layout that this decides.
+    tie: (u32, Option<Arc<Layout>>),
 }
 
 /// The activation that a value is the gradient of.
@@ -289,6 +293,10 @@ impl<O: Op> Propagator<'_, O> {
                 None => Activation::Outside(first(x)),
             }),
             unflattened: waiting.map(|waiting| names.specs.number(&waiting.tag)),
+            tie: (
+                names.ties.number(&self.facts.tied_to[at]),
+                self.tied_layout(value),
+            ),
         }
     }
 
