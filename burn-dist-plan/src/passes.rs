@@ -349,7 +349,7 @@ impl<'a, O: Op> State<'a, O> {
 
     fn schedule(&mut self) -> Result<(), PlanError> {
         for program in &mut self.programs {
-            schedule::schedule(program, &self.visits, self.mesh);
+            schedule::schedule(program, &self.facts, &self.visits, self.mesh);
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use crate::mesh::DType;
 use crate::op::Op;
 
+use crate::facts::{Facts, Role};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::ReduceOp;
 use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
@@ -59,10 +60,15 @@ enum Item {
 }
 
 /// Moves the collectives of `program`.
-pub(super) fn schedule<O: Op>(program: &mut Program<O>, visits: &Visits, mesh: &MeshShape) {
+pub(super) fn schedule<O: Op>(
+    program: &mut Program<O>,
+    facts: &Facts,
+    visits: &Visits,
+    mesh: &MeshShape,
+) {
     let producer = program.producers();
     let gathers = gathers(program, &producer, visits);
-    let reductions = reductions(program, &producer, visits, mesh);
+    let reductions = reductions(program, &producer, (facts, visits), mesh);
     if gathers.is_empty() && reductions.is_empty() {
         return;
     }
@@ -297,11 +303,12 @@ fn gathers<O: Op>(program: &Program<O>, producer: &[usize], visits: &Visits) -> 
     buckets
 }
 
-/// Reductions over data axes by the visit in which their operand is made.
+/// Reductions over data axes, and over model axes those of gradients of parameters, by the visit in which their operand
+/// is made. Of activations, sums over model axes are used at once.
 fn reductions<O: Op>(
     program: &Program<O>,
     producer: &[usize],
-    visits: &Visits,
+    (facts, visits): (&Facts, &Visits),
     mesh: &MeshShape,
 ) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
@@ -315,9 +322,11 @@ fn reductions<O: Op>(
             StepKind::AllReduce { axes, op } => (axes, *op, false),
             _ => continue,
         };
-        let owner = &program.values[program.slots[step.from as usize].value as usize].owner;
+        let value = program.slots[step.from as usize].value as usize;
+        let owner = &program.values[value].owner;
+        let is_gradient = matches!(facts.roles.get(value), Some(Role::Gradient(Some(_))));
         let waits = |axis: &AxisIndex| {
-            mesh.role(*axis) == AxisRole::Model
+            (mesh.role(*axis) == AxisRole::Model && !is_gradient)
                 || owner.strategy_over(*axis) == ShardStrategy::Optim
         };
         if axes.iter().any(waits) {

@@ -587,6 +587,46 @@ fn what_is_added_at_indices_is_made_where_it_is_used() {
     );
 }
 
+/// Rows are split over the ranks of a layer, so each has terms of the gradient of a scale: they are added up while the
+/// backward goes on.
+#[test]
+fn gradients_are_reduced_over_model_axes_as_soon_as_they_are_there() {
+    for mesh in ["tp=2", "fsdp=2,tp=2"] {
+        let mut b = Builder::new(mesh);
+        let first = b.param(Builder::spec("first.weight", &[6, 6], Some("first")));
+        let scale = b.param(Builder::spec("norm.scale", &[1, 6], Some("norm")));
+        let x = b.data(&[8, 6]);
+        let h = b.linear(x, first);
+        let axes = b.mesh.axis_indices().collect();
+        let mut rows = Layout::replicated(&[8, 6]);
+        rows.dims[0].factors[0].axes = axes;
+        let h = b.mark(Mark::Redistribute(Arc::new(rows)), h);
+        let wide = b.op(Kind::Expand, &[scale], &[8, 6]);
+        let y = b.pair(Kind::Mul, h, wide);
+        let ones = b.ones_for(y);
+        let g = b.pair(Kind::Mul, ones, y);
+        let terms = b.pair(Kind::Mul, g, h);
+        let of_scale = b.sum_dim(terms, 0);
+        let of_h = b.pair(Kind::Mul, g, wide);
+        let (_, of_first) = b.linear_backward(x, first, of_h);
+        for (weight, gradient) in [(scale, of_scale), (first, of_first)] {
+            let new = b.pair(Kind::Sub, weight, gradient);
+            b.survive(new);
+        }
+        let options = options(&b.mesh);
+        check(&b, &options, mesh);
+        let text = text_after(&b.window, &b.mesh, &options, "schedule").expect("a pass");
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+        let of_scale = text
+            .lines()
+            .find(|line| line.contains("all_reduce over") && line.contains("norm"));
+        assert!(
+            at(of_scale.unwrap_or("a reduction")) < at("linear_w("),
+            "{text}"
+        );
+    }
+}
+
 /// A module takes its input in the layout that is asked for, though another one would be cheaper.
 #[test]
 fn layouts_that_are_asked_for_come_first() {
