@@ -235,9 +235,10 @@ impl<O: Op> Propagator<'_, O> {
         let used = layout.axes_used();
         for (dim, wanted) in layout.dims.iter_mut().zip(&wanted.dims) {
             let axes: Vec<AxisIndex> = wanted.axes().filter(|axis| !used.contains(axis)).collect();
-            if let (false, [factor]) = (axes.is_empty(), dim.factors.as_mut_slice()) {
-                factor.axes.extend(axes);
-            }
+            // Of a dim that a data axis splits in stripes, what each rank has is split once more.
+            let whole = dim.factors.iter().position(|factor| factor.axes.is_empty());
+            let at = whole.filter(|_| dim.factors.len() > 1).unwrap_or(0);
+            dim.factors[at].axes.extend(axes);
         }
         layout.normalize(self.mesh);
         Ok(layout)
