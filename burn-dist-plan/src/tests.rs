@@ -627,22 +627,29 @@ fn gradients_are_reduced_over_model_axes_as_soon_as_they_are_there() {
     }
 }
 
-/// Sequence parallelism beside a context axis: of its stripes of a sequence, each rank has a part.
+/// Sequence parallelism beside a context axis: of its stripes of a sequence, each rank has a part, equal or not; so it
+/// has of a range where there are none.
 #[test]
 fn rows_that_are_stripes_are_split_once_more() {
-    let mut b = Builder::new("cp=2,tp=2");
-    let tp = b.mesh.axis("tp").expect("an axis");
-    let mut spec = Builder::spec("down.weight", &[4, 6], Some("down"));
-    spec.layout.dims[0].factors[0].axes = vec![tp];
-    spec.output = Some(LayoutText::parse("[-, {tp}, -]").expect("a layout"));
-    let down = b.param(spec);
-    let x = b.data(&[3, 8, 4]);
-    let y = b.linear(x, down);
-    let z = b.exp(y);
-    b.survive(z);
-    let text = propagated(&b);
-    assert!(text.contains("reduce_scatter over tp"), "{text}");
-    assert!(text.contains("f32 [-, (4{tp} . 2{cp}), -]"), "{text}");
+    for (rows, dim) in [
+        (8, "(4{tp} . 2{cp})"),
+        (10, "(5{tp} . 2{cp})"),
+        (9, "{cp, tp}"),
+    ] {
+        let mut b = Builder::new("cp=2,tp=2");
+        let tp = b.mesh.axis("tp").expect("an axis");
+        let mut spec = Builder::spec("down.weight", &[4, 6], Some("down"));
+        spec.layout.dims[0].factors[0].axes = vec![tp];
+        spec.output = Some(LayoutText::parse("[-, {tp}, -]").expect("a layout"));
+        let down = b.param(spec);
+        let x = b.data(&[3, rows, 4]);
+        let y = b.linear(x, down);
+        let z = b.exp(y);
+        b.survive(z);
+        let text = propagated(&b);
+        assert!(text.contains("reduce_scatter over tp"), "{text}");
+        assert!(text.contains(&format!("f32 [-, {dim}, -]")), "{text}");
+    }
 }
 
 /// A module takes its input in the layout that is asked for, though another one would be cheaper.

@@ -525,8 +525,8 @@ fn tables_are_told_apart_by_their_indices() {
     );
 }
 
-/// One weight applied twice and another to a reshape, or to a cast of one: each gradient is that of the input it was applied to, or of what
-/// that gave.
+/// One weight applied twice and another to a reshape, or to a cast of one: each gradient is that of the input it was
+/// applied to, or of what that gave.
 #[test]
 fn gradients_of_inputs_know_them() {
     for is_cast in [false, true] {

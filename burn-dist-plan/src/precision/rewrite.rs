@@ -258,8 +258,8 @@ impl<'a, O: Op> Rewrite<'a, O> {
         O::cast(tensor(from), tensor(to))
     }
 
-    /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than the
-    /// value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
+    /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
+    /// the value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
     /// keeping it from forward to backward would cost its memory.
     fn stands_for(&self, value: ValueIndex, dtype: DType, made: u32) -> bool {
         let info = self.value(value);

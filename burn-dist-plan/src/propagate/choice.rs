@@ -163,8 +163,8 @@ impl<O: Op> Propagator<'_, O> {
                 options.offer_layout(rule, self.mesh, &dims, &own);
             }
         }
-        // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what was
-        // summed.
+        // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what
+        // was summed.
         if let Some(tied) = &hints.tied {
             let out = rule.outputs[0].dims.iter();
             let open = out.map(|factor| factor.filter(|factor| !decided.contains(factor)));
