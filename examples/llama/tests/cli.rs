@@ -663,7 +663,7 @@ fn a_limit_of_the_address_space_counts_and_can_be_overridden() {
     let run = |more: &[&str]| {
         // 40 ranks of 10 MiB each: it is their stacks and arenas that do not fit.
         let output = Command::new("sh")
-            .args(["-c", "ulimit -v 1500000; exec \"$@\"", "sh"])
+            .args(["-c", "ulimit -v 1300000; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_llama"))
             .args(short(&["--no-plot", "--mesh", "fsdp=40"]))
             .args(more)
