@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::mesh::{DType, Split};
 use crate::task::{CollectiveKind, CommunicationKind};
 
+/// Of the bandwidth of a ring, what a tree reaches.
+const TREE_BANDWIDTH: f64 = 0.92;
 const NS_PER_US: f64 = 1e3;
 const NS_PER_S: f64 = 1e9;
 const TERA: f64 = 1e12;
@@ -348,7 +350,14 @@ impl Hardware {
     /// One pass around the ring is `members - 1` steps, `nodes - 1` of them between nodes; an all-reduce is two passes. A
     /// shift is one step, in which one member of a node sends to the next node.
     ///
-    /// Source: the ring of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
+    /// An all-reduce takes a tree over the nodes instead where that is faster, which it is for few bytes over many nodes:
+    ///
+    /// ```text
+    /// 2 x (per_node - 1) x latency inside + 2 x log2(nodes) x latency between
+    ///     + members / (members - 1) / 0.92 x the bytes as in a ring
+    /// ```
+    ///
+    /// Source: ring and tree of NCCL's model (`src/graph/tuning.cc`); [`mesh::link`](crate::mesh::link) for the bytes.
     pub fn communication_ns(&self, kind: CommunicationKind, on: Split, bytes: u64) -> f64 {
         let (inside, between) = (self.links.inside, self.links.between);
         let rounds = kind.rounds(on.nodes * on.per_node) as f64;
@@ -374,6 +383,17 @@ impl Hardware {
             ..=1 => 0.0,
             _ => over(between, senders),
         };
-        latency * NS_PER_US + inside.max(between)
+        let bytes_ns = inside.max(between);
+        let ring = latency * NS_PER_US + bytes_ns;
+        if kind != CommunicationKind::Collective(CollectiveKind::AllReduce) || on.nodes <= 1 {
+            return ring;
+        }
+        let levels = f64::from(on.nodes.ilog2());
+        let on_node = on.per_node.saturating_sub(1) as f64;
+        let latency =
+            2.0 * (on_node * self.links.inside.latency_us + levels * self.links.between.latency_us);
+        let members = (on.nodes * on.per_node) as f64;
+        let tree = latency * NS_PER_US + bytes_ns * members / (members - 1.0) / TREE_BANDWIDTH;
+        ring.min(tree)
     }
 }

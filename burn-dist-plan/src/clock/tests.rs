@@ -182,6 +182,35 @@ fn a_collective_takes_what_its_formula_says() {
     assert_eq!(time(CollectiveKind::AllGather, 1, 1, 0), 0.0);
 }
 
+/// Between many nodes, a sum of few bytes takes a tree: four levels instead of fifteen steps, there and back. One of many
+/// bytes takes a ring, and so does what is no sum.
+#[test]
+fn small_sums_over_many_nodes_take_a_tree() {
+    let hardware = simple();
+    let time = |kind, bytes| {
+        let on = Split {
+            nodes: 16,
+            per_node: 4,
+        };
+        hardware.communication_ns(CommunicationKind::Collective(kind), on, bytes)
+    };
+    let up_and_down = 2.0 * (3.0 * 10.0 + 4.0 * 100.0);
+    let around = (63.0 - 15.0) * 10.0 + 15.0 * 100.0;
+    for (kind, bytes, expected) in [
+        (CollectiveKind::AllReduce, 0, up_and_down),
+        (CollectiveKind::AllReduce, 63, up_and_down + 64.0 / 0.92),
+        (CollectiveKind::AllReduce, 63_000, 2.0 * around + 63_000.0),
+        (CollectiveKind::ReduceScatter, 0, around),
+        (CollectiveKind::AllGather, 0, around),
+    ] {
+        let found = time(kind, bytes);
+        assert!(
+            (found - expected).abs() < 1e-6,
+            "{kind:?}, {bytes} B: {found}, not {expected}"
+        );
+    }
+}
+
 #[test]
 fn small_products_are_far_from_the_peak() {
     let mut hardware = simple();
