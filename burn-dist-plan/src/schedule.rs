@@ -68,7 +68,7 @@ pub(super) fn schedule<O: Op>(
 ) {
     let producer = program.producers();
     let gathers = gathers(program, &producer, visits);
-    let reductions = reductions(program, &producer, (facts, visits), mesh);
+    let reductions = reductions(program, &producer, facts, visits, mesh);
     if gathers.is_empty() && reductions.is_empty() {
         return;
     }
@@ -308,7 +308,8 @@ fn gathers<O: Op>(program: &Program<O>, producer: &[usize], visits: &Visits) -> 
 fn reductions<O: Op>(
     program: &Program<O>,
     producer: &[usize],
-    (facts, visits): (&Facts, &Visits),
+    facts: &Facts,
+    visits: &Visits,
     mesh: &MeshShape,
 ) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();

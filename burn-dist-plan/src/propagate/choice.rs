@@ -165,10 +165,14 @@ impl<O: Op> Propagator<'_, O> {
         }
         // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what
         // was summed.
-        if let Some(tied) = &hints.tied {
-            let out = rule.outputs[0].dims.iter();
-            let open = out.map(|factor| factor.filter(|factor| !decided.contains(factor)));
-            options.offer_layout(rule, self.mesh, &open.collect::<Vec<_>>(), tied);
+        let dims = rule.outputs[0].dims.iter();
+        let open = dims.map(|factor| factor.filter(|factor| !decided.contains(factor)));
+        let open: Vec<Option<u8>> = open.collect();
+        let out = tensors.outputs[0].0;
+        if open.iter().any(Option::is_some)
+            && let Some(tied) = self.tied_layout(out)
+        {
+            options.offer_layout(rule, self.mesh, &open, &tied);
         }
         if let Some(batch) = &hints.batch {
             options.offer_layout(rule, self.mesh, &rule.outputs[0].dims, batch);
@@ -183,18 +187,6 @@ impl<O: Op> Propagator<'_, O> {
         let terms = self.terms(rule, tensors);
         let borrowed: Vec<Option<&[Partial]>> = partials.iter().map(|p| p.as_deref()).collect();
         let mut kept = passing(rule, &borrowed);
-        let (out, out_shape, _) = &tensors.outputs[0];
-        let out = *out;
-        // Terms are added up before they are spread: there are fewer.
-        let numel = |shape: &[usize]| shape.iter().product::<usize>();
-        let carriers = match rule.partial.is_joint() {
-            true => &tensors.inputs[..],
-            false => tensors.inputs.get(..1).unwrap_or_default(),
-        };
-        let terms_of_all: usize = carriers.iter().map(|(_, shape, _)| numel(shape)).sum();
-        if terms_of_all < numel(out_shape) {
-            kept.clear();
-        }
         if self.value(out).owner.policy.accumulation == Accumulation::PerMicrobatch
             && rule.partial == PartialRule::JointLinear
             && rule.inputs.len() > 1

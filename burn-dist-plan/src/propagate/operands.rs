@@ -13,8 +13,6 @@ pub(super) struct Hints {
     pub forced: Option<(usize, Layout)>,
     /// The layout that the result is wanted in.
     pub mirror: Option<Layout>,
-    /// The layout of what the result is tied to: see [`crate::facts::Facts::tied_to`].
-    pub tied: Option<Arc<Layout>>,
     /// Where the result rests: unless it stays partial, it is made there.
     pub home: Option<Arc<Layout>>,
     /// The layout of the result where the operands decide nothing.

@@ -234,8 +234,14 @@ impl Options {
 }
 
 /// Returns the partial axes that may pass through the operation, given the partial axes of its inputs (`None`: the
-/// input is free or shape-only).
+/// input is free or shape-only): none if the result is larger than they are, for terms are added up before they are
+/// spread.
 pub(super) fn passing(rule: &Rule, inputs: &[Option<&[Partial]>]) -> Vec<Partial> {
+    let numel = |operand: &Operand| operand.shape.iter().product::<usize>();
+    let carriers = rule.inputs.iter().filter(|operand| operand.passes);
+    if carriers.map(numel).sum::<usize>() < numel(&rule.outputs[0]) {
+        return Vec::new();
+    }
     let sums = |partial: &[Partial]| -> Vec<Partial> {
         partial
             .iter()

@@ -132,7 +132,6 @@ impl<O: Op> Propagator<'_, O> {
         let hints = Hints {
             forced,
             mirror,
-            tied: self.tied_layout(tensors.outputs[0].0),
             home: home.clone(),
             batch: is_data.then(|| self.preferred(op, rule, tensors, origin)),
             joins_rows: is_data && traits.joins == Some(0),
