@@ -1,0 +1,53 @@
+//! Each optional feature of each published crate, checked alone.
+
+use serde_json::Value;
+
+use crate::workspace::{self, run};
+
+/// Checks each published crate without features and with each of its features alone, in one target folder.
+///
+/// # Errors
+/// The workspace cannot be read, or a crate does not build with a feature that is named.
+pub(crate) fn each_alone() -> Result<(), String> {
+    for (package, features) in published()? {
+        for feature in [None].into_iter().chain(features.iter().map(Some)) {
+            let mut check = workspace::cargo();
+            check.args(["check", "--quiet", "-p", &package]);
+            match feature {
+                None => println!("   {package}"),
+                Some(feature) => {
+                    println!("   {package} with {feature}");
+                    check.args(["--features", feature]);
+                }
+            }
+            run(&mut check).map_err(|error| {
+                let with = feature.map_or("no feature", String::as_str);
+                format!("{package} with {with}: {error}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the crates of the workspace that are published, each with its features.
+fn published() -> Result<Vec<(String, Vec<String>)>, String> {
+    let output = workspace::cargo()
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .output()
+        .map_err(|error| format!("cargo metadata cannot be run: {error}"))?;
+    let metadata: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
+    let packages = metadata["packages"].as_array();
+    let packages = packages.ok_or("cargo metadata lists no packages")?;
+    // `publish = false` is an empty list of registries.
+    let published = packages
+        .iter()
+        .filter(|package| package["publish"].is_null());
+    let features = |package: &Value| {
+        let features = package["features"].as_object();
+        features.map_or_else(Vec::new, |features| features.keys().cloned().collect())
+    };
+    Ok(published
+        .filter_map(|package| Some((package["name"].as_str()?.to_string(), features(package))))
+        .collect())
+}
