@@ -8,6 +8,11 @@ pub(crate) fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
+/// Whether what has `#[cfg(condition)]` is compiled for tests only.
+pub(crate) fn is_for_tests(condition: &str) -> bool {
+    condition == "test" || condition.starts_with("all(test,")
+}
+
 /// Returns the code without comments, the insides of texts, and what follows `#[cfg(test)] mod ... {` (the end of a
 /// file, here).
 pub(crate) fn plain(source: &str) -> String {
@@ -24,6 +29,7 @@ pub(crate) fn plain(source: &str) -> String {
     }
 }
 
+/// Returns the code without comments and the insides of texts.
 pub(crate) fn without_text(source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut rest = source;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::text::{is_word, plain, without_text};
+use crate::text::{is_for_tests, is_word, plain, without_text};
 
 pub(crate) fn workspace() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
@@ -41,6 +41,14 @@ pub(crate) fn read(path: &Path) -> String {
 
 /// The files at `place` that are part of the program, without comments, texts and tests.
 pub(crate) fn sources(place: &Path) -> Vec<(PathBuf, String)> {
+    let files = program_files(place).into_iter();
+    files
+        .map(|path| (path.clone(), plain(&read(&path))))
+        .collect()
+}
+
+/// Returns the files at `place`, but for those of modules that are for tests only.
+pub(crate) fn program_files(place: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if place.is_file() {
         files.push(place.to_path_buf());
@@ -53,12 +61,6 @@ pub(crate) fn sources(place: &Path) -> Vec<(PathBuf, String)> {
             .any(|test| path.starts_with(test) || *path == test.with_extension("rs"))
     });
     files
-        .into_iter()
-        .map(|path| {
-            let code = plain(&read(&path));
-            (path, code)
-        })
-        .collect()
 }
 
 /// Folders of all modules that are for tests only.
@@ -80,12 +82,15 @@ fn test_modules(path: &Path) -> Vec<PathBuf> {
         _ => path.with_extension(""),
     };
     let code = without_text(&read(path));
-    code.split("#[cfg(test)]")
+    code.split("#[cfg(")
         .skip(1)
-        .filter_map(|item| {
-            item.trim_start()
-                .trim_start_matches("pub(crate) ")
-                .strip_prefix("mod ")
+        .filter_map(|item| item.split_once(")]"))
+        .filter(|(condition, _)| is_for_tests(condition))
+        .filter_map(|(_, item)| {
+            let item = item.trim_start();
+            ["pub(crate) ", "pub(super) ", "pub ", ""]
+                .iter()
+                .find_map(|before| item.strip_prefix(before)?.strip_prefix("mod "))
         })
         .filter_map(|item| item.split_once(';').map(|(name, _)| name.trim()))
         .filter(|name| name.chars().all(is_word))
