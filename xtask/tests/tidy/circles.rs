@@ -192,7 +192,9 @@ fn planted_lines_are_no_circles() {
         ),
         (
             "a/near.rs",
-            "pub struct Near; #[cfg(test)] use super::Deep; #[cfg(test)] mod tests { use super::super::Deep; }",
+            "pub struct Near; #[cfg(test)] pub(crate) use super::{Deep}; #[cfg(test)] fn f() { use super::Deep; }
+              struct S { #[cfg(test)] pub deep: super::Deep, near: super::Near }
+              #[cfg(test)] mod tests { use super::super::Deep; }",
         ),
         (
             "b.rs",

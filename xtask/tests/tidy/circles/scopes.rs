@@ -285,10 +285,10 @@ impl<'a> Reader<'a> {
                 .position(|token| *token == "]");
             self.at += end.unwrap_or(0) + 1;
         }
-        let is_field = self.peek(1) == ":";
-        let is_import = (0..6)
-            .map(|ahead| self.peek(ahead))
-            .any(|token| token == "use");
+        if self.peek(0) == "pub" {
+            self.at += if self.peek(1) == "(" { 4 } else { 1 };
+        }
+        let (is_field, is_import) = (self.peek(1) == ":", self.peek(0) == "use");
         let mut depth = 0;
         while self.at < self.tokens.len() {
             match self.peek(0) {
