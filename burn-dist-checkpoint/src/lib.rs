@@ -60,7 +60,6 @@
 //! Not here: Burn's records and modules, and the names of optimizer state. Whoever saves gives keys, layouts and bytes.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -51,8 +51,6 @@
 //! by [`Communicator::exchange`] where ranks share it, and by NCCL where each rank has a GPU of its own; the
 //! communicator counts and records that too.
 
-#![warn(missing_docs)]
-
 mod block;
 mod buffer;
 mod call;

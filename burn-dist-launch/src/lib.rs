@@ -9,8 +9,6 @@
 //! A mesh does all of this by itself; who else needs to know the other processes asks [`world()`]. A program that can
 //! resume asks [`restarts`].
 
-#![warn(missing_docs)]
-
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
 pub mod cluster_env;

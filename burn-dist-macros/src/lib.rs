@@ -6,7 +6,6 @@
 //! there were mistakes.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod attr;
 mod check;

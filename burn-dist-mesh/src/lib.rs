@@ -4,7 +4,6 @@
 //! which ranks there are, how they are numbered, and which of them form a group along some axes.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod axis;
 mod dtype;

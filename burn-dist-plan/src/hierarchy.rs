@@ -70,7 +70,7 @@ pub(super) struct Hierarchy<'a> {
 }
 
 impl<'a> Hierarchy<'a> {
-    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+    pub(crate) fn new(mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
         let topology = &options.topology;
         let single = topology.num_nodes() < 2;
         let split = |axis| match single {
@@ -198,7 +198,7 @@ impl<'a> Hierarchy<'a> {
 
     /// Cuts the collectives of a program that pay for it into stages. Those of launched ones are started one after the
     /// other between the launch and its end.
-    pub fn compose<O: Op>(&self, program: &mut Program<O>) {
+    pub(crate) fn compose<O: Op>(&self, program: &mut Program<O>) {
         if self.is_single() {
             return;
         }

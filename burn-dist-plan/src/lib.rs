@@ -37,7 +37,6 @@
 //! Nothing here knows a backend, a thread, a clock or the environment.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod account;
 mod async_tp;

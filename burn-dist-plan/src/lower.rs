@@ -63,7 +63,7 @@ pub(super) struct Lowering<'a, O> {
 const NO_PATH: u32 = u32::MAX;
 
 impl<'a, O: Op> Lowering<'a, O> {
-    pub fn new(
+    pub(crate) fn new(
         window: &'a Window<O>,
         program: &'a Program<O>,
         mesh: &'a MeshShape,
@@ -118,7 +118,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     }
 
     /// Describes the collectives of the program, in order.
-    pub fn records(&self) -> Vec<CollectiveRecord> {
+    pub(crate) fn records(&self) -> Vec<CollectiveRecord> {
         let steps = self.program.steps.iter();
         let mut shifts = self.expected.iter();
         let mut launch = self.first_launch;
@@ -216,7 +216,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     ///
     /// # Errors
     /// [`PlanError::Shifts`] if an operation does not shift on this rank what it does on the first one.
-    pub fn rank(
+    pub(crate) fn rank(
         &self,
         rank: Rank,
         visits: &Visits,

@@ -118,7 +118,11 @@ fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
 }
 
 impl<'a, O: Op> State<'a, O> {
-    pub fn new(window: &'a Window<O>, mesh: &'a MeshShape, options: &'a PlanOptions) -> Self {
+    pub(crate) fn new(
+        window: &'a Window<O>,
+        mesh: &'a MeshShape,
+        options: &'a PlanOptions,
+    ) -> Self {
         let facts = Facts::new(window);
         Self {
             mesh,
@@ -147,7 +151,7 @@ impl<'a, O: Op> State<'a, O> {
     ///
     /// # Errors
     /// [`PlanError`] of the first that fails; [`PlanError::UnknownPass`] if there is none of that name.
-    pub fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
+    pub(crate) fn run(&mut self, last: Option<&str>) -> Result<(), PlanError> {
         if let Some(last) = last
             && PASSES.iter().all(|(name, _)| *name != last)
         {
@@ -211,7 +215,7 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     /// Returns the window that is planned.
-    pub fn window(&self) -> &Window<O> {
+    pub(crate) fn window(&self) -> &Window<O> {
         match &self.precise {
             Some(precise) => &precise.window,
             None => self.recorded,
@@ -223,12 +227,12 @@ impl<'a, O: Op> State<'a, O> {
     ///
     /// # Panics
     /// If there is none yet.
-    pub fn program(&self) -> &Program<O> {
+    pub(crate) fn program(&self) -> &Program<O> {
         self.programs.first().expect("layouts were propagated")
     }
 
     /// Returns the coordinate along the pipeline axis of the ranks that hand a value to the host.
-    pub fn reader(&self, value: ValueIndex) -> usize {
+    pub(crate) fn reader(&self, value: ValueIndex) -> usize {
         let stages = self.stages.as_ref();
         stages.map_or(0, |stages| stages.coord(stages.reader(value)) as usize)
     }
@@ -440,7 +444,7 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     /// Takes the tasks of all ranks.
-    pub fn take_ranks(&mut self) -> Vec<Arc<RankPlan<O>>> {
+    pub(crate) fn take_ranks(&mut self) -> Vec<Arc<RankPlan<O>>> {
         let ranks = std::mem::take(&mut self.ranks).into_iter();
         ranks.map(|(_, lowered)| Arc::new(lowered.plan)).collect()
     }

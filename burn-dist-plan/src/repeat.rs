@@ -464,17 +464,17 @@ impl Repeated {
     }
 
     /// Returns the number of steps.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
 
     /// Returns the number of the step in the recorded program.
-    pub fn recorded(&self, index: usize) -> usize {
+    pub(crate) fn recorded(&self, index: usize) -> usize {
         self.steps[index].step as usize
     }
 
     /// Returns the slot that a step has for one of the recorded step.
-    pub fn slot(&self, index: usize, slot: Slot) -> Slot {
+    pub(crate) fn slot(&self, index: usize, slot: Slot) -> Slot {
         match self.number(index, self.slots[slot as usize]) {
             None => slot,
             Some((number, 0)) => self.own_slots[number as usize],
@@ -483,7 +483,7 @@ impl Repeated {
     }
 
     /// Returns the operation that a step has for one of the recorded step.
-    pub fn op(&self, index: usize, op: u32) -> u32 {
+    pub(crate) fn op(&self, index: usize, op: u32) -> u32 {
         let (num_ops, num_copied) = (self.ops.len() as u32, self.own_ops.len() as u32);
         match self.number(index, self.ops[op as usize]) {
             None => op,
@@ -504,7 +504,7 @@ impl Repeated {
     }
 
     /// Writes down a step.
-    pub fn step<O: Op>(&self, program: &Program<O>, index: usize) -> Common<O> {
+    pub(crate) fn step<O: Op>(&self, program: &Program<O>, index: usize) -> Common<O> {
         let mut step = program.steps[self.recorded(index)].clone();
         each_slot(&mut step, |slot| *slot = self.slot(index, *slot));
         match &mut step {
@@ -519,7 +519,7 @@ impl Repeated {
     }
 
     /// Writes down all steps.
-    pub fn steps<O: Op>(&self, program: &Program<O>) -> Vec<Common<O>> {
+    pub(crate) fn steps<O: Op>(&self, program: &Program<O>) -> Vec<Common<O>> {
         let all = 0..self.len();
         all.map(|index| self.step(program, index)).collect()
     }

@@ -149,12 +149,12 @@ pub(super) struct Split {
 
 impl Split {
     /// Returns the coordinates.
-    pub fn coords(&self) -> Range<u32> {
+    pub(crate) fn coords(&self) -> Range<u32> {
         0..self.coords.len() as u32
     }
 
     /// Returns the program of a coordinate, of the one that was split.
-    pub fn program<O: Op>(&self, whole: &Program<O>, coord: u32) -> Program<O> {
+    pub(crate) fn program<O: Op>(&self, whole: &Program<O>, coord: u32) -> Program<O> {
         let step = |planned: &Planned| match planned {
             Planned::Step(index) => match &self.repeated {
                 Some(repeated) => repeated.step(whole, *index as usize),

@@ -24,7 +24,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Returns what a shard axis does with what belongs to it.
-    pub fn strategy_over(&self, axis: AxisIndex) -> ShardStrategy {
+    pub(crate) fn strategy_over(&self, axis: AxisIndex) -> ShardStrategy {
         match self.is_whole {
             true => ShardStrategy::Replicate,
             false => self.policy.strategy_over(axis),
@@ -32,7 +32,7 @@ impl Owner {
     }
 
     /// Returns the axes over which what belongs to it rests.
-    pub fn rest_axes(&self, mesh: &MeshShape) -> Vec<AxisIndex> {
+    pub(crate) fn rest_axes(&self, mesh: &MeshShape) -> Vec<AxisIndex> {
         match self.is_whole {
             true => Vec::new(),
             false => self.policy.rest_axes(mesh),
@@ -78,7 +78,7 @@ fn unit_path(tag: &ParamSpec) -> &str {
 }
 
 impl Visits {
-    pub fn new<O: Op>(window: &Window<O>, facts: &Facts) -> Self {
+    pub(crate) fn new<O: Op>(window: &Window<O>, facts: &Facts) -> Self {
         let mut units: HashMap<(&str, &Policy), u32> = HashMap::new();
         let mut of_policy: HashMap<&Policy, u32> = HashMap::new();
         let mut visits = Self {
@@ -117,19 +117,19 @@ impl Visits {
     }
 
     /// Returns the number of the visit that operation `op` (or the end of the window) belongs to.
-    pub fn of(&self, op: u32) -> u32 {
+    pub(crate) fn of(&self, op: u32) -> u32 {
         self.of_op[op as usize]
     }
 
     /// Returns the number of the unit that operation `op` works for, in order of first use; `None` in a window without
     /// parameters.
-    pub fn unit(&self, op: u32) -> Option<u32> {
+    pub(crate) fn unit(&self, op: u32) -> Option<u32> {
         let unit = self.unit.get(self.of(op) as usize).copied();
         unit.filter(|unit| *unit != u32::MAX)
     }
 
     /// Returns the unit that operation `op` works for, as the owner of what it makes.
-    pub fn owner(&self, op: u32) -> Option<&Owner> {
+    pub(crate) fn owner(&self, op: u32) -> Option<&Owner> {
         let unit = self.units.get(self.unit(op)? as usize)?;
         Some(&unit.owner)
     }
@@ -138,7 +138,7 @@ impl Visits {
     /// all of them move as far.
     ///
     /// Visits are numbers afterwards: of those that are added no unit is known.
-    pub fn repeat(
+    pub(crate) fn repeat(
         &mut self,
         ops: &[u32],
         comes_later: impl Fn(usize) -> bool,
@@ -159,7 +159,7 @@ impl Visits {
 
     /// Returns whether a parameter gathered for the visit of operation `now` is given up until its use by operation
     /// `next`.
-    pub fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
+    pub(crate) fn gives_up(&self, reshard: Reshard, now: u32, next: u32) -> bool {
         if self.of(now) == self.of(next) {
             return false;
         }

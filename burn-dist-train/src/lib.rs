@@ -3,7 +3,6 @@
 //! Nothing here knows Burn, a mesh or a model; `burn_dist::train` adds what does.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod config;
 pub mod corpus;

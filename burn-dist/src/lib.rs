@@ -19,8 +19,6 @@
 //!
 //! Burn is 0.21.0 exactly, Rust 1.95 or later.
 
-#![warn(missing_docs)]
-
 // The derive names this crate by its outside path, also in the crate's own tests.
 extern crate self as burn_dist;
 

@@ -400,7 +400,7 @@ pub(super) mod tests {
     use crate::toy::{Kind, Toy};
 
     /// Returns the sum that rank `index` makes of terms that come in the order in which ranks send them.
-    pub fn sum_on(index: usize, parts: usize) -> String {
+    pub(crate) fn sum_on(index: usize, parts: usize) -> String {
         let mut terms = Terms::new(100, parts);
         let mut steps = Steps::<Toy>::new(200);
         for places in 1..=parts {

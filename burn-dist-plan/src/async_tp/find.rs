@@ -45,7 +45,7 @@ pub(super) struct Flow<O> {
 }
 
 impl<O: Op> Flow<O> {
-    pub fn new(program: &Program<O>) -> Self {
+    pub(super) fn new(program: &Program<O>) -> Self {
         let num_slots = program.slots.len();
         let mut flow = Self {
             ready: vec![0; num_slots],
@@ -95,7 +95,7 @@ impl<O: Op> Flow<O> {
     }
 
     /// Returns what the first operation makes that reads a slot.
-    pub fn made_of(&self, program: &Program<O>, slot: Slot) -> Option<Slot> {
+    pub(super) fn made_of(&self, program: &Program<O>, slot: Slot) -> Option<Slot> {
         let (_, readers) = self.views(program, slot);
         let mut made = readers
             .iter()
@@ -107,7 +107,7 @@ impl<O: Op> Flow<O> {
     }
 
     /// Takes the steps of what was found out of the program.
-    pub fn take(&mut self, found: Found<O>) {
+    pub(super) fn take(&mut self, found: Found<O>) {
         for &step in &found.steps {
             self.taken[step] = true;
         }
@@ -118,7 +118,7 @@ impl<O: Op> Flow<O> {
     }
 
     /// Puts all that was found into the program.
-    pub fn apply(self, program: &mut Program<O>) {
+    pub(super) fn apply(self, program: &mut Program<O>) {
         let mut before: HashMap<usize, Vec<Common<O>>> = HashMap::new();
         let mut early: Vec<Slot> = Vec::new();
         for found in self.found {
@@ -453,7 +453,7 @@ pub(super) struct Cut {
 
 impl Cut {
     /// Returns `layout` with the axis of chunks in the place of `axis`, the last of those that split a factor.
-    pub fn of(layout: &Layout, axis: AxisIndex, chunks: &MeshShape) -> Option<Self> {
+    pub(super) fn of(layout: &Layout, axis: AxisIndex, chunks: &MeshShape) -> Option<Self> {
         let mut layout = layout.clone();
         let factors = layout.dims.iter_mut().flat_map(|dim| &mut dim.factors);
         let mut last = factors.filter_map(|factor| factor.axes.last_mut());
@@ -463,7 +463,7 @@ impl Cut {
     }
 
     /// Returns what is split over the axis of chunks.
-    pub fn found(layout: &Layout, chunks: &MeshShape) -> Option<Self> {
+    pub(super) fn found(layout: &Layout, chunks: &MeshShape) -> Option<Self> {
         let axis = chunk_axis(chunks);
         for (dim, factors) in layout.dims.iter().enumerate() {
             let is_cut = |factor: &Factor| factor.axes.last() == Some(&axis);
@@ -484,7 +484,7 @@ impl Cut {
     }
 
     /// Returns the layout of all chunks together, with the factors that it has here.
-    pub fn together(&self) -> Layout {
+    pub(super) fn together(&self) -> Layout {
         let mut layout = self.layout.clone();
         layout.dims[self.dim].factors[self.factor].axes.pop();
         layout

@@ -51,12 +51,12 @@ pub(crate) struct Chunked<O> {
 
 impl<O: Op> Chunked<O> {
     /// Whether chunks are gathered, rather than scattered.
-    pub fn gathers(&self) -> bool {
+    pub(crate) fn gathers(&self) -> bool {
         matches!(self.moved.step.kind, StepKind::AllGather { .. })
     }
 
     /// Returns the slots that it reads.
-    pub fn reads(&self) -> Vec<Slot> {
+    pub(crate) fn reads(&self) -> Vec<Slot> {
         let made: Vec<Slot> = self.made().collect();
         let inputs = self.steps.iter().flat_map(|step| step.op.inputs());
         let mut reads: Vec<Slot> = inputs.map(|input| input.id).collect();
@@ -69,7 +69,7 @@ impl<O: Op> Chunked<O> {
     }
 
     /// Returns the slots that it makes.
-    pub fn writes(&self) -> Vec<Slot> {
+    pub(crate) fn writes(&self) -> Vec<Slot> {
         match self.gathers() {
             true => self
                 .made()
@@ -86,7 +86,7 @@ impl<O: Op> Chunked<O> {
     }
 
     /// Returns the operation that it stands for: the last one.
-    pub fn last(&self) -> &LocalStep<O> {
+    pub(crate) fn last(&self) -> &LocalStep<O> {
         self.steps.last().expect("something is computed in chunks")
     }
 
@@ -131,7 +131,11 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     /// Returns the pass, if the mesh has an axis that it looks at.
-    pub fn new(mesh: &'a MeshShape, options: &'a PlanOptions, visits: &'a Visits) -> Option<Self> {
+    pub(crate) fn new(
+        mesh: &'a MeshShape,
+        options: &'a PlanOptions,
+        visits: &'a Visits,
+    ) -> Option<Self> {
         let mut axes = mesh.model_axes().into_iter();
         axes.any(|axis| mesh.size(axis) > 1).then(|| Self {
             mesh,
@@ -143,7 +147,7 @@ impl<'a> Pass<'a> {
 
     /// Puts what is computed in chunks into a program, and tells of each collective along a tensor-parallel axis what
     /// became of it.
-    pub fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
+    pub(crate) fn run<O: Op>(&self, program: &mut Program<O>) -> Vec<Overlap> {
         let mut overlaps = Vec::new();
         let mut flow = Flow::new(program);
         for index in 0..program.steps.len() {

@@ -57,7 +57,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    pub fn new<O: Op>(program: &Program<O>, facts: &Facts, mesh: &MeshShape) -> Self {
+    pub(crate) fn new<O: Op>(program: &Program<O>, facts: &Facts, mesh: &MeshShape) -> Self {
         let num_slots = program.slots.len();
         let mut flow = Self {
             ends: program.steps.iter().map(ends).collect(),
@@ -105,7 +105,7 @@ impl Flow {
     }
 
     /// Returns whether a step gathers or splits a parameter as it is.
-    pub fn moves_param<O: Op>(&self, step: StepIndex, program: &Program<O>) -> bool {
+    pub(crate) fn moves_param<O: Op>(&self, step: StepIndex, program: &Program<O>) -> bool {
         matches!(&program.steps[step], Common::Move(step) if self.param[step.from as usize])
     }
 }

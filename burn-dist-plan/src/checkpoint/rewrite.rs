@@ -30,7 +30,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub fn new(segment: usize, policy: Checkpoint) -> Self {
+    pub(super) fn new(segment: usize, policy: Checkpoint) -> Self {
         Self {
             segment,
             policy,
@@ -44,7 +44,7 @@ impl Section {
     }
 
     /// Finds what the segment makes for the backward, and what stays for the next segment.
-    pub fn find<O: Op>(&mut self, program: &Program<O>, flow: &Flow, visits: &Visits) {
+    pub(super) fn find<O: Op>(&mut self, program: &Program<O>, flow: &Flow, visits: &Visits) {
         let segment = &visits.segments[self.segment];
         (self.start, self.end, self.pass) = (segment.start, segment.end, segment.pass);
         let mut far: Vec<(Slot, StepIndex)> = Vec::new();
@@ -111,7 +111,7 @@ impl Section {
     }
 
     /// Returns the steps to run again, in order.
-    pub fn closure<O: Op>(&self, program: &Program<O>, flow: &Flow) -> Vec<StepIndex> {
+    pub(super) fn closure<O: Op>(&self, program: &Program<O>, flow: &Flow) -> Vec<StepIndex> {
         let mut steps: BTreeSet<StepIndex> = BTreeSet::new();
         let mut wanted: Vec<Slot> = self
             .far

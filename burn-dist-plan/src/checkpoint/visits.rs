@@ -36,7 +36,7 @@ pub(super) struct Visits {
 
 impl Visits {
     /// Returns the segment of a step.
-    pub fn segment_of(&self, step: StepIndex) -> usize {
+    pub(super) fn segment_of(&self, step: StepIndex) -> usize {
         self.segments
             .partition_point(|segment| segment.end <= step)
             .min(self.segments.len().saturating_sub(1))
@@ -44,13 +44,13 @@ impl Visits {
 
     /// Returns whether a use in segment `user` keeps what segment `maker` made: the next unit's, or a unit's on the way
     /// forward.
-    pub fn near(&self, maker: usize, user: usize) -> bool {
+    pub(super) fn near(&self, maker: usize, user: usize) -> bool {
         let other = &self.segments[user];
         user <= maker + 1 || (other.forward && other.unit.is_some())
     }
 
     /// Returns the number of forward segments of units that make what a segment far away uses.
-    pub fn num_needed(&self, flow: &Flow) -> u64 {
+    pub(super) fn num_needed(&self, flow: &Flow) -> u64 {
         let mut needed = vec![false; self.segments.len()];
         for (slot, uses) in flow.uses.iter().enumerate() {
             let (Some(last), false) = (

@@ -44,7 +44,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Returns how long the device takes, in nanoseconds.
-    pub fn ns(&self, hardware: &Hardware) -> f64 {
+    pub(super) fn ns(&self, hardware: &Hardware) -> f64 {
         let flops = match self.flops > 0.0 {
             true => hardware.product_ns(self.flops, self.operands),
             false => 0.0,
@@ -87,7 +87,7 @@ pub(super) struct Walk<'a, O> {
 }
 
 impl<'a, O: Op> Walk<'a, O> {
-    pub fn new(plan: &'a RankPlan<O>, hardware: &Hardware) -> Self {
+    pub(super) fn new(plan: &'a RankPlan<O>, hardware: &Hardware) -> Self {
         Self {
             plan,
             seen: contents(plan),
@@ -99,7 +99,7 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Takes a task. Returns the kernels that are complete before whatever else the task does.
-    pub fn task(&mut self, index: usize) -> Vec<Kernel> {
+    pub(super) fn task(&mut self, index: usize) -> Vec<Kernel> {
         let task = &self.plan.tasks[index];
         let mut kernels = Vec::new();
         match task {
@@ -180,7 +180,7 @@ impl<'a, O: Op> Walk<'a, O> {
     }
 
     /// Ends what the last tasks began.
-    pub fn end_chain(&mut self) -> Option<Kernel> {
+    pub(super) fn end_chain(&mut self) -> Option<Kernel> {
         let chain = std::mem::take(&mut self.chain);
         if chain.ops == 0 {
             return None;

@@ -50,7 +50,7 @@ pub(super) struct Lanes<'a> {
 }
 
 impl<'a> Lanes<'a> {
-    pub fn new(mesh: &'a MeshShape, topology: Topology) -> Self {
+    pub(super) fn new(mesh: &'a MeshShape, topology: Topology) -> Self {
         Self {
             mesh,
             topology,

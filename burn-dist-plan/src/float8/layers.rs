@@ -37,7 +37,7 @@ pub(super) struct LayerProduct {
 
 impl LayerProduct {
     /// Returns how the layer computes.
-    pub fn float8(&self) -> &Float8 {
+    pub(super) fn float8(&self) -> &Float8 {
         let float8 = self.spec.policy.float8.as_ref();
         float8.expect("a product that is left as it is, is none here")
     }
@@ -54,7 +54,7 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// Whether anything is computed in float8.
-    pub fn has_products(&self) -> bool {
+    pub(crate) fn has_products(&self) -> bool {
         self.products.iter().any(Option::is_some)
     }
 }

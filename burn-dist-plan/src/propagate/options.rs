@@ -106,7 +106,7 @@ pub(super) fn allows(kind: FactorKind, dim: &DimLayout, mesh: &MeshShape) -> boo
 }
 
 impl Options {
-    pub fn new(rule: &Rule) -> Self {
+    pub(super) fn new(rule: &Rule) -> Self {
         Self {
             per_factor: rule
                 .factors
@@ -119,7 +119,7 @@ impl Options {
 
     /// Offers `dim` (and what remains of it when its minor axes are gathered) for `factor`, if the rule allows such a
     /// split. What is split along another factor has its splits.
-    pub fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
+    pub(super) fn offer(&mut self, rule: &Rule, mesh: &MeshShape, factor: u8, dim: &DimLayout) {
         let mut factor = factor;
         if let Some(with) = rule.factors[factor as usize].along {
             factor = with;
@@ -144,7 +144,12 @@ impl Options {
 
     /// Offers what remains of a dim of an operand where another operand has some of its axes in a dim of another factor:
     /// one of the two makes way, and what is split over further axes may stay where it is.
-    pub fn offer_rests(&mut self, rule: &Rule, mesh: &MeshShape, operands: &[(&Operand, Layout)]) {
+    pub(super) fn offer_rests(
+        &mut self,
+        rule: &Rule,
+        mesh: &MeshShape,
+        operands: &[(&Operand, Layout)],
+    ) {
         let mut places: Vec<(*const Operand, u8, AxisIndex)> = Vec::new();
         for (operand, layout) in operands {
             for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
@@ -175,7 +180,7 @@ impl Options {
     }
 
     /// Offers every dim of `layout`, as the layout of an operand with the factors `dims`.
-    pub fn offer_layout(
+    pub(super) fn offer_layout(
         &mut self,
         rule: &Rule,
         mesh: &MeshShape,
@@ -190,7 +195,7 @@ impl Options {
     }
 
     /// Calls `visit` with every combination in which no axis is used twice and none of `taken` is used.
-    pub fn combinations(&self, taken: &[AxisIndex], mut visit: impl FnMut(&[DimLayout])) {
+    pub(super) fn combinations(&self, taken: &[AxisIndex], mut visit: impl FnMut(&[DimLayout])) {
         let mut chosen: Vec<DimLayout> = Vec::with_capacity(self.per_factor.len());
         let mut used: Vec<AxisIndex> = taken.to_vec();
         let mut count = 0;
@@ -289,7 +294,7 @@ pub(super) struct Cost {
 
 impl Cost {
     /// More than anything else.
-    pub const MAX: Self = Self {
+    pub(super) const MAX: Self = Self {
         asked: u32::MAX,
         gathered: u32::MAX,
         moved: u32::MAX,

@@ -15,7 +15,7 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T: Eq + Hash> Pool<T> {
-    pub fn share(&mut self, value: impl Into<Arc<T>>) -> Arc<T> {
+    pub(super) fn share(&mut self, value: impl Into<Arc<T>>) -> Arc<T> {
         let value = value.into();
         if let Some(known) = self.0.get(&value) {
             return known.clone();

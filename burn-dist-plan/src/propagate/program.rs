@@ -60,7 +60,7 @@ pub(crate) enum Common<O> {
 
 impl<O: Op> Common<O> {
     /// Returns the slots that it reads.
-    pub fn reads(&self) -> Vec<Slot> {
+    pub(crate) fn reads(&self) -> Vec<Slot> {
         match self {
             Self::Local(step) => {
                 let inputs = step.op.inputs().map(|tensor| tensor.id);
@@ -75,7 +75,7 @@ impl<O: Op> Common<O> {
     }
 
     /// Returns the slots that it makes.
-    pub fn writes(&self) -> Vec<Slot> {
+    pub(crate) fn writes(&self) -> Vec<Slot> {
         match self {
             Self::Local(step) => step.op.outputs().map(|tensor| tensor.id).collect(),
             Self::Move(step) => vec![step.to],
@@ -89,7 +89,7 @@ impl<O: Op> Common<O> {
     }
 
     /// Returns the operation at which it stands in the program.
-    pub fn at(&self) -> Option<OpIndex> {
+    pub(crate) fn at(&self) -> Option<OpIndex> {
         match self {
             Self::Local(step) => Some(step.at),
             Self::Move(step) => Some(step.at),
@@ -99,7 +99,7 @@ impl<O: Op> Common<O> {
     }
 
     /// Returns the operation that says on which stage it runs: the one that it is, or that it is made for.
-    pub fn stage_of(&self) -> Option<OpIndex> {
+    pub(crate) fn stage_of(&self) -> Option<OpIndex> {
         match self {
             Self::Local(step) => Some(step.of),
             Self::Chunked(step) => Some(step.last().of),
@@ -108,7 +108,7 @@ impl<O: Op> Common<O> {
     }
 
     /// Returns the module that it works for.
-    pub fn path(&self) -> Option<&Arc<str>> {
+    pub(crate) fn path(&self) -> Option<&Arc<str>> {
         match self {
             Self::Local(step) => step.path.as_ref(),
             Self::Move(step) => step.path.as_ref(),
@@ -174,7 +174,7 @@ pub(crate) struct LocalStep<O> {
 impl<O: Op> LocalStep<O> {
     /// Returns the axes over which input `position` is needed in pieces: along them, each rank looks at what falls into
     /// its part of the result.
-    pub fn in_pieces(&self, position: usize) -> Vec<AxisIndex> {
+    pub(crate) fn in_pieces(&self, position: usize) -> Vec<AxisIndex> {
         let (OpRule::Factors(rule), Some(assignment)) = (self.rule.as_ref(), &self.assignment)
         else {
             return Vec::new();
@@ -245,7 +245,7 @@ pub(crate) struct Program<O> {
 
 impl<O> Program<O> {
     /// Returns the same program with other steps, for the ranks of one coordinate.
-    pub fn of_coord(&self, coord: u32, steps: Vec<Common<O>>) -> Self {
+    pub(crate) fn of_coord(&self, coord: u32, steps: Vec<Common<O>>) -> Self {
         Self {
             steps,
             coord,
@@ -258,7 +258,7 @@ impl<O> Program<O> {
     }
 
     /// Returns the collectives that are launched together, with the number of their launch.
-    pub fn launched(&self) -> impl Iterator<Item = (u32, &Move)> {
+    pub(crate) fn launched(&self) -> impl Iterator<Item = (u32, &Move)> {
         self.steps
             .iter()
             .filter_map(|step| match step {
@@ -271,7 +271,7 @@ impl<O> Program<O> {
 
 impl<O: Op> Program<O> {
     /// Returns for each slot the step that makes it.
-    pub fn producers(&self) -> Vec<usize> {
+    pub(crate) fn producers(&self) -> Vec<usize> {
         let mut producer = vec![0; self.slots.len()];
         for (index, step) in self.steps.iter().enumerate() {
             for slot in step.writes() {

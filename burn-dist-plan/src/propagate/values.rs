@@ -39,7 +39,7 @@ pub(crate) struct Version {
 
 impl Version {
     /// Returns whether it still exists at `now`.
-    pub fn exists_at(&self, now: OpIndex) -> bool {
+    pub(crate) fn exists_at(&self, now: OpIndex) -> bool {
         self.until.is_none_or(|until| until >= now)
     }
 }
@@ -72,29 +72,29 @@ pub(crate) struct Value {
 
 impl Value {
     /// Returns the versions that still exist at `now`.
-    pub fn versions_at(&self, now: OpIndex) -> impl Iterator<Item = &Version> {
+    pub(crate) fn versions_at(&self, now: OpIndex) -> impl Iterator<Item = &Version> {
         let versions = self.versions.iter();
         versions.filter(move |version| version.exists_at(now))
     }
 
     /// Returns whether any part of it can be had without communication.
-    pub fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         matches!(self.source, Source::Host | Source::Deferred { .. })
     }
 
     /// Returns whether other operands have to follow it.
-    pub fn decides(&self) -> bool {
+    pub(crate) fn decides(&self) -> bool {
         self.origin.is_none() && !self.is_free()
     }
 
     /// Returns the first use after `now`.
-    pub fn next_use(&self, now: OpIndex) -> Option<OpIndex> {
+    pub(crate) fn next_use(&self, now: OpIndex) -> Option<OpIndex> {
         let index = self.uses.partition_point(|&use_| use_ <= now);
         self.uses.get(index).copied()
     }
 
     /// Returns whether the operation at hand is the only one that ever needs it.
-    pub fn single_use(&self) -> bool {
+    pub(crate) fn single_use(&self) -> bool {
         !self.survives && self.uses.len() == 1
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Queue<O> {
 
 impl<O: Op> Queue<O> {
     /// `launches` are the bytes of all reductions, in the order in which they will be launched.
-    pub fn new(launches: VecDeque<u64>, num_steps: usize) -> Self {
+    pub(super) fn new(launches: VecDeque<u64>, num_steps: usize) -> Self {
         let after = launches.iter().skip(1).chain([&0]);
         let whole_max = launches.iter().zip(after).map(|(a, b)| a + b).max();
         Self {
@@ -52,7 +52,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// Launches gathers.
-    pub fn gather(&mut self, group: u32, moves: Vec<Move>) {
+    pub(super) fn gather(&mut self, group: u32, moves: Vec<Move>) {
         self.settle(&moves.iter().map(|step| step.from).collect::<Vec<_>>());
         let to = moves.iter().map(|step| step.to).collect();
         self.gathers.push((group, to));
@@ -60,7 +60,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// Waits for one member of a gather.
-    pub fn gathered(&mut self, group: u32, member: usize) {
+    pub(super) fn gathered(&mut self, group: u32, member: usize) {
         let found = self.gathers.iter().rfind(|(known, _)| *known == group);
         if let Some(slot) = found.and_then(|(_, to)| to.get(member)) {
             self.steps.push(Common::Finish {
@@ -71,7 +71,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// Launches reductions.
-    pub fn reduce(&mut self, group: u32, moves: Vec<Move>) {
+    pub(super) fn reduce(&mut self, group: u32, moves: Vec<Move>) {
         self.settle(&moves.iter().map(|step| step.from).collect::<Vec<_>>());
         let bytes = self.ahead.pop_front().unwrap_or(0);
         let next = self.ahead.front().copied().unwrap_or(0);
@@ -87,7 +87,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// Adds a step that stays where it was, relative to what it depends on.
-    pub fn step(&mut self, step: Common<O>) {
+    pub(super) fn step(&mut self, step: Common<O>) {
         let used = step.reads();
         if matches!(step, Common::Send(_) | Common::Receive(_)) {
             // Another stage may wait for what is sent before: messages keep their places.
@@ -110,7 +110,7 @@ impl<O: Op> Queue<O> {
     }
 
     /// The new order.
-    pub fn end(mut self) -> Vec<Common<O>> {
+    pub(super) fn end(mut self) -> Vec<Common<O>> {
         self.catch_up();
         self.steps
     }

@@ -39,7 +39,7 @@ pub(super) struct Steps<'a, O> {
 }
 
 impl<'a, O: Op> Steps<'a, O> {
-    pub fn new(program: &'a Program<O>, repeated: Option<&'a Repeated>) -> Self {
+    pub(super) fn new(program: &'a Program<O>, repeated: Option<&'a Repeated>) -> Self {
         let mut this = Self {
             program,
             repeated,
@@ -61,27 +61,27 @@ impl<'a, O: Op> Steps<'a, O> {
         this
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.repeated
             .map_or(self.program.steps.len(), Repeated::len)
     }
 
     /// Returns the step of the program that it is, or is a copy of.
-    pub fn recorded(&self, index: usize) -> &'a Common<O> {
+    pub(super) fn recorded(&self, index: usize) -> &'a Common<O> {
         let index = self.repeated.map_or(index, |of| of.recorded(index));
         &self.program.steps[index]
     }
 
-    pub fn reads(&self, index: usize) -> &[Slot] {
+    pub(super) fn reads(&self, index: usize) -> &[Slot] {
         self.reads.get(index)
     }
 
-    pub fn writes(&self, index: usize) -> &[Slot] {
+    pub(super) fn writes(&self, index: usize) -> &[Slot] {
         self.writes.get(index)
     }
 
     /// Returns the operation at which it stands, and the one that it is.
-    pub fn ops(&self, index: usize) -> [Option<u32>; 2] {
+    pub(super) fn ops(&self, index: usize) -> [Option<u32>; 2] {
         self.ops[index]
     }
 }

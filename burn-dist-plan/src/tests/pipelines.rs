@@ -33,7 +33,12 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub fn new(mesh: &str, schedule: ScheduleKind, chunks: u32, microbatches: usize) -> Self {
+    pub(super) fn new(
+        mesh: &str,
+        schedule: ScheduleKind,
+        chunks: u32,
+        microbatches: usize,
+    ) -> Self {
         let ranks = mesh.parse::<crate::mesh::MeshShape>().expect("a mesh");
         let ranks = ranks
             .pipeline_axis()
@@ -77,7 +82,7 @@ impl Model {
     }
 
     /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
-    pub fn step(&self, rows: usize) -> Builder {
+    pub(super) fn step(&self, rows: usize) -> Builder {
         let mut b = Builder::new(&self.mesh);
         let weights: Vec<u32> = self
             .layers

@@ -44,7 +44,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub fn new(mesh: &str) -> Self {
+    pub(crate) fn new(mesh: &str) -> Self {
         Self {
             mesh: mesh.parse().expect("a mesh"),
             window: Window::default(),
@@ -79,12 +79,12 @@ impl Builder {
     }
 
     /// A value that lives on the ranks.
-    pub fn placed(&mut self, shape: &[usize], layout: Layout) -> TensorIndex {
+    pub(crate) fn placed(&mut self, shape: &[usize], layout: Layout) -> TensorIndex {
         self.placed_as(shape, layout, Role::Unknown)
     }
 
     /// A value that lives on the ranks, of which is known what it is.
-    pub fn placed_as(&mut self, shape: &[usize], layout: Layout, role: Role) -> TensorIndex {
+    pub(crate) fn placed_as(&mut self, shape: &[usize], layout: Layout, role: Role) -> TensorIndex {
         let state = InputState::Placed {
             layout: Arc::new(layout),
             role,
@@ -94,12 +94,12 @@ impl Builder {
         self.input(shape, state)
     }
 
-    pub fn shape(&self, value: TensorIndex) -> Vec<usize> {
+    pub(crate) fn shape(&self, value: TensorIndex) -> Vec<usize> {
         self.shapes[value as usize].clone()
     }
 
     /// A batch of the host.
-    pub fn data(&mut self, shape: &[usize]) -> TensorIndex {
+    pub(crate) fn data(&mut self, shape: &[usize]) -> TensorIndex {
         let preferred = Arc::new(crate::layout::of_batch(&self.mesh, shape));
         let state = InputState::Host {
             preferred,
@@ -109,7 +109,7 @@ impl Builder {
     }
 
     /// A parameter, where it rests.
-    pub fn param(&mut self, spec: ParamSpec) -> TensorIndex {
+    pub(crate) fn param(&mut self, spec: ParamSpec) -> TensorIndex {
         let shape = spec.layout.shape();
         let layout = match spec.at_rest {
             true => spec.layout.at_rest(&self.mesh),
@@ -125,7 +125,7 @@ impl Builder {
     }
 
     /// Gives all parameters so far one policy.
-    pub fn under(mut self, policy: Policy) -> Self {
+    pub(crate) fn under(mut self, policy: Policy) -> Self {
         let policy = Arc::new(policy);
         for input in &mut self.window.inputs {
             if let InputState::Placed {
@@ -140,7 +140,7 @@ impl Builder {
     }
 
     /// What is known of a parameter of no style.
-    pub fn spec(path: &str, shape: &[usize], unit: Option<&str>) -> ParamSpec {
+    pub(crate) fn spec(path: &str, shape: &[usize], unit: Option<&str>) -> ParamSpec {
         ParamSpec {
             path: path.into(),
             style: Style::Replicate,
@@ -156,7 +156,12 @@ impl Builder {
     }
 
     /// Adds an operation whose result has the shape `shape`.
-    pub fn op(&mut self, kind: Kind, inputs: &[TensorIndex], shape: &[usize]) -> TensorIndex {
+    pub(crate) fn op(
+        &mut self,
+        kind: Kind,
+        inputs: &[TensorIndex],
+        shape: &[usize],
+    ) -> TensorIndex {
         let out = self.value(shape);
         let op = Toy {
             kind,
@@ -169,49 +174,49 @@ impl Builder {
     }
 
     /// An elementwise function of two tensors of one shape.
-    pub fn pair(&mut self, kind: Kind, a: TensorIndex, b: TensorIndex) -> TensorIndex {
+    pub(crate) fn pair(&mut self, kind: Kind, a: TensorIndex, b: TensorIndex) -> TensorIndex {
         let shape = self.shapes[a as usize].clone();
         self.op(kind, &[a, b], &shape)
     }
 
-    pub fn exp(&mut self, a: TensorIndex) -> TensorIndex {
+    pub(crate) fn exp(&mut self, a: TensorIndex) -> TensorIndex {
         let shape = self.shapes[a as usize].clone();
         self.op(Kind::Exp, &[a], &shape)
     }
 
-    pub fn matmul(&mut self, a: TensorIndex, b: TensorIndex) -> TensorIndex {
+    pub(crate) fn matmul(&mut self, a: TensorIndex, b: TensorIndex) -> TensorIndex {
         let mut shape = self.shapes[a as usize].clone();
         let last = self.shapes[b as usize].last().expect("a matrix");
         *shape.last_mut().expect("a matrix") = *last;
         self.op(Kind::Matmul, &[a, b], &shape)
     }
 
-    pub fn transpose(&mut self, a: TensorIndex) -> TensorIndex {
+    pub(crate) fn transpose(&mut self, a: TensorIndex) -> TensorIndex {
         let mut shape = self.shapes[a as usize].clone();
         let ndim = shape.len();
         shape.swap(ndim - 2, ndim - 1);
         self.op(Kind::Transpose, &[a], &shape)
     }
 
-    pub fn sum_dim(&mut self, a: TensorIndex, dim: usize) -> TensorIndex {
+    pub(crate) fn sum_dim(&mut self, a: TensorIndex, dim: usize) -> TensorIndex {
         let mut shape = self.shapes[a as usize].clone();
         shape[dim] = 1;
         self.op(Kind::SumDim(dim), &[a], &shape)
     }
 
-    pub fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {
+    pub(crate) fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {
         self.op(Kind::Reshape, &[a], shape)
     }
 
     /// `x w`, with `w` of shape `[i, o]`.
-    pub fn linear(&mut self, x: TensorIndex, w: TensorIndex) -> TensorIndex {
+    pub(crate) fn linear(&mut self, x: TensorIndex, w: TensorIndex) -> TensorIndex {
         let mut shape = self.shapes[x as usize].clone();
         *shape.last_mut().expect("rows") = self.shapes[w as usize][1];
         self.op(Kind::Linear, &[x, w], &shape)
     }
 
     /// The gradients of the input and the weight of a linear layer, of that of its result.
-    pub fn linear_backward(
+    pub(crate) fn linear_backward(
         &mut self,
         x: TensorIndex,
         w: TensorIndex,
@@ -225,7 +230,7 @@ impl Builder {
     }
 
     /// The rows of a table at indices.
-    pub fn lookup(&mut self, table: TensorIndex, indices: TensorIndex) -> TensorIndex {
+    pub(crate) fn lookup(&mut self, table: TensorIndex, indices: TensorIndex) -> TensorIndex {
         let (size, width) = (self.shape(table)[0], self.shape(table)[1]);
         let shape = [self.shape(indices)[0], width];
         let rows = 0..size;
@@ -233,7 +238,7 @@ impl Builder {
     }
 
     /// A table with rows added to it at indices.
-    pub fn sum_at(
+    pub(crate) fn sum_at(
         &mut self,
         table: TensorIndex,
         indices: TensorIndex,
@@ -249,25 +254,25 @@ impl Builder {
     }
 
     /// The one that is made for a loss, as wide as `like`.
-    pub fn ones_for(&mut self, like: TensorIndex) -> TensorIndex {
+    pub(crate) fn ones_for(&mut self, like: TensorIndex) -> TensorIndex {
         let shape = self.shapes[like as usize].clone();
         let one = self.op(Kind::Full(1), &[], &vec![1; shape.len()]);
         self.op(Kind::Expand, &[one], &shape)
     }
 
     /// Says something of a value.
-    pub fn mark(&mut self, mark: Mark, value: TensorIndex) -> TensorIndex {
+    pub(crate) fn mark(&mut self, mark: Mark, value: TensorIndex) -> TensorIndex {
         let shape = self.shapes[value as usize].clone();
         self.op(Kind::Mark(mark), &[value], &shape)
     }
 
     /// Lets a value live on after the window.
-    pub fn survive(&mut self, value: TensorIndex) {
+    pub(crate) fn survive(&mut self, value: TensorIndex) {
         self.window.dies[value as usize] = false;
     }
 
     /// Lets the host read a value.
-    pub fn read(&mut self, value: TensorIndex) {
+    pub(crate) fn read(&mut self, value: TensorIndex) {
         self.window.reads.push(value);
     }
 }

@@ -53,7 +53,7 @@ fn inverse(number: u64) -> u64 {
 
 impl Array {
     /// Takes fractions with a power of two below the line, which the field has.
-    pub fn of_f64(values: &[f64], shape: &[usize]) -> Self {
+    pub(crate) fn of_f64(values: &[f64], shape: &[usize]) -> Self {
         const SCALE: f64 = 8.0;
         let number = |value: &f64| {
             let scaled = (value * SCALE).round() as i64;
@@ -67,7 +67,7 @@ impl Array {
     }
 
     /// Returns the elements, which are whole numbers, or fractions as [`Array::of_f64`] takes them.
-    pub fn to_f64(&self) -> Vec<f64> {
+    pub(crate) fn to_f64(&self) -> Vec<f64> {
         let value = |&x: &u64| {
             let scaled = x * 64 % PRIME;
             let signed = match scaled > PRIME / 2 {

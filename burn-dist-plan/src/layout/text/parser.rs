@@ -15,7 +15,7 @@ pub(super) struct Parser<'a> {
 type Parsed<T> = Result<T, LayoutError>;
 
 impl<'a> Parser<'a> {
-    pub fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str) -> Self {
         Self {
             text,
             chars: text.chars().collect(),
@@ -24,7 +24,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    pub fn layout(&mut self) -> Parsed<LayoutText> {
+    pub(super) fn layout(&mut self) -> Parsed<LayoutText> {
         let mut dims = Vec::new();
         self.expect('[', "a layout starts with `[`")?;
         if !self.eat(']') {

@@ -1,0 +1,11 @@
+//! What source files may contain, and the arrows between them, read as text: nothing of the workspace is compiled.
+
+mod arrows;
+mod circles;
+mod duplicates;
+mod falling;
+mod lengths;
+mod paths;
+mod text;
+mod undone;
+mod workspace;
