@@ -2,9 +2,9 @@
 //! killed is named to everyone.
 //!
 //! ```text
-//! cargo test -p burn-dist --test promises chaos::                          # 2,000 seeds
-//! BURN_DIST_CHAOS=17 cargo test -p burn-dist --test promises chaos::       # only seed 17
-//! BURN_DIST_CHAOS=0..100000 cargo test --release -p burn-dist --test promises chaos::
+//! cargo test -p promises --test promises chaos::                          # 2,000 seeds
+//! BURN_DIST_CHAOS=17 cargo test -p promises --test promises chaos::       # only seed 17
+//! BURN_DIST_CHAOS=0..100000 cargo test --release -p promises --test promises chaos::
 //! ```
 //!
 //! A seed decides the program, whether it runs in one process or in several (simulated ones, whose messages are delayed
@@ -267,7 +267,7 @@ fn run(index: usize) {
             let _ = done.send(result.is_ok());
         });
         let repeat = format!(
-            "repeat it: BURN_DIST_CHAOS={seed} cargo test -p burn-dist --test promises chaos::"
+            "repeat it: BURN_DIST_CHAOS={seed} cargo test -p promises --test promises chaos::"
         );
         match is_done.recv_timeout(SOON) {
             Ok(true) => {}

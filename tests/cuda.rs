@@ -1,7 +1,7 @@
 //! `Dist<Cuda>` against plain Flex, with several ranks on one NVIDIA GPU, and with one GPU each.
 //!
 //! ```text
-//! cargo test -p burn-dist --features cuda --test cuda -- --ignored
+//! cargo test -p promises --features cuda --test cuda -- --ignored
 //! ```
 
 use burn::backend::Autodiff;
@@ -21,7 +21,7 @@ mod nn;
 mod reduce;
 #[path = "devices/suite.rs"]
 mod suite;
-mod weights;
+use promises::weights;
 
 /// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide,
 /// appendix on mathematical functions. Products may be contracted with the sums that follow, which rounds once instead
@@ -31,7 +31,7 @@ const SUITE: harness::Suite = harness::Suite {
     plain: "fsdp=2,tp=2",
     exceptions: &[],
     slack: 10.0,
-    target: "-p burn-dist --features cuda --test cuda -- --ignored",
+    target: "-p promises --features cuda --test cuda -- --ignored",
 };
 
 fn device() -> CudaDevice {

@@ -1,7 +1,7 @@
 //! Several processes under `mpirun`: the tests start themselves again as the programs marked *ignored* below.
 //!
 //! ```text
-//! cargo test -p burn-dist --features mpi --test mpi
+//! cargo test -p promises --features mpi --test mpi
 //! ```
 
 use std::process::{Command, Output};
@@ -15,10 +15,8 @@ use burn::tensor::{ElementConversion, Tensor};
 use burn_dist::launch;
 use burn_dist::{DTensor, DeviceMesh, Dist, ParallelizeWith};
 
-mod transformer;
-use transformer::{Net, Training, sequence_parallel};
-mod weights;
-use weights::deterministic;
+use promises::transformer::{Net, Training, sequence_parallel};
+use promises::weights::deterministic;
 #[path = "mpi/workspaces.rs"]
 mod workspaces;
 

@@ -8,8 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use burn_dist::comm::World;
 use burn_dist::{Dist, LocalParts};
 
-mod transformer;
-use transformer::sequence_parallel;
+use promises::transformer::sequence_parallel;
 mod weights;
 use transformer::run::{assert_alike, builder, train};
 use transformer::worlds::in_processes;

@@ -36,10 +36,10 @@ mod sharding;
 mod threads;
 mod timeline;
 mod training;
-mod transformer;
-mod weights;
 
 use std::process::Command;
+
+use promises::{transformer, weights};
 
 /// Returns what runs the ignored test `name` in a process of its own.
 fn child(name: &str) -> Command {

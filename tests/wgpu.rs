@@ -1,7 +1,7 @@
 //! `Dist<Wgpu>` against plain Flex, on whatever adapter wgpu finds; Mesa's lavapipe, which runs on any CPU, is enough.
 //!
 //! ```text
-//! cargo test -p burn-dist --features wgpu --test wgpu
+//! cargo test -p promises --features wgpu --test wgpu
 //! ```
 
 use burn::backend::Autodiff;
@@ -29,7 +29,7 @@ mod reduce;
 mod suite;
 #[path = "ops/view.rs"]
 mod view;
-mod weights;
+use promises::weights;
 
 /// WGSL asks of a device that it rounds sums and products to the nearest float, and little of its other functions:
 /// `exp` and `log` may be off by a few units in the last place (3 + 2 |x| for `exp`), division by 2.5, and powers and
@@ -60,7 +60,7 @@ const SUITE: harness::Suite = harness::Suite {
         ),
     ],
     slack: 10.0,
-    target: "-p burn-dist --features wgpu --test wgpu",
+    target: "-p promises --features wgpu --test wgpu",
 };
 
 fn device() -> WgpuDevice {

@@ -47,7 +47,7 @@ pub const FLEX: Suite = Suite {
     plain: "fsdp=2,tp=2",
     exceptions: &[],
     slack: 1.0,
-    target: "-p burn-dist --test ops",
+    target: "-p promises --test promises ops",
 };
 
 /// Bound of the difference between a float and the one device's, absolute for values up to 1 and relative beyond.

@@ -189,7 +189,7 @@ fn random_programs() {
             match compare::<Mesh>(&way, &FLEX, &expected, |c| run(c, &program)) {
                 None => Ok(()),
                 Some(difference) => Err(TestCaseError::fail(format!(
-                    "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p burn-dist --test promises \
+                    "mesh \"{}\" seed {:?}: {difference}\nrepeat: cargo test -p promises --test promises \
                      random_programs",
                     way.mesh, way.seed
                 ))),

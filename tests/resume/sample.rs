@@ -4,7 +4,7 @@ use super::prelude::*;
 use super::run::*;
 use crate::weights::deterministic;
 
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/resume/samples/1");
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/resume/samples/1");
 
 fn linear(axes: &str) -> (DeviceMesh, Linear<B>) {
     let mesh = builder(axes).build().expect("a mesh");

@@ -1,7 +1,5 @@
 //! A small Llama-like model, and how it is trained: what several tests look at.
 
-#![allow(dead_code, reason = "each of them uses a part")]
-
 pub mod run;
 pub mod worlds;
 

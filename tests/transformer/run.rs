@@ -1,7 +1,5 @@
 //! Twenty steps of the small model, and what they leave, to be compared bit by bit.
 
-#![allow(dead_code, reason = "each test target uses a part")]
-
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::{AdamWConfig, GradientsParams, Optimizer};

@@ -18,7 +18,7 @@ pub(crate) struct Step {
 
 /// The features that need packages of the system but no device: with them the whole workspace is linted, and processes
 /// are tested.
-const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,llama/mpi,llama/parquet";
+const SEVERAL: &str = "burn-dist/mpi,burn-dist/cli,promises/mpi,llama/mpi,llama/parquet";
 
 /// All steps, in their order.
 pub(crate) const STEPS: &[Step] = &[
@@ -126,7 +126,7 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
 fn lints() -> Result<(), String> {
-    let features = format!("{SEVERAL},burn-dist/cuda");
+    let features = format!("{SEVERAL},promises/cuda");
     let clippy = ["clippy", "--workspace", "--all-targets", "--features", &features];
     cargo(&[&clippy[..], &["--", "-D", "warnings"]].concat())
 }
@@ -175,8 +175,8 @@ fn vulkan() -> Result<(), String> {
         "--config",
         "profile.dev.package.\"*\".opt-level=1",
     ];
-    let features = "burn-dist/wgpu,burn-dist-kernels/wgpu";
-    let test = ["-p", "burn-dist", "-p", "burn-dist-kernels", "--features", features];
+    let features = "promises/wgpu,burn-dist-kernels/wgpu";
+    let test = ["-p", "promises", "-p", "burn-dist-kernels", "--features", features];
     let programs = ["--test", "wgpu", "--test", "wgpu_float8"];
     cargo(&[&["test"], &faster_built[..], &test, &programs].concat())
 }

@@ -10,6 +10,7 @@ mod channel;
 mod client;
 mod custom;
 mod device;
+mod flex;
 mod hold;
 pub(crate) mod intercept;
 mod log;

@@ -1,0 +1,4 @@
+//! What several test programs train.
+
+pub mod transformer;
+pub mod weights;
