@@ -679,11 +679,11 @@ fn nothing_is_redundant_of_fewer_rows_than_ranks() {
 
 /// Collects the messages of warnings.
 #[derive(Clone, Default)]
-pub struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
     /// Returns the messages so far.
-    pub fn messages(&self) -> Vec<String> {
+    pub(crate) fn messages(&self) -> Vec<String> {
         self.0.lock().expect("no panic").clone()
     }
 }

@@ -13,7 +13,7 @@ type B = Autodiff<Dist<Flex>>;
 
 /// Returns the plan of a steady step of `(seq, batch)`, of a model whose own plan is amended: the first one makes the
 /// parameters and the optimizer's state.
-pub fn llama_step(
+pub(crate) fn llama_step(
     size: Size,
     mesh: DeviceMeshBuilder,
     amend: impl FnOnce(Plan) -> Plan,

@@ -8,10 +8,9 @@ use burn::tensor::{Tensor, TensorData};
 use burn_dist::comm::World;
 use burn_dist::{Dist, LocalParts};
 
+use promises::transformer::run::{assert_alike, builder, train};
 use promises::transformer::sequence_parallel;
-mod weights;
-use transformer::run::{assert_alike, builder, train};
-use transformer::worlds::in_processes;
+use promises::transformer::worlds::in_processes;
 
 #[test]
 fn processes_have_the_bits_of_one() {

@@ -11,46 +11,46 @@ mod zoo;
 
 /// What all of them use.
 mod prelude {
-    pub use std::path::{Path, PathBuf};
-    pub use std::sync::Arc;
+    pub(super) use std::path::{Path, PathBuf};
+    pub(super) use std::sync::Arc;
 
-    pub use burn::backend::Flex;
-    pub use burn::lr_scheduler::LrScheduler as _;
-    pub use burn::lr_scheduler::composed::{ComposedLrScheduler, ComposedLrSchedulerConfig};
-    pub use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
-    pub use burn::lr_scheduler::exponential::ExponentialLrSchedulerConfig;
-    pub use burn::module::{AutodiffModule, Module, Param, ParamId, Parameter};
-    pub use burn::nn::loss::CrossEntropyLossConfig;
-    pub use burn::nn::{
+    pub(super) use burn::backend::Flex;
+    pub(super) use burn::lr_scheduler::LrScheduler as _;
+    pub(super) use burn::lr_scheduler::composed::{ComposedLrScheduler, ComposedLrSchedulerConfig};
+    pub(super) use burn::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
+    pub(super) use burn::lr_scheduler::exponential::ExponentialLrSchedulerConfig;
+    pub(super) use burn::module::{AutodiffModule, Module, Param, ParamId, Parameter};
+    pub(super) use burn::nn::loss::CrossEntropyLossConfig;
+    pub(super) use burn::nn::{
         BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, LinearLayout,
     };
-    pub use burn::optim::decay::WeightDecayConfig;
-    pub use burn::optim::momentum::MomentumConfig;
-    pub use burn::optim::{
+    pub(super) use burn::optim::decay::WeightDecayConfig;
+    pub(super) use burn::optim::momentum::MomentumConfig;
+    pub(super) use burn::optim::{
         AdaGradConfig, AdamConfig, AdamWConfig, AdanConfig, GradientsParams, MuonConfig, Optimizer,
         RmsPropConfig, SgdConfig,
     };
-    pub use burn::record::{Recorder, RecorderError};
-    pub use burn::tensor::backend::Backend;
-    pub use burn::tensor::{
+    pub(super) use burn::record::{Recorder, RecorderError};
+    pub(super) use burn::tensor::backend::Backend;
+    pub(super) use burn::tensor::{
         Bool, DType, Distribution, ElementConversion, FloatDType, Int, Tensor, TensorData,
         Tolerance,
     };
-    pub use burn_dist::checkpoint::storage::memory::MemoryStorage;
-    pub use burn_dist::checkpoint::{
+    pub(super) use burn_dist::checkpoint::storage::memory::MemoryStorage;
+    pub(super) use burn_dist::checkpoint::{
         Checkpoint, CheckpointError, Checkpointer, Checkpoints, DistRecorder, LoadOptions, Match,
         State, StateError, tools,
     };
-    pub use burn_dist::optim::{Ema, LossScaler};
-    pub use burn_dist::record::Parts as _;
-    pub use burn_dist::{
+    pub(super) use burn_dist::optim::{Ema, LossScaler};
+    pub(super) use burn_dist::record::Parts as _;
+    pub(super) use burn_dist::{
         DTensor, DeviceMesh, DeviceMeshBuilder, Dist, MeshDevice, ParallelizeWith, Plan,
     };
-    pub use tempfile::TempDir;
+    pub(super) use tempfile::TempDir;
 
-    pub use crate::transformer::run::{B, builder, weights};
-    pub use crate::transformer::worlds::in_processes;
-    pub use crate::transformer::{Net, SEQ, VOCAB, sequence_parallel};
+    pub(super) use crate::transformer::run::{B, builder, weights};
+    pub(super) use crate::transformer::worlds::in_processes;
+    pub(super) use crate::transformer::{Net, SEQ, VOCAB, sequence_parallel};
 }
 
 use prelude::*;

@@ -4,9 +4,9 @@
 use cubecl::prelude::*;
 
 /// The bits of an infinity in f32; those of NaN are larger, without the sign.
-pub const INFINITY: u32 = 0x7f80_0000;
+pub(crate) const INFINITY: u32 = 0x7f80_0000;
 /// The bits of NaN in f32.
-pub const NAN: u32 = 0x7fc0_0000;
+pub(crate) const NAN: u32 = 0x7fc0_0000;
 
 /// The type of elements that kernels read, and whose bits they take from words of 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ impl Element {
 
 /// Returns the bits in f32 of an element: number `index` of those in a word.
 #[cube]
-pub fn widen(word: u32, index: u32, #[comptime] element: Element) -> u32 {
+pub(crate) fn widen(word: u32, index: u32, #[comptime] element: Element) -> u32 {
     match comptime!(element) {
         Element::F32 => word,
         Element::Bf16 => (word >> (index * 16u32)) << 16u32,
@@ -62,7 +62,7 @@ fn widen_f16(half: u32) -> u32 {
 
 /// Returns the bits of an f32 rounded to an element.
 #[cube]
-pub fn narrow(bits: u32, #[comptime] element: Element) -> u32 {
+pub(crate) fn narrow(bits: u32, #[comptime] element: Element) -> u32 {
     match comptime!(element) {
         Element::F32 => bits,
         Element::Bf16 => {

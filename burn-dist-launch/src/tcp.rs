@@ -139,7 +139,7 @@ impl<C: Deref<Target = Client> + Send> Tcp<C> {
     ///
     /// # Errors
     /// Who is missing, or what the system refuses.
-    pub fn connect(client: C, token: &Token, patience: Duration) -> Result<Self, String> {
+    pub(crate) fn connect(client: C, token: &Token, patience: Duration) -> Result<Self, String> {
         let (rank, size) = (client.me().rank, client.me().world_size);
         let text = |error: RendezvousError| error.to_string();
         let failed = |error: std::io::Error| format!("cannot listen for other processes: {error}");

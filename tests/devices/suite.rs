@@ -51,7 +51,7 @@ const MOVES: [(&str, &str, &str); 5] = [
 ];
 
 /// Moving data keeps every bit.
-pub fn moves<B: BackendIr>(meshes: &[&str]) {
+pub(crate) fn moves<B: BackendIr>(meshes: &[&str]) {
     for text in meshes {
         moves_on::<B>(&mesh(text), text);
     }
@@ -103,7 +103,7 @@ fn reduced(op: ReduceOp, terms: &[Vec<f32>]) -> Vec<f32> {
 }
 
 /// Every reduction of what the ranks hold, everywhere or in parts, on a mesh with one axis, `tp`.
-pub fn reductions<B: BackendIr>(meshes: &[&str], local: &B::Device) {
+pub(crate) fn reductions<B: BackendIr>(meshes: &[&str], local: &B::Device) {
     for text in meshes {
         let mesh = mesh(text);
         let devices = vec![local.clone(); mesh.shape().num_ranks()];
@@ -161,7 +161,7 @@ fn reductions_on<B: BackendIr>(mesh: &DeviceMesh, devices: &[B::Device]) {
 }
 
 /// The parts of single ranks come out and go in.
-pub fn parts<B: BackendIr>() {
+pub(crate) fn parts<B: BackendIr>() {
     let mesh = mesh("fsdp=2,tp=2");
     let device = mesh.device();
     let data = TensorData::new(whole_numbers([5, 6], 3), [5, 6]);
@@ -191,7 +191,7 @@ pub fn parts<B: BackendIr>() {
 
 /// What is saved, in the background, is the state at that moment; a run that goes on from it has the bits of one that
 /// went on, and another mesh the same weights.
-pub fn checkpoints<B: BackendIr>()
+pub(crate) fn checkpoints<B: BackendIr>()
 where
     Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
 {
@@ -245,7 +245,7 @@ where
 
 /// A small transformer trains like on one device of Flex, and twice the same to the bit. So it does with sequences split
 /// over tp and products in chunks.
-pub fn training<B: BackendIr>(meshes: &[&str], steps: usize)
+pub(crate) fn training<B: BackendIr>(meshes: &[&str], steps: usize)
 where
     Autodiff<Dist<B>>: AutodiffBackend<Device = MeshDevice> + MeshBackend,
 {
@@ -273,12 +273,12 @@ where
 }
 
 /// Data that moves, and is reduced, between ranks that live on several devices.
-pub fn across_devices<B: BackendIr>(devices: &[B::Device]) {
+pub(crate) fn across_devices<B: BackendIr>(devices: &[B::Device]) {
     across_devices_by::<B>(devices, GpuTransport::default(), Reduction::default());
 }
 
 /// As [`across_devices`], between GPUs by `transport`, which adds up as `reduction` says.
-pub fn across_devices_by<B: BackendIr>(
+pub(crate) fn across_devices_by<B: BackendIr>(
     devices: &[B::Device],
     transport: GpuTransport,
     reduction: Reduction,
@@ -297,7 +297,7 @@ pub fn across_devices_by<B: BackendIr>(
 }
 
 /// Fails, with what to do about it, if the backend finds no device.
-pub fn device_or_fail<B: Backend>(hint: &str) -> B::Device {
+pub(crate) fn device_or_fail<B: Backend>(hint: &str) -> B::Device {
     let found = std::thread::spawn(|| {
         let device = B::Device::default();
         let one = Tensor::<B, 1>::from_data([1.0_f32], &device);

@@ -7,19 +7,19 @@ use burn::tensor::{Tensor, TensorData, Tolerance};
 use burn_dist::{DeviceMesh, DeviceMeshBuilder, Dist, Plan, ShardStrategy};
 
 /// One device.
-pub type One = Autodiff<Flex>;
+pub(super) type One = Autodiff<Flex>;
 /// A mesh of them.
-pub type Many = Autodiff<Dist<Flex>>;
+pub(super) type Many = Autodiff<Dist<Flex>>;
 
 /// A mesh, what its shard axis does, and whether the model is split over `tp` and the sequence with it.
-pub struct Setting {
+pub(super) struct Setting {
     pub axes: &'static str,
     pub strategy: ShardStrategy,
     pub tensor_parallel: bool,
 }
 
 /// Every strategy, alone and with tensor and sequence parallelism.
-pub fn settings() -> Vec<Setting> {
+pub(super) fn settings() -> Vec<Setting> {
     let mut settings = Vec::new();
     for (axes, strategies) in [
         ("dp=2", &[ShardStrategy::Full][..]),
@@ -48,19 +48,19 @@ pub fn settings() -> Vec<Setting> {
 }
 
 /// Starts a mesh whose small gradients are scattered like large ones.
-pub fn builder(axes: &str) -> DeviceMeshBuilder {
+pub(super) fn builder(axes: &str) -> DeviceMeshBuilder {
     DeviceMesh::builder()
         .axes(&axes.parse().expect("a mesh"))
         .scatter_bytes_min(0)
 }
 
 impl Setting {
-    pub fn builder(&self) -> DeviceMeshBuilder {
+    pub(super) fn builder(&self) -> DeviceMeshBuilder {
         builder(self.axes)
     }
 
     /// `split`, or the plan that splits nothing over `tp`, under the strategy.
-    pub fn plan(&self, split: Plan) -> Plan {
+    pub(super) fn plan(&self, split: Plan) -> Plan {
         let plan = match self.tensor_parallel {
             true => split,
             false => Plan::new(),
@@ -84,7 +84,7 @@ impl<B: Backend> ModuleVisitor<B> for Weights {
 }
 
 /// Reads every parameter.
-pub fn weights<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorData> {
+pub(super) fn weights<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorData> {
     let mut weights = Weights(Vec::new());
     module.visit(&mut weights);
     weights.0
@@ -92,14 +92,14 @@ pub fn weights<B: Backend, M: Module<B>>(module: &M) -> Vec<TensorData> {
 
 /// What a run showed.
 #[derive(Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     pub losses: Vec<f64>,
     pub weights: Vec<TensorData>,
 }
 
 impl Outcome {
     /// Checks that this is another's outcome, to rounding.
-    pub fn assert_close(&self, expected: &Self, what: &str) {
+    pub(super) fn assert_close(&self, expected: &Self, what: &str) {
         assert_eq!(self.losses.len(), expected.losses.len(), "{what}");
         for (step, (found, expected)) in self.losses.iter().zip(&expected.losses).enumerate() {
             let error = (found - expected).abs();

@@ -14,12 +14,12 @@ use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
 use burn_dist::{DeviceMesh, Dist, MeshBackend, MeshDevice};
 
 /// One device: what every mesh must agree with.
-pub type One = Autodiff<Flex>;
+pub(crate) type One = Autodiff<Flex>;
 /// The same on a mesh.
-pub type Mesh = Autodiff<Dist<Flex>>;
+pub(crate) type Mesh = Autodiff<Dist<Flex>>;
 
 /// What is compared with one device.
-pub struct Suite {
+pub(crate) struct Suite {
     /// Meshes for random layouts.
     pub meshes: &'static [&'static str],
     /// The mesh without random layouts.
@@ -35,7 +35,7 @@ pub struct Suite {
 
 /// `Dist<Flex>`, whose arithmetic is the one device's: 1 to 8 ranks, with axes of every role (`dp` splits batches,
 /// `fsdp` also parameters, `cp` sequences, `tp` models).
-pub const FLEX: Suite = Suite {
+pub(crate) const FLEX: Suite = Suite {
     meshes: &[
         "",
         "dp=2",
@@ -58,7 +58,7 @@ pub const FLEX: Suite = Suite {
 const TOLERANCE: f64 = 1e-5;
 
 /// An operation in use, on backend `B`.
-pub struct Case<B: AutodiffBackend> {
+pub(crate) struct Case<B: AutodiffBackend> {
     pub name: &'static str,
     pub run: fn(&mut Case1<B>),
 }
@@ -66,7 +66,7 @@ pub struct Case<B: AutodiffBackend> {
 /// Declares the cases of a family and their table.
 macro_rules! cases {
     ($(fn $name:ident($c:ident) $body:block)*) => {
-        pub fn table<B: burn::tensor::backend::AutodiffBackend>() -> Vec<super::harness::Case<B>> {
+        pub(crate) fn table<B: burn::tensor::backend::AutodiffBackend>() -> Vec<super::harness::Case<B>> {
             vec![$(super::harness::Case { name: stringify!($name), run: $name::<B> }),*]
         }
         $(
@@ -81,7 +81,7 @@ type Pending = (String, Box<dyn FnOnce() -> TensorData>);
 type GradientOf<B> = Box<dyn Fn(&<B as AutodiffBackend>::Gradients) -> Option<TensorData>>;
 
 /// One run of a case: makes its inputs and takes its results.
-pub struct Case1<B: AutodiffBackend> {
+pub(crate) struct Case1<B: AutodiffBackend> {
     pub device: B::Device,
     salt: usize,
     exact: bool,
@@ -95,13 +95,13 @@ pub struct Case1<B: AutodiffBackend> {
 
 /// Dims of one size have another: those that belong together change together.
 #[derive(Clone, Copy, Debug)]
-pub struct Resize {
+pub(crate) struct Resize {
     pub from: usize,
     pub to: usize,
 }
 
 /// What a run gives.
-pub struct Outcome {
+pub(crate) struct Outcome {
     exact: bool,
     tolerance: f64,
     results: Vec<(String, TensorData)>,
@@ -118,7 +118,7 @@ fn numbers(count: usize, salt: usize) -> Vec<f32> {
 }
 
 impl<B: AutodiffBackend> Case1<B> {
-    pub fn new(device: B::Device) -> Self {
+    pub(crate) fn new(device: B::Device) -> Self {
         Self {
             device,
             salt: 0,
@@ -142,7 +142,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Demands that values and gradients are equal to the bit: for operations that move data and do not compute.
-    pub fn exact(&mut self) {
+    pub(crate) fn exact(&mut self) {
         self.exact = true;
     }
 
@@ -157,7 +157,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// An input between -2 and 2, with a gradient.
-    pub fn float<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
+    pub(crate) fn float<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
         let shape = self.resized(shape);
         self.salt += 1;
         let values = numbers(shape.iter().product(), self.salt);
@@ -165,12 +165,12 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Allows floats to differ by more than [`TOLERANCE`]; say why beside the call.
-    pub fn tolerance(&mut self, tolerance: f64) {
+    pub(crate) fn tolerance(&mut self, tolerance: f64) {
         self.tolerance = tolerance;
     }
 
     /// An input between `low` and `high`, with a gradient.
-    pub fn between<const D: usize>(
+    pub(crate) fn between<const D: usize>(
         &mut self,
         low: f32,
         high: f32,
@@ -189,7 +189,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// An input without a gradient.
-    pub fn constant<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
+    pub(crate) fn constant<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D> {
         let shape = self.resized(shape);
         self.salt += 1;
         let values = numbers(shape.iter().product(), self.salt);
@@ -197,7 +197,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Ints from `low` up to and without `high`.
-    pub fn int<const D: usize>(
+    pub(crate) fn int<const D: usize>(
         &mut self,
         low: i32,
         high: i32,
@@ -213,7 +213,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Bools.
-    pub fn bool<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D, Bool> {
+    pub(crate) fn bool<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<B, D, Bool> {
         let shape = self.resized(shape);
         self.salt += 1;
         let values: Vec<bool> = (0..shape.iter().product())
@@ -223,7 +223,7 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Takes a result: its value is compared, and it takes part in the loss with weights of its own.
-    pub fn out<const D: usize>(&mut self, tensor: Tensor<B, D>) {
+    pub(crate) fn out<const D: usize>(&mut self, tensor: Tensor<B, D>) {
         assert_eq!(tensor.dtype(), DType::F32, "the loss is a sum in f32");
         self.salt += 1;
         let weights = numbers(tensor.shape().num_elements(), self.salt);
@@ -238,27 +238,27 @@ impl<B: AutodiffBackend> Case1<B> {
     }
 
     /// Takes a float result that has no gradient.
-    pub fn value<const D: usize>(&mut self, tensor: Tensor<B, D>) {
+    pub(crate) fn value<const D: usize>(&mut self, tensor: Tensor<B, D>) {
         self.push(move || tensor.into_data());
     }
 
     /// Takes a quantized result, which has no gradient: its shape, values and scales.
-    pub fn quantized<const D: usize>(&mut self, tensor: Tensor<B::InnerBackend, D>) {
+    pub(crate) fn quantized<const D: usize>(&mut self, tensor: Tensor<B::InnerBackend, D>) {
         self.push(move || unpacked(tensor.into_data()));
     }
 
     /// Takes what the case has read itself.
-    pub fn data(&mut self, data: TensorData) {
+    pub(crate) fn data(&mut self, data: TensorData) {
         self.push(move || data);
     }
 
     /// Takes an int result.
-    pub fn out_int<const D: usize>(&mut self, tensor: Tensor<B, D, Int>) {
+    pub(crate) fn out_int<const D: usize>(&mut self, tensor: Tensor<B, D, Int>) {
         self.push(move || tensor.into_data());
     }
 
     /// Takes a bool result.
-    pub fn out_bool<const D: usize>(&mut self, tensor: Tensor<B, D, Bool>) {
+    pub(crate) fn out_bool<const D: usize>(&mut self, tensor: Tensor<B, D, Bool>) {
         self.push(move || tensor.into_data());
     }
 
@@ -415,14 +415,14 @@ fn unpacked(data: TensorData) -> TensorData {
 }
 
 /// A way to run a case.
-pub struct Way {
+pub(crate) struct Way {
     pub mesh: String,
     /// Seed of random layouts.
     pub seed: Option<u64>,
 }
 
 impl Way {
-    pub fn mesh(&self) -> DeviceMesh {
+    pub(crate) fn mesh(&self) -> DeviceMesh {
         let builder = DeviceMesh::builder()
             .axes(&self.mesh.parse().expect("a mesh"))
             // Small tensors take the ways of large ones.
@@ -439,7 +439,7 @@ impl Way {
 }
 
 /// Returns the number of random layouts per mesh.
-pub fn num_seeds() -> u64 {
+pub(crate) fn num_seeds() -> u64 {
     number_or("BURN_DIST_TEST_SEEDS", 1)
 }
 
@@ -478,7 +478,7 @@ fn ways(name: &str, suite: &Suite) -> Vec<Way> {
 }
 
 /// Runs `on_mesh` as `way` says and returns how it differs from `expected`.
-pub fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
+pub(crate) fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     way: &Way,
     suite: &Suite,
     expected: &Result<Outcome, String>,
@@ -503,12 +503,12 @@ pub fn compare<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
 }
 
 /// Runs a program on one device.
-pub fn reference(run: impl FnOnce(&mut Case1<One>)) -> Result<Outcome, String> {
+pub(crate) fn reference(run: impl FnOnce(&mut Case1<One>)) -> Result<Outcome, String> {
     outcome::<One>(&Default::default(), run)
 }
 
 /// Returns how a case on one device of backend `B`, without a mesh, differs from [`reference`].
-pub fn backend_alone<B: AutodiffBackend>(
+pub(crate) fn backend_alone<B: AutodiffBackend>(
     suite: &Suite,
     device: &B::Device,
     one: &Case<One>,
@@ -522,7 +522,7 @@ pub fn backend_alone<B: AutodiffBackend>(
 }
 
 /// Runs all cases of a family in all ways and reports every difference, with the command that repeats it.
-pub fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
+pub(crate) fn run<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     suite: &Suite,
     one: Vec<Case<One>>,
     meshes: Vec<Case<M>>,
@@ -583,7 +583,7 @@ const DEPENDENT: &str =
 /// alone cannot compute that, a mesh may fail too.
 ///
 /// Returns how many of them Flex computes, and those it does not with its message.
-pub fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
+pub(crate) fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
     suite: &Suite,
     one: Vec<Case<One>>,
     meshes: Vec<Case<M>>,
@@ -654,7 +654,7 @@ pub fn run_small<M: AutodiffBackend<Device = MeshDevice> + MeshBackend>(
 }
 
 /// Runs cases on one mesh and returns the family and kind of every operation that they record.
-pub fn recorded(
+pub(crate) fn recorded(
     device: &<Mesh as burn::tensor::backend::BackendTypes>::Device,
     cases: Vec<Case<Mesh>>,
 ) -> BTreeSet<(&'static str, &'static str)> {

@@ -2,28 +2,28 @@
 
 use super::prelude::*;
 
-pub const BLOCKS: usize = 4;
-pub const STEPS: usize = 4;
-pub const HALF: usize = 2;
-pub const ROWS: usize = 6;
+pub(super) const BLOCKS: usize = 4;
+pub(super) const STEPS: usize = 4;
+pub(super) const HALF: usize = 2;
+pub(super) const ROWS: usize = 6;
 
-pub fn directory() -> TempDir {
+pub(super) fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-pub fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     let plan = sequence_parallel().first("embedding").stages("blocks");
     plan.unit("blocks").last("norm").last("output")
 }
 
-pub fn tokens(step: usize, device: &MeshDevice) -> Tensor<B, 2, Int> {
+pub(super) fn tokens(step: usize, device: &MeshDevice) -> Tensor<B, 2, Int> {
     let token = |i: usize| ((i * 7 + step * 13 + 3) % VOCAB) as i32;
     let tokens: Vec<i32> = (0..ROWS * SEQ).map(token).collect();
     Tensor::from_data(TensorData::new(tokens, [ROWS, SEQ]), device)
 }
 
 /// A training run with checkpoints.
-pub struct Run<O> {
+pub(super) struct Run<O> {
     pub device: MeshDevice,
     pub net: Net<B>,
     pub optimizer: O,
@@ -35,7 +35,7 @@ pub struct Run<O> {
 
 impl<O: Optimizer<Net<B>, B>> Run<O> {
     /// Goes on from the latest checkpoint, if there is one.
-    pub fn start(mesh: DeviceMeshBuilder, root: &Path, optimizer: O) -> Self {
+    pub(super) fn start(mesh: DeviceMeshBuilder, root: &Path, optimizer: O) -> Self {
         let mesh = mesh.build().expect("a mesh");
         let device = mesh.device();
         let net = Net::<B>::new(BLOCKS, &device);
@@ -64,7 +64,7 @@ impl<O: Optimizer<Net<B>, B>> Run<O> {
         run
     }
 
-    pub fn train(mut self, steps: usize) -> Self {
+    pub(super) fn train(mut self, steps: usize) -> Self {
         for _ in 0..steps {
             let input = tokens(self.step, &self.device);
             let logits = self.net.forward(input).reshape([ROWS * SEQ, VOCAB]);
@@ -81,7 +81,7 @@ impl<O: Optimizer<Net<B>, B>> Run<O> {
         self
     }
 
-    pub fn state(&self) -> State<B> {
+    pub(super) fn state(&self) -> State<B> {
         State::new()
             .module("model", &self.net)
             .optimizer("optimizer", &self.optimizer, &self.net)
@@ -89,7 +89,7 @@ impl<O: Optimizer<Net<B>, B>> Run<O> {
             .value("step", &self.step)
     }
 
-    pub fn save(mut self) -> Self {
+    pub(super) fn save(mut self) -> Self {
         let state = self.state();
         self.checkpoints
             .save(self.step as u64, state)
@@ -99,19 +99,19 @@ impl<O: Optimizer<Net<B>, B>> Run<O> {
 }
 
 /// Trains two steps on a mesh, and puts the checkpoint of them in both directories.
-pub fn begin<O: Optimizer<Net<B>, B>>(axes: &str, optimizer: O, roots: [&Path; 2]) {
+pub(super) fn begin<O: Optimizer<Net<B>, B>>(axes: &str, optimizer: O, roots: [&Path; 2]) {
     Run::start(builder(axes), roots[0], optimizer)
         .train(HALF)
         .save();
     copy(&latest(roots[0]), &roots[1].join("step-0000000002"));
 }
 
-pub fn latest(root: &Path) -> PathBuf {
+pub(super) fn latest(root: &Path) -> PathBuf {
     let latest = Checkpoints::at(root).open_latest().expect("a checkpoint");
     latest.expect("one").1.path().to_path_buf()
 }
 
-pub fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for file in std::fs::read_dir(from).expect("a directory") {
         let file = file.expect("a file");
@@ -120,7 +120,7 @@ pub fn copy(from: &Path, to: &Path) {
 }
 
 /// Asserts that the last checkpoints in two directories are the same, bit by bit.
-pub fn assert_equal(one: &Path, other: &Path, what: &str) {
+pub(super) fn assert_equal(one: &Path, other: &Path, what: &str) {
     let open = |root: &Path| Checkpoints::at(root).open_latest().unwrap().expect("one").1;
     let (one, other) = (open(one), open(other));
     let found = tools::diff(&one, &other).expect("both are readable");
@@ -137,7 +137,7 @@ pub fn assert_equal(one: &Path, other: &Path, what: &str) {
     }
 }
 
-pub fn close(found: &[f32], expected: &[f32], what: &str) {
+pub(super) fn close(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!(

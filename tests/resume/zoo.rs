@@ -5,7 +5,7 @@ use super::run::*;
 
 /// Parameters of every kind, with all that a module may do to them.
 #[derive(Module, Debug)]
-pub struct Zoo<B: Backend> {
+pub(super) struct Zoo<B: Backend> {
     /// Kept as `[out, in]`, and transposed in records.
     pub columns: Linear<B>,
     /// Has running statistics, which no gradient changes.
@@ -16,12 +16,12 @@ pub struct Zoo<B: Backend> {
     pub mask: Param<Tensor<B, 2, Bool>>,
 }
 
-pub fn fixed<T: Parameter>(value: T) -> Param<T> {
+pub(super) fn fixed<T: Parameter>(value: T) -> Param<T> {
     Param::initialized(ParamId::new(), value)
 }
 
 impl<B: Backend> Zoo<B> {
-    pub fn new(device: &B::Device) -> Self {
+    pub(super) fn new(device: &B::Device) -> Self {
         let columns = LinearConfig::new(6, 10).with_layout(LinearLayout::Col);
         let rows: Linear<B> = LinearConfig::new(10, 3).init(device);
         Self {
@@ -34,13 +34,13 @@ impl<B: Backend> Zoo<B> {
         }
     }
 
-    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
+    pub(super) fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 1> {
         let x = self.norm.forward(self.columns.forward(x));
         self.rows.forward(self.dropout.forward(x)).mean()
     }
 }
 
-pub fn zoo(axes: &str) -> (DeviceMesh, Zoo<B>) {
+pub(super) fn zoo(axes: &str) -> (DeviceMesh, Zoo<B>) {
     let mesh = builder(axes).build().expect("a mesh");
     let plan = Plan::new().rowwise("rows");
     let zoo = Zoo::new(&mesh.device()).parallelize_with(&mesh, &plan);
@@ -48,7 +48,7 @@ pub fn zoo(axes: &str) -> (DeviceMesh, Zoo<B>) {
 }
 
 /// A step with a batch and a mask that are drawn.
-pub fn draw(
+pub(super) fn draw(
     zoo: Zoo<B>,
     optimizer: &mut impl Optimizer<Zoo<B>, B>,
     device: &MeshDevice,

@@ -13,7 +13,7 @@ use burn_dist::Plan;
 use crate::weights::deterministic;
 
 #[derive(Module, Debug)]
-pub struct Net<B: Backend> {
+pub(crate) struct Net<B: Backend> {
     embedding: Embedding<B>,
     norm: RmsNorm<B>,
     wq: Linear<B>,
@@ -53,7 +53,7 @@ impl<B: Backend> Net<B> {
     }
 }
 
-pub fn train<B: AutodiffBackend>(
+pub(crate) fn train<B: AutodiffBackend>(
     device: &B::Device,
     steps: usize,
     prepare: impl FnOnce(Net<B>) -> Net<B>,
@@ -77,7 +77,7 @@ pub fn train<B: AutodiffBackend>(
     losses
 }
 
-pub fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     Plan::new()
         .vocab("embedding")
         .colwise("wq")
@@ -88,7 +88,7 @@ pub fn plan() -> Plan {
         .vocab("output")
 }
 
-pub fn close(found: &[f64], expected: &[f64], what: &str) {
+pub(crate) fn close(found: &[f64], expected: &[f64], what: &str) {
     for (step, (a, b)) in found.iter().zip(expected).enumerate() {
         assert!(
             ((a - b) / b).abs() < 1e-4,

@@ -42,7 +42,15 @@ pub(crate) const STEPS: &[Step] = &[
         what: "each optional feature of each published crate alone; features of Burn that others may turn on",
         run: || {
             features::each_alone()?;
-            cargo(&["check", "--quiet", "-p", "features", "--features", "all", "--tests"])
+            cargo(&[
+                "check",
+                "--quiet",
+                "-p",
+                "features",
+                "--features",
+                "all",
+                "--tests",
+            ])
         },
     },
     Step {
@@ -84,7 +92,10 @@ pub(crate) const STEPS: &[Step] = &[
 pub(crate) fn check(names: &[String]) -> Result<(), String> {
     if let Some(unknown) = names.iter().find(|name| step(name).is_none()) {
         let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        return Err(format!("no step `{unknown}`; steps are {}", known.join(", ")));
+        return Err(format!(
+            "no step `{unknown}`; steps are {}",
+            known.join(", ")
+        ));
     }
     let chosen = STEPS
         .iter()
@@ -127,15 +138,31 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
 /// Lints with all features at once: what a feature leaves out is checked by the step `features`.
 fn lints() -> Result<(), String> {
     let features = format!("{SEVERAL},promises/cuda");
-    let clippy = ["clippy", "--workspace", "--all-targets", "--features", &features];
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        &features,
+    ];
     cargo(&[&clippy[..], &["--", "-D", "warnings"]].concat())
 }
 
 fn docs() -> Result<(), String> {
     // What is private is linked to for those who read the source.
     run(workspace::cargo()
-        .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
-        .args(["doc", "--workspace", "--no-deps", "--lib", "--features", "burn-dist/cli"]))
+        .env(
+            "RUSTDOCFLAGS",
+            "-D warnings -A rustdoc::private_intra_doc_links",
+        )
+        .args([
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--lib",
+            "--features",
+            "burn-dist/cli",
+        ]))
 }
 
 fn processes() -> Result<(), String> {
@@ -159,12 +186,26 @@ fn processes() -> Result<(), String> {
 fn tensorboard() -> Result<(), String> {
     let folder = workspace::target().join("tensorboard");
     let venv = ["-m", "venv"];
-    run(std::process::Command::new("python3").args(venv).arg(&folder))?;
-    let install = ["install", "--quiet", "--disable-pip-version-check", "tensorboard"];
+    run(std::process::Command::new("python3")
+        .args(venv)
+        .arg(&folder))?;
+    let install = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "tensorboard",
+    ];
     run(std::process::Command::new(folder.join("bin/pip")).args(install))?;
     run(workspace::cargo()
         .env("TENSORBOARD_PYTHON", folder.join("bin/python"))
-        .args(["test", "--workspace", "--lib", "--", "--ignored", "tensorboard_reads"]))
+        .args([
+            "test",
+            "--workspace",
+            "--lib",
+            "--",
+            "--ignored",
+            "tensorboard_reads",
+        ]))
 }
 
 fn vulkan() -> Result<(), String> {
@@ -176,7 +217,14 @@ fn vulkan() -> Result<(), String> {
         "profile.dev.package.\"*\".opt-level=1",
     ];
     let features = "promises/wgpu,burn-dist-kernels/wgpu";
-    let test = ["-p", "promises", "-p", "burn-dist-kernels", "--features", features];
+    let test = [
+        "-p",
+        "promises",
+        "-p",
+        "burn-dist-kernels",
+        "--features",
+        features,
+    ];
     let programs = ["--test", "wgpu", "--test", "wgpu_float8"];
     cargo(&[&["test"], &faster_built[..], &test, &programs].concat())
 }

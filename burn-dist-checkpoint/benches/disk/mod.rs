@@ -10,7 +10,7 @@ use std::time::Instant;
 const BLOCK: usize = 16 << 20;
 
 /// Writes bytes to one file, and syncs it.
-pub fn plain_write<'a>(path: &Path, parts: impl IntoIterator<Item = &'a [u8]>) {
+pub(crate) fn plain_write<'a>(path: &Path, parts: impl IntoIterator<Item = &'a [u8]>) {
     let mut file = File::create(path).expect("a file");
     for block in parts.into_iter().flat_map(|part| part.chunks(BLOCK)) {
         file.write_all(block).expect("written");
@@ -19,7 +19,7 @@ pub fn plain_write<'a>(path: &Path, parts: impl IntoIterator<Item = &'a [u8]>) {
 }
 
 /// Reads a file into memory.
-pub fn plain_read(path: &Path, buffer: &mut [u8]) {
+pub(crate) fn plain_read(path: &Path, buffer: &mut [u8]) {
     let mut file = File::open(path).expect("a file");
     for block in buffer.chunks_mut(BLOCK) {
         file.read_exact(block).expect("read");
@@ -27,7 +27,7 @@ pub fn plain_read(path: &Path, buffer: &mut [u8]) {
 }
 
 /// Drops the pages of the files in a directory, or of a file.
-pub fn drop_pages(path: &Path) {
+pub(crate) fn drop_pages(path: &Path) {
     if path.is_dir() {
         for entry in fs::read_dir(path).expect("a directory") {
             drop_pages(&entry.expect("an entry").path());
@@ -41,7 +41,7 @@ pub fn drop_pages(path: &Path) {
 }
 
 /// Returns the KiB by which the memory of the process grows at most during a call; 0 where Linux does not tell.
-pub fn peak_of<T>(what: impl FnOnce() -> T) -> (T, u64) {
+pub(crate) fn peak_of<T>(what: impl FnOnce() -> T) -> (T, u64) {
     // Makes the highest the current again.
     let _ = fs::write("/proc/self/clear_refs", "5");
     let before = status("VmRSS:");
@@ -58,28 +58,28 @@ fn status(name: &str) -> u64 {
 
 /// Seconds of each measurement, by name.
 #[derive(Default)]
-pub struct Times(pub BTreeMap<&'static str, Vec<f64>>);
+pub(crate) struct Times(pub BTreeMap<&'static str, Vec<f64>>);
 
 impl Times {
-    pub fn time<T>(&mut self, name: &'static str, what: impl FnOnce() -> T) -> T {
+    pub(crate) fn time<T>(&mut self, name: &'static str, what: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = what();
         self.push(name, start.elapsed().as_secs_f64());
         result
     }
 
-    pub fn push(&mut self, name: &'static str, seconds: f64) {
+    pub(crate) fn push(&mut self, name: &'static str, seconds: f64) {
         self.0.entry(name).or_default().push(seconds);
     }
 
     /// The median over the repetitions of time a over time b.
-    pub fn ratio(&self, a: &str, b: &str) -> f64 {
+    pub(crate) fn ratio(&self, a: &str, b: &str) -> f64 {
         let pairs = self.0[a].iter().zip(&self.0[b]);
         median(pairs.map(|(a, b)| a / b).collect())
     }
 }
 
-pub fn median(mut all: Vec<f64>) -> f64 {
+pub(crate) fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }

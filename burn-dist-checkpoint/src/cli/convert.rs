@@ -36,7 +36,7 @@ pub(super) struct Convert {
 }
 
 impl Convert {
-    pub fn run(self, out: &mut dyn Write) -> Result<(), Box<dyn std::error::Error>> {
+    pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Box<dyn std::error::Error>> {
         let names = self.names.as_ref().map(|path| {
             let widths: Vec<_> = self.widths.iter().map(|(n, w)| (n.as_str(), *w)).collect();
             let text = std::fs::read_to_string(path).map_err(|error| error.to_string());

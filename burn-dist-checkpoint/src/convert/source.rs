@@ -26,7 +26,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub fn numel(&self) -> usize {
+    pub(super) fn numel(&self) -> usize {
         self.shape.iter().product()
     }
 }
@@ -48,7 +48,7 @@ enum Content {
 }
 
 impl Source {
-    pub fn open(
+    pub(super) fn open(
         storage: &Arc<dyn Storage>,
         path: &Path,
         names: Option<&Names>,
@@ -62,7 +62,7 @@ impl Source {
     }
 
     /// Leaves out what is not of a module of a checkpoint, and the metadata, which are of all of it.
-    pub fn only(&mut self, module: &str) -> Result<(), ConvertError> {
+    pub(super) fn only(&mut self, module: &str) -> Result<(), ConvertError> {
         let Content::Checkpoint(_) = &self.content else {
             return Err(ConvertError::NoModules { found: self.kind });
         };
@@ -85,7 +85,7 @@ impl Source {
     }
 
     /// Gives the elements of some regions of a parameter to `each`, one after the other.
-    pub fn read<E: From<CheckpointError>>(
+    pub(super) fn read<E: From<CheckpointError>>(
         &self,
         index: usize,
         regions: impl Iterator<Item = Region>,

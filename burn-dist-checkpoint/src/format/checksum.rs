@@ -112,7 +112,7 @@ pub(crate) struct BlockHasher {
 }
 
 impl BlockHasher {
-    pub fn new(block_bytes: usize) -> Self {
+    pub(crate) fn new(block_bytes: usize) -> Self {
         Self {
             block_bytes,
             hasher: Xxh3::new(),
@@ -121,7 +121,7 @@ impl BlockHasher {
         }
     }
 
-    pub fn update(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.filled == 0 && bytes.len() >= self.block_bytes {
                 // In one call, it needs no state.
@@ -142,7 +142,7 @@ impl BlockHasher {
     }
 
     /// Ends the piece.
-    pub fn finish(&mut self) -> Vec<Checksum> {
+    pub(crate) fn finish(&mut self) -> Vec<Checksum> {
         if self.filled > 0 {
             self.end_block();
         }

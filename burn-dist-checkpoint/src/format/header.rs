@@ -65,7 +65,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// Returns the metadata of a file of a save.
-    pub fn metadata_of(save_id: SaveId, writer: usize) -> BTreeMap<String, String> {
+    pub(crate) fn metadata_of(save_id: SaveId, writer: usize) -> BTreeMap<String, String> {
         let pairs = [
             ("format", FORMAT.to_owned()),
             ("version", VERSION.to_string()),
@@ -76,7 +76,7 @@ impl Header {
     }
 
     /// Returns the bytes of a header, its length in front, padded with spaces to a multiple of 8.
-    pub fn to_bytes<'a>(
+    pub(crate) fn to_bytes<'a>(
         metadata: &BTreeMap<String, String>,
         tensors: impl Iterator<Item = (&'a str, &'static str, Vec<usize>, u64)>,
     ) -> Result<Vec<u8>, HeaderError> {
@@ -112,7 +112,10 @@ impl Header {
     }
 
     /// Returns how long a header is that starts with `prefix`, the prefix included.
-    pub fn length(prefix: [u8; PREFIX_BYTES], file_bytes: u64) -> Result<usize, HeaderError> {
+    pub(crate) fn length(
+        prefix: [u8; PREFIX_BYTES],
+        file_bytes: u64,
+    ) -> Result<usize, HeaderError> {
         let length = u64::from_le_bytes(prefix);
         let error = HeaderError::Length { length, file_bytes };
         match usize::try_from(length).map(|length| (length, length.saturating_add(PREFIX_BYTES))) {
@@ -124,7 +127,7 @@ impl Header {
     }
 
     /// Reads a header, without the length in front.
-    pub fn parse(json: &[u8]) -> Result<Self, HeaderError> {
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, HeaderError> {
         Ok(serde_json::from_slice(json)?)
     }
 }

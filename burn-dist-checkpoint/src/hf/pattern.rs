@@ -8,7 +8,7 @@ const GAP: &str = "*";
 
 impl Pattern {
     /// Reads a pattern; none if a name is empty, or `*` is only part of one.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let is_name = |name: &&str| {
             let is_bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\\');
             !name.is_empty() && !name.contains(is_bad) && (*name == GAP || !name.contains('*'))
@@ -19,12 +19,12 @@ impl Pattern {
     }
 
     /// Returns how many gaps it has.
-    pub fn num_gaps(&self) -> usize {
+    pub(super) fn num_gaps(&self) -> usize {
         self.0.iter().filter(|name| *name == GAP).count()
     }
 
     /// Returns what stands in the gaps, if `path` is one of its paths.
-    pub fn gaps<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
+    pub(super) fn gaps<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let names: Vec<&str> = path.split('.').collect();
         let mut pairs = self.0.iter().zip(&names);
         let is_match = self.0.len() == names.len() && pairs.all(|(own, name)| fits(own, name));
@@ -33,7 +33,7 @@ impl Pattern {
     }
 
     /// Returns the path that has `gaps` in its gaps.
-    pub fn fill(&self, gaps: &[&str]) -> String {
+    pub(super) fn fill(&self, gaps: &[&str]) -> String {
         let mut gaps = gaps.iter();
         let names = self.0.iter().map(|name| match name == GAP {
             true => gaps.next().copied().unwrap_or_default(),
@@ -43,7 +43,7 @@ impl Pattern {
     }
 
     /// Whether there is a path of both.
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
         let mut pairs = self.0.iter().zip(&other.0);
         self.0.len() == other.0.len() && pairs.all(|(a, b)| fits(a, b) || fits(b, a))
     }

@@ -35,7 +35,7 @@ pub(crate) struct Scratch {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(checkpoint: &'a Checkpoint, verify: bool) -> Self {
+    pub(crate) fn new(checkpoint: &'a Checkpoint, verify: bool) -> Self {
         let files = checkpoint.manifest().files.iter();
         Self {
             checkpoint,
@@ -47,13 +47,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the bytes that were needed, and those that were read.
-    pub fn num_bytes(&self) -> (u64, u64) {
+    pub(crate) fn num_bytes(&self) -> (u64, u64) {
         let [needed, read] = [&self.bytes_needed, &self.bytes_read];
         (needed.load(Ordering::Relaxed), read.load(Ordering::Relaxed))
     }
 
     /// Fills the buffers of some jobs, file by file.
-    pub fn read(&self, jobs: &mut [Job<'_>], scratch: &mut Scratch) -> Result<(), CheckpointError> {
+    pub(crate) fn read(
+        &self,
+        jobs: &mut [Job<'_>],
+        scratch: &mut Scratch,
+    ) -> Result<(), CheckpointError> {
         let granule = match self.verify {
             true => self.checkpoint.manifest().block_bytes,
             false => UNVERIFIED_GRANULE,

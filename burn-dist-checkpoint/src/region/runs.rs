@@ -45,7 +45,7 @@ impl Runs {
     }
 
     /// Returns the elements of a run.
-    pub fn get(&self, index: usize) -> Range<usize> {
+    pub(crate) fn get(&self, index: usize) -> Range<usize> {
         let (mut start, mut rest) = (self.base, index);
         for &(extent, stride) in &self.outer {
             start += rest % extent * stride;

@@ -58,12 +58,12 @@ pub(super) fn blocks_of(
 }
 
 impl Block {
-    pub fn num_bytes(&self) -> usize {
+    pub(super) fn num_bytes(&self) -> usize {
         self.region.numel() * self.element_bytes
     }
 
     /// Gives the block to those of its holders that have least.
-    pub fn share_out(self, tensors: &[Tensor], shares: &mut [Vec<Share>], load: &mut [u64]) {
+    pub(super) fn share_out(self, tensors: &[Tensor], shares: &mut [Vec<Share>], load: &mut [u64]) {
         let parts = (self.num_bytes() / SPLIT_BYTES).clamp(1, self.holders.len());
         for part in 0..parts {
             let (region, elements) = self.region.part(parts, part);

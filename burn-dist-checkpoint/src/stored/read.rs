@@ -39,7 +39,7 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(
+    pub(super) fn new(
         (file, path): (&'a dyn ReadFile, &'a Path),
         (offset, source_size): (u64, usize),
         (target, target_size): (&'a mut [u8], usize),
@@ -64,7 +64,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads a piece, or keeps it to read it with the next ones.
-    pub fn add(&mut self, piece: Piece) -> Result<(), CheckpointError> {
+    pub(super) fn add(&mut self, piece: Piece) -> Result<(), CheckpointError> {
         let bytes = piece.len * self.source_size;
         if piece.stride == 1 && self.convert.is_none() && bytes >= DIRECT_BYTES {
             let at = piece.to * self.target_size;
@@ -114,7 +114,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads and places what is left.
-    pub fn finish(&mut self) -> Result<(), CheckpointError> {
+    pub(super) fn finish(&mut self) -> Result<(), CheckpointError> {
         self.read()?;
         self.place();
         Ok(())

@@ -64,7 +64,7 @@ impl From<RegionError> for Failure {
 
 impl Tensors {
     /// Compares what is wanted (name, form, type, shape of the parameter, whether any type will do) with what there is.
-    pub fn compare<'a>(
+    pub(crate) fn compare<'a>(
         &self,
         wanted: impl IntoIterator<Item = (&'a str, Form, DType, &'a [usize], bool)>,
     ) -> KeyReport {
@@ -76,13 +76,17 @@ impl Tensors {
     }
 
     /// Fills the buffer of a request for elements of a parameter that a tensor holds in this form.
-    pub fn read(&self, form: Form, request: &mut Request<'_>) -> Result<NumBytes, CheckpointError> {
+    pub(crate) fn read(
+        &self,
+        form: Form,
+        request: &mut Request<'_>,
+    ) -> Result<NumBytes, CheckpointError> {
         let stored = self.tensors.get(&request.key);
         self.read_as(form, request, stored.and_then(|stored| stored.dtype))
     }
 
     /// As [`Tensors::read`], as if the elements had this type.
-    pub fn read_as(
+    pub(crate) fn read_as(
         &self,
         form: Form,
         request: &mut Request<'_>,

@@ -37,11 +37,11 @@ pub(crate) fn options() -> Options {
 
 impl State {
     /// One of a few tensors with uneven layouts, and a factor that is split within a dim.
-    pub fn example() -> Self {
+    pub(crate) fn example() -> Self {
         Self::seeded(5)
     }
 
-    pub fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         let mesh: MeshShape = "dp=2,fsdp=2".parse().unwrap();
         let tensor = |key: &str, dtype, shape: &[usize], layout: &str| {
             let layout = Layout::parse(layout, &mesh, Some(shape)).unwrap();
@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Any: on any mesh, in any layouts.
-    pub fn any() -> impl Strategy<Value = Self> {
+    pub(crate) fn any() -> impl Strategy<Value = Self> {
         let tensors = |mesh: MeshShape| {
             let stages = mesh.pipeline_axis().map_or(1, |axis| mesh.size(axis));
             let stage = prop::option::of(0..stages);
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// The same tensors on another mesh, in other layouts.
-    pub fn elsewhere(self) -> impl Strategy<Value = (Self, Self)> {
+    pub(crate) fn elsewhere(self) -> impl Strategy<Value = (Self, Self)> {
         worlds::mesh().prop_flat_map(move |mesh| {
             let from = self.clone();
             let layouts: Vec<_> = from
@@ -110,7 +110,7 @@ impl State {
     }
 
     /// The bytes of a whole tensor.
-    pub fn bytes(&self, key: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, key: &str) -> Vec<u8> {
         let tensor = self
             .tensors
             .iter()
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// The block that a rank holds.
-    pub fn block(&self, key: &str, rank: Rank) -> Vec<u8> {
+    pub(crate) fn block(&self, key: &str, rank: Rank) -> Vec<u8> {
         let tensor = self
             .tensors
             .iter()
@@ -140,19 +140,19 @@ impl State {
     }
 
     /// A writer for each rank.
-    pub fn plan(&self) -> SavePlan {
+    pub(crate) fn plan(&self) -> SavePlan {
         let writers: Vec<usize> = (0..self.mesh.num_ranks()).collect();
         SavePlan::new(&self.mesh, self.tensors.clone(), &writers).unwrap()
     }
 
     /// Writers of some ranks each.
-    pub fn plan_by(&self, choice: u64) -> SavePlan {
+    pub(crate) fn plan_by(&self, choice: u64) -> SavePlan {
         let each = choice as usize % self.mesh.num_ranks() + 1;
         let writers: Vec<usize> = (0..self.mesh.num_ranks()).map(|rank| rank / each).collect();
         SavePlan::new(&self.mesh, self.tensors.clone(), &writers).unwrap()
     }
 
-    pub fn write(&self, save: &Save<'_>, plan: &SavePlan) -> Vec<Part> {
+    pub(crate) fn write(&self, save: &Save<'_>, plan: &SavePlan) -> Vec<Part> {
         self.try_write(save, plan).unwrap()
     }
 
@@ -175,11 +175,16 @@ impl State {
         (0..plan.num_writers()).map(part).collect()
     }
 
-    pub fn save(&self, to: &Checkpoints, step: u64, id: u128) -> Result<(), CheckpointError> {
+    pub(crate) fn save(
+        &self,
+        to: &Checkpoints,
+        step: u64,
+        id: u128,
+    ) -> Result<(), CheckpointError> {
         self.save_by(to, step, id, &self.plan())
     }
 
-    pub fn save_by(
+    pub(crate) fn save_by(
         &self,
         to: &Checkpoints,
         step: u64,
@@ -199,7 +204,7 @@ impl State {
     }
 
     /// Loads what every rank holds, and compares.
-    pub fn assert_is(&self, checkpoint: &Checkpoint, options: Options) {
+    pub(crate) fn assert_is(&self, checkpoint: &Checkpoint, options: Options) {
         for rank in self.mesh.ranks() {
             let blocks = self.load(checkpoint, rank, options).unwrap();
             for (tensor, block) in self.tensors.iter().zip(blocks) {
@@ -214,7 +219,7 @@ impl State {
     }
 
     /// Loads what a rank holds.
-    pub fn load(
+    pub(crate) fn load(
         &self,
         checkpoint: &Checkpoint,
         rank: Rank,

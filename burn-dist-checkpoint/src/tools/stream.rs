@@ -16,7 +16,7 @@ pub(super) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub fn new(checkpoint: &'a Checkpoint) -> Self {
+    pub(super) fn new(checkpoint: &'a Checkpoint) -> Self {
         Self {
             reader: Reader::new(checkpoint, true),
             scratch: Scratch::default(),
@@ -25,7 +25,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Gives the elements of a region to `each`, in order.
-    pub fn read(
+    pub(super) fn read(
         &mut self,
         tensor: &TensorEntry,
         region: &Region,
@@ -41,7 +41,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Returns some elements of a region.
-    pub fn part(
+    pub(super) fn part(
         &mut self,
         tensor: &TensorEntry,
         region: &Region,

@@ -47,7 +47,7 @@ impl Region {
 impl Gathered {
     /// Returns the output of a call in which every member's input is one run of it; `None` if it is not of that kind,
     /// or no member of `here` reads it.
-    pub fn new(geometry: &Geometry, here: &[bool], pool: &Arc<Pool>) -> Option<Self> {
+    pub(crate) fn new(geometry: &Geometry, here: &[bool], pool: &Arc<Pool>) -> Option<Self> {
         let [Output::Filled { bytes }] = geometry.outputs[..] else {
             return None;
         };
@@ -77,7 +77,7 @@ impl Gathered {
     }
 
     /// Returns where a member's `bytes` bytes go, once.
-    pub fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
+    pub(crate) fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
         let part = self.parts.get_mut(member)?;
         part.as_ref().filter(|part| part.len() == bytes)?;
         Some(Region {
@@ -87,14 +87,14 @@ impl Gathered {
     }
 
     /// Copies a member's input to its part.
-    pub fn put(&mut self, member: usize, block: &Block) {
+    pub(crate) fn put(&mut self, member: usize, block: &Block) {
         if let Some(mut region) = self.region(member, block.len()) {
             region.fill(block.as_slice());
         }
     }
 
     /// Returns the output; `None` if a part has not been given out, or is still being filled.
-    pub fn finish(self) -> Option<Block> {
+    pub(crate) fn finish(self) -> Option<Block> {
         let is_whole = self.parts.iter().flatten().all(|part| part.is_empty());
         let buffer = Arc::try_unwrap(self.buffer).ok().filter(|_| is_whole)?;
         // SAFETY: the parts cover the buffer, every one was given out, and whoever got one has filled it and let go of

@@ -29,7 +29,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub fn new(pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
         // Aligned for every element type: backends look at an empty result as a slice of its elements.
         let empty = pool.copy_of(&[]);
         Self { pool, empty }

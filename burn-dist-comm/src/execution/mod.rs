@@ -50,7 +50,7 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// Returns that of a call; `None` if it is not a collective.
-    pub fn of(what: &What) -> Option<Self> {
+    pub(crate) fn of(what: &What) -> Option<Self> {
         match what {
             What::Exchange(..) => None,
             What::Collective(dtype, collective, axes) => Some(Self {
@@ -142,7 +142,7 @@ pub(crate) struct Execution {
 impl Execution {
     /// Returns a collective whose members live in the processes `process_of`, and are here where it says `process`;
     /// `inputs` are those of the members here.
-    pub fn new(
+    pub(crate) fn new(
         operation: Operation,
         group: Group,
         process_of: Vec<u32>,
@@ -171,17 +171,17 @@ impl Execution {
     }
 
     /// Which of the rounds of the collective this is.
-    pub fn round(&self) -> u8 {
+    pub(crate) fn round(&self) -> u8 {
         self.round as u8
     }
 
     /// Returns the group.
-    pub fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &Group {
         &self.group
     }
 
     /// Starts the round: has `send` send what each of the processes `others` needs (process, member, block).
-    pub fn start(
+    pub(crate) fn start(
         &mut self,
         others: &[u32],
         memory: &Memory,
@@ -224,22 +224,22 @@ impl Execution {
     }
 
     /// Whether the input of `member` is still to come.
-    pub fn awaits(&self, member: usize) -> bool {
+    pub(crate) fn awaits(&self, member: usize) -> bool {
         self.absent.get(member) == Some(&true)
     }
 
     /// Returns the members whose inputs are still to come.
-    pub fn awaited(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = usize> {
         (0..self.absent.len()).filter(|member| self.absent[*member])
     }
 
     /// Whether all inputs are there.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         !self.absent.contains(&true)
     }
 
     /// Returns where the input of `member`, of so many bytes, goes, if it has a part of an output to itself.
-    pub fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
+    pub(crate) fn region(&mut self, member: usize, bytes: usize) -> Option<Region> {
         match self.awaits(member) {
             true => self.gathered.as_mut()?.region(member, bytes),
             false => None,
@@ -247,7 +247,7 @@ impl Execution {
     }
 
     /// Takes the input of a member that was awaited; an empty one, if its region has been filled.
-    pub fn arrive(&mut self, member: usize, body: Block) {
+    pub(crate) fn arrive(&mut self, member: usize, body: Block) {
         assert!(self.awaits(member), "an input comes once");
         self.absent[member] = false;
         match &mut self.gathered {
@@ -261,7 +261,7 @@ impl Execution {
     ///
     /// # Errors
     /// If a part came with another size.
-    pub fn finish(&mut self, memory: &Memory) -> Result<Option<Work>, &'static str> {
+    pub(crate) fn finish(&mut self, memory: &Memory) -> Result<Option<Work>, &'static str> {
         let mut geometry = localized(&self.geometry, &self.here);
         if let Some(gathered) = self.gathered.take() {
             let whole = gathered.finish().ok_or("a part came with another size")?;

@@ -53,7 +53,7 @@ pub(super) struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    pub fn new(records: &'a [FlightRecord]) -> Self {
+    pub(super) fn new(records: &'a [FlightRecord]) -> Self {
         let ranks = records.iter().flat_map(|record| {
             let ranks = record.ranks.iter();
             ranks.map(move |rank| (rank.rank, (record, rank)))
@@ -70,7 +70,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns the call that a rank made as an id says, if its record still has it.
-    pub fn made(&self, rank: u32, id: &CallId<'_>) -> Option<&'a CallRecord> {
+    pub(super) fn made(&self, rank: u32, id: &CallId<'_>) -> Option<&'a CallRecord> {
         let (_, record) = self.ranks.get(&rank)?;
         record.calls.iter().rev().find(|call| call.id() == *id)
     }
@@ -86,7 +86,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns where every rank was.
-    pub fn whereabouts(&self) -> Vec<Whereabouts> {
+    pub(super) fn whereabouts(&self) -> Vec<Whereabouts> {
         let process_of = &self.records[0].process_of;
         let ranks = process_of.iter().zip(0..);
         ranks
@@ -135,7 +135,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns two calls of one id that do not match, if there are such.
-    pub fn mismatch(&self) -> Option<(&'a CallRecord, &'a CallRecord)> {
+    pub(super) fn mismatch(&self) -> Option<(&'a CallRecord, &'a CallRecord)> {
         let mut first: FxHashMap<CallId<'_>, &CallRecord> = FxHashMap::default();
         // Halves of a transfer differ.
         let collectives = self.calls().filter(|call| !call.is_transfer);
@@ -150,7 +150,7 @@ impl<'a> Evidence<'a> {
 
     /// Returns ranks that each wait for the next one, the last for the first, if there are such. Whoever has made a
     /// call does not keep others waiting in it.
-    pub fn circle(&self) -> Option<Vec<CallRecord>> {
+    pub(super) fn circle(&self) -> Option<Vec<CallRecord>> {
         let waits: BTreeMap<u32, CallRecord> = self
             .ranks
             .keys()
@@ -185,7 +185,7 @@ impl<'a> Evidence<'a> {
     ///
     /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not
     /// the ranks'.
-    pub fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
+    pub(super) fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
         let mut calls: FxHashMap<CallId<'_>, Vec<(u32, u64)>> = FxHashMap::default();
         for call in self
             .calls()

@@ -38,11 +38,11 @@ const _: () = {
 };
 
 impl Access {
-    pub const ON_DEVICE: u32 = 1;
+    pub(crate) const ON_DEVICE: u32 = 1;
     const READ_WRITE: u32 = 3;
 
     /// Lets a device read and write.
-    pub fn of(device: sys::CUdevice) -> Self {
+    pub(crate) fn of(device: sys::CUdevice) -> Self {
         Self {
             location_type: Self::ON_DEVICE,
             device,

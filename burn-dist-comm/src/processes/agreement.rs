@@ -69,7 +69,7 @@ struct Open {
 
 impl Agreement {
     /// Returns that of the processes of a mesh.
-    pub fn new(placement: Arc<Placement>, kind_name: KindName) -> Self {
+    pub(super) fn new(placement: Arc<Placement>, kind_name: KindName) -> Self {
         Self {
             placement,
             open: FxHashMap::default(),
@@ -87,7 +87,7 @@ impl Agreement {
     ///
     /// # Errors
     /// If processes run different programs, or this one is too far ahead of the others.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         window: u64,
         run: Run,
@@ -143,7 +143,7 @@ impl Agreement {
     }
 
     /// A process runs no more windows; returns the verdicts of those that this concerns.
-    pub fn depart(&mut self, process: u32, is_lost: bool) -> Vec<(u64, Verdict)> {
+    pub(super) fn depart(&mut self, process: u32, is_lost: bool) -> Vec<(u64, Verdict)> {
         self.departed.insert(process, is_lost);
         let open = self.open.iter();
         open.map(|(&window, open)| (window, self.verdict(window, open)))

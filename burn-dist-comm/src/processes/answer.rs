@@ -13,19 +13,23 @@ pub(crate) struct Answer<T> {
 
 impl<T> Answer<T> {
     /// Sets the state; whoever waits looks again.
-    pub fn set(&self, state: T) {
+    pub(crate) fn set(&self, state: T) {
         *lock(&self.state) = state;
         self.changed.notify_all();
     }
 
     /// Returns what `look` finds in the state now.
-    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&lock(&self.state))
     }
 
     /// Waits until `look` finds something in the state, at most for `timeout`; looks from time to time also if the
     /// state does not change.
-    pub fn wait<R>(&self, timeout: Duration, mut look: impl FnMut(&T) -> Option<R>) -> Option<R> {
+    pub(crate) fn wait<R>(
+        &self,
+        timeout: Duration,
+        mut look: impl FnMut(&T) -> Option<R>,
+    ) -> Option<R> {
         /// What `look` finds elsewhere wakes nobody here.
         const LOOK: Duration = Duration::from_millis(5);
         let start = Instant::now();

@@ -64,7 +64,7 @@ fn hash(value: impl Hash) -> u64 {
 
 impl Mesh {
     /// Returns where the input that a message brings is to go.
-    pub fn destination(&mut self, id: &InputId, bytes: usize) -> Destination {
+    pub(super) fn destination(&mut self, id: &InputId, bytes: usize) -> Destination {
         let Some(call) = self.calls.get_mut(&id.key()) else {
             return Destination::Later;
         };
@@ -76,7 +76,7 @@ impl Mesh {
     }
 
     /// Starts a call that all ranks here have made.
-    pub fn open(&mut self, mut opened: Opened, out: &mut Out) {
+    pub(super) fn open(&mut self, mut opened: Opened, out: &mut Out) {
         let info = &opened.info;
         let (Some(operation), false) = (Operation::of(&info.what), self.faults == Faults::Stopped)
         else {

@@ -144,7 +144,7 @@ impl Engine {
     ///
     /// # Errors
     /// The transport's.
-    pub fn start<T: Transport + 'static>(
+    pub(crate) fn start<T: Transport + 'static>(
         transport: impl FnOnce() -> Result<T, String> + Send + 'static,
         limits: Limits,
     ) -> Result<Self, String> {
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// The number of this process.
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.process
     }
 
@@ -191,7 +191,7 @@ impl Engine {
     ///
     /// # Errors
     /// Who is of another version, or has not been heard of in time.
-    pub fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, String> {
+    pub(crate) fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, String> {
         let met = self.status.introduced.wait(timeout, |state| match state {
             Introduced::Waiting(_) => None,
             Introduced::All(peers) => Some(Ok(Arc::clone(peers))),
@@ -214,7 +214,7 @@ impl Engine {
     ///
     /// # Errors
     /// How many bytes these are, after `timeout`.
-    pub fn wait_for_room(
+    pub(crate) fn wait_for_room(
         &self,
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
@@ -257,7 +257,7 @@ impl Engine {
     /// if somebody else does, and after `patience` also if bytes are still on their way.
     ///
     /// Where it `is_alone` on its core, it keeps the core meanwhile.
-    pub fn help(&self, is_alone: bool, patience: Duration, is_done: impl Fn() -> bool) {
+    pub(crate) fn help(&self, is_alone: bool, patience: Duration, is_done: impl Fn() -> bool) {
         if !self.shared.is_open {
             return;
         }
@@ -311,7 +311,7 @@ impl Engine {
 
     /// Ends the engine once everything is sent and the programs of the others end too, or after `patience`: what is
     /// still to be sent then is given up. After a fault patience is short, because others may hang.
-    pub fn finish(&self, patience: Duration) {
+    pub(crate) fn finish(&self, patience: Duration) {
         self.command(Progress::end);
         self.command(Progress::quit);
         self.wake();

@@ -35,7 +35,7 @@ pub(super) enum Faults {
 
 impl Faults {
     /// A rank here has found a fault; whether the others are to be told.
-    pub fn find(&mut self) -> bool {
+    pub(super) fn find(&mut self) -> bool {
         let is_first = *self == Self::Running;
         if is_first {
             *self = Self::Found;
@@ -45,7 +45,7 @@ impl Faults {
 
     /// The ranks here can see the fault: it was published here, another process has told of it, or nothing arrives any
     /// more. Whether the others are to be told.
-    pub fn stop(&mut self) -> bool {
+    pub(super) fn stop(&mut self) -> bool {
         std::mem::replace(self, Self::Stopped) == Self::Running
     }
 }

@@ -86,7 +86,7 @@ fn text(bytes: &[u8]) -> Option<String> {
 
 impl InputId {
     /// As [`Head::to_bytes`].
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (round, member) = (self.round.into(), self.member.into());
         let numbers = [
             self.mesh,
@@ -100,7 +100,7 @@ impl InputId {
     }
 
     /// Returns the input that a message brings, without its text; `None` if it is another message.
-    pub fn peek(head: &[u8]) -> Option<Self> {
+    pub(super) fn peek(head: &[u8]) -> Option<Self> {
         let rest = head.strip_prefix(&[INPUT])?;
         let ([mesh, channel, sequence, round, member, fingerprint], _) = numbers(rest)?;
         Some(Self {
@@ -116,7 +116,7 @@ impl InputId {
 }
 
 impl Head {
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Input(id) => id.to_bytes(),
             Self::Window {
@@ -140,7 +140,7 @@ impl Head {
     }
 
     /// Reads a head; `None` if it is malformed.
-    pub fn parse(head: &[u8]) -> Option<Self> {
+    pub(super) fn parse(head: &[u8]) -> Option<Self> {
         let (&kind, rest) = head.split_first()?;
         Some(match kind {
             INPUT => {

@@ -57,7 +57,7 @@ pub(super) struct Membership {
 }
 
 impl Membership {
-    pub fn new(process: u32, num_processes: usize) -> Self {
+    pub(super) fn new(process: u32, num_processes: usize) -> Self {
         Self {
             process,
             presence: vec![Presence::Silent; num_processes],
@@ -68,7 +68,7 @@ impl Membership {
     }
 
     /// A process introduces itself: its first message.
-    pub fn hello(&mut self, process: u32, peer: Peer, version: &str) {
+    pub(super) fn hello(&mut self, process: u32, peer: Peer, version: &str) {
         let Some(presence @ Presence::Silent) = self.presence.get_mut(process as usize) else {
             return;
         };
@@ -83,7 +83,7 @@ impl Membership {
     }
 
     /// The program of a process ends: its last message.
-    pub fn bye(&mut self, process: u32) {
+    pub(super) fn bye(&mut self, process: u32) {
         if let Some(presence @ (Presence::Silent | Presence::Here)) =
             self.presence.get_mut(process as usize)
         {
@@ -92,12 +92,12 @@ impl Membership {
     }
 
     /// The system says that a process has ended; what it has sent may still arrive.
-    pub fn ended(&mut self, process: u32, now: Instant) {
+    pub(super) fn ended(&mut self, process: u32, now: Instant) {
         self.ended.push((process, now));
     }
 
     /// Returns a process that has ended some time ago, once: what waits for it waits in vain.
-    pub fn lose(&mut self, now: Instant) -> Option<u32> {
+    pub(super) fn lose(&mut self, now: Instant) -> Option<u32> {
         let is_over = |(_, end): &(u32, Instant)| now.duration_since(*end) >= GRACE;
         let at = self.ended.iter().position(is_over)?;
         let (process, _) = self.ended.swap_remove(at);
@@ -106,12 +106,12 @@ impl Membership {
     }
 
     /// The program cannot run, unless all processes have met already.
-    pub fn refuse(&mut self, reason: String) {
+    pub(super) fn refuse(&mut self, reason: String) {
         self.refused.get_or_insert(reason);
     }
 
     /// Returns who has introduced themselves.
-    pub fn introduced(&self) -> Introduced {
+    pub(super) fn introduced(&self) -> Introduced {
         let all: Option<Vec<_>> = self.peers.iter().cloned().collect();
         match (all, &self.refused) {
             (Some(all), _) => Introduced::All(all.into()),
@@ -124,26 +124,26 @@ impl Membership {
     }
 
     /// Whether a process takes messages, as far as is known.
-    pub fn takes_messages(&self, process: u32) -> bool {
+    pub(super) fn takes_messages(&self, process: u32) -> bool {
         let presence = self.presence.get(process as usize);
         matches!(presence, Some(Presence::Silent | Presence::Here))
     }
 
     /// The other processes that are still there.
-    pub fn others(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn others(&self) -> impl Iterator<Item = u32> {
         let all = 0..self.presence.len() as u32;
         all.filter(|process| *process != self.process && self.takes_messages(*process))
     }
 
     /// The processes that have ended without waiting for the others.
-    pub fn lost(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn lost(&self) -> impl Iterator<Item = u32> {
         let all = (0..).zip(&self.presence);
         all.filter(|(_, presence)| **presence == Presence::Lost)
             .map(|(process, _)| process)
     }
 
     /// Whether a process has ended that may still be lost.
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.ended.is_empty()
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Mesh {
 
 impl Mesh {
     /// Keeps at most so many bytes of inputs that come before their call.
-    pub fn new(
+    pub(super) fn new(
         ranks: Weak<dyn Ranks>,
         placement: Arc<Placement>,
         kind_name: KindName,
@@ -66,17 +66,17 @@ impl Mesh {
     }
 
     /// Whether its ranks here are gone, with all that they have started.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.ranks.strong_count() == 0
     }
 
     /// Whether a fault has stopped it before its end.
-    pub fn has_fault(&self) -> bool {
+    pub(super) fn has_fault(&self) -> bool {
         self.faults != Faults::Running
     }
 
     /// Takes what another process says.
-    pub fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Out) {
+    pub(super) fn receive(&mut self, head: Head, from: u32, body: Block, out: &mut Out) {
         match head {
             Head::Input(id) => {
                 if self.faults != Faults::Stopped && !self.is_over() {
@@ -130,7 +130,7 @@ impl Mesh {
     }
 
     /// The ranks here have found a fault, which they do not see yet.
-    pub fn found(&mut self, error: &CommError, out: &mut Out) {
+    pub(super) fn found(&mut self, error: &CommError, out: &mut Out) {
         if self.faults.find() {
             self.tell_fault(self.cause(error), out);
         }
@@ -145,14 +145,14 @@ impl Mesh {
     }
 
     /// The ranks here see their fault: calls on their way are given up, and who waits for them is woken.
-    pub fn published(&mut self) {
+    pub(super) fn published(&mut self) {
         self.faults.stop();
         self.calls.clear();
         self.early.clear();
     }
 
     /// Nothing arrives any more. Perhaps something can still be sent: then the others know why.
-    pub fn cut_off(&mut self, reason: &str, out: &mut Out) {
+    pub(super) fn cut_off(&mut self, reason: &str, out: &mut Out) {
         let error = CommError::Connection {
             reason: reason.to_string(),
         };
@@ -173,7 +173,7 @@ impl Mesh {
     }
 
     /// Stops what waits for a process that has ended without waiting for the others.
-    pub fn lose(&mut self, process: u32) {
+    pub(super) fn lose(&mut self, process: u32) {
         self.lost.insert(process);
         if let Some(ranks) = self.ranks.upgrade() {
             ranks.lost(process);
@@ -197,7 +197,12 @@ impl Mesh {
     }
 
     /// Tells the others of a window that runs here, and compares it with theirs.
-    pub fn run_window(&mut self, print: WindowPrint, answer: Arc<Answer<Verdict>>, out: &mut Out) {
+    pub(super) fn run_window(
+        &mut self,
+        print: WindowPrint,
+        answer: Arc<Answer<Verdict>>,
+        out: &mut Out,
+    ) {
         let WindowPrint { number, hash, .. } = print;
         self.answers.insert(number, answer);
         let body = to_block(print.digest.as_deref(), &print.parts);
@@ -236,13 +241,13 @@ impl Mesh {
     }
 
     /// A rank here makes no more calls.
-    pub fn leave(&mut self, rank: Rank, out: &mut Out) {
+    pub(super) fn leave(&mut self, rank: Rank, out: &mut Out) {
         self.leaving.push(rank);
         self.tell_who_left(out);
     }
 
     /// Tells the others of ranks that have left, once the calls they made are over.
-    pub fn tell_who_left(&mut self, out: &mut Out) {
+    pub(super) fn tell_who_left(&mut self, out: &mut Out) {
         let calls = &self.calls;
         let is_over = |rank: &mut Rank| {
             let mut calls = calls.values();
@@ -262,7 +267,7 @@ impl Mesh {
     }
 
     /// The program ends: the ranks that are still here make no more calls.
-    pub fn end(&mut self, out: &mut Out) {
+    pub(super) fn end(&mut self, out: &mut Out) {
         let placement = Arc::clone(&self.placement);
         for rank in placement.ranks_of(placement.process) {
             self.tell_left(rank, out);

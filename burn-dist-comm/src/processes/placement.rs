@@ -20,7 +20,12 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    pub fn new(mesh: u64, process: u32, process_of: Arc<[u32]>, peers: Arc<[Arc<Peer>]>) -> Self {
+    pub(crate) fn new(
+        mesh: u64,
+        process: u32,
+        process_of: Arc<[u32]>,
+        peers: Arc<[Arc<Peer>]>,
+    ) -> Self {
         let mut others = process_of.to_vec();
         others.retain(|other| *other != process);
         others.dedup();
@@ -34,12 +39,12 @@ impl Placement {
     }
 
     /// Whether a rank lives in this process.
-    pub fn is_local(&self, rank: Rank) -> bool {
+    pub(crate) fn is_local(&self, rank: Rank) -> bool {
         self.process_of.get(rank.0 as usize) == Some(&self.process)
     }
 
     /// Returns the ranks of a process.
-    pub fn ranks_of(&self, process: u32) -> impl Iterator<Item = Rank> {
+    pub(crate) fn ranks_of(&self, process: u32) -> impl Iterator<Item = Rank> {
         let ranks = self.process_of.iter().zip(0..);
         ranks
             .filter(move |(of, _)| **of == process)
@@ -47,7 +52,7 @@ impl Placement {
     }
 
     /// Whether every rank of this machine has a core.
-    pub fn has_core_for_each(&self) -> bool {
+    pub(crate) fn has_core_for_each(&self) -> bool {
         let host = |process: u32| self.peers.get(process as usize).map(|peer| &peer.host);
         let here = host(self.process);
         let is_here = |process: &&u32| host(**process) == here;
@@ -56,7 +61,7 @@ impl Placement {
     }
 
     /// Returns a process as errors name it, with all its ranks.
-    pub fn name(&self, process: u32) -> Process {
+    pub(crate) fn name(&self, process: u32) -> Process {
         self.name_with(process, self.ranks_of(process).collect())
     }
 
@@ -71,7 +76,7 @@ impl Placement {
     }
 
     /// Returns the other processes in which some of `ranks` live, each with those.
-    pub fn names_of(&self, ranks: &[Rank]) -> Vec<Process> {
+    pub(crate) fn names_of(&self, ranks: &[Rank]) -> Vec<Process> {
         let name = |&process: &u32| {
             let there = self.ranks_of(process).filter(|rank| ranks.contains(rank));
             let there: Vec<Rank> = there.collect();

@@ -61,7 +61,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Introduces this process to the others.
-    pub fn new(transport: Box<dyn Transport>, status: Arc<Status>, limits: &Limits) -> Self {
+    pub(super) fn new(transport: Box<dyn Transport>, status: Arc<Status>, limits: &Limits) -> Self {
         let (process, num_processes) = (transport.process(), transport.num_processes());
         let mut progress = Self {
             transport,
@@ -87,7 +87,7 @@ impl Progress {
     }
 
     /// Does what there is to do; whether there was anything.
-    pub fn turn(&mut self, commands: &Commands) -> bool {
+    pub(super) fn turn(&mut self, commands: &Commands) -> bool {
         let mut found = false;
         let next = || lock(commands).pop_front();
         while let Some(command) = next() {
@@ -149,23 +149,23 @@ impl Progress {
 
     /// Whether nobody needs it any more, and all is sent that can be. If the program ends, so have the others': what
     /// they send last would find nobody, and wait.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let is_awaited = self.is_ending && self.membership.others().next().is_some();
         self.quits && !((self.is_sending() || is_awaited) && self.failed.is_none())
     }
 
     /// Whether processes are gone that did not take their leave.
-    pub fn is_deserted(&self) -> bool {
+    pub(super) fn is_deserted(&self) -> bool {
         self.failed.is_some() || self.membership.lost().next().is_some()
     }
 
     /// Whether bytes are on their way, and need to be seen to.
-    pub fn is_moving(&self) -> bool {
+    pub(super) fn is_moving(&self) -> bool {
         self.failed.is_none() && (self.is_sending() || self.transport.is_receiving())
     }
 
     /// Whether anything is on its way, or waited for.
-    pub fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.is_moving() || self.meshes.values().any(|mesh| !mesh.calls.is_empty())
     }
 
@@ -194,7 +194,7 @@ impl Progress {
     }
 
     /// Has a mesh, if it is there, do something, and sends what it says.
-    pub fn on_mesh(&mut self, number: u64, act: impl FnOnce(&mut Mesh, &mut Out)) {
+    pub(super) fn on_mesh(&mut self, number: u64, act: impl FnOnce(&mut Mesh, &mut Out)) {
         if let Some(mesh) = self.meshes.get_mut(&number) {
             act(mesh, &mut sender(self.transport.as_mut(), &self.membership));
             self.note_faults();
@@ -216,7 +216,12 @@ impl Progress {
     }
 
     /// Takes the ranks of a mesh in, and what has come for them.
-    pub fn join(&mut self, ranks: Weak<dyn Ranks>, placement: Arc<Placement>, kind_name: KindName) {
+    pub(super) fn join(
+        &mut self,
+        ranks: Weak<dyn Ranks>,
+        placement: Arc<Placement>,
+        kind_name: KindName,
+    ) {
         let number = placement.mesh;
         self.next_mesh = number + 1;
         self.meshes.retain(|_, mesh| !mesh.is_over());
@@ -234,7 +239,7 @@ impl Progress {
     }
 
     /// The program ends, whatever holds its meshes.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.on_meshes(|mesh, out| {
             if !mesh.is_over() {
                 mesh.end(out);
@@ -248,7 +253,7 @@ impl Progress {
     }
 
     /// Nobody needs this any more.
-    pub fn quit(&mut self) {
+    pub(super) fn quit(&mut self) {
         self.quits = true;
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub fn new(engine: Arc<Engine>, placement: Placement) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, placement: Placement) -> Self {
         Self {
             engine,
             is_alone: placement.has_core_for_each(),
@@ -31,7 +31,7 @@ impl Remote {
     }
 
     /// Makes the ranks here known to the engine.
-    pub fn join(&self, ranks: Weak<dyn Ranks>, kind_name: KindName) {
+    pub(crate) fn join(&self, ranks: Weak<dyn Ranks>, kind_name: KindName) {
         let placement = Arc::clone(&self.placement);
         self.engine
             .command(move |progress| progress.join(ranks, placement, kind_name));
@@ -44,12 +44,12 @@ impl Remote {
             .command(move |progress| progress.on_mesh(mesh, act));
     }
 
-    pub fn call(&self, opened: Opened) {
+    pub(crate) fn call(&self, opened: Opened) {
         self.on_mesh(|mesh, out| mesh.open(opened, out));
     }
 
     /// Tells the others of a window; returns how far they agree.
-    pub fn window(&self, print: WindowPrint) -> Arc<Answer<Verdict>> {
+    pub(crate) fn window(&self, print: WindowPrint) -> Arc<Answer<Verdict>> {
         let answer = Arc::<Answer<Verdict>>::default();
         let answers = Arc::clone(&answer);
         self.on_mesh(|mesh, out| mesh.run_window(print, answers, out));
@@ -57,25 +57,25 @@ impl Remote {
     }
 
     /// Tells the others that a rank makes no more calls.
-    pub fn leave(&self, rank: Rank) {
+    pub(crate) fn leave(&self, rank: Rank) {
         self.on_mesh(move |mesh, out| mesh.leave(rank, out));
     }
 
     /// Has the ranks of the others stopped, when the engine is next driven.
-    pub fn stop(&self, error: &CommError) {
+    pub(crate) fn stop(&self, error: &CommError) {
         let (mesh, error) = (self.placement.mesh, error.clone());
         self.engine
             .queue(move |progress| progress.on_mesh(mesh, |mesh, out| mesh.found(&error, out)));
     }
 
     /// Wakes the ranks here that wait for others, to see the fault.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.on_mesh(|mesh, _| mesh.published());
     }
 
     /// Drives the engine until `is_done`, for a while and at most for `patience`: a rank that waits has nothing better
     /// to do.
-    pub fn help(&self, patience: Duration, is_done: impl Fn() -> bool) {
+    pub(crate) fn help(&self, patience: Duration, is_done: impl Fn() -> bool) {
         self.engine.help(self.is_alone, patience, is_done);
     }
 }

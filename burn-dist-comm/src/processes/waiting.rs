@@ -14,7 +14,7 @@ pub(super) struct Waiting<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Waiting<K, V> {
-    pub fn new(bytes_max: usize) -> Self {
+    pub(super) fn new(bytes_max: usize) -> Self {
         Self {
             messages: FxHashMap::default(),
             bytes: 0,
@@ -26,7 +26,7 @@ impl<K: Copy + Eq + Hash, V> Waiting<K, V> {
     ///
     /// # Errors
     /// The bound, if that would be too much.
-    pub fn put(&mut self, key: K, message: V, bytes: usize) -> Result<(), usize> {
+    pub(super) fn put(&mut self, key: K, message: V, bytes: usize) -> Result<(), usize> {
         let bytes = bytes + ENTRY_BYTES;
         if self.bytes + bytes > self.bytes_max {
             return Err(self.bytes_max);
@@ -38,14 +38,14 @@ impl<K: Copy + Eq + Hash, V> Waiting<K, V> {
     }
 
     /// Takes what waits for `key`, in order.
-    pub fn take(&mut self, key: &K) -> impl Iterator<Item = V> + use<K, V> {
+    pub(super) fn take(&mut self, key: &K) -> impl Iterator<Item = V> + use<K, V> {
         let taken = self.messages.remove(key).unwrap_or_default();
         self.bytes -= taken.iter().map(|(_, bytes)| bytes).sum::<usize>();
         taken.into_iter().map(|(message, _)| message)
     }
 
     /// Forgets all of it.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.messages.clear();
         self.bytes = 0;
     }

@@ -17,7 +17,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             host: Peer::this().host,
             watched: Vec::new(),
@@ -26,7 +26,7 @@ impl Watch {
     }
 
     /// Watches a process, if it is another one of this machine and the kernel can tell.
-    pub fn add(&mut self, process: u32, peer: &Peer) {
+    pub(super) fn add(&mut self, process: u32, peer: &Peer) {
         if peer.host == self.host
             && peer.pid != std::process::id()
             && runs_this_program(peer.pid)
@@ -37,12 +37,12 @@ impl Watch {
     }
 
     /// Whether there is anyone to watch.
-    pub fn is_watching(&self) -> bool {
+    pub(super) fn is_watching(&self) -> bool {
         !self.watched.is_empty()
     }
 
     /// Returns a process that has ended, once.
-    pub fn look(&mut self, now: Instant) -> Option<u32> {
+    pub(super) fn look(&mut self, now: Instant) -> Option<u32> {
         if now < self.next_look {
             return None;
         }
@@ -74,7 +74,7 @@ mod kernel {
 
     impl Handle {
         /// `None` if the kernel is older than Linux 5.3, or the process is in another namespace.
-        pub fn new(pid: u32) -> Option<Self> {
+        pub(super) fn new(pid: u32) -> Option<Self> {
             let pid = libc::pid_t::try_from(pid).ok()?;
             // SAFETY: the call takes two numbers and makes a file descriptor.
             let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -83,7 +83,7 @@ mod kernel {
             Some(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
         }
 
-        pub fn has_ended(&self) -> bool {
+        pub(super) fn has_ended(&self) -> bool {
             let mut poll = libc::pollfd {
                 fd: self.0.as_raw_fd(),
                 events: libc::POLLIN,

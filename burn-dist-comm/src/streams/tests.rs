@@ -56,7 +56,7 @@ pub(crate) enum How {
 
 impl How {
     /// A process per rank.
-    pub const APART: Self = Self::Workspace {
+    pub(crate) const APART: Self = Self::Workspace {
         in_process: 1,
         slot: 24,
     };
@@ -127,7 +127,7 @@ impl Memory {
         Self(start..start + bytes as u64)
     }
 
-    pub fn at(&self) -> Address {
+    pub(crate) fn at(&self) -> Address {
         Address(self.0.start)
     }
 
@@ -197,7 +197,7 @@ impl What {
     }
 
     /// What a member receives, by the definition of the call.
-    pub fn expected(&self, members: usize, member: usize, number: u64) -> Vec<u8> {
+    pub(crate) fn expected(&self, members: usize, member: usize, number: u64) -> Vec<u8> {
         let of = |rank: usize| pattern(rank, number, self.bytes(members, rank).0);
         match self {
             Self::Gather(_) => (0..members).flat_map(of).collect(),
@@ -244,7 +244,7 @@ impl Ranked {
 
     /// Launches a call behind a kernel that computes what is sent, once `gate` is open. A member that does not take
     /// part launches nothing.
-    pub fn launch(
+    pub(crate) fn launch(
         &self,
         group: &Group,
         (what, number): (&What, u64),
@@ -277,7 +277,7 @@ impl Ranked {
 
     /// Ends a call: the backend waits for it, reads what has come, and then uses the memory for something else. Returns
     /// what it will have read.
-    pub fn exit(
+    pub(crate) fn exit(
         &self,
         made: Made,
         held: &Arc<AtomicUsize>,
@@ -309,7 +309,7 @@ impl Ranked {
     }
 
     /// Waits for all calls, and for the backend.
-    pub fn land(&self) -> Result<(), CommError> {
+    pub(crate) fn land(&self) -> Result<(), CommError> {
         lock(&self.channels).land(&self.comm)?;
         self.machine().drain(self.backend);
         Ok(())

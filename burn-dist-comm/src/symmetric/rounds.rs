@@ -8,7 +8,7 @@ use crate::peer::copies::Piece;
 
 /// Bytes in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// Where they are.
     pub at: Address,
     /// How many.
@@ -17,7 +17,7 @@ pub struct Span {
 
 /// Returns what others read of `member`, in the order of its operations on elements of `size` bytes, and the operations
 /// with offsets into the row of these bytes for addresses.
-pub fn row(ops: &[Op], member: usize, size: usize) -> (Vec<Span>, Vec<Op>) {
+pub(crate) fn row(ops: &[Op], member: usize, size: usize) -> (Vec<Span>, Vec<Op>) {
     let (mut spans, mut end) = (Vec::new(), 0);
     let mut put = |at: Address, count: usize| {
         let offset = Address(end as u64);
@@ -44,7 +44,7 @@ pub fn row(ops: &[Op], member: usize, size: usize) -> (Vec<Span>, Vec<Op>) {
 }
 
 /// How many rounds carry a row.
-pub fn num_rounds(row: &[Span], slot: usize) -> usize {
+pub(crate) fn num_rounds(row: &[Span], slot: usize) -> usize {
     let bytes: usize = row.iter().map(|span| span.bytes).sum();
     bytes.div_ceil(slot)
 }
@@ -56,7 +56,7 @@ fn range(round: usize, slot: usize) -> std::ops::Range<usize> {
 
 /// A copy within a round, between a slot and memory outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub(crate) struct Cut {
     /// The offset into the slot.
     pub offset: usize,
     /// The memory outside.
@@ -80,7 +80,7 @@ fn cut(start: usize, outside: Span, round: usize, slot: usize) -> Option<Cut> {
 }
 
 /// Returns what a member copies into its slot in a round.
-pub fn staged(row: &[Span], round: usize, slot: usize) -> Vec<Cut> {
+pub(crate) fn staged(row: &[Span], round: usize, slot: usize) -> Vec<Cut> {
     let starts = row.iter().scan(0, |end, span| {
         let start = *end;
         *end += span.bytes;
@@ -93,7 +93,12 @@ pub fn staged(row: &[Span], round: usize, slot: usize) -> Vec<Cut> {
 
 /// Returns what a member copies out of slots of others in a round, with whose they are. `pieces` are of
 /// [`pieces`](crate::peer::copies::pieces), the sources offsets into rows.
-pub fn read(pieces: &[Piece], member: usize, round: usize, slot: usize) -> Vec<(usize, Cut)> {
+pub(crate) fn read(
+    pieces: &[Piece],
+    member: usize,
+    round: usize,
+    slot: usize,
+) -> Vec<(usize, Cut)> {
     let others = pieces.iter().filter(|piece| piece.from != member);
     let cuts = others.filter_map(|piece| {
         let outside = Span {
@@ -107,7 +112,7 @@ pub fn read(pieces: &[Piece], member: usize, round: usize, slot: usize) -> Vec<(
 }
 
 /// Returns who reads of `member` in a round, in order; `pieces` are what each member copies.
-pub fn readers(
+pub(crate) fn readers(
     pieces: &[Vec<Piece>],
     member: usize,
     round: usize,

@@ -16,7 +16,7 @@ const FAULT: usize = 0;
 
 /// A word of a member, by its place in the member's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub(crate) enum Word {
     /// Rounds that its device has staged.
     Ready = 0,
     /// Rounds that its device has read.
@@ -50,7 +50,7 @@ const PAST: u32 = 1 << 30;
 /// What a member sends and receives in a call. Addresses of what it sends are offsets into its row of bytes
 /// ([`super::rounds`]); where it receives is nobody else's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub(crate) struct Offer {
     /// The slot of its first round.
     pub slot: u32,
     /// Its operations.
@@ -58,7 +58,7 @@ pub struct Offer {
 }
 
 /// The words of a group, on a lane.
-pub struct Segment {
+pub(crate) struct Segment {
     page: Page,
     /// Where the device finds them.
     address: Address,
@@ -67,7 +67,7 @@ pub struct Segment {
 
 impl Segment {
     /// Its size in bytes, between so many members.
-    pub fn bytes(members: usize) -> usize {
+    pub(crate) fn bytes(members: usize) -> usize {
         let words = LINE * (1 + members) + members * ops_max(members) * OP;
         let bytes = words * size_of::<AtomicU32>();
         bytes.next_multiple_of(4096)
@@ -77,7 +77,7 @@ impl Segment {
     ///
     /// # Errors
     /// What the system or the driver says.
-    pub fn map(
+    pub(crate) fn map(
         memory: &Descriptor,
         group: &Group,
         device: &dyn Symmetric,
@@ -93,12 +93,12 @@ impl Segment {
     }
 
     /// The page itself.
-    pub fn page(&self) -> &Page {
+    pub(crate) fn page(&self) -> &Page {
         &self.page
     }
 
     /// The members.
-    pub fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &Group {
         &self.group
     }
 
@@ -107,34 +107,34 @@ impl Segment {
     }
 
     /// Where the device finds a word.
-    pub fn at(&self, member: usize, word: Word) -> Address {
+    pub(crate) fn at(&self, member: usize, word: Word) -> Address {
         let index = Self::index(member, word);
         self.address.plus(index * size_of::<AtomicU32>())
     }
 
     /// Sets a word, behind all that this thread has written before.
-    pub fn set(&self, member: usize, word: Word, value: u32) {
+    pub(crate) fn set(&self, member: usize, word: Word, value: u32) {
         self.page.words()[Self::index(member, word)].store(value, Ordering::Release);
     }
 
     /// Whether a word has come to `value`; if it has, what was written before it is seen.
-    pub fn has_come(&self, member: usize, word: Word, value: u32) -> bool {
+    pub(crate) fn has_come(&self, member: usize, word: Word, value: u32) -> bool {
         let found = self.page.words()[Self::index(member, word)].load(Ordering::Acquire);
         FlagWait::has_come(found, value)
     }
 
     /// Says that a member has given up. The fault is known by then.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.page.words()[FAULT].store(1, Ordering::SeqCst);
     }
 
     /// Whether some member has given up.
-    pub fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.page.words()[FAULT].load(Ordering::SeqCst) != 0
     }
 
     /// Ends all waits of devices for words of this segment, after so many rounds.
-    pub fn release(&self, rounds: u32) {
+    pub(crate) fn release(&self, rounds: u32) {
         for member in 0..self.group.len() {
             for word in [Word::Ready, Word::Read] {
                 self.set(member, word, rounds.wrapping_add(PAST));
@@ -154,7 +154,7 @@ impl Segment {
     ///
     /// # Errors
     /// That there are more operations than any collective has.
-    pub fn offer(&self, member: usize, offer: &Offer) -> Result<(), String> {
+    pub(crate) fn offer(&self, member: usize, offer: &Offer) -> Result<(), String> {
         let store = |word: &AtomicU32, value: u32| word.store(value, Ordering::Relaxed);
         let mailbox = self.mailbox(member);
         if offer.ops.len() > mailbox.len() / OP {
@@ -193,7 +193,7 @@ impl Segment {
     ///
     /// # Errors
     /// What is no offer.
-    pub fn offer_of(&self, member: usize) -> Result<Offer, String> {
+    pub(crate) fn offer_of(&self, member: usize) -> Result<Offer, String> {
         let load = |word: &AtomicU32| word.load(Ordering::Relaxed);
         let line = &self.page.words()[LINE * (1 + member)..];
         let (mailbox, num_ops) = (self.mailbox(member), load(&line[NUM_OPS]) as usize);

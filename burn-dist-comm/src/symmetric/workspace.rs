@@ -10,20 +10,20 @@ use crate::peer::choice::MeetingId;
 use crate::sync::Arc;
 
 /// Slots of a workspace: one is staged into while others read the other.
-pub const SLOTS: usize = 2;
+pub(crate) const SLOTS: usize = 2;
 
 /// The size of a slot in bytes: a copy of it takes some 100 us between GPUs, long beside what a round costs to submit.
-pub const SLOT: usize = 32 << 20;
+pub(crate) const SLOT: usize = 32 << 20;
 
 /// Who has yet to read a slot, and when they have.
-pub struct Reader {
+pub(crate) struct Reader {
     pub segment: Arc<Segment>,
     pub member: usize,
     pub round: u32,
 }
 
 /// The workspace of a lane: memory of this rank's GPU.
-pub struct Workspace {
+pub(crate) struct Workspace {
     memory: Mapping,
     descriptor: Descriptor,
     /// The size of a slot.
@@ -39,7 +39,7 @@ impl Workspace {
     ///
     /// # Errors
     /// What the driver says.
-    pub fn new(device: &dyn Symmetric, slot: usize) -> Result<Self, DeviceError> {
+    pub(crate) fn new(device: &dyn Symmetric, slot: usize) -> Result<Self, DeviceError> {
         let (memory, descriptor) = device.create(SLOTS * slot)?;
         Ok(Self {
             memory,
@@ -51,12 +51,12 @@ impl Workspace {
     }
 
     /// Which slot a round uses, of those that this workspace stages.
-    pub fn slot_of(staged: u32) -> usize {
+    pub(crate) fn slot_of(staged: u32) -> usize {
         staged as usize % SLOTS
     }
 
     /// Where a slot is.
-    pub fn at(&self, slot: usize) -> Address {
+    pub(crate) fn at(&self, slot: usize) -> Address {
         self.memory.address.plus(slot * self.slot)
     }
 
@@ -64,14 +64,14 @@ impl Workspace {
     ///
     /// # Safety
     /// As [`Symmetric::unmap`].
-    pub unsafe fn end(self, device: &dyn Symmetric) {
+    pub(crate) unsafe fn end(self, device: &dyn Symmetric) {
         // SAFETY: the caller's promise.
         unsafe { device.unmap(self.memory) };
     }
 }
 
 /// The links between the members of a group, on a lane.
-pub struct Links {
+pub(crate) struct Links {
     pub segment: Arc<Segment>,
     /// The workspaces of the others, by their places.
     peers: Vec<Option<Mapping>>,
@@ -84,7 +84,7 @@ pub struct Links {
 
 impl Links {
     /// Where a slot of another member is.
-    pub fn at(&self, member: usize, slot: usize, bytes: usize) -> Address {
+    pub(crate) fn at(&self, member: usize, slot: usize, bytes: usize) -> Address {
         let mapping =
             self.peers[member].expect("the others are linked, and a member reads of others");
         mapping.address.plus(slot * bytes)
@@ -94,7 +94,7 @@ impl Links {
     ///
     /// # Safety
     /// As [`Symmetric::unmap`].
-    pub unsafe fn end(self, device: &dyn Symmetric) {
+    pub(crate) unsafe fn end(self, device: &dyn Symmetric) {
         for mapping in self.peers.into_iter().flatten() {
             // SAFETY: the caller's promise.
             unsafe { device.unmap(mapping) };
@@ -105,7 +105,7 @@ impl Links {
 }
 
 /// The making of links, which takes as long as the slowest member. What is not finished is given up.
-pub struct Linking<'a> {
+pub(crate) struct Linking<'a> {
     device: &'a dyn Symmetric,
     workspace: &'a Workspace,
     group: &'a Group,
@@ -125,7 +125,7 @@ impl<'a> Linking<'a> {
     ///
     /// # Errors
     /// What the system or the driver says.
-    pub fn new(
+    pub(crate) fn new(
         device: &'a dyn Symmetric,
         workspace: &'a Workspace,
         (group, names): (&'a Group, &'a [MeetingId]),
@@ -157,7 +157,7 @@ impl<'a> Linking<'a> {
     ///
     /// # Errors
     /// What the system or the driver says.
-    pub fn advance(&mut self) -> Result<bool, DeviceError> {
+    pub(crate) fn advance(&mut self) -> Result<bool, DeviceError> {
         for other in 0..self.names.len() {
             if !self.is_told[other] {
                 self.is_told[other] = self.tell(other)?;
@@ -205,7 +205,7 @@ impl<'a> Linking<'a> {
     }
 
     /// Returns the links, once all are there.
-    pub fn finish(mut self, call: &Arc<CallInfo>) -> Option<Links> {
+    pub(crate) fn finish(mut self, call: &Arc<CallInfo>) -> Option<Links> {
         Some(Links {
             segment: self.segment.take()?,
             peers: std::mem::take(&mut self.peers),

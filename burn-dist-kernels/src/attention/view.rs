@@ -92,7 +92,7 @@ impl<'a, T, const N: usize> View<'a, T, N> {
 
 impl<'a, T> Matrix<'a, T> {
     /// Views rows one after the other.
-    pub fn of(data: &'a [T], rows: usize, columns: usize) -> Self {
+    pub(super) fn of(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self {
             data,
             rows,
@@ -102,7 +102,7 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
-    pub fn transposed(self) -> Self {
+    pub(super) fn transposed(self) -> Self {
         Self {
             data: self.data,
             rows: self.columns,
@@ -112,7 +112,7 @@ impl<'a, T> Matrix<'a, T> {
         }
     }
 
-    pub fn rows(self, range: std::ops::Range<usize>) -> Self {
+    pub(super) fn rows(self, range: std::ops::Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.rows);
         let data = match range.is_empty() || self.columns == 0 {
             true => &[],
@@ -126,7 +126,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 
     /// Whether the last element lies inside.
-    pub fn fits(&self) -> bool {
+    pub(super) fn fits(&self) -> bool {
         extent(
             &[self.rows, self.columns],
             &[self.row_stride, self.column_stride],
@@ -134,7 +134,7 @@ impl<'a, T> Matrix<'a, T> {
     }
 
     /// Returns an element.
-    pub fn at(&self, row: usize, column: usize) -> &T {
+    pub(super) fn at(&self, row: usize, column: usize) -> &T {
         &self.data[row * self.row_stride + column * self.column_stride]
     }
 }

@@ -1,11 +1,11 @@
 //! Inverses of scales, for a library that multiplies by scales instead of dividing.
 
 /// Threads of a block.
-pub const THREADS: usize = 256;
+pub(super) const THREADS: usize = 256;
 /// The name of the kernel in its source.
-pub const NAME: &str = "float8_invert";
+pub(super) const NAME: &str = "float8_invert";
 /// Its source in CUDA. Inverses are correctly rounded.
-pub const SOURCE: &str = "\
+pub(super) const SOURCE: &str = "\
 struct Info { unsigned count, unused; };
 
 extern \"C\" __global__ void float8_invert(

@@ -33,7 +33,7 @@ const fn largest(format: Fp8) -> (u32, u32) {
 /// Returns the 8 bits of an f32: of the nearest value, of two the even one. Values beyond the largest finite one,
 /// infinities among them, become that one; NaN stays NaN.
 #[cube]
-pub fn encode(bits: u32, #[comptime] format: Fp8) -> u32 {
+pub(super) fn encode(bits: u32, #[comptime] format: Fp8) -> u32 {
     let mantissa = comptime!(mantissa_bits(format));
     let drop = comptime!(23 - mantissa);
     let rebias = comptime!(rebias(format));
@@ -64,7 +64,7 @@ pub fn encode(bits: u32, #[comptime] format: Fp8) -> u32 {
 
 /// Returns the bits in f32 of 8 bits.
 #[cube]
-pub fn decode(code: u32, #[comptime] format: Fp8) -> u32 {
+pub(super) fn decode(code: u32, #[comptime] format: Fp8) -> u32 {
     let mantissa = comptime!(mantissa_bits(format));
     let drop = comptime!(23 - mantissa);
     let rebias = comptime!(rebias(format));
@@ -90,7 +90,7 @@ pub fn decode(code: u32, #[comptime] format: Fp8) -> u32 {
 /// Returns the quotient of two normal numbers, rounded to the nearest f32, of two the even one: long division. Division
 /// of a GPU may be a few units off.
 #[cube]
-pub fn divide(numerator: u32, denominator: u32) -> u32 {
+pub(super) fn divide(numerator: u32, denominator: u32) -> u32 {
     let dividend = (numerator & 0x7f_ffffu32) | 0x80_0000u32;
     let divisor = (denominator & 0x7f_ffffu32) | 0x80_0000u32;
     let is_less = dividend < divisor;
@@ -113,7 +113,7 @@ pub fn divide(numerator: u32, denominator: u32) -> u32 {
 
 /// Returns one divided by a scale; infinity of zero.
 #[cube]
-pub fn inverse(scale: u32) -> u32 {
+pub(super) fn inverse(scale: u32) -> u32 {
     let is_normal = scale > 0u32 && scale < INFINITY;
     // Scales are far from the largest number, and so their inverses are normal.
     let quotient = divide(0x3f80_0000u32, select(is_normal, scale, 0x3f80_0000u32));

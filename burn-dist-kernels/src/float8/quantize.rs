@@ -16,7 +16,7 @@ use crate::launch::{Elements, array, assert_counted, cubes};
 /// The product is that of f32: a device may treat what is no number as it likes, and its subnormal ones are zero in 8
 /// bits with any scale of a tensor.
 #[cube]
-pub fn quantize_one(value: u32, scale: u32, #[comptime] format: Fp8) -> u32 {
+pub(crate) fn quantize_one(value: u32, scale: u32, #[comptime] format: Fp8) -> u32 {
     let product = u32::reinterpret(f32::reinterpret(value) * f32::reinterpret(scale));
     let magnitude = value & 0x7fff_ffffu32;
     let is_nan =

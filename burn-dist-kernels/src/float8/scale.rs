@@ -16,7 +16,7 @@ use crate::launch::{array, cubes};
 ///
 /// [`reference::scale`]: super::reference::scale
 #[cube]
-pub fn scale(amax: u32, #[comptime] format: Fp8, #[comptime] power_of_two: bool) -> u32 {
+pub(crate) fn scale(amax: u32, #[comptime] format: Fp8, #[comptime] power_of_two: bool) -> u32 {
     let least = comptime!(AMAX_MIN.to_bits());
     // Numbers with a sign are larger than all without, as bits.
     let is_less = amax < least || amax >= 0x8000_0000u32;

@@ -10,11 +10,11 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-pub const FORMATS: [Fp8; 2] = [Fp8::E4M3, Fp8::E5M2];
+pub(crate) const FORMATS: [Fp8; 2] = [Fp8::E4M3, Fp8::E5M2];
 const ELEMENTS: [Element; 3] = [Element::F32, Element::F16, Element::Bf16];
 
 /// Puts values on a device, rounded to a type, and returns these.
-pub fn upload<R: Runtime>(
+pub(crate) fn upload<R: Runtime>(
     client: &ComputeClient<R>,
     element: Element,
     values: &[f32],
@@ -47,7 +47,11 @@ pub fn upload<R: Runtime>(
 }
 
 /// Reads numbers of 32 bits.
-pub fn words<R: Runtime>(client: &ComputeClient<R>, handle: &Handle, count: usize) -> Vec<u32> {
+pub(crate) fn words<R: Runtime>(
+    client: &ComputeClient<R>,
+    handle: &Handle,
+    count: usize,
+) -> Vec<u32> {
     if count == 0 {
         return Vec::new();
     }
@@ -61,7 +65,7 @@ pub fn words<R: Runtime>(client: &ComputeClient<R>, handle: &Handle, count: usiz
 }
 
 /// Reads values in 8 bits, whatever form they have.
-pub fn codes<R: Runtime>(
+pub(crate) fn codes<R: Runtime>(
     client: &ComputeClient<R>,
     handle: &Handle,
     count: usize,
@@ -164,7 +168,7 @@ fn check_casts<R: Runtime>(
 }
 
 /// All values of 16 bits, every place where rounding turns, and what is no number.
-pub fn casts<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
+pub(crate) fn casts<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
     let scales = [
         1.0,
         0.0,
@@ -210,7 +214,7 @@ pub fn casts<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
 const WIDTH: usize = 8;
 
 /// Scales of maxima of all sizes.
-pub fn scales<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn scales<R: Runtime>(client: &ComputeClient<R>) {
     let mut maxima: Vec<f32> = (0..1 << 16)
         .map(|upper| f32::from_bits(upper << 15))
         .collect();
@@ -304,7 +308,7 @@ fn all_tiles(shape: &[usize]) -> Vec<Tiles> {
 }
 
 /// Tensors of all kinds of shapes: of no element and of one, small and large, and no multiples of anything.
-pub fn tensors<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
+pub(crate) fn tensors<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
     let shapes: [&[usize]; 12] = [
         &[],
         &[0],
@@ -344,7 +348,7 @@ pub fn tensors<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
 }
 
 /// One value that is no number is seen wherever it is.
-pub fn specials<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
+pub(crate) fn specials<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
     let shape = [8, 40];
     for (index, special) in [
         (0, f32::NAN),
@@ -363,7 +367,7 @@ pub fn specials<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
 }
 
 /// Tensors at random.
-pub fn random_tensors<R: Runtime>(client: &ComputeClient<R>, forms: &[Form], cases: u32) {
+pub(crate) fn random_tensors<R: Runtime>(client: &ComputeClient<R>, forms: &[Form], cases: u32) {
     let shape = prop::collection::vec(
         prop_oneof![1 => Just(0usize), 4 => 1..12usize, 4 => 1..200usize],
         1..4,
@@ -532,7 +536,7 @@ fn check_product<R: Runtime>(
 }
 
 /// Products of all layouts and scalings, and of sizes that no tile divides.
-pub fn products<R: Runtime>(client: &ComputeClient<R>, forms: &[Form], outs: &[Element]) {
+pub(crate) fn products<R: Runtime>(client: &ComputeClient<R>, forms: &[Form], outs: &[Element]) {
     let sizes = [
         [1, 1, 1],
         [16, 32, 16],
@@ -592,7 +596,7 @@ pub fn products<R: Runtime>(client: &ComputeClient<R>, forms: &[Form], outs: &[E
 }
 
 /// What is no number makes all that it is a term of no number.
-pub fn products_of_specials<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
+pub(crate) fn products_of_specials<R: Runtime>(client: &ComputeClient<R>, forms: &[Form]) {
     let shape = [20, 20];
     for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         for (&form, of) in forms
@@ -637,7 +641,7 @@ fn tree(terms: &[f32], round: &impl Fn(f32) -> f32) -> f32 {
 }
 
 /// Sums of rows have the bits of reductions.
-pub fn folds<R: Runtime>(client: &ComputeClient<R>) {
+pub(crate) fn folds<R: Runtime>(client: &ComputeClient<R>) {
     for (count, width) in [
         (1, 5),
         (2, 64),

@@ -223,11 +223,11 @@ impl Message for Request {}
 impl Message for Reply {}
 
 impl Greeting {
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         [&MAGIC[..], &written(self)].concat()
     }
 
-    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let Some(greeting) = bytes.strip_prefix(MAGIC) else {
             return Err(Malformed("it does not greet as one".into()));
         };
@@ -239,7 +239,7 @@ impl Greeting {
 
 impl Hello {
     /// Returns the version, with which the hello of every version starts.
-    pub fn version(bytes: &[u8]) -> Result<String, Malformed> {
+    pub(super) fn version(bytes: &[u8]) -> Result<String, Malformed> {
         #[derive(Deserialize)]
         struct Version(#[serde(deserialize_with = "printable")] String);
         let (Version(version), _) = postcard::take_from_bytes(bytes)?;
@@ -277,11 +277,13 @@ fn printable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Er
 mod bytes {
     use super::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(value)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<u8>, D::Error> {
         <&[u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn new(world_size: u32, num_launchers: u32, restarts: u32, version: &str) -> Self {
+    pub(super) fn new(world_size: u32, num_launchers: u32, restarts: u32, version: &str) -> Self {
         Self {
             world_size,
             num_launchers,
@@ -76,14 +76,14 @@ impl State {
     }
 
     /// Whether every process, or launcher, has been here and none is any more.
-    pub fn have_gone(&self, role: Role) -> bool {
+    pub(super) fn have_gone(&self, role: Role) -> bool {
         let is_away = |(_, (_, status)): (&Id, &(Member, Status))| *status != Status::Here;
         self.have_come(role) && self.those(role).all(is_away)
     }
 
     /// Whether everyone who has come has gone again.
     #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.members
             .values()
             .all(|(_, status)| *status != Status::Here)
@@ -120,7 +120,7 @@ impl State {
     }
 
     /// Notes a stranger.
-    pub fn turn_away(&mut self, who: String) {
+    pub(super) fn turn_away(&mut self, who: String) {
         if self.turned_away.len() == TURNED_AWAY_MAX {
             self.turned_away.pop_front();
         }
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Lets a process or a launcher in that has proved to hold the token.
-    pub fn hello(&mut self, version: &str, member: Option<Member>) -> Result<(), Refusal> {
+    pub(super) fn hello(&mut self, version: &str, member: Option<Member>) -> Result<(), Refusal> {
         if let Some(reason) = &self.broken {
             return Err(Refusal {
                 reason: reason.clone(),
@@ -234,7 +234,7 @@ impl State {
     }
 
     /// What a request of a process or a launcher leads to.
-    pub fn request(&mut self, who: Id, request: Request) -> Vec<Out> {
+    pub(super) fn request(&mut self, who: Id, request: Request) -> Vec<Out> {
         match request {
             Request::Set { id, key, value } => self.set(who, id, key, value),
             Request::Get { id, key } => match self.values.get(&key) {
@@ -317,14 +317,14 @@ impl State {
     }
 
     /// How many requests of a process or a launcher wait.
-    pub fn num_waiting(&self, who: Id) -> usize {
+    pub(super) fn num_waiting(&self, who: Id) -> usize {
         let gets = self.getting.iter().filter(|(waiter, ..)| *waiter == who);
         let barriers = self.barriers.values().filter(|at| at.contains_key(&who));
         gets.count() + barriers.count()
     }
 
     #[cfg(test)]
-    pub fn num_waiting_in_all(&self) -> usize {
+    pub(super) fn num_waiting_in_all(&self) -> usize {
         let at_barriers: usize = self.barriers.values().map(BTreeMap::len).sum();
         self.getting.len() + at_barriers
     }
@@ -444,7 +444,7 @@ impl State {
     }
 
     /// A process or a launcher whose connection has ended without a goodbye.
-    pub fn lost(&mut self, who: Id, reason: &str) -> Vec<Out> {
+    pub(super) fn lost(&mut self, who: Id, reason: &str) -> Vec<Out> {
         match self.members.get(&who) {
             Some((member, Status::Here)) => {
                 let lost = Reply::Lost {

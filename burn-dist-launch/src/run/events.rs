@@ -52,7 +52,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    pub fn tell(&self, what: What) {
+    pub(super) fn tell(&self, what: What) {
         // The launcher may have left.
         let _ = self.sender.send((self.start, what));
     }
@@ -63,7 +63,7 @@ impl Events {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn catch() -> io::Result<Self> {
+    pub(super) fn catch() -> io::Result<Self> {
         let (sender, receiver) = channel();
         let mut signals = Signals::new(not_ignored([
             SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH,
@@ -78,7 +78,7 @@ impl Events {
         Ok(events)
     }
 
-    pub fn teller(&self, start: u32) -> Teller {
+    pub(super) fn teller(&self, start: u32) -> Teller {
         Teller {
             sender: self.sender.clone(),
             start,
@@ -86,7 +86,7 @@ impl Events {
     }
 
     /// Returns what happens next in start `start`, or a signal; `None` if nothing does until then.
-    pub fn next(&self, start: u32, until: Option<Instant>) -> Option<What> {
+    pub(super) fn next(&self, start: u32, until: Option<Instant>) -> Option<What> {
         loop {
             let (of, what) = match until {
                 Some(until) => {
@@ -107,7 +107,7 @@ impl Events {
 
     /// Waits for what `is_awaited` names, or until then; returns the signal that asks for the end before that.
     /// Supervisors that still come are sent away.
-    pub fn wait(
+    pub(super) fn wait(
         &self,
         start: u32,
         until: Option<Instant>,

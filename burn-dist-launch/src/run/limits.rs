@@ -12,7 +12,7 @@ impl OpenFiles {
     ///
     /// # Errors
     /// If the system does not say.
-    pub fn raise() -> io::Result<Self> {
+    pub(super) fn raise() -> io::Result<Self> {
         let mut limit = rlimit {
             rlim_cur: 0,
             rlim_max: 0,
@@ -32,7 +32,7 @@ impl OpenFiles {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn set(&self) -> io::Result<()> {
+    pub(super) fn set(&self) -> io::Result<()> {
         // SAFETY: a system call that reads from a place of its type.
         match unsafe { setrlimit(RLIMIT_NOFILE, &self.0) } {
             0 => Ok(()),

@@ -35,7 +35,7 @@ struct Shared {
 
 impl Others {
     /// Joins them, in a thread that tells of [`What::Trouble`] elsewhere, or of [`What::Unmet`].
-    pub fn join(
+    pub(super) fn join(
         options: &Options,
         address: &str,
         token: &Token,
@@ -67,7 +67,7 @@ impl Others {
     }
 
     /// Tells them what has failed here.
-    pub fn fail(&self, heard: Heard) {
+    pub(super) fn fail(&self, heard: Heard) {
         // Either this sees the client, or the thread that sets it sees what is unsaid.
         let mut unsaid = lock(&self.shared.unsaid);
         match self.shared.client.get() {
@@ -78,7 +78,7 @@ impl Others {
 
     /// Returns what has failed elsewhere; `None` if only processes of this machine are missed so far, of which this
     /// launcher knows more.
-    pub fn heard(&self) -> Option<Heard> {
+    pub(super) fn heard(&self) -> Option<Heard> {
         let client = self.shared.client.get()?;
         if let Some(failure) = client.failure() {
             return Some(Heard {
@@ -97,7 +97,7 @@ impl Others {
     }
 
     /// Says that all has ended well here; tells of [`What::AllDone`] once it has everywhere.
-    pub fn finish(&self, teller: Teller) {
+    pub(super) fn finish(&self, teller: Teller) {
         let key = |machine: usize| format!("machine {machine} is done");
         let (shared, machine, num) = (Arc::clone(&self.shared), self.machine, self.num_machines);
         std::thread::spawn(move || {

@@ -27,7 +27,7 @@ pub(super) enum Outcome<F> {
 }
 
 impl<F> Outcome<F> {
-    pub fn map<G>(self, f: impl FnOnce(F) -> G) -> Outcome<G> {
+    pub(super) fn map<G>(self, f: impl FnOnce(F) -> G) -> Outcome<G> {
         match self {
             Self::Good => Outcome::Good,
             Self::Failed(failed) => Outcome::Failed(f(failed)),
@@ -56,7 +56,7 @@ pub(super) struct Heard {
 impl Heard {
     /// Whether another start may go better: not if the program is not there (126, 127), or says that it was asked for
     /// something wrong (2 as most do, 64, 65 and 78 of BSD's `sysexits.h`).
-    pub fn may_go_better(&self) -> bool {
+    pub(super) fn may_go_better(&self) -> bool {
         !matches!(self.code, 2 | 64 | 65 | 78 | 126 | 127)
     }
 }
@@ -81,12 +81,12 @@ impl Failed {
     }
 
     /// Says that it was the first to fail.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         format!("{} failed first, {}", self.who(), self.end)
     }
 
     /// Returns what to tell the launchers of other machines.
-    pub fn heard(&self) -> Heard {
+    pub(super) fn heard(&self) -> Heard {
         Heard {
             text: format!("{}{}", self.text(), self.last_words()),
             code: self.end.exit_code(),
@@ -94,7 +94,7 @@ impl Failed {
     }
 
     /// Says, after another word, what it has written last.
-    pub fn last_words(&self) -> String {
+    pub(super) fn last_words(&self) -> String {
         let lines = self.tail.lines();
         match (&self.end, lines.is_empty()) {
             (End::NotStarted(..), _) => String::new(),

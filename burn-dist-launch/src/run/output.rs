@@ -52,7 +52,7 @@ enum Partial {
 
 impl Screen {
     /// Returns that of this process.
-    pub fn of_process() -> Self {
+    pub(super) fn of_process() -> Self {
         let is_terminal = [io::stdout().is_terminal(), io::stderr().is_terminal()];
         let has_colour = std::env::var_os("NO_COLOR").is_none();
         Self::new(
@@ -80,7 +80,7 @@ impl Screen {
         }
     }
 
-    pub fn is_terminal(&self, stream: Stream) -> bool {
+    pub(super) fn is_terminal(&self, stream: Stream) -> bool {
         self.is_terminal[stream as usize]
     }
 
@@ -119,7 +119,7 @@ impl Screen {
     }
 
     /// Shows a word of the launcher's own, on stderr.
-    pub fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         let mut inner = lock(&self.inner);
         if self.is_terminal(Stream::Stderr) {
             inner.clear(Stream::Stderr);
@@ -153,7 +153,7 @@ impl Inner {
 pub(super) struct Tail(Mutex<VecDeque<String>>);
 
 impl Tail {
-    pub fn push(&self, line: &[u8]) {
+    pub(super) fn push(&self, line: &[u8]) {
         let line = plain(line);
         let line = String::from_utf8_lossy(&line[..line.len().min(TAIL_LINE_BYTES)]).into_owned();
         let mut lines = lock(&self.0);
@@ -163,7 +163,7 @@ impl Tail {
         lines.push_back(line);
     }
 
-    pub fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let lines = lock(&self.0);
         lines
             .iter()
@@ -197,7 +197,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub fn new(from: File, running: Arc<PipeReader>) -> Self {
+    pub(super) fn new(from: File, running: Arc<PipeReader>) -> Self {
         Self {
             from,
             running,

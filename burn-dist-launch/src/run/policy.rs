@@ -65,7 +65,7 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub fn new(num_processes: usize, linger: Duration, grace: Duration) -> Self {
+    pub(super) fn new(num_processes: usize, linger: Duration, grace: Duration) -> Self {
         Self {
             linger,
             grace,
@@ -81,7 +81,7 @@ impl Policy {
     }
 
     /// Notes that the supervisor of a process has come; returns whether to start its program.
-    pub fn connected(&mut self, local: usize) -> bool {
+    pub(super) fn connected(&mut self, local: usize) -> bool {
         if self.states[local] != State::Awaited {
             return false;
         }
@@ -94,7 +94,7 @@ impl Policy {
     }
 
     /// Notes how a process has ended; only the first word counts.
-    pub fn ended(&mut self, local: usize, end: End, now: Instant) {
+    pub(super) fn ended(&mut self, local: usize, end: End, now: Instant) {
         if self.states[local] != State::Running {
             return;
         }
@@ -110,7 +110,7 @@ impl Policy {
     }
 
     /// Notes that the processes of other machines cannot go on.
-    pub fn elsewhere(&mut self, now: Instant) {
+    pub(super) fn elsewhere(&mut self, now: Instant) {
         if self.failures.is_empty() && self.num_interrupts == 0 {
             self.is_elsewhere = true;
             self.due.get_or_insert((now + self.linger, SIGTERM));
@@ -118,18 +118,23 @@ impl Policy {
     }
 
     /// Whether it began on another machine.
-    pub fn is_elsewhere(&self) -> bool {
+    pub(super) fn is_elsewhere(&self) -> bool {
         self.is_elsewhere
     }
 
     /// Returns the process that failed first, if that was not because of another machine.
-    pub fn first_failure(&self) -> Option<&(usize, End)> {
+    pub(super) fn first_failure(&self) -> Option<&(usize, End)> {
         self.failures.first().filter(|_| !self.is_elsewhere)
     }
 
     /// Notes that what has started these processes is gone; returns those to end at once, since nothing watches over
     /// their supervisors any more.
-    pub fn starter_ended(&mut self, locals: Range<usize>, end: &End, now: Instant) -> Vec<usize> {
+    pub(super) fn starter_ended(
+        &mut self,
+        locals: Range<usize>,
+        end: &End,
+        now: Instant,
+    ) -> Vec<usize> {
         let mut to_end = Vec::new();
         for local in locals {
             match self.states[local] {
@@ -145,7 +150,7 @@ impl Policy {
     }
 
     /// Notes a signal that asks for the end.
-    pub fn interrupt(&mut self, signal: i32, now: Instant) -> Interrupt {
+    pub(super) fn interrupt(&mut self, signal: i32, now: Instant) -> Interrupt {
         if let Some(before) = self.interrupted_at
             && now < before + INTERRUPT_GAP
         {
@@ -174,7 +179,7 @@ impl Policy {
     }
 
     /// Returns the signal that is due for all that run.
-    pub fn take_due(&mut self, now: Instant) -> Option<i32> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<i32> {
         let (_, signal) = self.due.take_if(|(at, _)| now >= *at)?;
         self.has_signalled = true;
         self.due = (signal == SIGTERM).then(|| (now + self.grace, SIGKILL));
@@ -182,21 +187,21 @@ impl Policy {
     }
 
     /// Returns when the next signal is due.
-    pub fn due_at(&self) -> Option<Instant> {
+    pub(super) fn due_at(&self) -> Option<Instant> {
         self.due.map(|(at, _)| at)
     }
 
-    pub fn is_running(&self, local: usize) -> bool {
+    pub(super) fn is_running(&self, local: usize) -> bool {
         self.states[local] == State::Running
     }
 
-    pub fn num_awaited(&self) -> usize {
+    pub(super) fn num_awaited(&self) -> usize {
         let awaited = self.states.iter().filter(|state| **state == State::Awaited);
         awaited.count()
     }
 
     /// Whether all is well, but some of these processes are not there yet.
-    pub fn awaits(&self, locals: Range<usize>) -> bool {
+    pub(super) fn awaits(&self, locals: Range<usize>) -> bool {
         self.failures.is_empty()
             && !self.is_elsewhere
             && !self.is_stopping()
@@ -204,7 +209,7 @@ impl Policy {
     }
 
     /// Whether nothing runs, and nothing will.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.states.iter().all(|state| match state {
             State::Awaited => self.is_stopping(),
             State::Running => false,
@@ -212,7 +217,7 @@ impl Policy {
         })
     }
 
-    pub fn is_interrupted(&self) -> bool {
+    pub(super) fn is_interrupted(&self) -> bool {
         self.num_interrupts > 0
     }
 
@@ -221,7 +226,7 @@ impl Policy {
     }
 
     /// Returns how it went, and which process it was.
-    pub fn outcome(&self) -> Outcome<(usize, End)> {
+    pub(super) fn outcome(&self) -> Outcome<(usize, End)> {
         let first = self.failures.first();
         let Some(Asked {
             signal,

@@ -96,7 +96,7 @@ pub(super) struct Start<'a> {
 
 impl Start<'_> {
     /// Returns the rendezvous, if this launcher keeps it, and where it is.
-    pub fn rendezvous(&self) -> Result<(Option<Server>, String), RunError> {
+    pub(super) fn rendezvous(&self) -> Result<(Option<Server>, String), RunError> {
         let asked = self.options.rendezvous.as_deref();
         if let (Some(address), true) = (asked, self.options.node_rank > 0) {
             return Ok((None, address.to_string()));
@@ -119,7 +119,7 @@ impl Start<'_> {
     }
 
     /// Starts the processes, and stays with them until all have ended and their output is shown.
-    pub fn run(&self, address: &str, others: Option<&Others>) -> Result<Report, RunError> {
+    pub(super) fn run(&self, address: &str, others: Option<&Others>) -> Result<Report, RunError> {
         let system = |what| move |source| RunError::System { what, source };
         let pipes = system("make pipes for the output of processes");
         // Open as long as processes may write.
@@ -535,7 +535,7 @@ impl Start<'_> {
 
     /// Shows a word of the launcher's own. Whoever should read it may be slow: a signal, which is returned, ends the
     /// wait, as does `patience`.
-    pub fn say(&self, text: String, patience: Option<Duration>) -> Option<i32> {
+    pub(super) fn say(&self, text: String, patience: Option<Duration>) -> Option<i32> {
         let teller = self.events.teller(self.restart);
         let screen = Arc::clone(self.screen);
         std::thread::spawn(move || {
@@ -548,7 +548,7 @@ impl Start<'_> {
     }
 
     /// Waits until the processes of all machines have ended well, or something fails there, or a signal comes.
-    pub fn wait_for(&self, others: &Others) -> Result<Outcome<Failed>, RunError> {
+    pub(super) fn wait_for(&self, others: &Others) -> Result<Outcome<Failed>, RunError> {
         others.finish(self.events.teller(self.restart));
         loop {
             match self.events.next(self.restart, None) {

@@ -28,7 +28,7 @@ struct Starter {
 
 impl Starters {
     /// Keeps a child, collects what it says, and calls `ended` when it has ended.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
         mut child: Child,
         said: &Arc<Tail>,
@@ -72,11 +72,11 @@ impl Starters {
     }
 
     /// Notes that one has ended.
-    pub fn end(&mut self, index: usize) {
+    pub(super) fn end(&mut self, index: usize) {
         self.0[index].is_over = true;
     }
 
-    pub fn are_over(&self) -> bool {
+    pub(super) fn are_over(&self) -> bool {
         self.0.iter().all(|starter| starter.is_over)
     }
 }

@@ -44,12 +44,12 @@ pub(super) enum End {
 }
 
 impl End {
-    pub fn is_good(&self) -> bool {
+    pub(super) fn is_good(&self) -> bool {
         *self == Self::Exited(0)
     }
 
     /// Whether nobody else's failure leads to it, unlike an error, an abort, or a supervisor that `mpirun` has killed.
-    pub fn is_cause(&self) -> bool {
+    pub(super) fn is_cause(&self) -> bool {
         match self {
             Self::Signalled(signal) => [SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE].contains(signal),
             Self::MpirunGone(status) => status.signal().is_some(),
@@ -58,7 +58,7 @@ impl End {
     }
 
     /// Returns the exit code that says the same.
-    pub fn exit_code(&self) -> u8 {
+    pub(super) fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Exited(code) | Self::NotStarted(code, _) => *code,
             Self::Signalled(signal) => 128 + signal,
@@ -109,7 +109,7 @@ impl Word {
         }
     }
 
-    pub fn read(line: &str) -> Option<Self> {
+    pub(super) fn read(line: &str) -> Option<Self> {
         let (kind, rest) = line.trim_end().split_once(' ')?;
         Some(match kind {
             "here" => Self::Here {

@@ -19,7 +19,7 @@ impl Terminal {
     ///
     /// # Errors
     /// If the system has no more.
-    pub fn open(like: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
+    pub(super) fn open(like: BorrowedFd<'_>) -> io::Result<(Self, OwnedFd)> {
         let pair = openpty(size_of(like).as_ref(), None)?;
         // Whatever else is started would hold it open.
         for end in [&pair.master, &pair.slave] {
@@ -36,12 +36,12 @@ impl Terminal {
     ///
     /// # Errors
     /// If the system has no more files.
-    pub fn reader(&self) -> io::Result<File> {
+    pub(super) fn reader(&self) -> io::Result<File> {
         Ok(File::from(self.0.try_clone()?))
     }
 
     /// Makes it as wide as the terminal behind `like`.
-    pub fn resize(&self, like: BorrowedFd<'_>) {
+    pub(super) fn resize(&self, like: BorrowedFd<'_>) {
         if let Some(size) = size_of(like) {
             // SAFETY: the descriptor is open, and the size lives through the call.
             let _ = unsafe { set_window_size(self.0.as_fd().as_raw_fd(), &size) };

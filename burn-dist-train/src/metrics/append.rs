@@ -17,7 +17,7 @@ pub(super) struct Append {
 
 impl Append {
     /// Opens a file, and makes it if need be.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         Ok(Self {
             path: path.to_path_buf(),
@@ -27,12 +27,12 @@ impl Append {
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Puts a record at the end. If it does not fit, the part that did is taken away: now, or before the next one.
-    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, record: &[u8]) -> io::Result<()> {
         self.mend()?;
         match self.file.write_all(record) {
             Ok(()) => {
@@ -56,7 +56,7 @@ impl Append {
         Ok(())
     }
 
-    pub fn sync(&mut self) -> io::Result<()> {
+    pub(super) fn sync(&mut self) -> io::Result<()> {
         self.mend()?;
         self.file.sync_all()
     }

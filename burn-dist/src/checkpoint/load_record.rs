@@ -18,7 +18,7 @@ use crate::parallel::MeshBackend;
 ///
 /// # Errors
 /// [`StateError`].
-pub fn load_record<B: MeshBackend, R: Record<B>>(
+pub(super) fn load_record<B: MeshBackend, R: Record<B>>(
     name: &str,
     text: Value,
     parameters: &[Parameter],

@@ -19,7 +19,7 @@ use crate::record::intercept::noting;
 
 /// The elements of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Float,
     Int,
     Bool,
@@ -27,7 +27,7 @@ pub enum Kind {
 
 /// A parameter as records hold it: after its save mapper, before its load mapper.
 #[derive(Clone, Debug)]
-pub struct Parameter {
+pub(super) struct Parameter {
     /// Dotted path from the root of the module.
     pub path: String,
     /// Random, and different in every process.
@@ -40,7 +40,7 @@ pub struct Parameter {
 }
 
 /// Lists the parameters of a module, in the order of its visit. Those that have no value yet get none.
-pub fn parameters<B: MeshBackend>(module: &impl Module<B>) -> Vec<Parameter> {
+pub(super) fn parameters<B: MeshBackend>(module: &impl Module<B>) -> Vec<Parameter> {
     let mut lister = Lister::<B> {
         place: Place::default(),
         found: Vec::new(),
@@ -134,7 +134,9 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
 ///
 /// # Errors
 /// The path of a quantized parameter.
-pub fn take_parameters<B: MeshBackend>(module: &impl Module<B>) -> Result<Vec<Keyed>, String> {
+pub(super) fn take_parameters<B: MeshBackend>(
+    module: &impl Module<B>,
+) -> Result<Vec<Keyed>, String> {
     let mut taken = Vec::new();
     for (path, value) in values::<B>(module) {
         let tensor = match value {
@@ -150,7 +152,7 @@ pub fn take_parameters<B: MeshBackend>(module: &impl Module<B>) -> Result<Vec<Ke
 
 /// The value of a parameter, as records hold it.
 #[derive(Clone)]
-pub enum Value<B: MeshBackend> {
+pub(super) enum Value<B: MeshBackend> {
     Float(TensorPrimitive<B>),
     Int(IntTensor<B>),
     Bool(BoolTensor<B>),
@@ -161,7 +163,7 @@ impl<B: MeshBackend> Value<B> {
     ///
     /// # Errors
     /// What has stopped the mesh.
-    pub fn read(self) -> Result<TensorData, ExecutionError> {
+    pub(super) fn read(self) -> Result<TensorData, ExecutionError> {
         block_on(async {
             match self {
                 Self::Float(TensorPrimitive::Float(tensor)) => B::float_into_data(tensor).await,
@@ -173,7 +175,7 @@ impl<B: MeshBackend> Value<B> {
     }
 
     /// Returns the global shape.
-    pub fn shape(&self) -> Vec<usize> {
+    pub(super) fn shape(&self) -> Vec<usize> {
         match self {
             Self::Float(tensor) => tensor.shape().to_vec(),
             Self::Int(tensor) => tensor.shape().to_vec(),
@@ -182,7 +184,7 @@ impl<B: MeshBackend> Value<B> {
     }
 
     /// Returns the type of its elements.
-    pub fn dtype(&self) -> DType {
+    pub(super) fn dtype(&self) -> DType {
         of_burn(match self {
             Self::Float(tensor) => tensor.dtype(),
             Self::Int(tensor) => tensor.dtype(),
@@ -193,7 +195,7 @@ impl<B: MeshBackend> Value<B> {
 
 /// Returns the values of a module's parameters as records hold them, with their paths. Parameters that have no value
 /// yet get one.
-pub fn values<B: MeshBackend>(module: &impl Module<B>) -> Vec<(String, Value<B>)> {
+pub(super) fn values<B: MeshBackend>(module: &impl Module<B>) -> Vec<(String, Value<B>)> {
     let mut collector = Collector::<B> {
         place: Place::default(),
         values: Vec::new(),

@@ -13,7 +13,7 @@ use crate::record::parts::Placement;
 
 /// Returns where a tensor goes: to where the parameter lies that it is or belongs to. One of another shape (its load
 /// mapper turns it), or of which nothing is known, is cut as parameters without a plan are.
-pub fn placement(
+pub(super) fn placement(
     shape: &[usize],
     parameter: Option<&Parameter>,
     role: impl Fn(Arc<ParamSpec>) -> Role,
@@ -37,7 +37,7 @@ pub fn placement(
 
 impl Parameter {
     /// Asks for its value, which a tensor holds in a form.
-    pub fn want(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
+    pub(super) fn want(&self, key: String, form: Form, mesh: &MeshShape) -> Want {
         Want {
             key,
             dtype: self.dtype,

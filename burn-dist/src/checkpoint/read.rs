@@ -23,7 +23,7 @@ const GROUP_BYTES: usize = 256 << 20;
 
 /// A tensor that is asked for.
 #[derive(Clone, Debug)]
-pub struct Want {
+pub(super) struct Want {
     pub key: String,
     /// The type that it shall have.
     pub dtype: DType,
@@ -35,13 +35,13 @@ pub struct Want {
 
 /// Where tensors are read from.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
+pub(super) enum Source<'a> {
     Checkpoint(&'a Checkpoint),
     Folder(&'a Folder),
 }
 
 /// What reads tensors onto a mesh.
-pub struct Reader<'a, B: MeshBackend> {
+pub(super) struct Reader<'a, B: MeshBackend> {
     pub source: Source<'a>,
     pub device: &'a B::Device,
     pub mesh: &'a MeshShape,
@@ -52,7 +52,7 @@ pub struct Reader<'a, B: MeshBackend> {
 
 /// Bytes of all reads so far, in this process.
 #[derive(Debug, Default)]
-pub struct ByteCount {
+pub(super) struct ByteCount {
     /// Of the elements that were asked for, as they are in the files.
     needed: AtomicU64,
     /// That were read for them.
@@ -66,7 +66,7 @@ impl ByteCount {
     }
 
     /// Returns how many were needed, and how many were read for them.
-    pub fn get(&self) -> (u64, u64) {
+    pub(super) fn get(&self) -> (u64, u64) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (of(&self.needed), of(&self.read))
     }
@@ -84,7 +84,7 @@ impl<B: MeshBackend> Reader<'_, B> {
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn read(&self, wants: Vec<Want>) -> Result<Vec<AnyTensor>, StateError> {
+    pub(super) fn read(&self, wants: Vec<Want>) -> Result<Vec<AnyTensor>, StateError> {
         let mut read = Vec::with_capacity(wants.len());
         let mut wants = wants.into_iter().peekable();
         while wants.peek().is_some() {

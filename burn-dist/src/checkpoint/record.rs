@@ -19,7 +19,7 @@ const TENSOR: &str = "$tensor";
 const PARAMETER: &str = "parameter ";
 
 /// A record, taken apart.
-pub struct Parted {
+pub(super) struct Parted {
     pub text: Value,
     /// With their keys.
     pub tensors: Vec<(String, Box<dyn Taken>)>,
@@ -29,7 +29,7 @@ pub struct Parted {
 ///
 /// # Errors
 /// [`StateError::Unsaved`].
-pub fn part<B: MeshBackend, R: Record<B>>(
+pub(super) fn part<B: MeshBackend, R: Record<B>>(
     name: &str,
     record: R,
     ids: &HashMap<String, String>,
@@ -167,14 +167,14 @@ fn is_noise(segment: &str) -> bool {
 
 /// A tensor that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub(super) struct Named {
     pub key: String,
     /// The path of the parameter that it belongs to.
     pub parameter: Option<String>,
 }
 
 /// Returns the tensors that a text names, in the order in which [`join`] takes them.
-pub fn tensors_of(text: &Value) -> Vec<Named> {
+pub(super) fn tensors_of(text: &Value) -> Vec<Named> {
     let mut found = Vec::new();
     find(text, None, &mut found);
     found
@@ -204,7 +204,7 @@ fn find(value: &Value, parameter: Option<&str>, found: &mut Vec<Named>) {
 ///
 /// # Errors
 /// [`StateError::Mismatch`] and [`StateError::Parameters`].
-pub fn join<B: MeshBackend, R: Record<B>>(
+pub(super) fn join<B: MeshBackend, R: Record<B>>(
     name: &str,
     text: Value,
     tensors: Vec<(AnyTensor, usize)>,

@@ -21,7 +21,7 @@ const AHEAD: usize = 16;
 ///
 /// # Errors
 /// [`StateError`].
-pub fn restore<B: MeshBackend, M: Module<B>>(
+pub(super) fn restore<B: MeshBackend, M: Module<B>>(
     module: M,
     parameters: &[Parameter],
     wants: Vec<Option<Want>>,

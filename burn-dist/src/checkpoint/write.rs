@@ -18,13 +18,13 @@ use crate::run::Fault;
 const THREADS_MAX: usize = 4;
 
 /// A tensor and its key.
-pub type Keyed = (String, Box<dyn Taken>);
+pub(super) type Keyed = (String, Box<dyn Taken>);
 
 /// Returns what is saved, sorted by key. Windows that make it end.
 ///
 /// # Errors
 /// What has stopped the mesh.
-pub fn describe(tensors: &[Keyed]) -> Result<Vec<Tensor>, StateError> {
+pub(super) fn describe(tensors: &[Keyed]) -> Result<Vec<Tensor>, StateError> {
     let mut described = Vec::with_capacity(tensors.len());
     for (key, tensor) in tensors {
         let place = tensor.place()?;
@@ -41,13 +41,13 @@ pub fn describe(tensors: &[Keyed]) -> Result<Vec<Tensor>, StateError> {
 ///
 /// # Errors
 /// Those of [`SavePlan::new`].
-pub fn plan(mesh: &MeshShape, tensors: Vec<Tensor>) -> Result<SavePlan, CheckpointError> {
+pub(super) fn plan(mesh: &MeshShape, tensors: Vec<Tensor>) -> Result<SavePlan, CheckpointError> {
     let writers: Vec<usize> = (0..mesh.num_ranks()).collect();
     SavePlan::new(mesh, tensors, &writers)
 }
 
 /// Asks ranks for what they write.
-pub fn ask(
+pub(super) fn ask(
     plan: &SavePlan,
     tensors: &[Keyed],
     ranks: Range<u32>,
@@ -71,7 +71,7 @@ pub fn ask(
 ///
 /// # Errors
 /// If the system has no random bytes.
-pub fn new_id(checkpoints: &Checkpoints) -> Result<SaveId, CheckpointError> {
+pub(super) fn new_id(checkpoints: &Checkpoints) -> Result<SaveId, CheckpointError> {
     SaveId::random().map_err(|source| CheckpointError::Io {
         action: "find a name for a save in",
         path: checkpoints.root().to_path_buf(),
@@ -83,7 +83,7 @@ pub fn new_id(checkpoints: &Checkpoints) -> Result<SaveId, CheckpointError> {
 ///
 /// # Errors
 /// [`StateError`].
-pub fn save_here(
+pub(super) fn save_here(
     checkpoints: &Checkpoints,
     step: u64,
     tensors: &[Keyed],
@@ -113,7 +113,7 @@ pub fn save_here(
 ///
 /// # Errors
 /// The first of any thread.
-pub fn write(
+pub(super) fn write(
     save: &Save<'_>,
     plan: &SavePlan,
     writers: Vec<(usize, Vec<PendingPart>)>,

@@ -83,7 +83,7 @@ impl Operation for Create<'_> {
 
 impl Create<'_> {
     /// Returns what a random operation draws.
-    pub fn distribution(&self) -> Option<Distribution> {
+    pub(super) fn distribution(&self) -> Option<Distribution> {
         match self {
             Self::Random(op) | Self::IntRandom(op) => Some(op.distribution),
             _ => None,

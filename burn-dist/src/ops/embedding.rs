@@ -68,7 +68,7 @@ impl Operation for Embedding<'_> {
 
 impl<'a> Embedding<'a> {
     /// Returns what it reads or writes.
-    pub fn indexing(&self) -> Indexing<'a> {
+    pub(super) fn indexing(&self) -> Indexing<'a> {
         match self {
             Self::Embedding(op) => Indexing::new(&op.weights, 0, &op.indices, &op.out),
             Self::EmbeddingBackward(op) => Indexing::new(&op.weights, 0, &op.indices, &op.out),

@@ -132,18 +132,18 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
 
     /// Takes a tensor of a kind.
     #[inline]
-    pub fn take<K: Tensors<B>>(&mut self, tensor: &TensorIr) -> K::Primitive {
+    pub(super) fn take<K: Tensors<B>>(&mut self, tensor: &TensorIr) -> K::Primitive {
         K::of_handle(self.handle(tensor))
     }
 
     #[inline]
-    pub fn float(&mut self, tensor: &TensorIr) -> FloatTensor<B> {
+    pub(super) fn float(&mut self, tensor: &TensorIr) -> FloatTensor<B> {
         B::float_tensor(self.handle(tensor))
     }
 
     /// Takes a float tensor, cast to `dtype` if it has another one.
     #[inline]
-    pub fn float_as(&mut self, tensor: &TensorIr, dtype: DType) -> FloatTensor<B> {
+    pub(super) fn float_as(&mut self, tensor: &TensorIr, dtype: DType) -> FloatTensor<B> {
         let value = self.float(tensor);
         if tensor.dtype == dtype {
             value
@@ -153,38 +153,38 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
     }
 
     #[inline]
-    pub fn int(&mut self, tensor: &TensorIr) -> IntTensor<B> {
+    pub(super) fn int(&mut self, tensor: &TensorIr) -> IntTensor<B> {
         B::int_tensor(self.handle(tensor))
     }
 
     #[inline]
-    pub fn bool(&mut self, tensor: &TensorIr) -> BoolTensor<B> {
+    pub(super) fn bool(&mut self, tensor: &TensorIr) -> BoolTensor<B> {
         B::bool_tensor(self.handle(tensor))
     }
 
     #[inline]
-    pub fn quantized(&mut self, tensor: &TensorIr) -> QuantizedTensor<B> {
+    pub(super) fn quantized(&mut self, tensor: &TensorIr) -> QuantizedTensor<B> {
         B::quantized_tensor(self.handle(tensor))
     }
 
     #[inline]
-    pub fn float_if(&mut self, tensor: &Option<TensorIr>) -> Option<FloatTensor<B>> {
+    pub(super) fn float_if(&mut self, tensor: &Option<TensorIr>) -> Option<FloatTensor<B>> {
         tensor.as_ref().map(|tensor| self.float(tensor))
     }
 
     #[inline]
-    pub fn bool_if(&mut self, tensor: &Option<TensorIr>) -> Option<BoolTensor<B>> {
+    pub(super) fn bool_if(&mut self, tensor: &Option<TensorIr>) -> Option<BoolTensor<B>> {
         tensor.as_ref().map(|tensor| self.bool(tensor))
     }
 
     #[inline]
-    pub fn put_float(&mut self, out: &TensorIr, value: FloatTensor<B>) {
+    pub(super) fn put_float(&mut self, out: &TensorIr, value: FloatTensor<B>) {
         self.env.put(out, B::float_tensor_handle(value));
     }
 
     /// Stores ints with the dtype that the op promises: kernels that make indices choose a dtype of their own.
     #[inline]
-    pub fn put_int(&mut self, out: &TensorIr, value: IntTensor<B>) {
+    pub(super) fn put_int(&mut self, out: &TensorIr, value: IntTensor<B>) {
         let value = if value.dtype() == out.dtype {
             value
         } else {
@@ -195,7 +195,7 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
 
     /// Stores bools with the dtype that the op promises: some kernels that index leave their storage type behind.
     #[inline]
-    pub fn put_bool(&mut self, out: &TensorIr, value: BoolTensor<B>) {
+    pub(super) fn put_bool(&mut self, out: &TensorIr, value: BoolTensor<B>) {
         let value = if value.dtype() == out.dtype {
             value
         } else {
@@ -205,12 +205,12 @@ impl<B: BackendIr, E: Env<B>> Context<'_, B, E> {
     }
 
     #[inline]
-    pub fn put_quantized(&mut self, out: &TensorIr, value: QuantizedTensor<B>) {
+    pub(super) fn put_quantized(&mut self, out: &TensorIr, value: QuantizedTensor<B>) {
         self.env.put(out, B::quantized_tensor_handle(value));
     }
 
     #[inline]
-    pub fn scalar(&self, scalar: &ScalarIr) -> Scalar {
+    pub(super) fn scalar(&self, scalar: &ScalarIr) -> Scalar {
         self.env.scalar(scalar)
     }
 }

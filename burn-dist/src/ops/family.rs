@@ -199,7 +199,7 @@ macro_rules! families {
 
         impl Family<'_> {
             /// Returns what the family says of its operation.
-            pub fn operation(&self) -> &dyn Operation {
+            pub(super) fn operation(&self) -> &dyn Operation {
                 match self {
                     $( Self::$family(op) => op, )*
                     Self::Custom(op) => op.operation(),

@@ -19,7 +19,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the kind of tensors of a type that is not quantized.
-    pub fn of(dtype: DType) -> Self {
+    pub(super) fn of(dtype: DType) -> Self {
         match dtype {
             DType::Bool(_) => Self::Bool,
             dtype if dtype.is_float() => Self::Float,

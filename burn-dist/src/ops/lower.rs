@@ -36,7 +36,7 @@ pub(super) fn lower(op: &Recorded, view: &LocalView<'_>, steps: &mut Steps<Recor
 }
 
 impl<'a> Local<'a> {
-    pub fn new(op: &'a Recorded, view: &'a LocalView<'a>) -> Self {
+    pub(super) fn new(op: &'a Recorded, view: &'a LocalView<'a>) -> Self {
         let (_, family) = op.family_of();
         Self { op, view, family }
     }

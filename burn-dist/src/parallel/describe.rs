@@ -260,7 +260,7 @@ impl Mark {
 /// `(&Probe(&field)).describe_into(scope)` takes the method of [`ViaPlan`] if the type implements [`Parallelize`], and
 /// that of [`ViaNothing`], one reference further away, if not. Foreign types need no impl, and no type name is
 /// compared.
-pub mod probe {
+pub(super) mod probe {
     use super::{Parallelize, Scope};
 
     /// A field to ask about.

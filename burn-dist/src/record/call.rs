@@ -33,7 +33,7 @@ pub(super) struct Recording<B: BackendIr> {
 
 impl<B: BackendIr> Recording<B> {
     #[inline]
-    pub fn new(client: MeshClient<B>, recorder: &'static Locked<B>) -> Self {
+    pub(super) fn new(client: MeshClient<B>, recorder: &'static Locked<B>) -> Self {
         let guard = Some(recorder.lock());
         Self { guard, client }
     }
@@ -55,7 +55,7 @@ pub(super) struct Call<'a, B: BackendIr> {
 
 impl<'a, B: BackendIr> Call<'a, B> {
     #[inline]
-    pub fn new(name: &'static str) -> Self {
+    pub(super) fn new(name: &'static str) -> Self {
         Self { name, client: None }
     }
 
@@ -65,7 +65,7 @@ impl<'a, B: BackendIr> Call<'a, B> {
     /// If its tensors are on another mesh than those before: Burn's functions return tensors, so an error has no other
     /// way out.
     #[inline]
-    pub fn with(mut self, argument: &'a impl Argument<B>) -> Self {
+    pub(super) fn with(mut self, argument: &'a impl Argument<B>) -> Self {
         argument.clients(|client| match self.client {
             None => self.client = Some(client),
             Some(first) if first.is_same(client) => {}
@@ -76,7 +76,7 @@ impl<'a, B: BackendIr> Call<'a, B> {
 
     /// Starts recording, if the call has tensors.
     #[inline]
-    pub fn begin(self) -> Option<Recording<B>> {
+    pub(super) fn begin(self) -> Option<Recording<B>> {
         self.client.map(MeshClient::recording)
     }
 }

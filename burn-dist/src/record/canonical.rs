@@ -10,7 +10,7 @@ use crate::plan::{Input, InputState, ValueIndex, Window};
 
 /// What one run of a plan is bound to: the parts of a window that change from step to step.
 #[derive(Clone, Debug, Default)]
-pub struct Bindings {
+pub(super) struct Bindings {
     /// The recorded id of each value.
     pub ids: Vec<TensorId>,
     /// The scalars, by slot.
@@ -24,7 +24,7 @@ pub struct Bindings {
 /// `lookup` tells where a value from outside is; it is asked once per such value. `dropped` are the ids dropped in the
 /// window (in any order), `reads` what the host wants. What is `held` is needed after the window, even if it was
 /// dropped or its last use has come.
-pub fn canonicalize<E>(
+pub(super) fn canonicalize<E>(
     mut ops: Vec<Recorded>,
     dropped: &[TensorId],
     held: &FxHashSet<TensorId>,

@@ -26,7 +26,7 @@ enum Exchange {
 
 /// Tells the tokens of one exchange from data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nonce(u64);
+pub(crate) struct Nonce(u64);
 
 impl Nonce {
     fn new() -> Self {
@@ -34,7 +34,7 @@ impl Nonce {
     }
 
     /// Returns the token of a tensor, with so many dims.
-    pub fn token(self, index: usize, dims: usize) -> TensorData {
+    pub(crate) fn token(self, index: usize, dims: usize) -> TensorData {
         let bits = (0..NONCE_BITS).map(|bit| self.0 >> bit & 1);
         let bits = bits.chain((0..INDEX_BITS).map(|bit| index as u64 >> bit & 1));
         let bits: Vec<f32> = bits.map(|bit| bit as f32).collect();
@@ -44,7 +44,7 @@ impl Nonce {
     }
 
     /// Returns the index of the tensor, if `data` is a token of this exchange.
-    pub fn index(self, data: &TensorData) -> Option<usize> {
+    pub(crate) fn index(self, data: &TensorData) -> Option<usize> {
         let is_token = data.num_elements() == NONCE_BITS + INDEX_BITS;
         if !is_token || matches!(data.dtype, DType::QFloat(_)) {
             return None;
@@ -85,7 +85,7 @@ fn during<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Option<Exchange>)
 }
 
 /// Calls `f`, and returns the tensors that it read on this thread, in the order of the tokens that it got.
-pub fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
+pub(crate) fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
     let nonce = Nonce::new();
     match during(Exchange::Taking(nonce, Vec::new()), f) {
         (result, Some(Exchange::Taking(nonce, taken))) => (result, nonce, taken),
@@ -94,14 +94,14 @@ pub fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
 }
 
 /// Calls `f`, to which a tensor made on this thread of the token of `index` is `tensors[index]`.
-pub fn giving<T>(tensors: Vec<AnyTensor>, f: impl FnOnce(Nonce) -> T) -> T {
+pub(crate) fn giving<T>(tensors: Vec<AnyTensor>, f: impl FnOnce(Nonce) -> T) -> T {
     let nonce = Nonce::new();
     let tensors = tensors.into_iter().map(Some).collect();
     during(Exchange::Giving(nonce, tensors), || f(nonce)).0
 }
 
 /// Calls `f`, and returns what it pins on this thread instead of pinning it.
-pub fn noting(f: impl FnOnce()) -> Vec<ParamSpec> {
+pub(crate) fn noting(f: impl FnOnce()) -> Vec<ParamSpec> {
     match during(Exchange::Noting(Vec::new()), f).1 {
         Some(Exchange::Noting(specs)) => specs,
         _ => Vec::new(),

@@ -54,7 +54,7 @@ impl<F: FnMut(TensorId)> OpReader for Ids<F> {
 }
 
 impl Log {
-    pub fn push(&mut self, op: impl Into<Recorded>) {
+    pub(super) fn push(&mut self, op: impl Into<Recorded>) {
         let thread = this_thread();
         if self
             .stretches
@@ -67,40 +67,40 @@ impl Log {
     }
 
     /// Notes that nothing will use a tensor any more but what is recorded.
-    pub fn drop_tensor(&mut self, id: TensorId) {
+    pub(super) fn drop_tensor(&mut self, id: TensorId) {
         self.dropped.push(id);
     }
 
     /// Starts a stretch in which no window ends unless it has to.
-    pub fn hold(&mut self) {
+    pub(super) fn hold(&mut self) {
         self.holds.push((self.ops.len(), None));
     }
 
     /// Ends that stretch.
-    pub fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         if let Some((_, end @ None)) = self.holds.last_mut() {
             *end = Some(self.ops.len());
         }
     }
 
     /// Whether a window may end after `count` operations.
-    pub fn may_end(&self, count: usize) -> bool {
+    pub(super) fn may_end(&self, count: usize) -> bool {
         let within = |&(start, end): &(usize, Option<usize>)| {
             start < count && end.is_none_or(|end| count < end)
         };
         !self.holds.iter().any(within)
     }
 
-    pub fn ops(&self) -> &[Recorded] {
+    pub(super) fn ops(&self) -> &[Recorded] {
         &self.ops
     }
 
-    pub fn dropped(&self) -> &[TensorId] {
+    pub(super) fn dropped(&self) -> &[TensorId] {
         &self.dropped
     }
 
     /// Takes all.
-    pub fn take_all(&mut self) -> Taken {
+    pub(super) fn take_all(&mut self) -> Taken {
         self.stretches.clear();
         self.move_holds(|_| 0);
         let capacity = self.ops.len();
@@ -112,7 +112,7 @@ impl Log {
     }
 
     /// Takes the first `count` operations.
-    pub fn take_first(&mut self, count: usize) -> Taken {
+    pub(super) fn take_first(&mut self, count: usize) -> Taken {
         if count >= self.ops.len() {
             return self.take_all();
         }
@@ -128,7 +128,7 @@ impl Log {
     /// What other threads are about to record (a loader half way through a batch) stays, so that the window of a step
     /// holds the same operations in every step. So does the order: what other threads have recorded comes as they did
     /// it, and operations read only what was recorded before.
-    pub fn take_for(&mut self, reads: &[TensorIr]) -> Taken {
+    pub(super) fn take_for(&mut self, reads: &[TensorIr]) -> Taken {
         let thread = this_thread();
         if self.stretches.iter().all(|(_, other)| *other == thread) {
             return self.take_all();

@@ -76,7 +76,7 @@ enum Born {
 
 /// What a recorder did so far.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RecorderStats {
+pub(crate) struct RecorderStats {
     /// Windows, and how often their plan was known.
     pub cache: CacheStats,
     /// Time spent bringing windows into canonical form, looking plans up and making them.
@@ -131,7 +131,7 @@ pub(super) fn batch_layout(mesh: &MeshShape, input: InputPolicy, shape: &[usize]
 }
 
 impl<B: BackendIr> Recorder<B> {
-    pub fn new(device: &MeshDevice) -> Self {
+    pub(crate) fn new(device: &MeshDevice) -> Self {
         let (mesh, topology, options) = match device.inner() {
             Some(inner) => (
                 inner.shape.clone(),
@@ -239,16 +239,16 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    pub fn mesh(&self) -> &MeshShape {
+    pub(crate) fn mesh(&self) -> &MeshShape {
         &self.mesh
     }
 
-    pub fn inner_device(&self) -> <B as BackendTypes>::Device {
+    pub(crate) fn inner_device(&self) -> <B as BackendTypes>::Device {
         self.inner_device.clone()
     }
 
     /// Ends the mesh; returns the workers, to be dropped outside the lock.
-    pub fn close(&mut self) -> Option<Runtime<B>> {
+    pub(crate) fn close(&mut self) -> Option<Runtime<B>> {
         let fault = self.fault().unwrap_or(Fault::Ended {
             mesh: self.mesh.to_string(),
         });
@@ -269,7 +269,7 @@ impl<B: BackendIr> Recorder<B> {
         self.options.world = None;
     }
 
-    pub fn record(&mut self, op: Recorded) {
+    pub(crate) fn record(&mut self, op: Recorded) {
         if self.ended.is_some() {
             return;
         }
@@ -314,7 +314,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Keeps the window open until it is released.
-    pub fn hold(&mut self, note: Arc<HoldNote>) {
+    pub(crate) fn hold(&mut self, note: Arc<HoldNote>) {
         if self.holds.is_empty() {
             self.log.hold();
         }
@@ -322,7 +322,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Lets the window end again, if no one else holds it.
-    pub fn release(&mut self, note: &Arc<HoldNote>) {
+    pub(crate) fn release(&mut self, note: &Arc<HoldNote>) {
         self.holds.retain(|held| !Arc::ptr_eq(held, note));
         if self.holds.is_empty() {
             self.log.release();
@@ -330,17 +330,17 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// What bounds how far the program is ahead of the ranks.
-    pub fn queue(&self) -> &Arc<Queue> {
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
     }
 
-    pub fn drop_tensor(&mut self, id: TensorId) {
+    pub(crate) fn drop_tensor(&mut self, id: TensorId) {
         if self.ended.is_none() && !self.drop_item(id) {
             self.log.drop_tensor(id);
         }
     }
 
-    pub fn seed(&mut self, seed: u64) {
+    pub(crate) fn seed(&mut self, seed: u64) {
         // Operations recorded so far draw from the old seed.
         self.flush_all();
         self.seed = seed;
@@ -348,7 +348,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Takes data of the host; where its layout decides nothing else, it enters as what it is made of does.
-    pub fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
+    pub(crate) fn add_data(&mut self, id: TensorId, data: TensorData, origin: Origin) {
         self.entered += data.bytes.len() as u64;
         self.keep_data(id, data, origin);
     }
@@ -379,7 +379,7 @@ impl<B: BackendIr> Recorder<B> {
     ///
     /// # Errors
     /// The rows that the ranks here hold, if `data` has another number of them.
-    pub fn add_rows(
+    pub(crate) fn add_rows(
         &mut self,
         id: TensorId,
         data: TensorData,
@@ -427,7 +427,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Asks for the content of tensors: in one window, but for those that are on the host.
-    pub fn read(&mut self, tensors: Vec<TensorIr>) -> Vec<ReadTicket> {
+    pub(crate) fn read(&mut self, tensors: Vec<TensorIr>) -> Vec<ReadTicket> {
         let mut on_ranks = Vec::new();
         let mut tickets: Vec<Option<ReadTicket>> = Vec::with_capacity(tensors.len());
         for tensor in tensors {
@@ -468,7 +468,7 @@ impl<B: BackendIr> Recorder<B> {
         Some(ReadTicket::ready(Arc::unwrap_or_clone(data)))
     }
 
-    pub fn sync(&mut self) -> SyncTicket {
+    pub(crate) fn sync(&mut self) -> SyncTicket {
         self.flush_all();
         match (&self.ended, &self.runtime) {
             (None, Some(runtime)) => runtime.sync(),
@@ -478,7 +478,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns a rank's part of a placed tensor.
-    pub fn local(&mut self, id: TensorId, rank: Rank) -> LocalTicket<B> {
+    pub(crate) fn local(&mut self, id: TensorId, rank: Rank) -> LocalTicket<B> {
         match (&self.ended, &self.runtime) {
             (Some(fault), _) => LocalTicket::failed(fault.clone()),
             (None, Some(runtime)) => runtime.local(id, rank),
@@ -487,7 +487,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Hands the parts of a tensor to the ranks: `None` to those of other stages.
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         id: TensorId,
         parts: Vec<Option<B::Handle>>,
@@ -522,7 +522,7 @@ impl<B: BackendIr> Recorder<B> {
 
     /// Returns where a tensor is. What makes it is run if it is still recorded; data of the host stays there, and is
     /// whole.
-    pub fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {
+    pub(crate) fn settle(&mut self, tensor: &TensorIr) -> Result<Placement, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
         if !self.live.contains_key(&tensor.id) {
@@ -557,7 +557,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the content of a tensor that is on the host.
-    pub fn host_data(&self, id: TensorId) -> Option<Arc<TensorData>> {
+    pub(crate) fn host_data(&self, id: TensorId) -> Option<Arc<TensorData>> {
         match self.live.get(&id) {
             Some(Live::Host {
                 data, part: None, ..
@@ -567,19 +567,19 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns what random numbers follow from: the seed, and how many streams were drawn from it.
-    pub fn random_state(&mut self) -> (u64, u64) {
+    pub(crate) fn random_state(&mut self) -> (u64, u64) {
         self.flush_all();
         (self.seed, self.streams)
     }
 
     /// Goes on with the random numbers of another run.
-    pub fn set_random_state(&mut self, (seed, streams): (u64, u64)) {
+    pub(crate) fn set_random_state(&mut self, (seed, streams): (u64, u64)) {
         self.flush_all();
         (self.seed, self.streams) = (seed, streams);
     }
 
     /// Returns the layout that `tensor` has on the ranks, closing the window and placing it if need be.
-    pub fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
+    pub(crate) fn place(&mut self, tensor: &TensorIr) -> Result<Arc<Layout>, Fault> {
         let mut tensor = tensor.clone();
         tensor.status = TensorStatus::ReadOnly;
         self.use_item(tensor.id);
@@ -596,7 +596,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns the path of the parameter that a tensor is, if it was placed as one.
-    pub fn path_of(&self, tensor: &TensorIr) -> Option<String> {
+    pub(crate) fn path_of(&self, tensor: &TensorIr) -> Option<String> {
         if let Some(Live::Placed { role, .. }) = self.live.get(&tensor.id) {
             return role.parameter().map(|spec| spec.path.clone());
         }
@@ -607,31 +607,31 @@ impl<B: BackendIr> Recorder<B> {
         }
     }
 
-    pub fn stats(&mut self) -> RecorderStats {
+    pub(crate) fn stats(&mut self) -> RecorderStats {
         RecorderStats {
             cache: self.cache.stats(),
             ..self.stats.clone()
         }
     }
 
-    pub fn runtime_stats(&mut self) -> Option<StatsTicket> {
+    pub(crate) fn runtime_stats(&mut self) -> Option<StatsTicket> {
         self.flush_all();
         self.runtime.as_ref().map(Runtime::stats)
     }
 
     /// Returns what has stopped the mesh, if anything has.
-    pub fn fault(&self) -> Option<Fault> {
+    pub(crate) fn fault(&self) -> Option<Fault> {
         let of_ranks = self.runtime.as_ref().and_then(Runtime::fault);
         of_ranks.or_else(|| self.ended.clone())
     }
 
     /// Returns what ranks noted of the windows that have ended, if they do.
-    pub fn trace(&self) -> Option<Trace> {
+    pub(crate) fn trace(&self) -> Option<Trace> {
         self.runtime.as_ref().and_then(Runtime::trace)
     }
 
     /// Starts collecting what the plans of the following windows do, and what is asked beside that.
-    pub fn explain(&mut self, ask: Ask) {
+    pub(crate) fn explain(&mut self, ask: Ask) {
         self.flush_all();
         self.asked = ask;
         let explanation = Explanation::new(self.mesh.to_string());
@@ -641,7 +641,7 @@ impl<B: BackendIr> Recorder<B> {
     }
 
     /// Returns what was collected since [`Self::explain`].
-    pub fn explained(&mut self) -> Option<Explanation> {
+    pub(crate) fn explained(&mut self) -> Option<Explanation> {
         self.flush_all();
         self.explanation.take()
     }

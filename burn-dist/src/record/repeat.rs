@@ -54,13 +54,13 @@ impl Default for Repeats {
 impl Repeats {
     /// Returns whether [`Self::cut`] should look at a log of `ops` operations, for which `bytes` of data have entered.
     #[inline]
-    pub fn is_due(&self, ops: usize, bytes: u64) -> bool {
+    pub(super) fn is_due(&self, ops: usize, bytes: u64) -> bool {
         ops >= self.ops_next || bytes >= self.bytes_next
     }
 
     /// Returns after how many operations to close the window, if it should be closed. `is_host` tells what is on the
     /// host, `may_end` after how many operations a window may end.
-    pub fn cut(
+    pub(super) fn cut(
         &mut self,
         ops: &[Recorded],
         dropped: &[TensorId],
@@ -97,7 +97,7 @@ impl Repeats {
     }
 
     /// Notes that a window of `ops` operations was closed for another reason.
-    pub fn closed(&mut self, ops: usize) {
+    pub(super) fn closed(&mut self, ops: usize) {
         self.longest = self.longest.max(ops);
         if self.window.is_none() {
             self.ops_next = OPS_MIN.max(2 * self.longest);

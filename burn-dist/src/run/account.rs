@@ -67,11 +67,11 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub fn peak_bytes(&self) -> u64 {
+    pub(super) fn peak_bytes(&self) -> u64 {
         self.memory.peak.total()
     }
 
-    pub fn memory(&self) -> AccountedMemory {
+    pub(super) fn memory(&self) -> AccountedMemory {
         AccountedMemory {
             current: self.ledger.now(),
             class_peaks: self.ledger.peaks(),

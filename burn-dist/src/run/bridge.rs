@@ -37,7 +37,7 @@ pub(super) struct Routes<B: BackendIr> {
 }
 
 impl<B: BackendIr> Routes<B> {
-    pub fn new(gpus: Option<Gpus<B>>) -> Self {
+    pub(super) fn new(gpus: Option<Gpus<B>>) -> Self {
         Self {
             groups: FxHashMap::default(),
             gpus,
@@ -54,14 +54,14 @@ impl<B: BackendIr> Routes<B> {
     }
 
     /// Stops what is under way between GPUs.
-    pub fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         if let Some(gpus) = &mut self.gpus {
             gpus.abort();
         }
     }
 
     /// Waits for calls between GPUs, before the host reads what they have brought.
-    pub fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
+    pub(super) fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
         match &self.gpus {
             Some(gpus) => gpus.land(comm, turn),
             None => Ok(()),
@@ -69,7 +69,7 @@ impl<B: BackendIr> Routes<B> {
     }
 
     /// Leaves the groups of GPUs.
-    pub fn close(&mut self, comm: &dyn Communicator) {
+    pub(super) fn close(&mut self, comm: &dyn Communicator) {
         if let Some(gpus) = &mut self.gpus {
             gpus.close(comm);
         }
@@ -205,7 +205,7 @@ impl From<CommError> for CollectiveError {
 }
 
 impl CollectiveError {
-    pub fn into_fault(self, rank: Rank, name: &str, path: Option<&Arc<str>>) -> Fault {
+    pub(super) fn into_fault(self, rank: Rank, name: &str, path: Option<&Arc<str>>) -> Fault {
         let path = path.cloned();
         match self {
             Self::Comm(source) => Fault::Collective {
@@ -239,7 +239,7 @@ pub(super) enum Started<B: BackendIr> {
 
 impl<B: BackendIr> Started<B> {
     /// The communicator's record of it.
-    pub fn info(&self) -> Arc<CallInfo> {
+    pub(super) fn info(&self) -> Arc<CallInfo> {
         match self {
             Self::Host { pending, .. } => pending.info().clone(),
             Self::Device(pending) => pending.info().clone(),
@@ -248,12 +248,12 @@ impl<B: BackendIr> Started<B> {
     }
 
     /// Whether it goes on while this rank does something else, although the rank's own operations are only queued.
-    pub fn overlaps(&self) -> bool {
+    pub(super) fn overlaps(&self) -> bool {
         matches!(self, Self::Gpus(_))
     }
 
     /// Waits for this rank's result.
-    pub fn wait(
+    pub(super) fn wait(
         self,
         task: &CollectiveTask,
         comm: &dyn Communicator,
@@ -385,7 +385,7 @@ impl Transfer<'_> {
     }
 
     /// Sends a tensor, without waiting for the receiver.
-    pub fn send<B: BackendIr>(
+    pub(super) fn send<B: BackendIr>(
         &self,
         input: B::Handle,
         comm: &dyn Communicator,
@@ -404,7 +404,7 @@ impl Transfer<'_> {
     }
 
     /// Waits for a tensor.
-    pub fn receive<B: BackendIr>(
+    pub(super) fn receive<B: BackendIr>(
         &self,
         comm: &dyn Communicator,
         routes: &mut Routes<B>,

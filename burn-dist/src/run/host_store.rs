@@ -26,7 +26,7 @@ fn size(data: &TensorData) -> u64 {
 
 impl HostStore {
     /// Starts a window.
-    pub fn begin(&mut self, num_slots: usize) {
+    pub(super) fn begin(&mut self, num_slots: usize) {
         for slot in 0..self.slots.len() {
             self.drop_slot(slot as Slot);
         }
@@ -35,17 +35,17 @@ impl HostStore {
     }
 
     /// What is held now.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The most that was held.
-    pub fn peak_bytes(&self) -> u64 {
+    pub(super) fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
     /// Takes a slot; `owned` unless it is kept between windows too.
-    pub fn put(&mut self, slot: Slot, data: Arc<TensorData>, owned: bool) {
+    pub(super) fn put(&mut self, slot: Slot, data: Arc<TensorData>, owned: bool) {
         if owned {
             self.keep(&data);
         }
@@ -53,7 +53,7 @@ impl HostStore {
     }
 
     /// Hands a slot out, if it is here, and gives it up if `last`.
-    pub fn take(&mut self, slot: Slot, last: bool) -> Option<Arc<TensorData>> {
+    pub(super) fn take(&mut self, slot: Slot, last: bool) -> Option<Arc<TensorData>> {
         if !last {
             return self.slots[slot as usize]
                 .as_ref()
@@ -67,18 +67,18 @@ impl HostStore {
     }
 
     /// Gives a slot up.
-    pub fn drop_slot(&mut self, slot: Slot) {
+    pub(super) fn drop_slot(&mut self, slot: Slot) {
         drop(self.take(slot, true));
     }
 
     /// Counts what is kept between windows.
-    pub fn keep(&mut self, data: &TensorData) {
+    pub(super) fn keep(&mut self, data: &TensorData) {
         self.bytes += size(data);
         self.peak_bytes = self.peak_bytes.max(self.bytes);
     }
 
     /// What was kept is given up.
-    pub fn forget(&mut self, data: &TensorData) {
+    pub(super) fn forget(&mut self, data: &TensorData) {
         self.bytes -= size(data);
     }
 }

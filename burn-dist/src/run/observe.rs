@@ -33,7 +33,7 @@ macro_rules! events {
         }
 
         impl Observers {
-            $( $(#[$doc])* #[inline] pub fn $name $(<$B: BackendIr>)? (&mut self, $($arg: $type),*) {
+            $( $(#[$doc])* #[inline] pub(super) fn $name $(<$B: BackendIr>)? (&mut self, $($arg: $type),*) {
                 if let Some(account) = &mut self.account {
                     account.$name $(::<$B>)? ($($arg),*);
                 }

@@ -93,7 +93,7 @@ impl RunArgs {
     }
 
     /// Returns the host tensor that is a value of the window.
-    pub fn host(&self, value: ValueIndex) -> Option<&HostValue> {
+    pub(crate) fn host(&self, value: ValueIndex) -> Option<&HostValue> {
         // A batch may come as a tensor per item, and every rank looks for each of them.
         let at = self.host.binary_search_by_key(&value, |host| host.value);
         at.ok().map(|at| &self.host[at])
@@ -146,7 +146,7 @@ pub(crate) struct StatsTicket {
 
 impl StatsTicket {
     /// Waits for every local rank; in rank order.
-    pub fn wait(self) -> Vec<RankStats> {
+    pub(crate) fn wait(self) -> Vec<RankStats> {
         let mut ranks: Vec<RankStats> = self.answers.iter().take(self.asked).collect();
         ranks.sort_by_key(|rank| rank.rank);
         ranks
@@ -162,7 +162,7 @@ pub(crate) struct FaultCell {
 }
 
 impl FaultCell {
-    pub fn new(hub: Arc<LocalHub>, faulted: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(hub: Arc<LocalHub>, faulted: Arc<AtomicBool>) -> Self {
         Self {
             first: Arc::default(),
             faulted,
@@ -171,7 +171,7 @@ impl FaultCell {
     }
 
     /// Returns what has stopped the ranks: the first fault here, or what another process has told.
-    pub fn get(&self) -> Option<Fault> {
+    pub(crate) fn get(&self) -> Option<Fault> {
         if let Some(fault) = &*self.lock() {
             return Some(fault.clone());
         }
@@ -180,7 +180,7 @@ impl FaultCell {
     }
 
     /// Keeps `fault`, of `rank`, if it is the first, and stops all ranks; returns the one that is kept.
-    pub fn set(&self, rank: Rank, fault: Fault) -> Fault {
+    pub(crate) fn set(&self, rank: Rank, fault: Fault) -> Fault {
         // Whoever asks meanwhile waits until all of it is known.
         let mut first = self.lock();
         if let Some(first) = &*first {
@@ -227,7 +227,7 @@ pub(crate) struct Runtime<B: BackendIr> {
 }
 
 impl<B: BackendIr> Runtime<B> {
-    pub fn new(
+    pub(crate) fn new(
         mesh: &MeshShape,
         ranks: Vec<Rank>,
         devices: Vec<B::Device>,
@@ -350,7 +350,7 @@ impl<B: BackendIr> Runtime<B> {
     }
 
     /// Returns how the inner backend stores tensors.
-    pub fn storage() -> Storage {
+    pub(crate) fn storage() -> Storage {
         match bridge::is_in_memory::<B>() {
             true => Storage::Buffers,
             false => Storage::Opaque,
@@ -368,7 +368,7 @@ impl<B: BackendIr> Runtime<B> {
     }
 
     /// Hands a plan to the workers. Returns a ticket for each of its reads.
-    pub fn run(&self, plan: &Plan, args: RunArgs) -> Vec<ReadTicket> {
+    pub(crate) fn run(&self, plan: &Plan, args: RunArgs) -> Vec<ReadTicket> {
         if self.dry_run {
             return plan.reads.iter().map(Self::zeros).collect();
         }
@@ -399,7 +399,7 @@ impl<B: BackendIr> Runtime<B> {
         tickets
     }
 
-    pub fn sync(&self) -> SyncTicket {
+    pub(crate) fn sync(&self) -> SyncTicket {
         let (answer, answers) = channel();
         for worker in &self.workers {
             if worker.jobs.send(Job::Sync(answer.clone())).is_err() {
@@ -411,7 +411,7 @@ impl<B: BackendIr> Runtime<B> {
         SyncTicket::pending(answers, self.workers.len())
     }
 
-    pub fn local(&self, id: TensorId, rank: Rank) -> LocalTicket<B> {
+    pub(crate) fn local(&self, id: TensorId, rank: Rank) -> LocalTicket<B> {
         let (answer, answers) = channel();
         let index = self.ranks.iter().position(|here| *here == rank);
         match index.and_then(|index| self.workers.get(index)) {
@@ -424,7 +424,13 @@ impl<B: BackendIr> Runtime<B> {
     }
 
     /// Hands each rank its part of a tensor that lives between windows, if it has one.
-    pub fn put(&self, id: TensorId, parts: Vec<Option<B::Handle>>, layout: &Layout, dtype: DType) {
+    pub(crate) fn put(
+        &self,
+        id: TensorId,
+        parts: Vec<Option<B::Handle>>,
+        layout: &Layout,
+        dtype: DType,
+    ) {
         for ((worker, &rank), handle) in self.workers.iter().zip(&self.ranks).zip(parts) {
             let Some(handle) = handle else { continue };
             let local = layout.local_shape(&self.mesh, rank);
@@ -434,7 +440,7 @@ impl<B: BackendIr> Runtime<B> {
         }
     }
 
-    pub fn stats(&self) -> StatsTicket {
+    pub(crate) fn stats(&self) -> StatsTicket {
         let (answer, answers) = channel();
         let asked = self
             .workers
@@ -445,17 +451,17 @@ impl<B: BackendIr> Runtime<B> {
     }
 
     /// Returns what ranks noted of the windows that have ended, if they do.
-    pub fn trace(&self) -> Option<Trace> {
+    pub(crate) fn trace(&self) -> Option<Trace> {
         self.trace.as_ref().map(|log| log.read())
     }
 
     /// Returns what has stopped the ranks, if anything has.
-    pub fn fault(&self) -> Option<Fault> {
+    pub(crate) fn fault(&self) -> Option<Fault> {
         self.fault.get()
     }
 
     /// Stops every rank with `fault`, or an earlier one; returns which.
-    pub fn poison(&self, fault: Fault) -> Fault {
+    pub(crate) fn poison(&self, fault: Fault) -> Fault {
         let first = self.ranks.first().copied().unwrap_or(Rank(0));
         self.fault.set(first, fault)
     }

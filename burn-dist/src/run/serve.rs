@@ -45,7 +45,7 @@ pub(super) enum Job<B: BackendIr> {
 impl<B: BackendIr> Worker<B> {
     /// Works until the queue is closed, in a thread pool of `threads` threads of its own (this one included), so that
     /// the kernels of one rank never wait in line behind another rank's.
-    pub fn serve(mut self, queue: Receiver<Job<B>>, threads: usize) {
+    pub(super) fn serve(mut self, queue: Receiver<Job<B>>, threads: usize) {
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .use_current_thread()

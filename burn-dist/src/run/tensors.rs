@@ -36,7 +36,7 @@ pub(super) struct Tensors<B: BackendIr> {
 }
 
 impl<B: BackendIr> Tensors<B> {
-    pub fn new(device: B::Device, observers: Observers) -> Self {
+    pub(super) fn new(device: B::Device, observers: Observers) -> Self {
         Self {
             device,
             observers,
@@ -48,14 +48,14 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Starts a window, in which no slot holds a tensor yet.
-    pub fn begin(&mut self, num_slots: usize) {
+    pub(super) fn begin(&mut self, num_slots: usize) {
         self.slots.clear();
         self.slots.resize(num_slots, None);
         self.host.begin(num_slots);
     }
 
     /// Gives everything back.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.kept.clear();
         self.kept_bytes = 0;
@@ -63,17 +63,17 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Returns the bytes of what is kept on the device.
-    pub fn kept_bytes(&self) -> u64 {
+    pub(super) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
     /// Returns what is on the host.
-    pub fn host(&self) -> &HostStore {
+    pub(super) fn host(&self) -> &HostStore {
         &self.host
     }
 
     /// Returns the bytes of the tensors kept on the device that no task of a window loads.
-    pub fn bytes_beside(&self, plan: &RankPlan, args: &RunArgs) -> u64 {
+    pub(super) fn bytes_beside(&self, plan: &RankPlan, args: &RunArgs) -> u64 {
         let loaded = plan.tasks.iter().filter_map(|task| match task {
             Task::Load { value, bytes, .. } => {
                 let kept = self.kept.get(&args.ids[*value as usize]);
@@ -85,12 +85,12 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Returns what a slot holds, if it holds something.
-    pub fn peek(&self, slot: Slot) -> Option<B::Handle> {
+    pub(super) fn peek(&self, slot: Slot) -> Option<B::Handle> {
         self.slots[slot as usize].clone()
     }
 
     /// Hands a slot out; `take` if no later task needs it.
-    pub fn take(&mut self, slot: Slot, take: bool) -> Result<B::Handle, Fault> {
+    pub(super) fn take(&mut self, slot: Slot, take: bool) -> Result<B::Handle, Fault> {
         self.handle(slot, take)
             .ok_or_else(|| Fault::bug("a slot was read before it was written"))
     }
@@ -108,12 +108,12 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// As [`Self::take`], from the host, if the slot is there.
-    pub fn take_from_host(&mut self, slot: Slot, take: bool) -> Option<Arc<TensorData>> {
+    pub(super) fn take_from_host(&mut self, slot: Slot, take: bool) -> Option<Arc<TensorData>> {
         self.host.take(slot, take)
     }
 
     /// Puts the result of a collective, waited for in that time, in its slot.
-    pub fn put_received(
+    pub(super) fn put_received(
         &mut self,
         part: TaskPart,
         task: &CollectiveTask,
@@ -127,7 +127,7 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Puts what the rank of another stage has sent, waited for in that time, in its slot.
-    pub fn put_sent(
+    pub(super) fn put_sent(
         &mut self,
         part: TaskPart,
         task: &TransferTask,
@@ -141,7 +141,7 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Puts host data in a slot.
-    pub fn put_data(&mut self, slot: Slot, data: TensorData, shape: &[usize], dtype: DType) {
+    pub(super) fn put_data(&mut self, slot: Slot, data: TensorData, shape: &[usize], dtype: DType) {
         let handle = from_data::<B>(data, &self.device);
         self.observers
             .written::<B>(slot, &handle, shape, dtype.size());
@@ -149,26 +149,26 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Puts host data in a slot that stays on the host.
-    pub fn put_on_host(&mut self, slot: Slot, data: Arc<TensorData>) {
+    pub(super) fn put_on_host(&mut self, slot: Slot, data: Arc<TensorData>) {
         self.host.put(slot, data, true);
     }
 
     /// Brings a slot back from the host, if it is there.
-    pub fn bring_back(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
+    pub(super) fn bring_back(&mut self, slot: Slot, shape: &[usize], dtype: DType) {
         if let Some(data) = self.host.take(slot, true) {
             self.put_data(slot, Arc::unwrap_or_clone(data), shape, dtype);
         }
     }
 
     /// Gives up a slot.
-    pub fn free(&mut self, slot: Slot) {
+    pub(super) fn free(&mut self, slot: Slot) {
         self.observers.taken(slot);
         self.slots[slot as usize] = None;
         self.host.drop_slot(slot);
     }
 
     /// Puts a kept tensor in a slot, where it is; `take` if it is kept no longer.
-    pub fn load(&mut self, id: TensorId, slot: Slot, take: bool) -> Result<(), Fault> {
+    pub(super) fn load(&mut self, id: TensorId, slot: Slot, take: bool) -> Result<(), Fault> {
         let kept = self.kept.get(&id);
         match kept.ok_or_else(|| Fault::unknown_tensor(id))? {
             Location::Device { handle, .. } => {
@@ -190,7 +190,7 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Returns a copy of a kept tensor on the device.
-    pub fn local(&self, id: TensorId) -> Result<B::Handle, Fault> {
+    pub(super) fn local(&self, id: TensorId) -> Result<B::Handle, Fault> {
         match self.kept.get(&id) {
             Some(Location::Device { handle, .. }) => Ok(handle.clone()),
             Some(Location::Host(data)) => Ok(from_data::<B>(data.as_ref().clone(), &self.device)),
@@ -199,7 +199,7 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Keeps a tensor, of a slot if it is part of a window.
-    pub fn keep(
+    pub(super) fn keep(
         &mut self,
         id: TensorId,
         handle: B::Handle,
@@ -217,14 +217,14 @@ impl<B: BackendIr> Tensors<B> {
     }
 
     /// Keeps host data.
-    pub fn keep_on_host(&mut self, id: TensorId, data: Arc<TensorData>) {
+    pub(super) fn keep_on_host(&mut self, id: TensorId, data: Arc<TensorData>) {
         self.host.keep(&data);
         let old = self.kept.insert(id, Location::Host(data));
         self.given_up(id, old);
     }
 
     /// Gives up a kept tensor.
-    pub fn remove(&mut self, id: TensorId) {
+    pub(super) fn remove(&mut self, id: TensorId) {
         let old = self.kept.remove(&id);
         self.given_up(id, old);
     }

@@ -28,15 +28,15 @@ enum Inner {
 }
 
 impl ReadTicket {
-    pub fn ready(data: TensorData) -> Self {
+    pub(crate) fn ready(data: TensorData) -> Self {
         Self(Inner::Done(Ok(data)))
     }
 
-    pub fn failed(fault: Fault) -> Self {
+    pub(crate) fn failed(fault: Fault) -> Self {
         Self(Inner::Done(Err(fault)))
     }
 
-    pub fn pending(
+    pub(crate) fn pending(
         parts: Receiver<(Rank, Result<TensorData, Fault>)>,
         plan: ReadPlan,
         mesh: Arc<MeshShape>,
@@ -51,7 +51,7 @@ impl ReadTicket {
     }
 
     /// Waits for all parts and puts them together.
-    pub fn wait(self) -> Result<TensorData, Fault> {
+    pub(crate) fn wait(self) -> Result<TensorData, Fault> {
         match self.0 {
             Inner::Done(result) => result,
             Inner::Pending {
@@ -84,16 +84,16 @@ impl ReadTicket {
 pub(crate) struct SyncTicket(Result<(Receiver<Result<(), Fault>>, usize), Fault>);
 
 impl SyncTicket {
-    pub fn failed(fault: Fault) -> Self {
+    pub(crate) fn failed(fault: Fault) -> Self {
         Self(Err(fault))
     }
 
-    pub fn pending(answers: Receiver<Result<(), Fault>>, ranks: usize) -> Self {
+    pub(crate) fn pending(answers: Receiver<Result<(), Fault>>, ranks: usize) -> Self {
         Self(Ok((answers, ranks)))
     }
 
     /// Waits for every local rank.
-    pub fn wait(self) -> Result<(), Fault> {
+    pub(crate) fn wait(self) -> Result<(), Fault> {
         let (answers, ranks) = self.0?;
         let mut first = Ok(());
         for _ in 0..ranks {
@@ -113,16 +113,16 @@ impl SyncTicket {
 pub(crate) struct LocalTicket<B: BackendIr>(Result<Receiver<Result<B::Handle, Fault>>, Fault>);
 
 impl<B: BackendIr> LocalTicket<B> {
-    pub fn failed(fault: Fault) -> Self {
+    pub(crate) fn failed(fault: Fault) -> Self {
         Self(Err(fault))
     }
 
-    pub fn pending(answer: Receiver<Result<B::Handle, Fault>>) -> Self {
+    pub(crate) fn pending(answer: Receiver<Result<B::Handle, Fault>>) -> Self {
         Self(Ok(answer))
     }
 
     /// Waits for the rank.
-    pub fn wait(self) -> Result<B::Handle, Fault> {
+    pub(crate) fn wait(self) -> Result<B::Handle, Fault> {
         self.0?
             .recv()
             .map_err(|_| Fault::bug("a worker ended without an answer"))?

@@ -84,7 +84,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
+    pub(super) fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
         Self {
             mesh,
             topology,
@@ -95,12 +95,12 @@ impl Clock {
     }
 
     /// Returns how long the rank has worked.
-    pub fn busy(&self) -> Duration {
+    pub(super) fn busy(&self) -> Duration {
         self.busy
     }
 
     /// Returns what it did then.
-    pub fn times(&self) -> RankTimes {
+    pub(super) fn times(&self) -> RankTimes {
         RankTimes {
             compute: self.busy.saturating_sub(self.times.exposed),
             ..self.times.clone()

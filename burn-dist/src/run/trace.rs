@@ -80,7 +80,7 @@ fn lock(rank: &Mutex<RankTrace>) -> MutexGuard<'_, RankTrace> {
 }
 
 impl TraceLog {
-    pub fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
+    pub(super) fn new(mesh: Arc<MeshShape>, topology: Topology) -> Self {
         let ranks = (0..mesh.num_ranks()).map(|_| Mutex::default()).collect();
         Self {
             mesh,
@@ -91,7 +91,7 @@ impl TraceLog {
     }
 
     /// Returns the windows that have ended.
-    pub fn read(&self) -> Trace {
+    pub(super) fn read(&self) -> Trace {
         Trace {
             mesh: self.mesh.clone(),
             topology: self.topology.clone(),
@@ -170,7 +170,7 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    pub fn new(log: Arc<TraceLog>, rank: Rank) -> Self {
+    pub(super) fn new(log: Arc<TraceLog>, rank: Rank) -> Self {
         Self {
             log,
             rank,

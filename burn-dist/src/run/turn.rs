@@ -82,13 +82,13 @@ impl Turn {
     /// Returns the turns of ranks on `devices`, in rank order; `apart` if ranks on one device need not know of each
     /// other.
     #[cfg(test)]
-    pub fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
+    pub(super) fn assign<B: Backend>(devices: &[B::Device], apart: bool) -> Vec<Self> {
         Self::assign_part::<B>(devices, apart, 0, devices.len(), None)
     }
 
     /// Returns the turns of the ranks from `first` on, of `num_ranks` in all processes. `alone` says of each whether it
     /// has a device of its own; without it, that is seen from `devices`, which are all.
-    pub fn assign_part<B: Backend>(
+    pub(super) fn assign_part<B: Backend>(
         devices: &[B::Device],
         apart: bool,
         first: usize,
@@ -136,25 +136,25 @@ impl Turn {
     }
 
     /// Whether the ranks of `group` share a device and hand each other handles.
-    pub fn share_device(&self, group: &[Rank]) -> bool {
+    pub(super) fn share_device(&self, group: &[Rank]) -> bool {
         let device = |rank: &Rank| self.devices.get(rank.0 as usize).copied().flatten();
         let is_first = |rank| device(rank).is_some() && device(rank) == device(&group[0]);
         self.shared.is_some() && group.iter().all(is_first)
     }
 
     /// Whether each rank of `group` has a device that no other rank of the mesh uses.
-    pub fn are_alone(&self, group: &[Rank]) -> bool {
+    pub(super) fn are_alone(&self, group: &[Rank]) -> bool {
         let alone = |rank: &Rank| self.alone.get(rank.0 as usize) == Some(&true);
         group.iter().all(alone)
     }
 
     /// Whether operations of this rank are only queued when they return.
-    pub fn is_queued(&self) -> bool {
+    pub(super) fn is_queued(&self) -> bool {
         self.shared.is_some()
     }
 
     /// Runs `work` when it is this rank's turn.
-    pub fn work<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.shared {
             None => work(),
             Some((token, stream)) => {
@@ -166,7 +166,7 @@ impl Turn {
     }
 
     /// Gives way to the others on this device while `wait` runs; called from inside [`Turn::work`].
-    pub fn give_way<T>(&self, wait: impl FnOnce() -> T) -> T {
+    pub(super) fn give_way<T>(&self, wait: impl FnOnce() -> T) -> T {
         match &self.shared {
             None => wait(),
             Some((token, _)) => {

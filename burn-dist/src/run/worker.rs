@@ -56,7 +56,7 @@ struct Launched<'a, B: BackendIr> {
 }
 
 impl<B: BackendIr> Worker<B> {
-    pub fn new(
+    pub(super) fn new(
         rank: Rank,
         turn: Turn,
         (comm, gpus): (Box<dyn Communicator>, Option<Gpus<B>>),
@@ -78,7 +78,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     /// Runs a plan. After a fault, reads are answered with it and everything is given back.
-    pub fn run(&mut self, run: &Run) {
+    pub(super) fn run(&mut self, run: &Run) {
         let number = run.args.number;
         let span = tracing::debug_span!(target: "burn_dist", "window", rank = self.rank.0, window = number);
         let _window = span.enter();
@@ -376,7 +376,7 @@ impl<B: BackendIr> Worker<B> {
     }
 
     /// Waits for what GPUs still bring, before the host reads: what an abort has let through is a fault here.
-    pub fn land(&self) -> Result<(), Fault> {
+    pub(super) fn land(&self) -> Result<(), Fault> {
         let landed = self.routes.land(self.comm.as_ref(), &self.turn);
         landed.map_err(|error| Fault::Collective {
             rank: self.rank,

@@ -36,7 +36,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(file: &'a dyn ReadFile, path: &'a Path) -> Self {
+    pub(super) fn new(file: &'a dyn ReadFile, path: &'a Path) -> Self {
         Self {
             file,
             path,
@@ -46,13 +46,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    pub fn problem(&self, problem: RecordProblem) -> CheckpointError {
+    pub(super) fn problem(&self, problem: RecordProblem) -> CheckpointError {
         let path = self.path.to_path_buf();
         CheckpointError::Record { path, problem }
     }
 
     /// Reads the start of the next value.
-    pub fn head(&mut self) -> Result<Head, CheckpointError> {
+    pub(super) fn head(&mut self) -> Result<Head, CheckpointError> {
         let at = self.at;
         Ok(match self.byte()? {
             byte @ 0x00..=0x7f => Head::Int(u64::from(byte)),
@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a text of so many bytes.
-    pub fn text(&mut self, length: u32, max: usize) -> Result<String, CheckpointError> {
+    pub(super) fn text(&mut self, length: u32, max: usize) -> Result<String, CheckpointError> {
         let at = self.at;
         let kind = RecordProblem::Kind {
             expected: "short text",
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes on after so many bytes.
-    pub fn skip(&mut self, bytes: u64) -> Result<(), CheckpointError> {
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), CheckpointError> {
         let end = self.at.checked_add(bytes);
         let end = end.filter(|end| *end <= self.file.num_bytes());
         let at = self.at;
@@ -105,7 +105,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Whether nothing follows.
-    pub fn is_end(&self) -> bool {
+    pub(super) fn is_end(&self) -> bool {
         self.at == self.file.num_bytes()
     }
 

@@ -119,7 +119,7 @@ pub(super) struct Gpus<B: BackendIr> {
 }
 
 impl<B: BackendIr> Gpus<B> {
-    pub fn new(
+    pub(super) fn new(
         memory: impl Memory<B> + 'static,
         open: impl Fn() -> Result<Channels, CommError> + Send + 'static,
         reduction: Reduction,
@@ -162,7 +162,7 @@ impl<B: BackendIr> Gpus<B> {
 
     /// Waits until the device is done with all calls that it was given the wait for: until what the host reads is what
     /// they have brought.
-    pub fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
+    pub(super) fn land(&self, comm: &dyn Communicator, turn: &Turn) -> Result<(), CommError> {
         match self.ground.get() {
             Some(Ok((ground, _))) => {
                 let mut ground = ground.get();
@@ -173,14 +173,14 @@ impl<B: BackendIr> Gpus<B> {
     }
 
     /// Stops what is on the device. Everyone has to know of the fault: this waits for others.
-    pub fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         if let Some(Ok((ground, _))) = self.ground.get() {
             ground.get().abort();
         }
     }
 
     /// Leaves the groups.
-    pub fn close(&mut self, comm: &dyn Communicator) {
+    pub(super) fn close(&mut self, comm: &dyn Communicator) {
         if let Some(Ok((ground, _))) = self.ground.get() {
             let mut ground = ground.get();
             ground.channels.close(comm);
@@ -317,7 +317,7 @@ enum Next {
 }
 
 impl<B: BackendIr> Flight<B> {
-    pub fn info(&self) -> &Arc<CallInfo> {
+    pub(super) fn info(&self) -> &Arc<CallInfo> {
         &self.call.info
     }
 }
