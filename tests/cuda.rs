@@ -23,6 +23,8 @@ mod reduce;
 mod suite;
 use promises::weights;
 
+one_thread::one_thread!();
+
 /// CUDA's functions are within a few units in the last place, like those of WGSL; see the CUDA C++ Programming Guide,
 /// appendix on mathematical functions. Products may be contracted with the sums that follow, which rounds once instead
 /// of twice.

@@ -20,6 +20,8 @@ use promises::weights::deterministic;
 #[path = "mpi/workspaces.rs"]
 mod workspaces;
 
+one_thread::one_thread!();
+
 type B = Autodiff<Dist<Flex>>;
 
 /// Starts `processes` processes of a program below; `mesh` is for it to read.
@@ -38,7 +40,7 @@ fn command(processes: usize, program: &str, mesh: &str) -> Command {
 fn mpirun_with(options: &[&str], processes: usize, program: &str) -> Command {
     let mut command = Command::new("mpirun");
     command
-        .env_remove("RUST_TEST_THREADS")
+        .env("RUST_TEST_THREADS", "2")
         .args(["--allow-run-as-root", "--oversubscribe"])
         .args(options)
         .args(["-n", &processes.to_string()])

@@ -12,6 +12,8 @@ use promises::transformer::run::{assert_alike, builder, train};
 use promises::transformer::sequence_parallel;
 use promises::transformer::worlds::in_processes;
 
+one_thread::one_thread!();
+
 #[test]
 fn processes_have_the_bits_of_one() {
     for (axes, processes) in [

@@ -41,12 +41,14 @@ use std::process::Command;
 
 use promises::{transformer, weights};
 
+one_thread::one_thread!();
+
 /// Returns what runs the ignored test `name` in a process of its own.
 fn child(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", name, "--ignored", "--nocapture"]);
-    // On one thread, a test's name and the first line that it prints are one line.
-    command.env_remove("RUST_TEST_THREADS");
+    // On one thread, a test's name and the first line that it prints would be one line.
+    command.env("RUST_TEST_THREADS", "2");
     command
 }
 

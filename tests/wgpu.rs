@@ -31,6 +31,8 @@ mod suite;
 mod view;
 use promises::weights;
 
+one_thread::one_thread!();
+
 /// WGSL asks of a device that it rounds sums and products to the nearest float, and little of its other functions:
 /// `exp` and `log` may be off by a few units in the last place (3 + 2 |x| for `exp`), division by 2.5, and powers and
 /// hyperbolic functions inherit from those. Within -2 to 2, and divided by the slopes of the functions that follow,

@@ -106,3 +106,6 @@ mod guides {
     #[doc = include_str!("../../docs/guide/texts.md")]
     struct Texts;
 }
+
+#[cfg(test)]
+one_thread::one_thread!();

@@ -22,6 +22,8 @@ use burn_dist::checkpoint::{Checkpointer, State};
 use burn_dist::launch::{self, restarts};
 use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
 
+one_thread::one_thread!();
+
 /// A program below, as arguments of this test.
 fn program(name: &str) -> Vec<String> {
     let test = std::env::current_exe().expect("a test knows where it is");
@@ -62,7 +64,6 @@ fn burn_dist_by(mut command: Command, options: &str, program: &[String]) -> Comm
 /// Without what the surroundings of the tests may say.
 fn alone(command: &mut Command) {
     for variable in [
-        "RUST_TEST_THREADS",
         "RANK",
         "WORLD_SIZE",
         "MASTER_ADDR",
@@ -73,6 +74,8 @@ fn alone(command: &mut Command) {
     ] {
         command.env_remove(variable);
     }
+    // On one thread, a test's name and the first line that it prints would be one line.
+    command.env("RUST_TEST_THREADS", "2");
 }
 
 fn run(options: &str, program: &[String]) -> Output {

@@ -10,6 +10,8 @@ use burn::tensor::{Int, Tensor, TensorData, Tolerance};
 use burn_dist::parallel::ParallelError;
 use burn_dist::{DTensor, DeviceMesh, Dist, Parallelize, Plan};
 
+one_thread::one_thread!();
+
 type OnMesh = Autodiff<Dist<Flex>>;
 type Single = Autodiff<Flex>;
 

@@ -14,6 +14,8 @@ use custom_op::layer::FeedForward;
 use custom_op::mesh::{BiasGelu, BiasGeluBackward};
 use custom_op::{Backend, bias_gelu};
 
+one_thread::one_thread!();
+
 type One = Autodiff<Flex>;
 type Mesh = Autodiff<Dist<Flex>>;
 

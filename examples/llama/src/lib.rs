@@ -21,3 +21,6 @@ pub mod stages;
 pub mod train;
 pub mod validation;
 pub mod voice;
+
+#[cfg(test)]
+one_thread::one_thread!();

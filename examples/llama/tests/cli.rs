@@ -7,6 +7,8 @@ mod guide;
 use std::path::Path;
 use std::process::{Command, Output};
 
+one_thread::one_thread!();
+
 fn llama(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_llama"))
         .args(args)

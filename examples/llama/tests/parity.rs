@@ -16,6 +16,8 @@ use llama::model::{Llama, Size};
 use llama::optimizer;
 use llama::train;
 
+one_thread::one_thread!();
+
 type Plain = Autodiff<Flex>;
 type Meshed = Autodiff<Dist<Flex>>;
 

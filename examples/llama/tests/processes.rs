@@ -7,6 +7,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+one_thread::one_thread!();
+
 fn llama(processes: usize, args: &[&str]) -> Output {
     Command::new("mpirun")
         .args([

@@ -10,6 +10,8 @@ use moe::mesh::parallelize;
 use moe::model::{Capacity, Config, Decoder};
 use moe::train::{self, Figures};
 
+one_thread::one_thread!();
+
 type B = Autodiff<Dist<Flex>>;
 
 const BATCH: usize = 8;

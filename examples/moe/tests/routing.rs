@@ -8,6 +8,8 @@ use burn_dist::{DeviceMesh, Dist};
 use moe::model::{Capacity, Choices, Config, Routing};
 use proptest::prelude::*;
 
+one_thread::one_thread!();
+
 /// Groups, tokens of each, experts, choices, width.
 type Sizes = [usize; 5];
 

@@ -23,6 +23,8 @@ use burn_dist::data::{Loader, Position};
 use burn_dist::{DeviceMesh, Dist, ParallelizeWith, Plan};
 use programs::Log;
 
+one_thread::one_thread!();
+
 type OnMesh = Autodiff<Dist<Flex>>;
 
 /// Samples of an epoch.
