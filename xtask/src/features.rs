@@ -4,26 +4,30 @@ use serde_json::Value;
 
 use crate::workspace::{self, run};
 
-/// Checks each published crate without features and with each of its features alone, in one target folder.
+/// Checks the published crates without features, and with each of their features alone.
+///
+/// All of them are checked at once, in one target folder: Burn's crates have the same features then, and are compiled
+/// once.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.
 pub(crate) fn each_alone() -> Result<(), String> {
-    for (package, features) in published()? {
-        for feature in [None].into_iter().chain(features.iter().map(Some)) {
-            let mut check = workspace::cargo();
-            check.args(["check", "--quiet", "-p", &package]);
-            match feature {
-                None => println!("   {package}"),
-                Some(feature) => {
-                    println!("   {package} with {feature}");
-                    check.args(["--features", feature]);
-                }
-            }
-            run(&mut check).map_err(|error| {
-                let with = feature.map_or("no feature", String::as_str);
-                format!("{package} with {with}: {error}")
-            })?;
+    let published = published()?;
+    let packages: Vec<&str> = published
+        .iter()
+        .flat_map(|(package, _)| ["-p", package])
+        .collect();
+    let check = |what: &str, features: &[&str]| {
+        println!("   {what}");
+        let mut check = workspace::cargo();
+        check.args(["check", "--quiet"]).args(&packages);
+        run(check.args(features)).map_err(|error| format!("{what}: {error}"))
+    };
+    check("no feature", &[])?;
+    for (package, features) in &published {
+        for feature in features {
+            let feature = format!("{package}/{feature}");
+            check(&feature, &["--features", &feature])?;
         }
     }
     Ok(())

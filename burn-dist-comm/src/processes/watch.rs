@@ -127,11 +127,11 @@ mod kernel {
     pub(super) enum Handle {}
 
     impl Handle {
-        pub fn new(_pid: u32) -> Option<Self> {
+        pub(super) fn new(_pid: u32) -> Option<Self> {
             None
         }
 
-        pub fn has_ended(&self) -> bool {
+        pub(super) fn has_ended(&self) -> bool {
             match *self {}
         }
     }
