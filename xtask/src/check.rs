@@ -209,13 +209,6 @@ fn tensorboard() -> Result<(), String> {
 }
 
 fn vulkan() -> Result<(), String> {
-    // All of Burn is built anew for this feature, and most of it is code that runs once per kernel.
-    let faster_built = [
-        "--config",
-        "profile.dev.opt-level=0",
-        "--config",
-        "profile.dev.package.\"*\".opt-level=1",
-    ];
     let features = "promises/wgpu,burn-dist-kernels/wgpu";
     let test = [
         "-p",
@@ -226,5 +219,5 @@ fn vulkan() -> Result<(), String> {
         features,
     ];
     let programs = ["--test", "wgpu", "--test", "wgpu_float8"];
-    cargo(&[&["test"], &faster_built[..], &test, &programs].concat())
+    cargo(&[&["test"], &test[..], &programs].concat())
 }

@@ -4,30 +4,27 @@ use serde_json::Value;
 
 use crate::workspace::{self, run};
 
-/// Checks the published crates without features, and with each of their features alone.
+/// Checks all published crates without features, and each feature with the crate that has it.
 ///
-/// All of them are checked at once, in one target folder: Burn's crates have the same features then, and are compiled
-/// once.
+/// All share a target folder. Of the crates with features only burn-dist is made of Burn, so that Burn is compiled once
+/// for each set of its own features that ours turn on: none, Wgpu's and CUDA's.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.
 pub(crate) fn each_alone() -> Result<(), String> {
     let published = published()?;
-    let packages: Vec<&str> = published
-        .iter()
-        .flat_map(|(package, _)| ["-p", package])
-        .collect();
-    let check = |what: &str, features: &[&str]| {
+    let check = |what: &str, arguments: &[&str]| {
         println!("   {what}");
         let mut check = workspace::cargo();
-        check.args(["check", "--quiet"]).args(&packages);
-        run(check.args(features)).map_err(|error| format!("{what}: {error}"))
+        check.args(["check", "--quiet"]).args(arguments);
+        run(&mut check).map_err(|error| format!("{what}: {error}"))
     };
-    check("no feature", &[])?;
+    let packages = published.iter().flat_map(|(package, _)| ["-p", package]);
+    check("no feature", &packages.collect::<Vec<_>>())?;
     for (package, features) in &published {
         for feature in features {
-            let feature = format!("{package}/{feature}");
-            check(&feature, &["--features", &feature])?;
+            let what = format!("{package}/{feature}");
+            check(&what, &["-p", package, "--features", &what])?;
         }
     }
     Ok(())

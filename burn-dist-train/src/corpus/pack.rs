@@ -96,6 +96,9 @@ pub(super) struct Rows {
     pub(super) carried: Vec<Segment>,
 }
 
+/// At most one row in so many waits for the next block.
+const WAITING_ONE_IN: usize = 32;
+
 /// Makes rows of at most `capacity` tokens of the pieces of a block, and of all of them if it is the `last` one.
 pub(super) fn pack(pieces: &[Piece], capacity: usize, packing: Packing, last: bool) -> Rows {
     let mut rows = match packing {
@@ -111,20 +114,32 @@ pub(super) fn pack(pieces: &[Piece], capacity: usize, packing: Packing, last: bo
             carried: Vec::new(),
         };
     }
-    // A row that is nearly full is handed out, and so is one with a piece that has waited before: none waits twice.
+    // The emptiest rows wait for what fits, unless a piece in them has waited before. They are few: documents of some
+    // lengths fill rows less well than others, and if all of these waited, the rows of a block would be no sample of
+    // its documents.
     let full = match packing {
         Packing::Stream => capacity - 1,
         Packing::Pack | Packing::Pad => capacity - capacity / 64,
     };
-    let len = |row: &Vec<Segment>| -> usize { row.iter().map(|part| part.to - part.from).sum() };
-    let waited = |row: &Vec<Segment>| row.iter().any(|part| pieces[part.piece].carried);
-    let goes = |row: &Vec<Segment>| len(row) >= full || (packing == Packing::Pack && waited(row));
-    let (mut going, mut waiting): (Vec<_>, Vec<_>) = rows.drain(..).partition(goes);
-    if going.is_empty() {
-        // A lane always has a next row: the fullest, the first of several.
-        let fullest = (0..waiting.len()).max_by_key(|at| (len(&waiting[*at]), usize::MAX - at));
-        going.extend(fullest.map(|at| waiting.remove(at)));
-    }
+    let len = |row: &[Segment]| -> usize { row.iter().map(|part| part.to - part.from).sum() };
+    let waited = |row: &[Segment]| row.iter().any(|part| pieces[part.piece].carried);
+    let may_wait =
+        |row: &[Segment]| len(row) < full && (packing == Packing::Stream || !waited(row));
+    let mut emptiest: Vec<usize> = (0..rows.len()).filter(|at| may_wait(&rows[*at])).collect();
+    // Of rows as empty as each other the later ones.
+    emptiest.sort_by_key(|at| (len(&rows[*at]), std::cmp::Reverse(*at)));
+    // A lane always has a next row.
+    emptiest.truncate(
+        (rows.len() / WAITING_ONE_IN)
+            .max(1)
+            .min(rows.len().saturating_sub(1)),
+    );
+    let mut waits = vec![false; rows.len()];
+    emptiest.into_iter().for_each(|at| waits[at] = true);
+    let mut waits = waits.into_iter();
+    let (waiting, going): (Vec<_>, Vec<_>) = rows
+        .drain(..)
+        .partition(|_| waits.next().expect("as many as rows"));
     Rows {
         rows: going,
         carried: waiting.concat(),
@@ -258,6 +273,21 @@ mod tests {
             .map(|row| row.iter().map(|part| part.piece).collect())
             .collect();
         assert_eq!(rows, [vec![1, 2], vec![0, 3], vec![4]]);
+    }
+
+    /// Documents that fill no row to its end are learnt from as early as others: no more than one row in 32 waits.
+    #[test]
+    fn a_block_is_a_sample_of_its_documents() {
+        let lens: Vec<usize> = (0..1000).flat_map(|_| [33, 9, 7, 14]).collect();
+        let pieces = pieces(&lens, 49, Packing::Pack);
+        let made = pack(&pieces, 49, Packing::Pack, false);
+        let long = |parts: &[Segment]| parts.iter().filter(|part| part.to == 33).count();
+        let (going, waiting) = (long(&made.rows.concat()), long(&made.carried));
+        assert_eq!(going + waiting, 1000);
+        assert!(
+            waiting <= 1000 / 32,
+            "{waiting} of 1,000 long documents wait"
+        );
     }
 
     #[test]

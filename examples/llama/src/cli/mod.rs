@@ -349,7 +349,7 @@ pub struct FinetuneArgs {
     /// How to train and what to keep.
     #[command(flatten)]
     pub train: TrainArgs,
-    /// Steps of the base model that is made first: 200, or 0 with --data or --model.
+    /// Steps of the base model that is made first: 50, or 0 with --data or --model.
     #[arg(long)]
     pub base_steps: Option<usize>,
     /// Unseen questions to ask at the end.

@@ -9,7 +9,7 @@ use crate::schedule::{Decay, Schedule};
 /// How long a run is, and at which rates it learns.
 #[derive(Debug, Clone, Args)]
 pub struct ScheduleArgs {
-    /// Training steps: 20 for pretrain, 2000 for finetune by default.
+    /// Training steps: 20 for pretrain, 750 for finetune by default.
     #[arg(long)]
     pub steps: Option<usize>,
     /// The highest learning rate: 2e-3 for tiny, 3e-4 for the others, 2e-5 for a model from a folder.

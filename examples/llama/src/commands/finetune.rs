@@ -24,11 +24,11 @@ use crate::train::{self, Phase, Trace};
 use crate::validation::Validation;
 
 /// Generated questions, of which a run of the default length uses each once or twice.
-const GENERATED: usize = 60_000;
+const GENERATED: usize = 30_000;
 /// Fine-tuning steps without `--steps`.
-const STEPS: usize = 2000;
+const STEPS: usize = 750;
 /// Steps of a generated base model without `--base-steps`.
-const BASE_STEPS: usize = 200;
+const BASE_STEPS: usize = 50;
 /// The name of the second phase.
 const FINETUNE: &str = "finetune";
 /// Devices without `--mesh`.
@@ -185,7 +185,7 @@ fn lessons(
 ) -> anyhow::Result<Lessons> {
     let seed = args.train.model.seed;
     if files.is_empty() {
-        let data = generated::generate(seed, GENERATED, args.questions);
+        let data = generated::generate(seed, GENERATED, args.questions)?;
         say!(
             "made {} questions with answers, and {} about facts that training never sees",
             count_text(data.train.len() as u64),

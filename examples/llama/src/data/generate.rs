@@ -51,9 +51,13 @@ const MONTHS: [(&str, usize); 12] = [
     ("November", 30),
     ("December", 31),
 ];
-/// What is added or taken away. With any digit, a model of this size had one unseen sum in twenty right after 1,100
-/// steps.
-const STEPS: [usize; 4] = [1, 2, 3, 10];
+/// How far the numbers of a count are apart. A number follows another in several counts, so that a held-out count is made
+/// of steps that training has seen.
+const STEPS: [(usize, &str); 2] = [(1, "ones"), (10, "tens")];
+/// Numbers of a count after the first.
+const COUNTED: usize = 3;
+/// Items of a list.
+const LISTED: usize = 3;
 /// Larger unit, smaller unit, how many of the smaller make one of the larger.
 const UNITS: [(&str, &str, usize); 6] = [
     ("metres", "centimetres", 100),
@@ -64,11 +68,11 @@ const UNITS: [(&str, &str, usize); 6] = [
     ("dollars", "cents", 100),
 ];
 
-/// Training facts are drawn from the kinds in this order: sums, lists and texts take longest to learn.
-const TRAINING_KINDS: [usize; 10] = [0, 3, 4, 0, 1, 3, 0, 2, 4, 3];
+/// Training facts are drawn from the kinds in this order: lists and texts take longest to learn.
+const TRAINING_KINDS: [usize; 10] = [0, 3, 4, 1, 3, 0, 2, 4, 3, 4];
 
 /// The families of questions, as reports name them.
-pub const KINDS: [&str; 5] = ["arithmetic", "dates", "units", "lists", "texts"];
+pub const KINDS: [&str; 5] = ["counting", "dates", "units", "lists", "texts"];
 
 /// A fact and its wordings.
 struct Fact {
@@ -92,18 +96,36 @@ pub struct Generated {
     pub held_out: Vec<Example>,
 }
 
+/// Draws without a new held-out question after which a kind counts as exhausted.
+const DRAWS_IN_VAIN: usize = 100_000;
+
 /// Generates `num_train` statements and questions and `num_held_out` unseen questions; equal seeds give equal data.
-pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> Generated {
+///
+/// # Errors
+/// There are not as many unseen questions.
+pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> anyhow::Result<Generated> {
     let mut rng = Rng::new(seed, 1);
     let mut statements = Vec::with_capacity(num_train);
     let mut train = Vec::with_capacity(num_train);
     let mut held_out = Vec::with_capacity(num_held_out);
     let mut asked = HashSet::new();
+    let mut in_vain = 0;
     while held_out.len() < num_held_out {
-        let fact = fact(held_out.len() % KINDS.len(), &mut rng);
+        let kind = held_out.len() % KINDS.len();
+        let fact = fact(kind, &mut rng);
         if is_held_out(&fact, seed) && asked.insert(fact.prompt.clone()) {
             held_out.push(example(fact));
+            in_vain = 0;
+            continue;
         }
+        in_vain += 1;
+        anyhow::ensure!(
+            in_vain < DRAWS_IN_VAIN,
+            "{num_held_out} unseen questions are asked for, and about {} only {} can be made: ask for at most {}",
+            KINDS[kind],
+            held_out.len() / KINDS.len(),
+            held_out.len()
+        );
     }
     while train.len() < num_train {
         let fact = fact(TRAINING_KINDS[train.len() % TRAINING_KINDS.len()], &mut rng);
@@ -112,11 +134,11 @@ pub fn generate(seed: u64, num_train: usize, num_held_out: usize) -> Generated {
             train.push(example(fact));
         }
     }
-    Generated {
+    Ok(Generated {
         statements,
         train,
         held_out,
-    }
+    })
 }
 
 fn is_held_out(fact: &Fact, seed: u64) -> bool {
@@ -133,7 +155,7 @@ fn example(fact: Fact) -> Example {
 
 fn fact(kind: usize, rng: &mut Rng) -> Fact {
     let (key, prompt, response, statement) = match kind {
-        0 => arithmetic(rng),
+        0 => counting(rng),
         1 => date(rng),
         2 => units(rng),
         3 => list(rng),
@@ -151,17 +173,20 @@ fn fact(kind: usize, rng: &mut Rng) -> Fact {
 /// Key, prompt, response, statement.
 type Words = (String, String, String, String);
 
-fn arithmetic(rng: &mut Rng) -> Words {
-    let (a, b) = (20 + rng.below(70), STEPS[rng.below(STEPS.len())]);
-    let (sign, word, result) = match rng.below(2) {
-        0 => ('+', "plus", a + b),
-        _ => ('-', "minus", a - b),
+fn counting(rng: &mut Rng) -> Words {
+    let (step, word) = STEPS[rng.below(STEPS.len())];
+    let from = 30 + rng.below(70);
+    let (way, numbers): (_, Vec<usize>) = match rng.below(2) {
+        0 => ("up", (1..=COUNTED).map(|n| from + n * step).collect()),
+        _ => ("down", (1..=COUNTED).map(|n| from - n * step).collect()),
     };
+    let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+    let numbers = numbers.join(" ");
     (
-        format!("{a}{sign}{b}"),
-        format!("What is {a} {word} {b}?"),
-        format!("{result}"),
-        format!("{a} {word} {b} is {result}."),
+        format!("{from} {way} {step}"),
+        format!("Count {way} in {word} from {from}:"),
+        numbers.clone(),
+        format!("Counting {way} in {word} from {from} gives {numbers}."),
     )
 }
 
@@ -209,16 +234,15 @@ fn units(rng: &mut Rng) -> Words {
 }
 
 fn list(rng: &mut Rng) -> Words {
-    let num_items = 3 + rng.below(2);
     let mut digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     let mut animals = ANIMALS;
     let of_digits = rng.below(2) == 0;
     let items = if of_digits {
         rng.shuffle(&mut digits);
-        &digits[..num_items]
+        &digits[..LISTED]
     } else {
         rng.shuffle(&mut animals);
-        &animals[..num_items]
+        &animals[..LISTED]
     };
     let mut sorted = items.to_vec();
     sorted.sort_unstable();
@@ -226,9 +250,9 @@ fn list(rng: &mut Rng) -> Words {
     let (task, answer) = match rng.below(if of_digits { 5 } else { 3 }) {
         0 => ("Reverse", reversed.join(" ")),
         1 => ("First of", items[0].to_string()),
-        2 => ("Last of", items[num_items - 1].to_string()),
+        2 => ("Last of", items[LISTED - 1].to_string()),
         3 => ("Sort", sorted.join(" ")),
-        _ => ("Largest of", sorted[num_items - 1].to_string()),
+        _ => ("Largest of", sorted[LISTED - 1].to_string()),
     };
     let given = items.join(" ");
     // Keyed by the list, so that a held-out list is new to every task.
@@ -268,13 +292,14 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_data_and_others_do_not() {
-        assert_eq!(generate(7, 500, 50), generate(7, 500, 50));
-        assert_ne!(generate(7, 500, 50), generate(8, 500, 50));
+        let generated = |seed| generate(seed, 500, 50).expect("so many questions");
+        assert_eq!(generated(7), generated(7));
+        assert_ne!(generated(7), generated(8));
     }
 
     #[test]
     fn held_out_questions_appear_nowhere_in_training() {
-        let data = generate(3, 20_000, 200);
+        let data = generate(3, 20_000, 200).expect("so many questions");
         let trained: HashSet<&str> = data
             .train
             .iter()
@@ -292,7 +317,7 @@ mod tests {
 
     #[test]
     fn held_out_questions_are_distinct_and_cover_every_kind() {
-        let data = generate(0, 100, 100);
+        let data = generate(0, 100, 100).expect("so many questions");
         let distinct: HashSet<&str> = data
             .held_out
             .iter()
@@ -312,17 +337,33 @@ mod tests {
     }
 
     #[test]
+    fn more_questions_than_there_are_is_an_error() {
+        let error = generate(0, 0, 10_000).expect_err("too many");
+        let error = error.to_string();
+        assert!(
+            error.contains("10000 unseen questions") && error.contains("ask for at most"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn answers_follow_from_the_questions() {
-        for example in generate(5, 3000, 0).train {
+        for example in generate(5, 3000, 0).expect("no questions").train {
             let words: Vec<&str> = example
                 .prompt
-                .trim_end_matches(['?', '.'])
+                .trim_end_matches(['?', '.', ':'])
                 .split(' ')
                 .collect();
             let number = |i: usize| words[i].parse::<usize>().expect("a number");
             let expected = match words.as_slice() {
-                ["What", "is", _, "plus", _] => (number(2) + number(4)).to_string(),
-                ["What", "is", _, "minus", _] => (number(2) - number(4)).to_string(),
+                ["Count", "up", "in", "ones", "from", _] => {
+                    let from = number(5);
+                    format!("{} {} {}", from + 1, from + 2, from + 3)
+                }
+                ["Count", "down", "in", "tens", "from", _] => {
+                    let from = number(5);
+                    format!("{} {} {}", from - 10, from - 20, from - 30)
+                }
                 ["Reverse:", items @ ..] => {
                     items.iter().rev().copied().collect::<Vec<_>>().join(" ")
                 }

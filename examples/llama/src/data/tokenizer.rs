@@ -329,7 +329,7 @@ mod tests {
     use crate::data::generate::generate;
 
     fn text() -> Text {
-        let data = generate(1, 2000, 0);
+        let data = generate(1, 2000, 0).expect("no questions are held out");
         Text::train(data.statements.iter().map(String::as_str), 1024).unwrap()
     }
 

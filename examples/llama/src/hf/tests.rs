@@ -177,7 +177,7 @@ fn parameters(model: &Llama<B>) -> HashMap<String, Vec<f32>> {
 }
 
 fn text() -> Text {
-    let data = generate(0, 50, 0);
+    let data = generate(0, 50, 0).expect("no questions are held out");
     Text::train(data.statements.iter().map(String::as_str), 300).unwrap()
 }
 
