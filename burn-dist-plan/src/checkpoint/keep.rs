@@ -1,6 +1,7 @@
 //! What is kept inside a unit that is checkpointed: results that cost much to make.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::flow::{Flow, reduces, work};
 use super::rewrite::Section;
@@ -18,7 +19,7 @@ pub(super) fn keep<O: Op>(
     mesh: &MeshShape,
     sections: &mut [Section],
 ) {
-    let mut budgets: BTreeSet<(u64, usize)> = BTreeSet::new();
+    let mut budgets: BTreeMap<(u64, usize), Vec<&mut Section>> = BTreeMap::new();
     for section in sections.iter_mut() {
         match section.policy {
             Checkpoint::None | Checkpoint::Full | Checkpoint::EveryNth(_) => {}
@@ -30,16 +31,19 @@ pub(super) fn keep<O: Op>(
                 }
             }
             Checkpoint::Bytes(budget) => {
-                budgets.insert((budget, section.pass));
+                let key = (budget, section.pass);
+                budgets.entry(key).or_default().push(section);
             }
         }
     }
-    for (budget, pass) in budgets {
-        let mut within: Vec<&mut Section> = sections
-            .iter_mut()
-            .filter(|section| section.pass == pass && section.policy == Checkpoint::Bytes(budget))
-            .collect();
-        fill(budget, program, flow, mesh, &mut within);
+    if budgets.is_empty() {
+        return;
+    }
+    let steps = program.steps.iter().zip(&flow.ends);
+    let works = steps.map(|(step, ends)| work(step, ends, program, mesh));
+    let works: Vec<f64> = works.collect();
+    for ((budget, _), mut within) in budgets {
+        fill(budget, program, flow, &works, &mut within);
     }
 }
 
@@ -66,43 +70,72 @@ struct Offer {
     density: f64,
 }
 
+/// An offer among those of all sections: the best first, and the earliest of equals.
+struct Ranked {
+    offer: Offer,
+    earlier: Reverse<(usize, usize)>,
+    round: u32,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_density = self.offer.density.total_cmp(&other.offer.density);
+        by_density.then(self.earlier.cmp(&other.earlier))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
 /// Keeps the slot that saves the most work per byte, again and again, until the budget holds no more.
 fn fill<O: Op>(
     mut budget: u64,
     program: &Program<O>,
     flow: &Flow,
-    mesh: &MeshShape,
+    works: &[f64],
     sections: &mut [&mut Section],
 ) {
-    let works: Vec<f64> = program
-        .steps
-        .iter()
-        .zip(&flow.ends)
-        .map(|(step, ends)| work(step, ends, program, mesh))
-        .collect();
-    let mut offers: Vec<Vec<Offer>> = sections
-        .iter_mut()
-        .map(|section| offers_of(section, program, flow, &works))
-        .collect();
-    loop {
-        let best = offers
-            .iter()
-            .enumerate()
-            .flat_map(|(index, offers)| offers.iter().map(move |offer| (index, offer)))
-            .filter(|(_, offer)| offer.bytes <= budget)
-            // The earliest of equals.
-            .reduce(|best, next| {
-                if next.1.density > best.1.density {
-                    next
-                } else {
-                    best
-                }
-            });
-        let Some((index, offer)) = best else { return };
+    // How often the offers of each section were made: earlier ones count no more.
+    let mut round = vec![0; sections.len()];
+    let mut offers: BinaryHeap<Ranked> = BinaryHeap::new();
+    let rank = |section: usize, round: u32, all: Vec<Offer>| {
+        let ranked = move |(number, offer)| Ranked {
+            offer,
+            earlier: Reverse((section, number)),
+            round,
+        };
+        all.into_iter().enumerate().map(ranked)
+    };
+    for (index, section) in sections.iter_mut().enumerate() {
+        offers.extend(rank(index, 0, offers_of(section, program, flow, works)));
+    }
+    while let Some(Ranked {
+        offer,
+        earlier: Reverse((index, _)),
+        round: made,
+    }) = offers.pop()
+    {
+        // What does not fit now never will.
+        if made != round[index] || offer.bytes > budget {
+            continue;
+        }
         budget -= offer.bytes;
         let section = &mut sections[index];
         section.kept.insert(offer.slot);
-        offers[index] = offers_of(section, program, flow, &works);
+        round[index] += 1;
+        let all = offers_of(section, program, flow, works);
+        offers.extend(rank(index, round[index], all));
     }
 }
 

@@ -204,6 +204,11 @@ impl Builder {
         self.op(Kind::SumDim(dim), &[a], &shape)
     }
 
+    pub(crate) fn sum(&mut self, a: TensorIndex) -> TensorIndex {
+        let shape = vec![1; self.shapes[a as usize].len()];
+        self.op(Kind::Sum, &[a], &shape)
+    }
+
     pub(crate) fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {
         self.op(Kind::Reshape, &[a], shape)
     }
