@@ -650,7 +650,7 @@ impl<'a, O: Op> Finder<'a, O> {
     ) -> Phases {
         let mut found = Phases::default();
         let mut losses = 0;
-        // Whether each value is made after a backward, by no update.
+        // Whether each value is made after a backward.
         let mut late = vec![false; self.window.dies.len()];
         for (index, op) in self.window.ops.iter().enumerate() {
             let outputs: Vec<usize> = op.outputs().map(|out| out.id as usize).collect();
@@ -669,11 +669,14 @@ impl<'a, O: Op> Finder<'a, O> {
             };
             let makes_gradients = outputs.iter().all(|out| updating[*out]);
             let mut inputs = op.inputs().map(|input| input.id as usize);
-            let is_gradient = |input: usize| updating[input] && self.backward[input] > 0;
-            let needs_gradients =
-                inputs.any(|input| late[input] || (is_gradient(input) && !makes_gradients));
+            // A parameter of which gradients are taken anew is none of them.
+            let needs_gradients = inputs.any(|input| {
+                let is_needed = late[input] || (updating[input] && !makes_gradients);
+                is_needed && self.backward[input] > 0
+            });
             let is_late = phase == Phase::Backward && needs_gradients;
-            outputs.iter().for_each(|out| late[*out] = is_late);
+            let comes_after = is_late || phase == Phase::Update;
+            outputs.iter().for_each(|out| late[*out] = comes_after);
             if begins_backward(op) {
                 found.ones.push(index as u32);
             }

@@ -140,44 +140,127 @@ fn fill<O: Op>(
 }
 
 fn offers_of<O: Op>(
-    section: &mut Section,
+    section: &Section,
     program: &Program<O>,
     flow: &Flow,
     works: &[f64],
 ) -> Vec<Offer> {
-    let total = |steps: &[usize]| -> f64 { steps.iter().map(|step| works[*step]).sum() };
-    let closure = section.closure(program, flow);
-    let all = total(&closure);
     let held: BTreeSet<Slot> = section
         .kept
         .iter()
         .map(|slot| flow.root[*slot as usize])
         .collect();
-    let mut offers = Vec::new();
-    for step in closure {
-        for &slot in &flow.ends[step].writes {
-            if flow.param[slot as usize] {
-                continue;
+    let savings = savings(section, program, flow, works).into_iter();
+    let savings = savings.filter(|(slot, saved)| !flow.param[*slot as usize] && *saved > 0.0);
+    let offer = |(slot, saved): (Slot, f64)| {
+        let root = flow.root[slot as usize];
+        let bytes = match held.contains(&root) {
+            true => 0,
+            false => flow.bytes[root as usize],
+        };
+        Offer {
+            slot,
+            bytes,
+            density: saved / bytes.max(1) as f64,
+        }
+    };
+    savings.map(offer).collect()
+}
+
+/// Returns the work that keeping each slot would save that is made again, in the order of steps: of the steps that are
+/// needed for nothing else. Seen from what the backward uses, these are what the slot dominates.
+fn savings<O: Op>(
+    section: &Section,
+    program: &Program<O>,
+    flow: &Flow,
+    works: &[f64],
+) -> Vec<(Slot, f64)> {
+    let steps = section.closure(program, flow);
+    // Nodes are the steps, then the slots that they make, then where all is used.
+    let slots = steps.iter().flat_map(|step| &flow.ends[*step].writes);
+    let slots: Vec<Slot> = slots.copied().collect();
+    let node_of: HashMap<Slot, usize> = slots.iter().copied().zip(steps.len()..).collect();
+    let root = steps.len() + slots.len();
+    let mut tree = Dominators::new(root);
+    for slot in section
+        .far
+        .iter()
+        .filter(|slot| !section.kept.contains(slot))
+    {
+        tree.reach(node_of[slot], root);
+    }
+    // What uses something comes after it.
+    for (node, step) in steps.iter().enumerate().rev() {
+        for slot in &flow.ends[*step].writes {
+            let slot = node_of[slot];
+            tree.settle(slot);
+            if tree.is_reached(slot) {
+                tree.reach(node, slot);
             }
-            section.kept.insert(slot);
-            let saved = all - total(&section.closure(program, flow));
-            section.kept.remove(&slot);
-            if saved <= 0.0 {
-                continue;
+        }
+        tree.settle(node);
+        for read in &flow.ends[*step].reads {
+            if !section.stays(*read, program, flow) {
+                tree.reach(node_of[read], node);
             }
-            let root = flow.root[slot as usize];
-            let bytes = match held.contains(&root) {
-                true => 0,
-                false => flow.bytes[root as usize],
-            };
-            offers.push(Offer {
-                slot,
-                bytes,
-                density: saved / bytes.max(1) as f64,
-            });
         }
     }
-    offers
+    let mut total = vec![0.0; root + 1];
+    for (node, step) in steps.iter().enumerate() {
+        total[node] += works[*step];
+        total[tree.above(node)] += total[node];
+        for slot in &flow.ends[*step].writes {
+            let slot = node_of[slot];
+            if tree.is_reached(slot) {
+                total[tree.above(slot)] += total[slot];
+            }
+        }
+    }
+    let reached = slots.iter().filter(|slot| tree.is_reached(node_of[slot]));
+    reached.map(|slot| (*slot, total[node_of[slot]])).collect()
+}
+
+/// The node through which all ways from the root to each node lead, the nearest such.
+struct Dominators {
+    above: Vec<Option<usize>>,
+    depth: Vec<u32>,
+}
+
+impl Dominators {
+    fn new(root: usize) -> Self {
+        let mut above = vec![None; root + 1];
+        above[root] = Some(root);
+        Self {
+            above,
+            depth: vec![0; root + 1],
+        }
+    }
+
+    /// Adds a way to a node, from one that is settled.
+    fn reach(&mut self, node: usize, from: usize) {
+        let other = self.above[node].unwrap_or(from);
+        let (mut one, mut two) = (other, from);
+        while one != two {
+            match self.depth[one] >= self.depth[two] {
+                true => one = self.above(one),
+                false => two = self.above(two),
+            }
+        }
+        self.above[node] = Some(one);
+    }
+
+    /// Notes that all ways to a node are known.
+    fn settle(&mut self, node: usize) {
+        self.depth[node] = self.depth[self.above(node)] + 1;
+    }
+
+    fn is_reached(&self, node: usize) -> bool {
+        self.above[node].is_some()
+    }
+
+    fn above(&self, node: usize) -> usize {
+        self.above[node].unwrap_or(self.above.len() - 1)
+    }
 }
 
 /// Returns the stretches that are made again.
@@ -206,4 +289,88 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
         }
     }
     sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+    use crate::passes::State;
+    use crate::toy::{Builder, Kind, options};
+
+    /// Three units of several operations, each of which the backward uses.
+    fn step(mesh: &str) -> Builder {
+        let mut b = Builder::new(mesh);
+        let weights = ["first", "second", "third"].map(|name| {
+            b.param(Builder::spec(
+                &format!("{name}.weight"),
+                &[4, 4],
+                Some(name),
+            ))
+        });
+        let mut x = b.data(&[8, 4]);
+        let mut saved = Vec::new();
+        for w in weights {
+            let h = b.linear(x, w);
+            let one = b.exp(h);
+            let two = b.exp(one);
+            let sum = b.pair(Kind::Add, one, two);
+            let product = b.pair(Kind::Mul, sum, h);
+            let y = b.exp(product);
+            saved.push((x, w, [h, two, product]));
+            x = y;
+        }
+        let mut g = b.ones_for(x);
+        for (x, w, used) in saved.into_iter().rev() {
+            for value in used {
+                g = b.pair(Kind::Mul, g, value);
+            }
+            let (gx, gw) = b.linear_backward(x, w, g);
+            let new = b.pair(Kind::Sub, w, gw);
+            b.survive(new);
+            g = gx;
+        }
+        b.under(Policy {
+            checkpoint: Checkpoint::Bytes(64),
+            ..Policy::default()
+        })
+    }
+
+    /// Law: what keeping a slot saves is the work that is no longer made again.
+    #[test]
+    fn savings_are_the_work_that_is_made_no_more() {
+        for mesh in ["", "fsdp=2", "dp=2,tp=2"] {
+            let b = step(mesh);
+            let options = options(&b.mesh);
+            let mut state = State::new(&b.window, &b.mesh, &options);
+            state.run(Some("propagate")).expect("a program");
+            let program = state.program();
+            let flow = Flow::new(program, &state.facts, &b.mesh);
+            let visits = super::super::visits::visits(program, &flow);
+            let steps = program.steps.iter().zip(&flow.ends);
+            let works = steps.map(|(step, ends)| work(step, ends, program, &b.mesh));
+            let works: Vec<f64> = works.collect();
+            let work_of = |section: &Section| -> f64 {
+                let steps = section.closure(program, &flow);
+                steps.into_iter().map(|step| works[step]).sum()
+            };
+            let mut found = 0;
+            for mut section in sections(&visits) {
+                section.find(program, &flow, &visits);
+                let kept = section.far.iter().next_back().copied();
+                for kept in [None, kept] {
+                    section.kept.extend(kept);
+                    let all = work_of(&section);
+                    for (slot, saved) in savings(&section, program, &flow, &works) {
+                        section.kept.insert(slot);
+                        let expected = all - work_of(&section);
+                        section.kept.remove(&slot);
+                        assert!((saved - expected).abs() <= 1e-9 * all, "s{slot} on {mesh}");
+                        found += 1;
+                    }
+                }
+            }
+            assert!(found >= 9, "{found} on {mesh}");
+        }
+    }
 }

@@ -97,7 +97,7 @@ impl Section {
     }
 
     /// Returns whether the backward can read a slot that a clone needs where it is.
-    fn stays<O: Op>(&self, slot: Slot, program: &Program<O>, flow: &Flow) -> bool {
+    pub(super) fn stays<O: Op>(&self, slot: Slot, program: &Program<O>, flow: &Flow) -> bool {
         let maker = flow.maker[slot as usize];
         if flow.param[slot as usize] && flow.moves_param(maker, program) {
             // A gathered parameter: gathered again, unless the backward uses this very copy anyway.

@@ -97,6 +97,7 @@ impl Model {
     /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
     pub(crate) fn step(&self, rows: usize) -> Builder {
         let mut b = Builder::new(&self.mesh);
+        let mut states: Vec<u32> = Vec::new();
         let weights: Vec<u32> = self
             .layers
             .iter()
@@ -111,7 +112,11 @@ impl Model {
                 if let Ok(tp) = b.mesh.axis("tp") {
                     spec.layout.dims[layer % 2].factors[0].axes = vec![tp];
                 }
-                b.param(spec)
+                let weight = b.param(spec.clone());
+                if self.norm != Norm::None {
+                    states.push(b.state(spec));
+                }
+                weight
             })
             .collect();
         let mut sums: Vec<Option<u32>> = vec![None; weights.len()];
@@ -166,12 +171,20 @@ impl Model {
             }
         }
         let norm = (self.norm != Norm::None).then(|| norm(&mut b, sums.iter().flatten()));
+        let mut states = states.into_iter();
         for (w, sum) in weights.iter().zip(sums) {
             if let Some(mut sum) = sum {
                 if let (Norm::Scales, Some(norm)) = (self.norm, norm) {
                     let scale = b.exp(norm);
                     let scale = b.reshape(scale, &[1, 1]);
                     sum = b.op(Kind::Mul, &[sum, scale], &[4, 4]);
+                }
+                // As an optimizer does that keeps two things for each parameter, and makes more of what it kept.
+                if let Some(state) = states.next() {
+                    let kept = b.exp(state);
+                    let moved = b.pair(Kind::Add, kept, sum);
+                    b.survive(moved);
+                    sum = b.exp(moved);
                 }
                 let new = b.pair(Kind::Sub, *w, sum);
                 b.survive(new);
