@@ -189,8 +189,8 @@ struct Walk<'a, O> {
     /// Those that hold something now: few of all.
     slots: rustc_hash::FxHashMap<Slot, Content>,
     kept: rustc_hash::FxHashMap<u32, u64>,
-    /// What collectives under way hold: number of the launch, and what is sent.
-    flying: Vec<(u32, u64)>,
+    /// What collectives under way send, by what they fill.
+    flying: rustc_hash::FxHashMap<Slot, u64>,
     keys: u64,
     /// Bytes of slots and of kept values that are on the host.
     on_host: rustc_hash::FxHashMap<Slot, u64>,
@@ -209,7 +209,7 @@ impl<'a, O: Op> Walk<'a, O> {
             ledger: Ledger::default(),
             slots: Default::default(),
             kept: Default::default(),
-            flying: Vec::new(),
+            flying: Default::default(),
             keys: 0,
             on_host: Default::default(),
             kept_on_host: Default::default(),
@@ -438,19 +438,18 @@ impl<'a, O: Op> Walk<'a, O> {
         for (index, out) in op.outputs().enumerate() {
             let slot = out.id;
             let elem = out.dtype.size();
-            let inputs: Vec<Operand<'_>> = tensors
-                .iter()
-                .zip(&contents)
-                .map(|(input, content)| Operand {
-                    at: &content.at,
-                    buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
-                    alone: input.last_use
-                        && self.ledger.holders(content.key) == 1
-                        && !self.ledger.is_lent(content.key),
-                })
-                .collect();
             let place = match index {
-                0 => op.place(self.plan.storage, &inputs),
+                0 => {
+                    let inputs = tensors.iter().zip(&contents);
+                    let inputs = inputs.map(|(input, content)| Operand {
+                        at: &content.at,
+                        buffer: (self.ledger.bytes(content.key) / content.elem.max(1)) as usize,
+                        alone: input.last_use
+                            && self.ledger.holders(content.key) == 1
+                            && !self.ledger.is_lent(content.key),
+                    });
+                    op.place(self.plan.storage, &inputs.collect::<Vec<_>>())
+                }
                 _ => Place::New(Strided::contiguous(out.shape)),
             };
             let (key, bytes, at) = match place {
@@ -501,7 +500,7 @@ impl<'a, O: Op> Walk<'a, O> {
         if let Some(content) = self.slots.get(&task.to) {
             self.ledger.lend(content.key);
         }
-        self.flying.push((task.to, sent));
+        self.flying.insert(task.to, sent);
     }
 
     fn give_up_sent(&mut self, task: &CollectiveTask) {
@@ -512,12 +511,10 @@ impl<'a, O: Op> Walk<'a, O> {
 
     /// Ends the collectives that fill `to`: those of a launch may be waited for one by one.
     fn finish(&mut self, to: &[Slot]) {
-        let ended: Vec<(Slot, u64)> = self
-            .flying
-            .extract_if(.., |(slot, _)| to.contains(slot))
-            .collect();
-        for (_, sent) in ended {
-            self.ledger.release(sent);
+        for slot in to {
+            if let Some(sent) = self.flying.remove(slot) {
+                self.ledger.release(sent);
+            }
         }
     }
 }

@@ -88,16 +88,20 @@ impl<O: Op> PlanCache<O> {
         if self.bytes + bytes <= self.bytes_max {
             return;
         }
-        let mut by_use: Vec<u64> = self.plans.values().flatten().map(|e| e.used).collect();
+        let entries = self.plans.values().flatten();
+        let mut by_use: Vec<(u64, usize)> =
+            entries.map(|entry| (entry.used, entry.bytes)).collect();
         by_use.sort_unstable();
-        for used in by_use {
+        let mut last = 0;
+        for (used, freed) in by_use {
             if self.bytes + bytes <= self.bytes_max {
                 break;
             }
-            for entries in self.plans.values_mut() {
-                let freed = entries.extract_if(.., |entry| entry.used == used);
-                self.bytes -= freed.map(|entry| entry.bytes).sum::<usize>();
-            }
+            self.bytes -= freed;
+            last = used;
+        }
+        for entries in self.plans.values_mut() {
+            entries.retain(|entry| entry.used > last);
         }
         self.plans.retain(|_, entries| !entries.is_empty());
     }

@@ -1,6 +1,6 @@
 //! What a plan does, for people and for programs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -64,6 +64,17 @@ pub struct ExplainedCollective {
     pub bytes: u64,
 }
 
+/// What collectives have in common that are told as one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Alike {
+    kind: &'static str,
+    axes: String,
+    shape: Vec<usize>,
+    layouts: (String, String),
+    reason: String,
+    path: Option<String>,
+}
+
 /// Gradients of parameters that were terms of a sum over ranks while something else was done with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Accumulated {
@@ -98,6 +109,9 @@ pub struct Explanation {
     pub totals: BTreeMap<&'static str, CollectiveTotal>,
     /// Collectives, alike ones together, in program order.
     pub collectives: Vec<ExplainedCollective>,
+    /// Where each kind of them is.
+    #[serde(skip)]
+    places: HashMap<Alike, usize>,
     /// When accumulated gradients are reduced, as text; of several policies, those other than the default.
     pub accumulation: String,
     /// Gradients that were added or kept before they were reduced.
@@ -199,11 +213,9 @@ impl Explanation {
             self.scheduled.push(scheduled.clone());
         }
         self.recomputed += plan.recomputed;
-        for layer in &plan.float8 {
-            if !self.float8.contains(layer) {
-                self.float8.push(layer.clone());
-            }
-        }
+        let known: HashSet<Float8Layer> = self.float8.iter().cloned().collect();
+        let layers = plan.float8.iter().filter(|layer| !known.contains(layer));
+        self.float8.extend(layers.cloned());
         self.overlaps.extend(plan.overlaps.iter().cloned());
         self.redundancy += &plan.redundancy;
         self.accumulated.added += plan.accumulated.added;
@@ -234,33 +246,32 @@ impl Explanation {
         total.count += 1;
         total.bytes += record.bytes;
         self.add_time(record);
-        let path = record.path.as_deref().map(generalize);
-        let same = self.collectives.iter_mut().find(|c| {
-            c.kind == kind
-                && c.axes == record.axes
-                && c.shape == record.shape
-                && c.from == record.layouts.0
-                && c.to == record.layouts.1
-                && c.reason == record.reason
-                && c.path == path
-        });
-        match same {
-            Some(same) => {
-                same.count += 1;
-                same.bytes += record.bytes;
-            }
-            None => self.collectives.push(ExplainedCollective {
-                kind,
-                axes: record.axes.clone(),
-                shape: record.shape.clone(),
-                from: record.layouts.0.clone(),
-                to: record.layouts.1.clone(),
-                reason: record.reason.clone(),
-                path,
-                count: 1,
-                bytes: record.bytes,
-            }),
+        let alike = Alike {
+            kind,
+            axes: record.axes.clone(),
+            shape: record.shape.clone(),
+            layouts: record.layouts.clone(),
+            reason: record.reason.clone(),
+            path: record.path.as_deref().map(generalize),
+        };
+        if let Some(place) = self.places.get(&alike) {
+            let same = &mut self.collectives[*place];
+            same.count += 1;
+            same.bytes += record.bytes;
+            return;
         }
+        self.collectives.push(ExplainedCollective {
+            kind,
+            axes: alike.axes.clone(),
+            shape: alike.shape.clone(),
+            from: alike.layouts.0.clone(),
+            to: alike.layouts.1.clone(),
+            reason: alike.reason.clone(),
+            path: alike.path.clone(),
+            count: 1,
+            bytes: record.bytes,
+        });
+        self.places.insert(alike, self.collectives.len() - 1);
     }
 
     fn add_time(&mut self, record: &CollectiveRecord) {
@@ -314,15 +325,19 @@ impl Explanation {
         }
         let by_reason = |reason: fn(&Float8Layer) -> Option<&String>| {
             let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+            let mut places: HashMap<&str, usize> = HashMap::new();
+            let mut known: HashSet<(usize, String)> = HashSet::new();
             for layer in &self.float8 {
                 let Some(reason) = reason(layer) else {
                     continue;
                 };
                 let path = generalize(&layer.path);
-                match found.iter_mut().find(|(same, _)| same == reason) {
-                    Some((_, paths)) if paths.contains(&path) => {}
-                    Some((_, paths)) => paths.push(path),
-                    None => found.push((reason, vec![path])),
+                let place = *places.entry(reason).or_insert(found.len());
+                if place == found.len() {
+                    found.push((reason, Vec::new()));
+                }
+                if known.insert((place, path.clone())) {
+                    found[place].1.push(path);
                 }
             }
             found
@@ -353,12 +368,13 @@ impl Explanation {
         for (axis, overlaps) in axes {
             // The paths by reason and kind.
             let mut left: BTreeMap<&str, BTreeMap<&str, Vec<String>>> = BTreeMap::new();
+            let mut known: BTreeSet<(&str, &str, String)> = BTreeSet::new();
             for overlap in &overlaps {
                 let Some(why) = overlap.whole else { continue };
                 let kinds = left.entry(why).or_default();
                 let paths = kinds.entry(overlap.kind).or_default();
                 let path = generalize(overlap.path.as_deref().unwrap_or("the model"));
-                if !paths.contains(&path) {
+                if known.insert((why, overlap.kind, path.clone())) {
                     paths.push(path);
                 }
             }

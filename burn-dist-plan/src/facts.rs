@@ -17,7 +17,7 @@
 //! Where evidence does not decide, a value is an activation, or unknown if it comes from outside, and passes do what is
 //! safe. A wrong fact may cost speed or memory, never a value: layouts, order and recomputation change none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::op::{Mark, Op};
@@ -130,6 +130,11 @@ pub struct Facts {
     pub phases: Vec<Phase>,
     /// Number of the microbatch that each operation works on: of the loss it leads to, or comes from.
     pub microbatches: Vec<u32>,
+    /// The operation that makes the one for each loss: its backward is recorded from there on.
+    pub ones: Vec<u32>,
+    /// Whether each operation of the backward comes after it: it needs the gradients of parameters, and makes none, or
+    /// what is made of them so. Norms of gradients do, what is read with them, and gradients that are scaled by them.
+    pub after_backward: Vec<bool>,
 }
 
 impl Facts {
@@ -151,8 +156,11 @@ impl Facts {
     /// Returns the policies of the parameters that values are, or are to update, each once, in the order of values.
     pub fn policies(&self) -> Vec<Arc<Policy>> {
         let mut policies: Vec<Arc<Policy>> = Vec::new();
+        let mut known: HashSet<&Policy> = HashSet::new();
+        // Parameters share theirs: most are known by where they are.
+        let mut seen: HashSet<*const Policy> = HashSet::new();
         for spec in self.roles.iter().filter_map(Role::belongs_to) {
-            if !policies.contains(&spec.policy) {
+            if seen.insert(Arc::as_ptr(&spec.policy)) && known.insert(&spec.policy) {
                 policies.push(spec.policy.clone());
             }
         }
@@ -167,6 +175,20 @@ fn first_shape(reshape_of: &[Option<ValueIndex>], mut value: ValueIndex) -> Valu
     value
 }
 
+/// Which part of a step operations are.
+#[derive(Clone, Debug, Default)]
+struct Phases {
+    phases: Vec<Phase>,
+    microbatches: Vec<u32>,
+    ones: Vec<u32>,
+    after_backward: Vec<bool>,
+}
+
+/// Whether an operation makes the one for a loss.
+fn begins_backward<O: Op>(op: &O) -> bool {
+    op.traits().makes_ones && op.outputs().all(|out| out.numel() == 1)
+}
+
 /// An elementwise operation with one result.
 struct Elementwise {
     out: ValueIndex,
@@ -175,6 +197,9 @@ struct Elementwise {
     /// Whether it adds its inputs up: each is a term of the result, whatever the others are.
     adds: bool,
 }
+
+/// Of how many parameters, at most, a value may be what replaces them: the nearest. An average has two or three terms.
+const WAYS_MAX: usize = 8;
 
 /// A way from a parameter to a value of which it is a term.
 #[derive(Clone, Copy)]
@@ -301,20 +326,20 @@ impl<'a, O: Op> Finder<'a, O> {
         for op in &self.window.ops {
             let from = op.inputs().map(|input| self.backward[input.id as usize]);
             let mut from = from.max().unwrap_or(0);
-            let outputs: Vec<_> = op.outputs().map(|out| (out.id, out.numel())).collect();
-            if op.traits().makes_ones && outputs.iter().all(|(_, numel)| *numel == 1) {
+            if begins_backward(op) {
                 losses += 1;
                 from = losses;
             }
-            for (out, _) in outputs {
-                let is_param = self.tags[out as usize].is_some();
-                self.backward[out as usize] = if is_param { 0 } else { from };
+            for out in op.outputs() {
+                let is_param = self.tags[out.id as usize].is_some();
+                self.backward[out.id as usize] = if is_param { 0 } else { from };
             }
         }
     }
 
     /// Finds what replaces each parameter, and what is on the way there.
     fn follow_parameters(&mut self) {
+        // The shortest to each value, at most `WAYS_MAX`, in order.
         let mut ways: Vec<Vec<Way>> = vec![Vec::new(); self.window.dies.len()];
         for (value, tag) in self.tags.iter().enumerate() {
             if tag.is_some() {
@@ -328,9 +353,10 @@ impl<'a, O: Op> Finder<'a, O> {
         }
         let is_backward = |value: ValueIndex| self.backward[value as usize] > 0;
         for op in self.elementwise.iter().flatten() {
-            for (at, &(input, is_alike)) in op.inputs.iter().enumerate() {
-                let mut others = op.inputs.iter().enumerate().filter(|(i, _)| *i != at);
-                let scaled = others.any(|(_, (other, _))| is_backward(*other));
+            let made_of = op.inputs.iter().filter(|(input, _)| is_backward(*input));
+            let gradients = made_of.count();
+            for &(input, is_alike) in &op.inputs {
+                let scaled = gradients > usize::from(is_backward(input));
                 if !is_alike || (scaled && !op.adds) {
                     continue;
                 }
@@ -348,6 +374,9 @@ impl<'a, O: Op> Finder<'a, O> {
                     }
                 }
             }
+            let known = &mut ways[op.out as usize];
+            known.sort_by_key(|way| (way.length, way.from));
+            known.truncate(WAYS_MAX);
         }
         // Of all pairs of a parameter and a value that lives on: those made of gradients first, then those whose
         // parameter dies, then the nearest.
@@ -593,30 +622,7 @@ impl<'a, O: Op> Finder<'a, O> {
         for read in &self.window.reads {
             lasting[*read as usize] = true;
         }
-        let mut losses = 0;
-        let mut phases = Vec::with_capacity(self.window.ops.len());
-        let mut microbatches = Vec::with_capacity(self.window.ops.len());
-        for op in &self.window.ops {
-            let outputs: Vec<usize> = op.outputs().map(|out| out.id as usize).collect();
-            let updates = outputs.iter().any(|out| {
-                let is_new = matches!(roles[*out], Role::Parameter(_) | Role::State(_));
-                is_new && update_of[*out].is_some()
-            });
-            let inputs = op.inputs().map(|input| input.id as usize);
-            let tensors = inputs.filter(|_| updates).chain(outputs);
-            let from = tensors.map(|tensor| self.backward[tensor]).max();
-            let from = from.unwrap_or(0);
-            phases.push(match from {
-                _ if updates => Phase::Update,
-                0 => Phase::Forward,
-                _ => Phase::Backward,
-            });
-            losses = losses.max(from);
-            microbatches.push(match from {
-                0 => losses,
-                from => from - 1,
-            });
-        }
+        let phases = self.phases(&roles, &update_of, &updating);
         Facts {
             roles,
             view_of: self.views(),
@@ -628,8 +634,60 @@ impl<'a, O: Op> Finder<'a, O> {
             gradient_of: self.gradient_of(),
             tied_to: self.tied_to(),
             reshape_of: self.reshape_of,
-            phases,
-            microbatches,
+            phases: phases.phases,
+            microbatches: phases.microbatches,
+            ones: phases.ones,
+            after_backward: phases.after_backward,
         }
+    }
+
+    /// Returns which part of a step each operation is.
+    fn phases(
+        &self,
+        roles: &[Role],
+        update_of: &[Option<Arc<ParamSpec>>],
+        updating: &[bool],
+    ) -> Phases {
+        let mut found = Phases::default();
+        let mut losses = 0;
+        // Whether each value is made after a backward.
+        let mut late = vec![false; self.window.dies.len()];
+        for (index, op) in self.window.ops.iter().enumerate() {
+            let outputs: Vec<usize> = op.outputs().map(|out| out.id as usize).collect();
+            let updates = outputs.iter().any(|out| {
+                let is_new = matches!(roles[*out], Role::Parameter(_) | Role::State(_));
+                is_new && update_of[*out].is_some()
+            });
+            let inputs = op.inputs().map(|input| input.id as usize);
+            let tensors = inputs.filter(|_| updates).chain(outputs.iter().copied());
+            let from = tensors.map(|tensor| self.backward[tensor]).max();
+            let from = from.unwrap_or(0);
+            let phase = match from {
+                _ if updates => Phase::Update,
+                0 => Phase::Forward,
+                _ => Phase::Backward,
+            };
+            let makes_gradients = outputs.iter().all(|out| updating[*out]);
+            let mut inputs = op.inputs().map(|input| input.id as usize);
+            // A parameter of which gradients are taken anew is none of them.
+            let needs_gradients = inputs.any(|input| {
+                let is_needed = late[input] || (updating[input] && !makes_gradients);
+                is_needed && self.backward[input] > 0
+            });
+            let is_late = phase == Phase::Backward && needs_gradients;
+            let comes_after = is_late || phase == Phase::Update;
+            outputs.iter().for_each(|out| late[*out] = comes_after);
+            if begins_backward(op) {
+                found.ones.push(index as u32);
+            }
+            losses = losses.max(from);
+            found.phases.push(phase);
+            found.after_backward.push(is_late);
+            found.microbatches.push(match from {
+                0 => losses,
+                from => from - 1,
+            });
+        }
+        found
     }
 }

@@ -302,6 +302,13 @@ impl<'a> Hierarchy<'a> {
             };
             works.push(works[works.len() - 1] + here);
         }
+        // Where each launch is first waited for.
+        let mut ends: HashMap<u32, usize> = HashMap::new();
+        for (index, step) in program.steps.iter().enumerate() {
+            if let Common::Finish { group, .. } = step {
+                ends.entry(*group).or_insert(index);
+            }
+        }
         let mut relays: Vec<(usize, u32, u32)> = Vec::new();
         for (start, step) in program.steps.iter().enumerate() {
             let Common::Launch { group, moves } = step else {
@@ -311,17 +318,18 @@ impl<'a> Hierarchy<'a> {
             if times.len() < 2 {
                 continue;
             }
-            let ended =
-                |step: &Common<O>| matches!(step, Common::Finish { group: g, .. } if g == group);
-            let end = (start + 1..program.steps.len()).find(|i| ended(&program.steps[*i]));
-            let end = end.unwrap_or(program.steps.len());
+            let end = ends.get(group).copied().unwrap_or(program.steps.len());
             let (all, total) = (works[end] - works[start + 1], times.iter().sum::<u64>());
             let mut before = 0;
             for (stage, time) in (1..).zip(&times[..times.len() - 1]) {
                 before += time;
                 let wanted = works[start + 1] + all * (before as f64 / total.max(1) as f64);
-                let at = (start + 1..end).find(|i| works[*i] >= wanted && all > 0.0);
-                relays.push((at.unwrap_or(end), *group, stage));
+                let done = |so_far: &f64| *so_far < wanted;
+                let at = match all > 0.0 {
+                    true => start + 1 + works[start + 1..end].partition_point(done),
+                    false => end,
+                };
+                relays.push((at, *group, stage));
             }
         }
         relays.sort_unstable();

@@ -1,6 +1,8 @@
 //! Last uses: marks where a rank's slots are used for the last time, so that operations may work in place and memory is
 //! given back at once.
 
+use std::collections::HashSet;
+
 use crate::op::{Op, Side, Tensor};
 use crate::task::{RankPlan, Slot, Task};
 
@@ -39,7 +41,7 @@ pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {
     let mut seen = vec![false; plan.num_slots as usize];
     let mut reversed: Vec<Task<O>> = Vec::with_capacity(plan.tasks.len() + 16);
     for mut task in std::mem::take(&mut plan.tasks).into_iter().rev() {
-        let (inputs, outputs) = uses(&task);
+        let (mut inputs, outputs) = uses(&task);
         for &slot in &outputs {
             if !seen[slot as usize] {
                 reversed.push(Task::Free(slot));
@@ -54,24 +56,27 @@ pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {
         match &mut task {
             Task::Op(op, _) => {
                 // An operand used twice is not moved: the order in which operations take theirs is not ours.
+                inputs.sort_unstable();
                 last.retain(|slot| {
-                    let once = inputs.iter().filter(|s| *s == slot).count() == 1;
+                    let from = inputs.partition_point(|input| input < slot);
+                    let once = inputs.get(from + 1) != Some(slot);
                     if !once {
                         reversed.push(Task::Free(*slot));
                     }
                     once
                 });
                 if !last.is_empty() {
+                    last.sort_unstable();
                     mark(op, &last);
                 }
             }
             Task::Collective(task) => task.take = !last.is_empty(),
             Task::Send(task) => task.take = !last.is_empty(),
             Task::Launch { tasks, .. } => {
+                let mut last: HashSet<Slot> = last.into_iter().collect();
                 for task in tasks.iter_mut().rev() {
-                    task.take = last.contains(&task.from);
                     // Of several that send the same slot only the last empties it.
-                    last.retain(|slot| *slot != task.from);
+                    task.take = last.remove(&task.from);
                 }
             }
             // Outputs that nothing uses.
@@ -85,6 +90,8 @@ pub(super) fn lifetimes<O: Op>(plan: &mut RankPlan<O>) {
     plan.tasks = reversed;
 }
 
+/// Marks the inputs that are among `last`, which rise.
 fn mark<O: Op>(op: &mut O, last: &[Slot]) {
-    op.rewire(|side, wire| wire.last_use |= side == Side::Input && last.contains(&wire.id));
+    let is_last = |slot: Slot| last.binary_search(&slot).is_ok();
+    op.rewire(|side, wire| wire.last_use |= side == Side::Input && is_last(wire.id));
 }

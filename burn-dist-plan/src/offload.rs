@@ -12,6 +12,8 @@
 //! Sources: ZeRO-Offload (arXiv:2101.06840), for parameters and optimizer state; vDNN (arXiv:1602.08124), for
 //! activations. Differs: the optimizer runs on the device, where state is brought back unit by unit.
 
+use std::ops::Range;
+
 use crate::mesh::DType;
 use crate::op::Op;
 
@@ -78,6 +80,11 @@ pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &P
             groups.entry(seen.key).or_default().push(slot as Slot);
         }
     }
+    let shared: rustc_hash::FxHashMap<u64, Shared> = groups
+        .into_iter()
+        .filter(|(_, slots)| slots.len() > 1)
+        .map(|(key, slots)| (key, Shared::new(&slots, &lives)))
+        .collect();
     // Bytes made by the tasks before each.
     let mut made = vec![0u64; plan.tasks.len() + 1];
     for life in lives.iter().filter(|life| life.dtype.is_some()) {
@@ -103,11 +110,8 @@ pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &P
         let mut last = life.made;
         for (index, &next) in life.uses.iter().enumerate() {
             let from = std::mem::replace(&mut last, next);
-            let others = groups[&seen.key].iter();
-            let alone = others.filter(|other| **other != slot as Slot).all(|other| {
-                let other = &lives[*other as usize];
-                other.made >= next || other.uses.last().is_none_or(|last| *last <= from)
-            });
+            let others = shared.get(&seen.key);
+            let alone = others.is_none_or(|shared| shared.rests(slot as Slot, from..next));
             let stored = matches!(&plan.tasks[next], Task::Store { host: true, .. });
             // A unit ahead, but not before the gap.
             let ahead = policy(slot as Slot).map_or(0, |policy| policy.prefetch);
@@ -153,6 +157,49 @@ pub(super) fn offload<O: Op>(plan: &mut RankPlan<O>, visits: &[u32], program: &P
         plan.tasks.push(old);
         plan.tasks
             .extend(after[index].iter().filter_map(task).map(Task::ToHost));
+    }
+}
+
+/// The lives of slots that share a buffer.
+struct Shared {
+    /// When each is made, in order.
+    made: Vec<usize>,
+    /// Of those made so far, the two that are used for longest, and until when.
+    longest: Vec<[(usize, Option<Slot>); 2]>,
+}
+
+impl Shared {
+    fn new(slots: &[Slot], lives: &[Life]) -> Self {
+        let mut slots = slots.to_vec();
+        slots.sort_by_key(|slot| lives[*slot as usize].made);
+        let mut longest = Vec::with_capacity(slots.len());
+        let mut now = [(0, None); 2];
+        for &slot in &slots {
+            let last = lives[slot as usize].uses.last().copied().unwrap_or(0);
+            if last > now[0].0 {
+                now = [(last, Some(slot)), now[0]];
+            } else if last > now[1].0 {
+                now[1] = (last, Some(slot));
+            }
+            longest.push(now);
+        }
+        Self {
+            made: slots
+                .iter()
+                .map(|slot| lives[*slot as usize].made)
+                .collect(),
+            longest,
+        }
+    }
+
+    /// Returns whether no other slot than this one is used between two tasks.
+    fn rests(&self, slot: Slot, between: Range<usize>) -> bool {
+        let before = self.made.partition_point(|made| *made < between.end);
+        let Some(longest) = before.checked_sub(1).map(|at| &self.longest[at]) else {
+            return true;
+        };
+        let mut others = longest.iter().filter(|(_, of)| *of != Some(slot));
+        others.all(|(last, _)| *last <= between.start)
     }
 }
 

@@ -16,6 +16,7 @@
 //!
 //! Not here: running such a plan. Copies have the scalars, random streams and reads of what they repeat.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::error::PlanError;
@@ -430,14 +431,12 @@ impl Repeated {
                 .iter()
                 .for_each(|index| push(*index, copy, false));
         }
-        let read: Vec<Slot> = program.steps.iter().filter_map(read_slot).collect();
+        let read = program.steps.iter().filter_map(read_slot);
+        let read: HashSet<Slot> = read.map(|slot| pattern.instead[slot as usize]).collect();
         for index in later.into_iter().chain(end..program.steps.len()) {
             let copied = read_slot(&program.steps[index])
                 .filter(|slot| matches!(self.slots[*slot as usize], Number::Own(_)))
-                .filter(|slot| {
-                    read.iter()
-                        .any(|read| pattern.instead[*read as usize] == *slot)
-                });
+                .filter(|slot| read.contains(slot));
             // What is read of each microbatch is read of each copy.
             match copied {
                 Some(_) => (0..=self.copies).for_each(|copy| push(index, copy, false)),

@@ -7,6 +7,8 @@
 //! Source: FSDP (arXiv:2304.11277, sections 3.2 and 4.2: units, prefetching); ZeRO (arXiv:1910.02054, section 5).
 
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 
@@ -20,7 +22,7 @@ use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
 use crate::policy::ShardStrategy;
 use crate::propagate::{Common, Move, Program};
 use crate::units::Visits;
-use queue::Queue;
+use queue::{Queue, Reductions};
 
 /// What may start together: same visit, same ranks, same element type.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -42,10 +44,12 @@ struct Bucket {
     /// Gathers: the step before which the results must be there. Reductions: the step after which the last operand is
     /// there.
     place: usize,
-    /// Reductions: how many buckets its operands come through.
-    depth: u32,
+    /// Reductions: the bucket that leaves its operands, which comes before it.
+    parent: Option<usize>,
     /// Reductions: whether each rank is left with a part.
     scatters: bool,
+    /// Reductions: whether they are the last ones of gradients.
+    is_last: bool,
     /// Gathers: how many units ahead they start.
     prefetch: u32,
 }
@@ -55,9 +59,15 @@ enum Item {
     Step(usize),
     /// All members of a bucket.
     Launch(u32),
-    /// The member of a bucket that stood at this step.
+    /// A member of a bucket, by its number there.
     Finish(u32, usize),
 }
+
+/// Where launches and steps of one place stand: gathers start, gathers are waited for, the step, reductions start.
+const GATHER: u32 = 0;
+const GATHERED: u32 = 1;
+const STEP: u32 = 2;
+const REDUCE: u32 = 3;
 
 /// Moves the collectives of `program`.
 pub(super) fn schedule<O: Op>(
@@ -77,21 +87,18 @@ pub(super) fn schedule<O: Op>(
             name_after_producer(program, &producer, member);
         }
     }
-    // Position, phase at that position (launches of gathers, results of gathers, then the step, then reductions),
-    // number.
+    // Position, phase at that position, number.
     let mut order: Vec<(usize, u32, u32, Item)> = Vec::new();
     let mut moved = vec![false; program.steps.len()];
-    let mut members: Vec<Vec<usize>> = Vec::new();
-    let mut add = |bucket: &Bucket| {
+    let mut members: Vec<&[usize]> = Vec::new();
+    for bucket in gathers.iter().chain(&reductions) {
         for &step in &bucket.members {
             moved[step] = true;
         }
-        members.push(bucket.members.clone());
-        members.len() as u32 - 1
-    };
+        members.push(&bucket.members);
+    }
     let places = prefetch_places(program, mesh, &gathers);
-    for (bucket, wanted) in gathers.iter().zip(places) {
-        let group = add(bucket);
+    for ((group, bucket), wanted) in (0..).zip(&gathers).zip(places) {
         let operands = bucket.members.iter().map(|&step| {
             let Common::Move(step) = &program.steps[step] else {
                 return 0;
@@ -100,59 +107,69 @@ pub(super) fn schedule<O: Op>(
         });
         let earliest = operands.max().unwrap_or(0);
         let place = wanted.max(earliest).min(bucket.place);
-        order.push((place, 0, group, Item::Launch(group)));
+        order.push((place, GATHER, group, Item::Launch(group)));
         // What a unit needs last may arrive last.
-        for &member in &bucket.members {
-            order.push((member, 1, group, Item::Finish(group, member)));
+        for (number, &member) in bucket.members.iter().enumerate() {
+            order.push((member, GATHERED, group, Item::Finish(group, number)));
         }
     }
-    let made = |step: usize| match &program.steps[step] {
-        Common::Move(step) => producer[step.from as usize],
-        _ => 0,
-    };
-    let size = |members: &[usize]| bytes(program, mesh, members);
-    for bucket in launch_last_early(reductions, made, size) {
-        let group = add(&bucket);
-        order.push((bucket.place, 4 + bucket.depth, group, Item::Launch(group)));
+    let first = gathers.len() as u32;
+    for (group, bucket) in (first..).zip(&reductions) {
+        if bucket.parent.is_none() {
+            order.push((bucket.place, REDUCE, group, Item::Launch(group)));
+        }
     }
     for (index, moved) in moved.iter().enumerate() {
         if !moved {
-            order.push((index, 3, 0, Item::Step(index)));
+            order.push((index, STEP, 0, Item::Step(index)));
         }
     }
     order.sort_by_key(|(place, phase, number, _)| (*place, *phase, *number));
-    let sizes: Vec<u64> = members
-        .iter()
-        .map(|members| bytes(program, mesh, members))
-        .collect();
+    let launched = order.iter().filter(|(_, phase, ..)| *phase == REDUCE);
+    let launched = launched.map(|(_, _, group, _)| bytes(program, mesh, members[*group as usize]));
+    let mut queue = Queue::new(launched.collect(), moved.len() + 2 * members.len());
     let mut old: Vec<Option<Common<O>>> = std::mem::take(&mut program.steps)
         .into_iter()
         .map(Some)
         .collect();
-    let launched = order
-        .iter()
-        .filter(|(_, phase, ..)| *phase >= 4)
-        .map(|(_, _, group, _)| sizes[*group as usize])
-        .collect();
-    let mut queue = Queue::new(launched, old.len() + 2 * members.len());
+    let mut moves = |group: u32| -> Vec<Move> {
+        let taken = members[group as usize].iter().map(|&step| old[step].take());
+        let moves = taken.filter_map(|step| match step {
+            Some(Common::Move(step)) => Some(step),
+            _ => None,
+        });
+        moves.collect()
+    };
+    // From the last on, so that each takes with it what comes after it.
+    let mut then: Vec<Vec<Reductions>> = Vec::new();
+    then.resize_with(reductions.len(), Vec::new);
+    let mut starting: HashMap<u32, Reductions> = HashMap::new();
+    for (index, bucket) in reductions.iter().enumerate().rev() {
+        let group = first + index as u32;
+        let mut next = std::mem::take(&mut then[index]);
+        next.reverse();
+        let reductions = Reductions {
+            group,
+            moves: moves(group),
+            is_last: bucket.is_last,
+            then: next,
+        };
+        match bucket.parent {
+            Some(parent) => then[parent].push(reductions),
+            None => drop(starting.insert(group, reductions)),
+        }
+    }
+    let mut gathering: Vec<Vec<Move>> = (0..first).map(&mut moves).collect();
     for (_, phase, _, item) in order {
         match item {
-            Item::Finish(group, member) => {
-                // Launched before it is finished: `old` has it no more, its bucket knows where it stood.
-                let index = members[group as usize].iter().position(|&m| m == member);
-                queue.gathered(group, index.unwrap_or_default());
+            Item::Finish(group, member) => queue.gathered(group, member),
+            Item::Launch(group) if phase == GATHER => {
+                let moves = std::mem::take(&mut gathering[group as usize]);
+                queue.gather(group, moves);
             }
             Item::Launch(group) => {
-                let moves: Vec<Move> = members[group as usize]
-                    .iter()
-                    .filter_map(|&step| match old[step].take() {
-                        Some(Common::Move(step)) => Some(step),
-                        _ => None,
-                    })
-                    .collect();
-                match phase {
-                    4.. => queue.reduce(group, moves),
-                    _ => queue.gather(group, moves),
+                if let Some(reductions) = starting.remove(&group) {
+                    queue.reduce(reductions);
                 }
             }
             Item::Step(index) => {
@@ -181,15 +198,20 @@ fn prefetch_places<O: Op>(
         .map(|bucket| bytes(program, mesh, &bucket.members))
         .collect();
     let largest = sizes.iter().copied().max().unwrap_or(0);
-    let place = |index: usize| {
-        let Some(units) = gathers[index].prefetch.checked_sub(1) else {
-            return gathers[index].place;
+    // Places of those before that are counted.
+    let mut counted: Vec<usize> = Vec::new();
+    let place = |(bucket, size): (&Bucket, u64)| {
+        let wanted = match bucket.prefetch {
+            0 => bucket.place,
+            units => {
+                let before = counted.len().checked_sub(units as usize);
+                before.map_or(0, |before| counted[before])
+            }
         };
-        let mut counted = (0..index).rev().filter(|&i| sizes[i] * TINY >= largest);
-        let before = counted.nth(units as usize);
-        before.map_or(0, |before| gathers[before].place)
+        counted.extend((size * TINY >= largest).then_some(bucket.place));
+        wanted
     };
-    (0..gathers.len()).map(place).collect()
+    gathers.iter().zip(sizes).map(place).collect()
 }
 
 /// Launches the last reductions of each kind in three goes, for little is computed after them that they could hide
@@ -198,37 +220,41 @@ fn prefetch_places<O: Op>(
 fn launch_last_early(
     mut buckets: Vec<Bucket>,
     made: impl Fn(usize) -> usize,
-    size: impl Fn(&[usize]) -> u64,
+    size: impl Fn(usize) -> u64,
 ) -> Vec<Bucket> {
     for scatters in [false, true] {
         let last = (0..buckets.len())
-            .filter(|&b| buckets[b].depth == 0 && buckets[b].scatters == scatters)
+            .filter(|&b| buckets[b].scatters == scatters)
             .max_by_key(|&b| buckets[b].place);
         let Some(last) = last else { continue };
         let mut members = buckets[last].members.clone();
         members.sort_by_key(|&member| made(member));
         let end = members.len() - 1;
-        let before = size(&members[..end]);
-        let enough = (1..=end).find(|&n| 5 * size(&members[..n]) >= 4 * before);
+        let before: u64 = members[..end].iter().map(|&member| size(member)).sum();
+        let mut so_far = 0;
+        let enough = (1..=end).find(|&n| {
+            so_far += size(members[n - 1]);
+            5 * so_far >= 4 * before
+        });
         let mut cuts: Vec<usize> = enough.into_iter().chain([end]).collect();
         cuts.dedup();
         for cut in cuts.into_iter().rev() {
             // Gradients that one operation makes stay together.
             if cut > 0 && made(members[cut - 1]) < made(members[cut]) {
                 let rest = members.split_off(cut);
-                let depth = 0;
                 let place = made(rest[rest.len() - 1]);
                 buckets.push(Bucket {
                     members: rest,
                     place,
-                    depth,
                     scatters,
+                    is_last: true,
                     ..Bucket::default()
                 });
             }
         }
         buckets[last].place = made(members[members.len() - 1]);
         buckets[last].members = members;
+        buckets[last].is_last = true;
     }
     buckets
 }
@@ -304,7 +330,8 @@ fn gathers<O: Op>(program: &Program<O>, producer: &[usize], visits: &Visits) -> 
 }
 
 /// Reductions over data axes, and over model axes those of gradients of parameters, by the visit in which their operand
-/// is made. Of activations, sums over model axes are used at once.
+/// is made. Of activations, sums over model axes are used at once. Those of what others leave come after all of these,
+/// by the bucket that leaves it.
 fn reductions<O: Op>(
     program: &Program<O>,
     producer: &[usize],
@@ -314,8 +341,9 @@ fn reductions<O: Op>(
 ) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     let mut open: HashMap<Key, usize> = HashMap::new();
-    // The bucket of each reduction.
-    let mut of_step: HashMap<usize, usize> = HashMap::new();
+    // Which steps are reductions, and those whose operand is what another one leaves.
+    let mut reduces = vec![false; program.steps.len()];
+    let mut later: Vec<(usize, Key)> = Vec::new();
     for (index, step) in program.steps.iter().enumerate() {
         let Common::Move(step) = step else { continue };
         let (axes, op, scatters) = match &step.step.kind {
@@ -333,49 +361,64 @@ fn reductions<O: Op>(
         if axes.iter().any(waits) {
             continue;
         }
-        let made = producer[step.from as usize];
-        let parent = of_step.get(&made).copied();
-        let (visit, place) = match (parent, &program.steps[made]) {
-            (Some(_), _) => (0, 0),
-            (None, Common::Local(step)) => (visits.of(step.at), made),
-            (None, Common::Move(step)) => (visits.of(step.at), made),
-            (None, _) => continue,
+        let place = producer[step.from as usize];
+        let visit = match &program.steps[place] {
+            _ if reduces[place] => None,
+            Common::Local(step) => Some(visits.of(step.at)),
+            Common::Move(step) => Some(visits.of(step.at)),
+            _ => continue,
         };
+        reduces[index] = true;
         let key = Key {
-            visit,
-            parent,
+            visit: visit.unwrap_or(0),
+            parent: None,
             axes: axes.clone(),
             kind: Some(op),
             scatters,
             dtype: program.slots[step.to as usize].dtype,
             prefetch: 0,
         };
+        if visit.is_none() {
+            later.push((index, key));
+            continue;
+        }
         // A result that is used during the visit cannot wait for operands made later.
-        let joins = open.get(&key).copied().filter(|&bucket| {
-            let bucket: &Bucket = &buckets[bucket];
-            bucket.members.iter().all(|&member| place < member)
-        });
-        let bucket = joins.unwrap_or_else(|| {
+        let joins = open.get(&key).copied();
+        let joins = joins.filter(|&bucket| place < buckets[bucket].members[0]);
+        let bucket = joins.unwrap_or(buckets.len());
+        if bucket == buckets.len() {
             buckets.push(Bucket {
-                depth: parent.map_or(0, |parent| buckets[parent].depth + 1),
+                scatters,
+                ..Bucket::default()
+            });
+        }
+        open.insert(key, bucket);
+        buckets[bucket].members.push(index);
+        buckets[bucket].place = buckets[bucket].place.max(place);
+    }
+    let made = |step: usize| match &program.steps[step] {
+        Common::Move(step) => producer[step.from as usize],
+        _ => 0,
+    };
+    let mut buckets = launch_last_early(buckets, made, |step| bytes(program, mesh, &[step]));
+    // The bucket of each reduction.
+    let mut of_step: HashMap<usize, usize> = HashMap::new();
+    for (number, bucket) in buckets.iter().enumerate() {
+        of_step.extend(bucket.members.iter().map(|&member| (member, number)));
+    }
+    for (index, key) in later {
+        let parent = of_step.get(&made(index)).copied();
+        let scatters = key.scatters;
+        let bucket = *open.entry(Key { parent, ..key }).or_insert_with(|| {
+            buckets.push(Bucket {
+                parent,
                 scatters,
                 ..Bucket::default()
             });
             buckets.len() - 1
         });
-        open.insert(key, bucket);
         of_step.insert(index, bucket);
         buckets[bucket].members.push(index);
-        buckets[bucket].place = buckets[bucket].place.max(place);
-    }
-    for bucket in 0..buckets.len() {
-        let Common::Move(step) = &program.steps[buckets[bucket].members[0]] else {
-            continue;
-        };
-        // Parents come first, and their place is known by now.
-        if let Some(&parent) = of_step.get(&producer[step.from as usize]) {
-            buckets[bucket].place = buckets[parent].place;
-        }
     }
     buckets
 }

@@ -68,6 +68,7 @@ pub(super) fn parts<O: Op>(
         stage: stages.and_then(|stages| stages.of_op[index]),
         kind: match facts.phases[index] {
             Phase::Forward => Some(Kind::Forward),
+            Phase::Backward if facts.after_backward[index] => None,
             Phase::Backward => {
                 let mut outputs = op.outputs();
                 Some(match outputs.all(|out| facts.updating[out.id as usize]) {
@@ -404,12 +405,13 @@ impl<'a, O: Op> Staged<'a, O> {
             }
             programs.push(steps);
         }
-        for (to, steps) in (0..).zip(&mut programs) {
-            // Messages keep their order: what comes first is received first.
-            let mut ahead: HashMap<u32, VecDeque<Slot>> = HashMap::new();
-            for ((from, _), slots) in sent.iter().filter(|((_, at), _)| *at == to) {
-                ahead.insert(*from, slots.iter().copied().collect());
-            }
+        // Messages keep their order: what comes first is received first.
+        let mut coming: Vec<HashMap<u32, VecDeque<Slot>>> = Vec::new();
+        coming.resize_with(programs.len(), HashMap::new);
+        for ((from, to), slots) in sent {
+            coming[to as usize].insert(from, slots.into());
+        }
+        for ((to, steps), mut ahead) in (0..).zip(&mut programs).zip(coming) {
             let mut received: HashSet<Slot> = HashSet::new();
             let mut ordered = Vec::with_capacity(steps.len());
             for step in std::mem::take(steps) {
@@ -449,42 +451,39 @@ impl<'a, O: Op> Staged<'a, O> {
     fn check(&self, programs: &[Vec<Planned>]) -> Result<(), PlanError> {
         let mut at = vec![0; programs.len()];
         let mut sent: HashSet<(Slot, u32)> = HashSet::new();
-        loop {
-            let before = at.clone();
-            for (coord, steps) in (0..).zip(programs) {
-                let at = &mut at[coord as usize];
-                while let Some(step) = steps.get(*at) {
-                    match step {
-                        Planned::Send(transfer) => drop(sent.insert((transfer.slot, transfer.to))),
-                        Planned::Receive(transfer) if !sent.contains(&(transfer.slot, coord)) => {
-                            break;
-                        }
-                        _ => {}
+        // The coordinate that waits for a slot.
+        let mut waiting: HashSet<(Slot, u32)> = HashSet::new();
+        let mut ready: Vec<u32> = (0..programs.len() as u32).rev().collect();
+        while let Some(coord) = ready.pop() {
+            let at = &mut at[coord as usize];
+            while let Some(step) = programs[coord as usize].get(*at) {
+                match step {
+                    Planned::Send(transfer) => {
+                        let message = (transfer.slot, transfer.to);
+                        sent.insert(message);
+                        ready.extend(waiting.remove(&message).then_some(transfer.to));
                     }
-                    *at += 1;
+                    Planned::Receive(transfer) if !sent.contains(&(transfer.slot, coord)) => {
+                        waiting.insert((transfer.slot, coord));
+                        break;
+                    }
+                    _ => {}
                 }
-            }
-            if at
-                .iter()
-                .zip(programs)
-                .all(|(at, steps)| *at == steps.len())
-            {
-                return Ok(());
-            }
-            if at == before {
-                let waits =
-                    at.iter()
-                        .zip(programs)
-                        .filter_map(|(at, steps)| match steps.get(*at)? {
-                            Planned::Receive(transfer) => {
-                                Some(format!("s{} from {}", transfer.slot, transfer.from))
-                            }
-                            _ => None,
-                        });
-                return Err(PlanError::Deadlock {
-                    at: waits.collect::<Vec<_>>().join(", "),
-                });
+                *at += 1;
             }
         }
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let waits = at.iter().zip(programs);
+        let waits = waits.filter_map(|(at, steps)| match steps.get(*at)? {
+            Planned::Receive(transfer) => {
+                Some(format!("s{} from {}", transfer.slot, transfer.from))
+            }
+            _ => None,
+        });
+        Err(PlanError::Deadlock {
+            at: waits.collect::<Vec<_>>().join(", "),
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! The law of the planner: the plan of a window on any mesh gives what the window gives on one device.
 
-mod pipelines;
+mod growth;
+pub(crate) mod pipelines;
 mod repeats;
 mod schedules;
 

@@ -8,6 +8,7 @@ mod ring;
 
 pub(crate) use ring::Astray;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 pub(crate) use builder::{Builder, options};
@@ -37,6 +38,8 @@ pub(crate) enum Kind {
     Transpose,
     /// Adds up the elements along a dim, which stays with size 1.
     SumDim(usize),
+    /// Adds up all elements; every dim stays with size 1.
+    Sum,
     Reshape,
     /// Stretches dims of size 1.
     Expand,
@@ -139,6 +142,19 @@ impl Toy {
     }
 }
 
+thread_local! {
+    static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn look() {
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+}
+
+/// Returns how often this thread has looked at an operand or a result of an operation so far.
+pub(crate) fn looks() -> u64 {
+    LOOKS.with(Cell::get)
+}
+
 impl Op for Toy {
     fn name(&self) -> &'static str {
         match self.kind {
@@ -150,6 +166,7 @@ impl Op for Toy {
             Kind::Matmul => "matmul",
             Kind::Transpose => "transpose",
             Kind::SumDim(_) => "sum_dim",
+            Kind::Sum => "sum",
             Kind::Linear => "linear",
             Kind::LinearX => "linear_x",
             Kind::LinearW => "linear_w",
@@ -179,11 +196,11 @@ impl Op for Toy {
     }
 
     fn inputs(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.inputs.iter().map(Value::tensor)
+        self.inputs.iter().map(Value::tensor).inspect(|_| look())
     }
 
     fn outputs(&self) -> impl Iterator<Item = Tensor<'_>> {
-        self.made().map(Value::tensor)
+        self.made().map(Value::tensor).inspect(|_| look())
     }
 
     fn rewire(&mut self, mut edit: impl FnMut(Side, &mut Wire)) {
@@ -237,6 +254,12 @@ impl Op for Toy {
             Kind::SumDim(dim) => {
                 let out = dims_but(ndim, *dim, Name::Whole);
                 RuleBuilder::named(&shapes, vec![dims(ndim)], vec![out])
+                    .contract(ReduceOp::Sum)
+                    .linear()
+                    .build()
+            }
+            Kind::Sum => {
+                RuleBuilder::named(&shapes, vec![dims(ndim)], vec![vec![Name::Whole; ndim]])
                     .contract(ReduceOp::Sum)
                     .linear()
                     .build()
@@ -327,7 +350,7 @@ impl Op for Toy {
                 | Kind::Slice(..)
                 | Kind::Concat(_) => FloatClass::Move,
                 Kind::Add | Kind::Sub | Kind::Mul | Kind::Scale(_) => FloatClass::Follow,
-                Kind::Exp | Kind::SumDim(_) => FloatClass::Single,
+                Kind::Exp | Kind::SumDim(_) | Kind::Sum => FloatClass::Single,
                 Kind::Random | Kind::Full(_) => FloatClass::Create,
                 Kind::Cast
                 | Kind::Float8(_)

@@ -1,6 +1,6 @@
 //! What can be computed in chunks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::{Chunked, Pass, chunk_axis};
@@ -120,11 +120,11 @@ impl<O: Op> Flow<O> {
     /// Puts all that was found into the program.
     pub(super) fn apply(self, program: &mut Program<O>) {
         let mut before: HashMap<usize, Vec<Common<O>>> = HashMap::new();
-        let mut early: Vec<Slot> = Vec::new();
+        let mut early: HashSet<Slot> = HashSet::new();
         for found in self.found {
             let steps = before.entry(found.at).or_default();
             for (group, slot) in found.finishes {
-                early.push(slot);
+                early.insert(slot);
                 steps.push(Common::Finish {
                     group,
                     to: vec![slot],

@@ -1,6 +1,7 @@
 //! What is kept inside a unit that is checkpointed: results that cost much to make.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::flow::{Flow, reduces, work};
 use super::rewrite::Section;
@@ -18,7 +19,7 @@ pub(super) fn keep<O: Op>(
     mesh: &MeshShape,
     sections: &mut [Section],
 ) {
-    let mut budgets: BTreeSet<(u64, usize)> = BTreeSet::new();
+    let mut budgets: BTreeMap<(u64, usize), Vec<&mut Section>> = BTreeMap::new();
     for section in sections.iter_mut() {
         match section.policy {
             Checkpoint::None | Checkpoint::Full | Checkpoint::EveryNth(_) => {}
@@ -30,16 +31,19 @@ pub(super) fn keep<O: Op>(
                 }
             }
             Checkpoint::Bytes(budget) => {
-                budgets.insert((budget, section.pass));
+                let key = (budget, section.pass);
+                budgets.entry(key).or_default().push(section);
             }
         }
     }
-    for (budget, pass) in budgets {
-        let mut within: Vec<&mut Section> = sections
-            .iter_mut()
-            .filter(|section| section.pass == pass && section.policy == Checkpoint::Bytes(budget))
-            .collect();
-        fill(budget, program, flow, mesh, &mut within);
+    if budgets.is_empty() {
+        return;
+    }
+    let steps = program.steps.iter().zip(&flow.ends);
+    let works = steps.map(|(step, ends)| work(step, ends, program, mesh));
+    let works: Vec<f64> = works.collect();
+    for ((budget, _), mut within) in budgets {
+        fill(budget, program, flow, &works, &mut within);
     }
 }
 
@@ -66,85 +70,197 @@ struct Offer {
     density: f64,
 }
 
+/// An offer among those of all sections: the best first, and the earliest of equals.
+struct Ranked {
+    offer: Offer,
+    earlier: Reverse<(usize, usize)>,
+    round: u32,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_density = self.offer.density.total_cmp(&other.offer.density);
+        by_density.then(self.earlier.cmp(&other.earlier))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
 /// Keeps the slot that saves the most work per byte, again and again, until the budget holds no more.
 fn fill<O: Op>(
     mut budget: u64,
     program: &Program<O>,
     flow: &Flow,
-    mesh: &MeshShape,
+    works: &[f64],
     sections: &mut [&mut Section],
 ) {
-    let works: Vec<f64> = program
-        .steps
-        .iter()
-        .zip(&flow.ends)
-        .map(|(step, ends)| work(step, ends, program, mesh))
-        .collect();
-    let mut offers: Vec<Vec<Offer>> = sections
-        .iter_mut()
-        .map(|section| offers_of(section, program, flow, &works))
-        .collect();
-    loop {
-        let best = offers
-            .iter()
-            .enumerate()
-            .flat_map(|(index, offers)| offers.iter().map(move |offer| (index, offer)))
-            .filter(|(_, offer)| offer.bytes <= budget)
-            // The earliest of equals.
-            .reduce(|best, next| {
-                if next.1.density > best.1.density {
-                    next
-                } else {
-                    best
-                }
-            });
-        let Some((index, offer)) = best else { return };
+    // How often the offers of each section were made: earlier ones count no more.
+    let mut round = vec![0; sections.len()];
+    let mut offers: BinaryHeap<Ranked> = BinaryHeap::new();
+    let rank = |section: usize, round: u32, all: Vec<Offer>| {
+        let ranked = move |(number, offer)| Ranked {
+            offer,
+            earlier: Reverse((section, number)),
+            round,
+        };
+        all.into_iter().enumerate().map(ranked)
+    };
+    for (index, section) in sections.iter_mut().enumerate() {
+        offers.extend(rank(index, 0, offers_of(section, program, flow, works)));
+    }
+    while let Some(Ranked {
+        offer,
+        earlier: Reverse((index, _)),
+        round: made,
+    }) = offers.pop()
+    {
+        // What does not fit now never will.
+        if made != round[index] || offer.bytes > budget {
+            continue;
+        }
         budget -= offer.bytes;
         let section = &mut sections[index];
         section.kept.insert(offer.slot);
-        offers[index] = offers_of(section, program, flow, &works);
+        round[index] += 1;
+        let all = offers_of(section, program, flow, works);
+        offers.extend(rank(index, round[index], all));
     }
 }
 
 fn offers_of<O: Op>(
-    section: &mut Section,
+    section: &Section,
     program: &Program<O>,
     flow: &Flow,
     works: &[f64],
 ) -> Vec<Offer> {
-    let total = |steps: &[usize]| -> f64 { steps.iter().map(|step| works[*step]).sum() };
-    let closure = section.closure(program, flow);
-    let all = total(&closure);
     let held: BTreeSet<Slot> = section
         .kept
         .iter()
         .map(|slot| flow.root[*slot as usize])
         .collect();
-    let mut offers = Vec::new();
-    for step in closure {
-        for &slot in &flow.ends[step].writes {
-            if flow.param[slot as usize] {
-                continue;
+    let savings = savings(section, program, flow, works).into_iter();
+    let savings = savings.filter(|(slot, saved)| !flow.param[*slot as usize] && *saved > 0.0);
+    let offer = |(slot, saved): (Slot, f64)| {
+        let root = flow.root[slot as usize];
+        let bytes = match held.contains(&root) {
+            true => 0,
+            false => flow.bytes[root as usize],
+        };
+        Offer {
+            slot,
+            bytes,
+            density: saved / bytes.max(1) as f64,
+        }
+    };
+    savings.map(offer).collect()
+}
+
+/// Returns the work that keeping each slot would save that is made again, in the order of steps: of the steps that are
+/// needed for nothing else. Seen from what the backward uses, these are what the slot dominates.
+fn savings<O: Op>(
+    section: &Section,
+    program: &Program<O>,
+    flow: &Flow,
+    works: &[f64],
+) -> Vec<(Slot, f64)> {
+    let steps = section.closure(program, flow);
+    // Nodes are the steps, then the slots that they make, then where all is used.
+    let slots = steps.iter().flat_map(|step| &flow.ends[*step].writes);
+    let slots: Vec<Slot> = slots.copied().collect();
+    let node_of: HashMap<Slot, usize> = slots.iter().copied().zip(steps.len()..).collect();
+    let root = steps.len() + slots.len();
+    let mut tree = Dominators::new(root);
+    for slot in section
+        .far
+        .iter()
+        .filter(|slot| !section.kept.contains(slot))
+    {
+        tree.reach(node_of[slot], root);
+    }
+    // What uses something comes after it.
+    for (node, step) in steps.iter().enumerate().rev() {
+        for slot in &flow.ends[*step].writes {
+            let slot = node_of[slot];
+            tree.settle(slot);
+            if tree.is_reached(slot) {
+                tree.reach(node, slot);
             }
-            section.kept.insert(slot);
-            let saved = all - total(&section.closure(program, flow));
-            section.kept.remove(&slot);
-            if saved <= 0.0 {
-                continue;
+        }
+        tree.settle(node);
+        for read in &flow.ends[*step].reads {
+            if !section.stays(*read, program, flow) {
+                tree.reach(node_of[read], node);
             }
-            let root = flow.root[slot as usize];
-            let bytes = match held.contains(&root) {
-                true => 0,
-                false => flow.bytes[root as usize],
-            };
-            offers.push(Offer {
-                slot,
-                bytes,
-                density: saved / bytes.max(1) as f64,
-            });
         }
     }
-    offers
+    let mut total = vec![0.0; root + 1];
+    for (node, step) in steps.iter().enumerate() {
+        total[node] += works[*step];
+        total[tree.above(node)] += total[node];
+        for slot in &flow.ends[*step].writes {
+            let slot = node_of[slot];
+            if tree.is_reached(slot) {
+                total[tree.above(slot)] += total[slot];
+            }
+        }
+    }
+    let reached = slots.iter().filter(|slot| tree.is_reached(node_of[slot]));
+    reached.map(|slot| (*slot, total[node_of[slot]])).collect()
+}
+
+/// The node through which all ways from the root to each node lead, the nearest such.
+struct Dominators {
+    above: Vec<Option<usize>>,
+    depth: Vec<u32>,
+}
+
+impl Dominators {
+    fn new(root: usize) -> Self {
+        let mut above = vec![None; root + 1];
+        above[root] = Some(root);
+        Self {
+            above,
+            depth: vec![0; root + 1],
+        }
+    }
+
+    /// Adds a way to a node, from one that is settled.
+    fn reach(&mut self, node: usize, from: usize) {
+        let other = self.above[node].unwrap_or(from);
+        let (mut one, mut two) = (other, from);
+        while one != two {
+            match self.depth[one] >= self.depth[two] {
+                true => one = self.above(one),
+                false => two = self.above(two),
+            }
+        }
+        self.above[node] = Some(one);
+    }
+
+    /// Notes that all ways to a node are known.
+    fn settle(&mut self, node: usize) {
+        self.depth[node] = self.depth[self.above(node)] + 1;
+    }
+
+    fn is_reached(&self, node: usize) -> bool {
+        self.above[node].is_some()
+    }
+
+    fn above(&self, node: usize) -> usize {
+        self.above[node].unwrap_or(self.above.len() - 1)
+    }
 }
 
 /// Returns the stretches that are made again.
@@ -173,4 +289,88 @@ pub(super) fn sections(visits: &Visits) -> Vec<Section> {
         }
     }
     sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+    use crate::passes::State;
+    use crate::toy::{Builder, Kind, options};
+
+    /// Three units of several operations, each of which the backward uses.
+    fn step(mesh: &str) -> Builder {
+        let mut b = Builder::new(mesh);
+        let weights = ["first", "second", "third"].map(|name| {
+            b.param(Builder::spec(
+                &format!("{name}.weight"),
+                &[4, 4],
+                Some(name),
+            ))
+        });
+        let mut x = b.data(&[8, 4]);
+        let mut saved = Vec::new();
+        for w in weights {
+            let h = b.linear(x, w);
+            let one = b.exp(h);
+            let two = b.exp(one);
+            let sum = b.pair(Kind::Add, one, two);
+            let product = b.pair(Kind::Mul, sum, h);
+            let y = b.exp(product);
+            saved.push((x, w, [h, two, product]));
+            x = y;
+        }
+        let mut g = b.ones_for(x);
+        for (x, w, used) in saved.into_iter().rev() {
+            for value in used {
+                g = b.pair(Kind::Mul, g, value);
+            }
+            let (gx, gw) = b.linear_backward(x, w, g);
+            let new = b.pair(Kind::Sub, w, gw);
+            b.survive(new);
+            g = gx;
+        }
+        b.under(Policy {
+            checkpoint: Checkpoint::Bytes(64),
+            ..Policy::default()
+        })
+    }
+
+    /// Law: what keeping a slot saves is the work that is no longer made again.
+    #[test]
+    fn savings_are_the_work_that_is_made_no_more() {
+        for mesh in ["", "fsdp=2", "dp=2,tp=2"] {
+            let b = step(mesh);
+            let options = options(&b.mesh);
+            let mut state = State::new(&b.window, &b.mesh, &options);
+            state.run(Some("propagate")).expect("a program");
+            let program = state.program();
+            let flow = Flow::new(program, &state.facts, &b.mesh);
+            let visits = super::super::visits::visits(program, &flow);
+            let steps = program.steps.iter().zip(&flow.ends);
+            let works = steps.map(|(step, ends)| work(step, ends, program, &b.mesh));
+            let works: Vec<f64> = works.collect();
+            let work_of = |section: &Section| -> f64 {
+                let steps = section.closure(program, &flow);
+                steps.into_iter().map(|step| works[step]).sum()
+            };
+            let mut found = 0;
+            for mut section in sections(&visits) {
+                section.find(program, &flow, &visits);
+                let kept = section.far.iter().next_back().copied();
+                for kept in [None, kept] {
+                    section.kept.extend(kept);
+                    let all = work_of(&section);
+                    for (slot, saved) in savings(&section, program, &flow, &works) {
+                        section.kept.insert(slot);
+                        let expected = all - work_of(&section);
+                        section.kept.remove(&slot);
+                        assert!((saved - expected).abs() <= 1e-9 * all, "s{slot} on {mesh}");
+                        found += 1;
+                    }
+                }
+            }
+            assert!(found >= 9, "{found} on {mesh}");
+        }
+    }
 }

@@ -97,7 +97,7 @@ impl Section {
     }
 
     /// Returns whether the backward can read a slot that a clone needs where it is.
-    fn stays<O: Op>(&self, slot: Slot, program: &Program<O>, flow: &Flow) -> bool {
+    pub(super) fn stays<O: Op>(&self, slot: Slot, program: &Program<O>, flow: &Flow) -> bool {
         let maker = flow.maker[slot as usize];
         if flow.param[slot as usize] && flow.moves_param(maker, program) {
             // A gathered parameter: gathered again, unless the backward uses this very copy anyway.
@@ -137,7 +137,6 @@ fn enters<O: Op>(step: &Common<O>) -> bool {
 
 /// A parameter gathered for a clone: it serves the backward of the same unit too.
 struct Gathered {
-    from: Slot,
     to: Slot,
     layout: Layout,
     /// The last segment in which it may serve.
@@ -156,7 +155,8 @@ pub(super) fn rewrite<O: Op>(
     for section in &sections {
         at.entry(section.before).or_default().push(section);
     }
-    let mut gathered: Vec<Gathered> = Vec::new();
+    // By what they are gathered from.
+    let mut gathered: HashMap<Slot, Vec<Gathered>> = HashMap::new();
     let mut steps: Vec<Common<O>> = Vec::with_capacity(program.steps.len());
     let originals = std::mem::take(&mut program.steps);
     // The closures look at the program as it was.
@@ -173,8 +173,10 @@ pub(super) fn rewrite<O: Op>(
                 if let Common::Move(moved) = &again
                     && flow.moves_param(source, program)
                 {
-                    gathered.push(Gathered {
-                        from: moved.from,
+                    let of = gathered.entry(moved.from).or_default();
+                    // Segments rise: what served until then serves no more.
+                    of.retain(|known| here <= known.until);
+                    of.push(Gathered {
                         to: moved.to,
                         layout: moved.step.to.clone(),
                         until: here + 1,
@@ -196,8 +198,10 @@ pub(super) fn rewrite<O: Op>(
             let here = visits.segment_of(index);
             let source = alias[moved.from as usize];
             let same = gathered
-                .iter()
-                .find(|g| g.from == source && g.layout == moved.step.to && here <= g.until);
+                .get(&source)
+                .into_iter()
+                .flatten()
+                .find(|g| g.layout == moved.step.to && here <= g.until);
             if let Some(same) = same {
                 alias[moved.to as usize] = same.to;
                 continue;

@@ -1,6 +1,7 @@
 //! What modules cost: how long their operations take.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 use super::Simulation;
@@ -35,8 +36,15 @@ impl ModuleCosts {
 
     /// Returns what a module costs with all modules inside it; 0 if none has an operation.
     pub fn of(&self, path: &str) -> u64 {
-        let inside = |(found, _): &(&str, u64)| is_inside(found, path);
-        self.iter().filter(inside).map(|(_, ns)| ns).sum()
+        if path.is_empty() {
+            return self.0.values().sum();
+        }
+        // Paths inside lie between `path.` and what comes after the dot.
+        let (first, after) = (format!("{path}."), format!("{path}/"));
+        let inside = (Included(first.as_str()), Excluded(after.as_str()));
+        let inside = self.0.range::<str, _>(inside);
+        let own = self.0.get(path).copied().unwrap_or(0);
+        own + inside.map(|(_, ns)| ns).sum::<u64>()
     }
 }
 

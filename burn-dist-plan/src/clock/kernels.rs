@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Hardware, Operands};
 use crate::account::{Seen, contents};
@@ -279,6 +279,7 @@ impl<'a, O: Op> Walk<'a, O> {
             (key, bytes(tensor))
         };
         let mut traffic = Traffic::default();
+        let mut known: FxHashSet<u64> = FxHashSet::default();
         let only_shape = match traits.adjoint {
             Some(Adjoint::Named { weight }) => Some(weight),
             _ => None,
@@ -286,19 +287,18 @@ impl<'a, O: Op> Walk<'a, O> {
         let is_write = matches!(traits.indexing, Some((Indexing::Write, _))) || traits.assigns;
         let is_read = matches!(traits.indexing, Some((Indexing::Read, _)));
         for (index, input) in op.inputs().enumerate() {
-            let is_known = traffic.reads.iter().any(|(key, _)| *key == read(input).0);
-            if Some(index) == only_shape || is_known {
+            let (key, whole) = read(input);
+            if Some(index) == only_shape || known.contains(&key) {
                 continue;
             }
-            match index {
+            let bytes = match index {
                 // As much of it as there is in the result.
-                0 if is_read || (is_look && !traits.assigns) => {
-                    let (key, whole) = read(input);
-                    traffic.reads.push((key, whole.min(bytes(out))));
-                }
-                0 if is_write && is_in_place => {}
-                _ => traffic.reads.push(read(input)),
-            }
+                0 if is_read || (is_look && !traits.assigns) => whole.min(bytes(out)),
+                0 if is_write && is_in_place => continue,
+                _ => whole,
+            };
+            known.insert(key);
+            traffic.reads.push((key, bytes));
         }
         match is_write && is_in_place {
             true => {

@@ -206,10 +206,12 @@ pub(super) fn rank(of: Of<'_>, memory: MemoryPlan, over_time: &MemoryTimeline) -
         peak_bytes: memory.peak_bytes + of.hardware.reserved_bytes(),
         memory_bytes: of.hardware.memory_bytes(),
         memory,
-        actions: spans_of(of.actions, || {
+        actions: {
             let computing = entries.iter().filter(|entry| entry.lane == COMPUTE);
-            computing.map(|entry| (entry.tasks.0 as u32, entry.start_ns, entry.end_ns))
-        }),
+            let took_place =
+                computing.map(|entry| (entry.tasks.0 as u32, entry.start_ns, entry.end_ns));
+            spans_of(of.actions, took_place)
+        },
         memory_over_time: memory_over_time
             .map(|(&after, &bytes)| MemoryAt {
                 ns: at(after),

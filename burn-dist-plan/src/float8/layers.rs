@@ -1,5 +1,6 @@
 //! Which linear layers of a window compute in float8.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -16,7 +17,7 @@ use crate::window::{ValueIndex, Window};
 const MULTIPLE: usize = 16;
 
 /// A linear layer whose unit asks for float8.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Float8Layer {
     /// The path of its weight.
     pub path: String,
@@ -79,6 +80,7 @@ fn product<O: Op>(op: &O) -> Option<Product> {
 pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape) -> Layers {
     let heads = Heads::new(window, facts);
     let mut found = Layers::default();
+    let mut by_path: HashMap<String, usize> = HashMap::new();
     for op in &window.ops {
         let Some(product) = product(op) else {
             found.products.push(None);
@@ -97,9 +99,9 @@ pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape)
             found.products.push(None);
             continue;
         };
-        let known = found.layers.iter().find(|layer| layer.path == spec.path);
+        let known = by_path.get(&spec.path);
         let layer = match known {
-            Some(layer) => layer.clone(),
+            Some(layer) => found.layers[*layer].clone(),
             None => {
                 let skipped = skipped(op, &spec, || heads.is_head(op, product, &spec));
                 let straddling = || straddling(&spec, mesh);
@@ -108,6 +110,7 @@ pub(crate) fn layers<O: Op>(window: &Window<O>, facts: &Facts, mesh: &MeshShape)
                     gathered_before: skipped.is_none().then(straddling).flatten(),
                     skipped,
                 };
+                by_path.insert(spec.path.clone(), found.layers.len());
                 found.layers.push(layer.clone());
                 layer
             }
@@ -185,7 +188,7 @@ struct Heads {
     /// Whether each value comes from a product.
     comes: Vec<bool>,
     /// The weights of layers whose forward is in the window.
-    forward: Vec<String>,
+    forward: HashSet<String>,
 }
 
 /// Whether an operation is a product, of a linear layer or not: a head may be tied to an embedding.
@@ -198,7 +201,7 @@ impl Heads {
         let mut this = Self {
             leads: vec![false; window.dies.len()],
             comes: vec![false; window.dies.len()],
-            forward: Vec::new(),
+            forward: HashSet::new(),
         };
         for (op, phase) in window.ops.iter().zip(&facts.phases).rev() {
             if *phase != Phase::Forward {
@@ -207,7 +210,7 @@ impl Heads {
             if product(op) == Some(Product::Forward)
                 && let Some(spec) = facts.parameter(input(op, 1))
             {
-                this.forward.push(spec.path.clone());
+                this.forward.insert(spec.path.clone());
             }
             if is_product(op) || op.outputs().any(|out| this.leads[out.id as usize]) {
                 for input in op.inputs() {

@@ -8,7 +8,7 @@
 //! Products of a tensor core add up along rows. For devices that have them, what is quantised is written by rows and by
 //! columns as the products of the window want it, in one operation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::layers::{LayerProduct, Layers};
 use super::op::{Float8Op, Product, ScaleOf, Ways};
@@ -177,21 +177,54 @@ fn first_casts<O: Op>(window: &Window<O>) -> HashMap<ValueIndex, ValueIndex> {
 /// were there before the window, all.
 fn groups(mut weights: Vec<Weight>) -> Vec<Group> {
     weights.sort_by_key(|weight| weight.used);
+    // In order of first use; the weights of each kind in order of use.
+    let mut kinds: Vec<Vec<Weight>> = Vec::new();
+    let mut known: HashMap<(Form, Option<Stage>), usize> = HashMap::new();
+    for weight in weights {
+        let kind = *known
+            .entry((weight.form, weight.stage.clone()))
+            .or_insert(kinds.len());
+        if kind == kinds.len() {
+            kinds.push(Vec::new());
+        }
+        kinds[kind].push(weight);
+    }
+    let mut groups: Vec<(usize, Group)> = kinds.into_iter().flat_map(groups_of_kind).collect();
+    groups.sort_by_key(|(used, group)| (group.at, *used));
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// As [`groups`], of weights of one kind in order of use, each group with its first use.
+fn groups_of_kind(weights: Vec<Weight>) -> Vec<(usize, Group)> {
+    let mut by_made: Vec<usize> = (0..weights.len()).collect();
+    by_made.sort_by_key(|index| weights[*index].made);
+    let mut by_made = by_made.into_iter().peekable();
+    let mut weights: Vec<Option<Weight>> = weights.into_iter().map(Some).collect();
     let mut groups = Vec::new();
-    while let Some(first) = weights.first() {
-        let (used, form, stage) = (first.used, first.form, first.stage.clone());
-        let (together, rest): (Vec<Weight>, Vec<Weight>) =
-            weights.into_iter().partition(|weight| {
-                weight.made <= used && weight.form == form && weight.stage == stage
-            });
+    for first in 0..weights.len() {
+        let Some(used) = weights[first].as_ref().map(|weight| weight.used) else {
+            continue;
+        };
+        let mut together: Vec<usize> = Vec::new();
+        let is_there = |index: &usize| {
+            let weight = weights[*index].as_ref();
+            weight.is_some_and(|weight| weight.made <= used)
+        };
+        while let Some(index) = by_made.next_if(is_there) {
+            together.push(index);
+        }
+        together.sort_unstable();
+        let together = together
+            .into_iter()
+            .filter_map(|index| weights[index].take());
+        let together: Vec<Weight> = together.collect();
         let at = together.iter().map(|weight| weight.made).max();
-        groups.push(Group {
+        let group = Group {
             at: at.unwrap_or(0),
             weights: together,
-        });
-        weights = rest;
+        };
+        groups.push((used, group));
     }
-    groups.sort_by_key(|group| group.at);
     groups
 }
 
@@ -247,6 +280,7 @@ impl<O: Op> Rewrite<'_, O> {
             }
         }
         let mut weights: Vec<Weight> = Vec::new();
+        let mut known: HashSet<(ValueIndex, Form)> = HashSet::new();
         for (used, (op, product)) in window.ops.iter().zip(&layers.products).enumerate() {
             let Some(product) = product.as_ref().filter(|product| product.gathers) else {
                 continue;
@@ -257,8 +291,7 @@ impl<O: Op> Rewrite<'_, O> {
                 continue;
             };
             let (value, form) = (self.first(weight.id), product.form(operand));
-            let is_known = |known: &Weight| (known.value, known.form) == (value, form);
-            if !weights.iter().any(is_known) {
+            if known.insert((value, form)) {
                 weights.push(Weight {
                     value,
                     form,

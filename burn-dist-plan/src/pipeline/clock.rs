@@ -116,16 +116,20 @@ const PAUSE_DIVISOR: u64 = 20;
 
 /// Returns when some actions took place, in order of time, by the tasks that did: which, its start and its end, in order.
 /// `actions` have ranges of tasks. An action that waits in between, for what is sent to it, has several spans.
-pub fn spans_of<I: Iterator<Item = (u32, u64, u64)>>(
+pub fn spans_of(
     actions: &[(Action, Range<u32>)],
-    took_place: impl Fn() -> I,
+    took_place: impl Iterator<Item = (u32, u64, u64)>,
 ) -> Vec<Span> {
+    let mut by_task: Vec<(usize, (u32, u64, u64))> = took_place.enumerate().collect();
+    by_task.sort_by_key(|(_, (task, ..))| *task);
     let mut spans: Vec<Span> = Vec::new();
     for (action, tasks) in actions {
-        let mine = || took_place().filter(|(task, ..)| tasks.contains(task));
-        let work: u64 = mine().map(|(_, start, end)| end - start).sum();
+        let place = |end: u32| by_task.partition_point(|(_, (task, ..))| *task < end);
+        let mut mine = by_task[place(tasks.start)..place(tasks.end)].to_vec();
+        mine.sort_unstable();
+        let work: u64 = mine.iter().map(|(_, (_, start, end))| end - start).sum();
         let first = spans.len();
-        for (_, start, end) in mine() {
+        for (_, (_, start, end)) in mine {
             match spans[first..].last_mut() {
                 Some(last) if start <= last.end + work / PAUSE_DIVISOR => {
                     last.end = last.end.max(end)

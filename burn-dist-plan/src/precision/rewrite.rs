@@ -124,6 +124,16 @@ struct Rewrite<'a, O> {
     ops: Vec<(O, bool)>,
     /// Casts already there, with their visit.
     casts: HashMap<(ValueIndex, DType), (u32, ValueIndex)>,
+    /// See [`Self::users`].
+    users: HashMap<(ValueIndex, DType), Users>,
+}
+
+/// In which visits there are users of a recorded value that are no products in some type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    Nowhere,
+    In(u32),
+    InSeveral,
 }
 
 /// Tensors of an operation.
@@ -231,6 +241,7 @@ impl<'a, O: Op> Rewrite<'a, O> {
             uses,
             ops: Vec::new(),
             casts: HashMap::new(),
+            users: HashMap::new(),
         }
     }
 
@@ -261,22 +272,42 @@ impl<'a, O: Op> Rewrite<'a, O> {
     /// Whether a cast made in a visit is all that others need of `value`: kept for them, it takes no more memory than
     /// the value would, and whoever has gathered it has it for them too. Any other cast is made again in another visit:
     /// keeping it from forward to backward would cost its memory.
-    fn stands_for(&self, value: ValueIndex, dtype: DType, made: u32) -> bool {
+    fn stands_for(&mut self, value: ValueIndex, dtype: DType, made: u32) -> bool {
         let info = self.value(value);
-        let mut others = self.uses[info.of as usize].iter();
-        dtype.size() <= info.dtype.size()
-            && self.window.dies[info.of as usize]
-            && others.all(|&user| {
-                let unit = self.visits.unit(user);
-                let policy = unit.and_then(|unit| self.of_unit.get(&unit));
-                let is_product = || {
-                    let traits = self.window.ops[user as usize].traits();
-                    traits.float_class == FloatClass::Compute
-                };
-                self.visits.of(user) == made
-                    || (policy.is_some_and(|policy| super::dtype(policy.param) == dtype)
-                        && is_product())
-            })
+        let (of, is_smaller) = (info.of, dtype.size() <= info.dtype.size());
+        is_smaller
+            && self.window.dies[of as usize]
+            && match self.users(of, dtype) {
+                Users::Nowhere => true,
+                Users::In(visit) => visit == made,
+                Users::InSeveral => false,
+            }
+    }
+
+    /// Finds out once where a recorded value has users that are no products in a type.
+    fn users(&mut self, of: ValueIndex, dtype: DType) -> Users {
+        if let Some(known) = self.users.get(&(of, dtype)) {
+            return *known;
+        }
+        let mut found = Users::Nowhere;
+        for &user in &self.uses[of as usize] {
+            let unit = self.visits.unit(user);
+            let policy = unit.and_then(|unit| self.of_unit.get(&unit));
+            let traits = self.window.ops[user as usize].traits();
+            if traits.float_class == FloatClass::Compute
+                && policy.is_some_and(|policy| super::dtype(policy.param) == dtype)
+            {
+                continue;
+            }
+            let visit = self.visits.of(user);
+            found = match found {
+                Users::Nowhere => Users::In(visit),
+                Users::In(known) if known == visit => found,
+                Users::In(_) | Users::InSeveral => Users::InSeveral,
+            };
+        }
+        self.users.insert((of, dtype), found);
+        found
     }
 
     /// Returns `value` in another type, for the visit `visit`.
@@ -285,13 +316,10 @@ impl<'a, O: Op> Rewrite<'a, O> {
             return value;
         }
         let is_param = self.of_param.contains_key(&value);
-        match self.casts.get(&(value, dtype)) {
-            Some(&(made, cast))
-                if is_param || made == visit || self.stands_for(value, dtype, made) =>
-            {
-                return cast;
-            }
-            _ => {}
+        if let Some(&(made, cast)) = self.casts.get(&(value, dtype))
+            && (is_param || made == visit || self.stands_for(value, dtype, made))
+        {
+            return cast;
         }
         let cast = self.add(value, dtype);
         let op = self.cast_op(value, cast);

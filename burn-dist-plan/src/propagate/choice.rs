@@ -113,13 +113,14 @@ impl<O: Op> Propagator<'_, O> {
         let mut options = Options::new(rule);
         let mut partials: Vec<Option<Vec<Partial>>> = Vec::with_capacity(rule.inputs.len());
         let mut all_offered: Vec<(&Operand, Layout)> = Vec::with_capacity(rule.inputs.len());
-        let decided: Vec<u8> = rule
-            .inputs
-            .iter()
-            .zip(&tensors.inputs)
-            .filter(|(operand, (value, ..))| !operand.shape_only && self.value(*value).decides())
-            .flat_map(|(operand, _)| operand.dims.iter().flatten().copied())
-            .collect();
+        // By factor.
+        let mut decided = vec![false; rule.factors.len()];
+        for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
+            if !operand.shape_only && self.value(*value).decides() {
+                let factors = operand.dims.iter().flatten();
+                factors.for_each(|factor| decided[usize::from(*factor)] = true);
+            }
+        }
         for (operand, (value, ..)) in rule.inputs.iter().zip(&tensors.inputs) {
             let info = self.value(*value);
             let mut offered: Vec<Layout> = Vec::new();
@@ -157,7 +158,7 @@ impl<O: Op> Propagator<'_, O> {
                 let mut dims = operand.dims.clone();
                 for (position, dim) in dims.iter_mut().enumerate() {
                     *dim = dim.filter(|&factor| {
-                        !decided.contains(&factor) && (position > 0 || are_rows(rule, factor))
+                        !decided[usize::from(factor)] && (position > 0 || are_rows(rule, factor))
                     });
                 }
                 options.offer_layout(rule, self.mesh, &dims, &own);
@@ -166,7 +167,7 @@ impl<O: Op> Propagator<'_, O> {
         // What no operand decides is best made as what the result meets: the gradient of a sum, say, spread over what
         // was summed.
         let dims = rule.outputs[0].dims.iter();
-        let open = dims.map(|factor| factor.filter(|factor| !decided.contains(factor)));
+        let open = dims.map(|factor| factor.filter(|factor| !decided[usize::from(*factor)]));
         let open: Vec<Option<u8>> = open.collect();
         let out = tensors.outputs[0].0;
         if open.iter().any(Option::is_some)

@@ -137,12 +137,8 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns the layout of the first decided value that a value is tied to. What is at rest says nothing of others.
     pub(super) fn tied_layout(&self, value: ValueIndex) -> Option<Arc<Layout>> {
-        let mut tied = self.tied[self.facts.tied_to[value as usize] as usize].iter();
-        let layout = tied.find_map(|&other| {
-            let info = self.value(other);
-            let first = info.versions.first().filter(|_| info.decides())?;
-            Some(&first.layout)
-        })?;
+        let decided = self.tied[self.facts.tied_to[value as usize] as usize]?;
+        let layout = &self.value(decided).versions.first()?.layout;
         (layout.at_rest.is_empty() && !layout.has_partial()).then(|| layout.clone())
     }
 

@@ -63,8 +63,9 @@ pub(super) struct Propagator<'a, O> {
     window: &'a Window<O>,
     values: Vec<Value>,
     facts: &'a Facts,
-    /// The values that are tied to each, in order: see [`Facts::tied_to`].
-    tied: Vec<Vec<ValueIndex>>,
+    /// By the first of the values that are tied to each other, the first of them whose layout is decided: see
+    /// [`Facts::tied_to`].
+    tied: Vec<Option<ValueIndex>>,
     slots: Vec<SlotInfo>,
     steps: Vec<Common<O>>,
     rules: Vec<Option<Arc<OpRule>>>,
@@ -94,6 +95,8 @@ pub(super) struct Propagator<'a, O> {
     rows: usize,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
+    /// The first operation of the run at hand.
+    run: OpIndex,
     now: OpIndex,
 }
 
@@ -162,16 +165,12 @@ impl<'a, O: Op> Propagator<'a, O> {
         for (value, owner) in values.iter_mut().zip(owners) {
             value.owner = owner;
         }
-        let mut tied = vec![Vec::new(); window.dies.len()];
-        for (value, first) in facts.tied_to.iter().enumerate() {
-            tied[*first as usize].push(value as ValueIndex);
-        }
         let mut this = Self {
             mesh,
             options,
             window,
             facts,
-            tied,
+            tied: vec![None; window.dies.len()],
             values,
             slots: Vec::new(),
             steps: Vec::new(),
@@ -193,6 +192,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             first_deferred: OpIndex::MAX,
             rows: 0,
             path: None,
+            run: 0,
             now: 0,
         };
         for (value, param) in facts.update_of.iter().enumerate() {

@@ -45,6 +45,7 @@ impl<O: Op> Propagator<'_, O> {
             slot,
             until: None,
         });
+        self.note_decided(out);
         Ok(())
     }
 
@@ -192,8 +193,9 @@ impl<O: Op> Propagator<'_, O> {
             .unflattened
             .iter()
             .filter(|(value, waiting)| {
-                let is_read = self.window.reads.contains(value);
-                let is_used = is_read || !self.value(**value).uses.is_empty();
+                // Of those that die, those survive that are read.
+                let info = self.value(**value);
+                let is_used = info.survives || !info.uses.is_empty();
                 !waiting.is_applied && is_used && self.window.dies[**value as usize]
             })
             .collect();

@@ -150,15 +150,22 @@ impl Options {
         mesh: &MeshShape,
         operands: &[(&Operand, Layout)],
     ) {
-        let mut places: Vec<(*const Operand, u8, AxisIndex)> = Vec::new();
+        // For each axis and factor that it splits, two operands where it does, if there are two: one of them is another
+        // than the one that is looked at.
+        let mut places: Vec<(AxisIndex, u8, [Option<*const Operand>; 2])> = Vec::new();
         for (operand, layout) in operands {
+            let operand_at = Some(std::ptr::from_ref(*operand));
             for (factor, dim) in operand.dims.iter().zip(&layout.dims) {
-                let axes = factor
-                    .iter()
-                    .flat_map(|factor| dim.axes().map(|axis| (*factor, axis)));
-                places.extend(
-                    axes.map(|(factor, axis)| (std::ptr::from_ref(*operand), factor, axis)),
-                );
+                for (factor, axis) in factor.iter().flat_map(|f| dim.axes().map(|a| (*f, a))) {
+                    let known = places
+                        .iter_mut()
+                        .find(|(of, place, _)| (*of, *place) == (axis, factor));
+                    match known {
+                        Some((.., [one, two])) if *one != operand_at => *two = operand_at,
+                        Some(_) => {}
+                        None => places.push((axis, factor, [operand_at, None])),
+                    }
+                }
             }
         }
         for (operand, layout) in operands {
@@ -166,9 +173,11 @@ impl Options {
                 let Some(factor) = factor else {
                     continue;
                 };
+                let own = std::ptr::from_ref(*operand);
                 let is_elsewhere = |axis: &AxisIndex| {
-                    places.iter().any(|(other, place, of)| {
-                        of == axis && place != factor && !std::ptr::eq(*other, *operand)
+                    places.iter().any(|(of, place, others)| {
+                        let mut others = others.iter().flatten();
+                        of == axis && place != factor && others.any(|other| *other != own)
                     })
                 };
                 let gone: Vec<AxisIndex> = dim.axes().filter(is_elsewhere).collect();

@@ -190,6 +190,7 @@ impl<O: Op> Propagator<'_, O> {
         }
         let mut templates: FxHashMap<u64, Template<O>> = FxHashMap::default();
         for (ops, digest) in runs {
+            self.run = ops.start;
             if digest.is_none_or(|digest| repeated[&digest] == 1) {
                 self.runs.planned += 1;
                 self.operations(&ops)?;
@@ -397,9 +398,14 @@ impl<O: Op> Propagator<'_, O> {
                 slot: slot_of(version.slot),
                 until: version.until.map(|until| until + delta),
             });
+            let start = names.ops.start;
+            let num_known = info.versions_at(start).count();
+            if after.versions.len() > num_known {
+                info.forget(start);
+            }
             let known = info.versions.iter_mut();
-            let known = known.filter(|version| version.exists_at(names.ops.start));
-            for (known, version) in known.zip(&mut versions) {
+            let known = known.filter(|version| version.exists_at(start));
+            for (known, version) in known.zip(versions.by_ref().take(num_known)) {
                 *known = version;
             }
             info.versions.extend(versions);
@@ -413,6 +419,7 @@ impl<O: Op> Propagator<'_, O> {
             info.origin = after.origin;
             info.few_rows = after.few_rows;
             info.met = after.met;
+            self.note_decided(value);
             if let Some((spec, is_applied)) = after.unflattened {
                 let tag = names.specs.order[spec as usize].clone();
                 self.unflattened

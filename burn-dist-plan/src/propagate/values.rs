@@ -77,6 +77,12 @@ impl Value {
         versions.filter(move |version| version.exists_at(now))
     }
 
+    /// Forgets the versions that were given up before the run that begins at `run`: those of the run are asked for
+    /// when it is stamped out.
+    pub(crate) fn forget(&mut self, run: OpIndex) {
+        self.versions.retain(|version| version.exists_at(run));
+    }
+
     /// Returns whether any part of it can be had without communication.
     pub(crate) fn is_free(&self) -> bool {
         matches!(self.source, Source::Host | Source::Deferred { .. })

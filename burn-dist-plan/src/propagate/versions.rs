@@ -46,7 +46,9 @@ impl<O: Op> Propagator<'_, O> {
     pub(super) fn add_version(&mut self, value: ValueIndex, layout: Arc<Layout>) -> Slot {
         let layout = self.layouts.share(layout);
         let slot = self.slots.len() as Slot;
+        let run = self.run;
         let info = &mut self.values[value as usize];
+        info.forget(run);
         self.slots.push(SlotInfo {
             layout: layout.clone(),
             dtype: info.dtype,
@@ -57,7 +59,16 @@ impl<O: Op> Propagator<'_, O> {
             slot,
             until: None,
         });
+        self.note_decided(value);
         slot
+    }
+
+    /// Notes that a value has a version: if that decides, others that it is tied to may follow it.
+    pub(super) fn note_decided(&mut self, value: ValueIndex) {
+        if self.value(value).decides() && !self.value(value).versions.is_empty() {
+            let first = &mut self.tied[self.facts.tied_to[value as usize] as usize];
+            *first = Some(first.map_or(value, |first| first.min(value)));
+        }
     }
 
     /// Returns where a partial value goes when it is resolved for its own sake: what updates a parameter to where that

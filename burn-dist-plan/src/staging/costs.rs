@@ -1,5 +1,7 @@
 //! What the actions of a program cost: how long they take, and what they leave behind. A schedule is chosen by that.
 
+use std::collections::BTreeMap;
+
 use super::{Part, count};
 use crate::checkpoint::{Flow, work};
 use crate::cost::{Network, work_ns};
@@ -74,10 +76,12 @@ pub(crate) fn costs<O: Op>(
         {
             continue;
         }
-        for stage in 0..stages as u32 {
-            let here = |wanted: Kind| uses.contains(&(stage, wanted, microbatch));
-            let [forward, backward, weight] =
-                [Kind::Forward, Kind::Backward, Kind::Weight].map(here);
+        // By stage, whether it is used forward, backward and for the gradients of weights.
+        let mut used: BTreeMap<u32, [bool; 3]> = BTreeMap::new();
+        for (stage, kind, _) in &uses {
+            used.entry(*stage).or_default()[place(*kind)] = true;
+        }
+        for (stage, [forward, backward, weight]) in used {
             let first = match made {
                 Some((maker, kind, _)) if maker == stage => Some(kind),
                 _ if forward => Some(Kind::Forward),

@@ -12,9 +12,20 @@ use crate::task::{CollectiveKind, CommunicationKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
 use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
+/// What becomes of the norm of all gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Norm {
+    /// It is not taken.
+    None,
+    /// It is read together with the losses.
+    Read,
+    /// Gradients are scaled by a function of it, too.
+    Scales,
+}
+
 /// What a model of stages is made of.
 #[derive(Clone, Debug)]
-pub(super) struct Model {
+pub(crate) struct Model {
     pub mesh: String,
     pub schedule: ScheduleKind,
     /// Stages of a rank.
@@ -30,10 +41,11 @@ pub(super) struct Model {
     pub apart: bool,
     /// A schedule without a name.
     pub choice: Option<ScheduleChoice>,
+    pub norm: Norm,
 }
 
 impl Model {
-    pub(super) fn new(
+    pub(crate) fn new(
         mesh: &str,
         schedule: ScheduleKind,
         chunks: u32,
@@ -53,6 +65,7 @@ impl Model {
             tied: false,
             apart: false,
             choice: None,
+            norm: Norm::None,
         }
     }
 
@@ -82,8 +95,9 @@ impl Model {
     }
 
     /// `exp(x w + x)` for each layer, the sum of squares as loss, and the gradients of all microbatches added up.
-    pub(super) fn step(&self, rows: usize) -> Builder {
+    pub(crate) fn step(&self, rows: usize) -> Builder {
         let mut b = Builder::new(&self.mesh);
+        let mut states: Vec<u32> = Vec::new();
         let weights: Vec<u32> = self
             .layers
             .iter()
@@ -98,7 +112,11 @@ impl Model {
                 if let Ok(tp) = b.mesh.axis("tp") {
                     spec.layout.dims[layer % 2].factors[0].axes = vec![tp];
                 }
-                b.param(spec)
+                let weight = b.param(spec.clone());
+                if self.norm != Norm::None {
+                    states.push(b.state(spec));
+                }
+                weight
             })
             .collect();
         let mut sums: Vec<Option<u32>> = vec![None; weights.len()];
@@ -152,20 +170,81 @@ impl Model {
                 losses = vec![sum];
             }
         }
+        let norm = (self.norm != Norm::None).then(|| norm(&mut b, sums.iter().flatten()));
+        let mut states = states.into_iter();
         for (w, sum) in weights.iter().zip(sums) {
-            if let Some(sum) = sum {
+            if let Some(mut sum) = sum {
+                if let (Norm::Scales, Some(norm)) = (self.norm, norm) {
+                    let scale = b.exp(norm);
+                    let scale = b.reshape(scale, &[1, 1]);
+                    sum = b.op(Kind::Mul, &[sum, scale], &[4, 4]);
+                }
+                // As an optimizer does that keeps two things for each parameter, and makes more of what it kept.
+                if let Some(state) = states.next() {
+                    let kept = b.exp(state);
+                    let moved = b.pair(Kind::Add, kept, sum);
+                    b.survive(moved);
+                    sum = b.exp(moved);
+                }
                 let new = b.pair(Kind::Sub, *w, sum);
                 b.survive(new);
             }
         }
-        for loss in losses {
+        match norm {
+            Some(norm) => {
+                let rows = losses.len() + 1;
+                losses.push(norm);
+                let all = b.op(Kind::Concat(0), &losses, &[rows, 1]);
+                b.read(all);
+            }
+            None => losses.into_iter().for_each(|loss| b.read(loss)),
+        }
+        b
+    }
+
+    /// The losses of data that nothing is learnt from.
+    pub(crate) fn validation(&self, rows: usize) -> Builder {
+        let mut b = Builder::new(&self.mesh);
+        let weights = self.weights(&mut b);
+        for _ in 0..self.microbatches {
+            let mut x = b.data(&[rows, 4]);
+            for &w in &weights {
+                let h = b.linear(x, w);
+                x = b.exp(h);
+            }
+            let loss = b.sum_dim(x, 1);
+            let loss = b.sum_dim(loss, 0);
             b.read(loss);
+        }
+        weights.into_iter().for_each(|w| b.survive(w));
+        b
+    }
+
+    /// What a checkpoint reads: all weights.
+    pub(crate) fn checkpoint(&self) -> Builder {
+        let mut b = Builder::new(&self.mesh);
+        for w in self.weights(&mut b) {
+            b.survive(w);
+            b.read(w);
         }
         b
     }
 }
 
-pub(super) fn chunks(schedule: ScheduleKind) -> u32 {
+/// The sum of the squares of all elements of some tensors.
+fn norm<'a>(b: &mut Builder, of: impl Iterator<Item = &'a u32>) -> u32 {
+    let squares = of.map(|&of| {
+        let squares = b.pair(Kind::Mul, of, of);
+        b.sum(squares)
+    });
+    let squares: Vec<u32> = squares.collect();
+    let sum = squares
+        .into_iter()
+        .reduce(|sum, next| b.pair(Kind::Add, sum, next));
+    sum.expect("a gradient")
+}
+
+pub(crate) fn chunks(schedule: ScheduleKind) -> u32 {
     match schedule.is_looped() {
         true => 2,
         false => 1,
@@ -386,6 +465,104 @@ fn a_backward_goes_one_way() {
     }
 }
 
+/// A norm of all gradients, and what is scaled by it, is made of what every stage has made, in any schedule.
+#[test]
+fn norms_of_gradients_are_those_of_one_device() {
+    for mesh in ["pp=2", "pp=4", "pp=2,fsdp=2", "dp=2,pp=2", "pp=2,tp=2"] {
+        for schedule in ScheduleKind::ALL {
+            for (microbatches, norm) in [(1, Norm::Read), (3, Norm::Read), (4, Norm::Scales)] {
+                for tied in [false, true] {
+                    let mut model = Model::new(mesh, schedule, chunks(schedule), microbatches);
+                    model.tied = tied && model.layers.len() > 2;
+                    model.norm = norm;
+                    let b = model.step(4);
+                    check(&b, &options(&b.mesh), &format!("{model:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// A table may end with any microbatch: what needs all of them comes after the last one.
+#[test]
+fn norms_come_after_whatever_microbatch_is_last() {
+    let text = "schedule ranks=2 chunks=1 placement=loop microbatches=2\n\
+                F0.1 F0.0 B0.1 B0.0 W0.0 W0.1\n\
+                F1.1 B1.1 F1.0 B1.0 W1.1 W1.0\n";
+    let table: Schedule = text.parse().expect("a table");
+    let mut model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 2);
+    model.choice = Some(table.into());
+    for norm in [Norm::Read, Norm::Scales] {
+        model.norm = norm;
+        let b = model.step(4);
+        check(&b, &options(&b.mesh), &format!("{norm:?}"));
+    }
+}
+
+/// How many of some operations each rank runs.
+fn counts(b: &Builder, kind: &Kind) -> Vec<usize> {
+    let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
+    let ranks = plan.ranks.iter().map(|rank| {
+        let is_it =
+            |task: &&Task<crate::toy::Toy>| matches!(task, Task::Op(op, _) if op.kind == *kind);
+        rank.tasks.iter().filter(is_it).count()
+    });
+    ranks.collect()
+}
+
+/// What is made before a backward begins is of the forward, also where nothing but that uses it.
+#[test]
+fn what_only_a_backward_uses_may_be_of_the_forward() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
+    let mut b = Builder::new("pp=2");
+    let weights = model.weights(&mut b);
+    let tower = |b: &mut Builder| {
+        let x = b.data(&[4, 4]);
+        let h = b.linear(x, weights[0]);
+        (x, h, b.linear(h, weights[1]))
+    };
+    // The gradient of one tower is scaled by what another one makes.
+    let (_, _, factor) = tower(&mut b);
+    let (x, h, y) = tower(&mut b);
+    let ones = b.ones_for(y);
+    let g = b.pair(Kind::Mul, ones, factor);
+    let (gh, g1) = b.linear_backward(h, weights[1], g);
+    let (_, g0) = b.linear_backward(x, weights[0], gh);
+    for (w, gradient) in weights.iter().zip([g0, g1]) {
+        let new = b.pair(Kind::Sub, *w, gradient);
+        b.survive(new);
+    }
+    check(&b, &options(&b.mesh), "two towers");
+    assert_eq!(counts(&b, &Kind::Linear), [2, 2]);
+}
+
+/// What a backward makes again may be as long as it likes, and name its operands as often.
+#[test]
+fn what_a_backward_makes_again_is_known_by_its_operands() {
+    let model = Model::new("pp=2", ScheduleKind::OneFOneB, 1, 1);
+    let mut b = Builder::new("pp=2");
+    let weights = model.weights(&mut b);
+    let x = b.data(&[4, 4]);
+    let h = b.linear(x, weights[0]);
+    let y = b.linear(h, weights[1]);
+    let ones = b.ones_for(y);
+    let mut slope = h;
+    for _ in 0..100 {
+        slope = b.pair(Kind::Add, slope, slope);
+    }
+    let g = b.pair(Kind::Mul, ones, y);
+    let g = b.pair(Kind::Mul, g, slope);
+    let (gh, g1) = b.linear_backward(h, weights[1], g);
+    let (_, g0) = b.linear_backward(x, weights[0], gh);
+    for (w, gradient) in weights.iter().zip([g0, g1]) {
+        let new = b.pair(Kind::Sub, *w, gradient);
+        b.survive(new);
+    }
+    check(&b, &options(&b.mesh), "slopes");
+    // Where it is used, and nowhere else.
+    assert_eq!(counts(&b, &Kind::Add), [0, 100]);
+}
+
 /// With FSDP, a stage gathers each of its parameters once and reduces each gradient once, however many microbatches.
 #[test]
 fn a_stage_gathers_and_reduces_once() {
@@ -452,6 +629,7 @@ proptest! {
         microbatches in 1usize..7,
         skip in proptest::option::of(1usize..8),
         tied in any::<bool>(),
+        norm in proptest::sample::select(&[Norm::None, Norm::Read, Norm::Scales][..]),
         rows in 1usize..5,
     ) {
         let mut model = Model::new(mesh, schedule, chunks(schedule), microbatches);
@@ -461,6 +639,7 @@ proptest! {
         model.layers = cuts;
         model.skip = skip;
         model.tied = tied && model.layers.len() > 2;
+        model.norm = norm;
         let b = model.step(rows);
         check(&b, &options(&b.mesh), &format!("{model:?}"));
     }

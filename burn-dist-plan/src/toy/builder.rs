@@ -124,6 +124,18 @@ impl Builder {
         self.input(&shape, state)
     }
 
+    /// What an optimizer keeps for a parameter, where that rests.
+    pub(crate) fn state(&mut self, spec: ParamSpec) -> TensorIndex {
+        let shape = spec.layout.shape();
+        let state = InputState::Placed {
+            layout: Arc::new(spec.layout.at_rest(&self.mesh)),
+            stage: spec.stage.clone(),
+            role: Role::State(Arc::new(spec)),
+            origin: None,
+        };
+        self.input(&shape, state)
+    }
+
     /// Gives all parameters so far one policy.
     pub(crate) fn under(mut self, policy: Policy) -> Self {
         let policy = Arc::new(policy);
@@ -202,6 +214,11 @@ impl Builder {
         let mut shape = self.shapes[a as usize].clone();
         shape[dim] = 1;
         self.op(Kind::SumDim(dim), &[a], &shape)
+    }
+
+    pub(crate) fn sum(&mut self, a: TensorIndex) -> TensorIndex {
+        let shape = vec![1; self.shapes[a as usize].len()];
+        self.op(Kind::Sum, &[a], &shape)
     }
 
     pub(crate) fn reshape(&mut self, a: TensorIndex, shape: &[usize]) -> TensorIndex {

@@ -241,11 +241,15 @@ pub(super) fn run(op: &Toy, inputs: &[Array], stream: &mut u64) -> Array {
     let out = match (&op.kind, inputs) {
         (Kind::Add, [a, b]) => a.zip(b, |a, b| a + b),
         (Kind::Sub, [a, b]) => a.zip(b, |a, b| a + PRIME - b),
-        (Kind::Mul, [a, b]) => a.zip(b, |a, b| a * b),
+        (Kind::Mul, [a, b]) => {
+            let (a, b) = (a.expanded(shape), b.expanded(shape));
+            a.zip(&b, |a, b| a * b)
+        }
         (Kind::Exp, [a]) => a.map(|x| x * x + 1),
         (Kind::Matmul, [a, b]) => a.matmul(b, shape),
         (Kind::Transpose, [a]) => a.transposed(),
         (Kind::SumDim(dim), [a]) => a.sum_dim(*dim),
+        (Kind::Sum, [a]) => (0..shape.len()).fold(a.clone(), |sum, dim| sum.sum_dim(dim)),
         (Kind::Linear, [x, w]) => x.matmul(w, shape),
         (Kind::LinearX, [w, g]) => g.matmul(&w.transposed(), shape),
         (Kind::LinearW, [x, g]) => {

@@ -85,10 +85,10 @@ impl Log {
 
     /// Whether a window may end after `count` operations.
     pub(super) fn may_end(&self, count: usize) -> bool {
-        let within = |&(start, end): &(usize, Option<usize>)| {
-            start < count && end.is_none_or(|end| count < end)
-        };
-        !self.holds.iter().any(within)
+        // One is held after the other: the last one that starts before is the one it may be within.
+        let before = self.holds.partition_point(|(start, _)| *start < count);
+        let last = before.checked_sub(1).map(|at| self.holds[at]);
+        last.is_none_or(|(_, end)| end.is_some_and(|end| end <= count))
     }
 
     pub(super) fn ops(&self) -> &[Recorded] {

@@ -137,14 +137,16 @@ fn phase(window: &[u64], log: &[u64]) -> Option<usize> {
     if window.len() != log.len() {
         return None;
     }
-    let starts = |start: &usize| {
-        let (head, tail) = log.split_at(*start);
-        window.starts_with(tail) && window.ends_with(head)
-    };
     if window == log {
         return Some(log.len());
     }
-    (1..log.len()).find(starts)
+    // How much of the log from each place on begins the window, and of the window, the log.
+    let begins_window = prefix_matches(&[window, log].concat());
+    let begins_log = prefix_matches(&[log, window].concat());
+    let size = log.len();
+    (1..size).find(|start| {
+        begins_window[size + start] >= size - start && begins_log[2 * size - start] >= *start
+    })
 }
 
 /// Returns the period with which the end of `digests` repeats three times at least, over as much of it as possible:

@@ -150,10 +150,9 @@ impl RankTrace {
         let first = self.events[..last].iter().rposition(is_end);
         let window = &self.events[first.map_or(0, |before| before + 1)..last];
         let plan = self.events[last].plan;
-        spans_of(&self.plans[plan as usize].actions, || {
-            let tasks = window.iter().filter(|event| event.what == What::Task);
-            tasks.map(|event| (event.at.task, event.start, event.end))
-        })
+        let tasks = window.iter().filter(|event| event.what == What::Task);
+        let took_place = tasks.map(|event| (event.at.task, event.start, event.end));
+        spans_of(&self.plans[plan as usize].actions, took_place)
     }
 }
 

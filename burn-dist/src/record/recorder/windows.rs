@@ -107,8 +107,10 @@ impl<B: BackendIr> Recorder<B> {
             (Some(first), Some(last)) => first.0..last.0 + 1,
             _ => return parts,
         };
+        // Both are in the order of the window's inputs.
+        let mut inputs = window.inputs.iter();
         for value in host {
-            let input = window.inputs.iter().find(|i| i.value == value.value);
+            let input = inputs.find(|input| input.value == value.value);
             let (Some(rows), Some(Input { state, dtype, .. })) = (&value.rows, input) else {
                 continue;
             };
