@@ -3,6 +3,7 @@
 mod pipelines;
 mod repeats;
 mod schedules;
+mod work;
 
 use std::sync::Arc;
 
