@@ -13,7 +13,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData, module};
 use burn_dist::plan::explain::Explanation;
 use burn_dist::{
-    DTensor, DeviceMesh, Dist, InputPolicy, MeshBackend, MeshDevice, ParallelizeWith, Plan,
+    DTensor, DeviceMesh, Dist, FewRows, InputPolicy, MeshBackend, MeshDevice, ParallelizeWith, Plan,
 };
 use proptest::prelude::*;
 
@@ -651,26 +651,30 @@ fn redundancy_of_a_linear_layer() {
     }
 }
 
+/// However the rows come into a window, and whatever tables they meet there.
 #[test]
-fn nothing_is_redundant_of_fewer_rows_than_ranks() {
+fn all_ranks_compute_rows_that_are_fewer_than_they_are() {
     let mesh = mesh("dp=4");
     let device = mesh.device();
     let (weight, table) = (weight::<B>(&device), embedding::<B>(&device));
     let _ = (weight.layout_text(), table.weight.val().layout_text());
     let linear = |x: Tensor<B, 3>| module::linear(x, weight.clone(), None);
-    let none = |made: &dyn Fn() -> Tensor<B, 3>| {
+    let all = |rows: usize, made: &dyn Fn() -> Tensor<B, 3>| {
         let (_, explanation) = explained(&device, made);
-        assert_eq!(explanation.redundancy.share("dp"), 0.0, "{explanation}");
-        assert!(explanation.redundancy.flops > 0.0);
+        let work = &explanation.redundancy;
+        assert!(work.share("dp") > 0.7, "{explanation}");
+        assert_eq!(work.few_rows, Some(FewRows { rows, ranks: 4 }));
     };
-    none(&|| linear(Tensor::<B, 3>::from_data(values([3, 1, 16], 1), &device)));
+    all(3, &|| {
+        linear(Tensor::<B, 3>::from_data(values([3, 1, 16], 1), &device))
+    });
     // Two texts of six tokens, which a table of six positions rotates: neither is a batch of six rows or more.
-    none(&|| {
+    all(2, &|| {
         let ids = Tensor::<B, 2, Int>::from_data(values([2, 6], 1), &device);
         let rotation = Tensor::<B, 3>::from_data(values([1, 6, 16], 2), &device);
         linear(table.forward(ids) * rotation)
     });
-    none(&|| {
+    all(2, &|| {
         let x = Tensor::<B, 3>::from_data(values([2, 6, 16], 1), &device);
         let rotation = Tensor::<B, 2>::from_data(values([16, 16], 2), &device);
         linear(linear(x).matmul(rotation.unsqueeze()))
@@ -760,7 +764,7 @@ fn listen_to_warnings() {
         }
         assert!(!found[0].contains("along dp"), "{}", found[0]);
     }
-    // Split over all axes, with few rows too, or with fewer rows than ranks: nothing to tell.
+    // Split over all axes, with few rows too: nothing to tell.
     for rows in [8, 128] {
         assert_eq!(
             warnings("dp=2", 32, rows, Some(Plan::new())),
@@ -771,8 +775,15 @@ fn listen_to_warnings() {
         warnings("fsdp=2", 32, 128, Some(Plan::new())),
         Vec::<String>::new()
     );
-    assert_eq!(
-        warnings("dp=4", 32, 3, Some(Plan::new())),
-        Vec::<String>::new()
-    );
+    // Fewer rows than ranks: told once, with both numbers and the way out.
+    let found = warnings("dp=4", 32, 3, Some(Plan::new()));
+    assert_eq!(found.len(), 1, "{found:?}");
+    for part in [
+        "75 %",
+        "along dp",
+        "3 row(s) of data cannot be split over the 4 ranks",
+        "at least 4 rows",
+    ] {
+        assert!(found[0].contains(part), "no `{part}` in: {}", found[0]);
+    }
 }

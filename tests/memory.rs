@@ -9,8 +9,12 @@ use burn_dist::plan::memory::{ClassBytes, MemoryClass};
 use burn_dist::run::RankStats;
 use burn_dist::{
     AsyncTp, Checkpoint, DeviceMesh, DeviceMeshBuilder, Dist, Float, Float8, MeshBackend,
-    ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
+    Parallelize, ParallelizeWith, Plan, Precision, Reshard, Scaling, ShardStrategy,
 };
+
+use llama::data::batch::{BatchSource, RandomTokens};
+use llama::data::rng::Rng;
+use llama::train::{self, Recipe};
 
 use crate::planned;
 use crate::transformer::{DIM, Net, Training, megatron, sequence_parallel};
@@ -217,5 +221,71 @@ fn adam_under_fsdp_takes_sixteen_bytes_a_parameter_over_the_ranks() {
             moments.abs_diff(2 * num_params as u64) * 100 <= moments,
             "{moments}"
         );
+    }
+}
+
+/// Plans a steady step of so many microbatches.
+fn accumulating(axes: &str, microbatches: usize) -> Explanation {
+    let size = llama::model::Size::Tiny;
+    let config = size.config();
+    let (seq, batch) = size.default_seq_and_batch();
+    let mesh = builder(axes).dry_run().build().expect("a mesh");
+    let device = mesh.device();
+    let mut source = RandomTokens {
+        batch,
+        seq,
+        vocab: config.vocab,
+        rng: Rng::new(0, 2),
+        held: burn_dist::layout::Rows::all(batch),
+    };
+    let recipe = Recipe {
+        accumulate: microbatches,
+        ..Recipe::default()
+    };
+    let mut model = config
+        .init::<B>(&device)
+        .parallelize(&mesh)
+        .expect("it fits");
+    let mut optimizer = llama::optimizer::optimizer::<B>();
+    let mut step = || {
+        let batch = source.next_batch().expect("random tokens");
+        let hold = B::hold(&device);
+        let step = train::step_with(model.clone(), &mut optimizer, &batch, recipe, 1e-4, &device);
+        drop(hold);
+        model = step.0;
+        step.1.into_data();
+    };
+    step();
+    burn_dist::explain::<B, _>(&device, step).1
+}
+
+/// Gradients of all microbatches but the first find those before them there; moments are there all the time, whatever
+/// is made of them first.
+#[test]
+fn gradients_and_moments_are_held_as_such() {
+    let config = llama::model::Size::Tiny.config();
+    let bytes = 4 * config.num_params() as u64;
+    // On one rank the gradient of a table is made where it is needed, of those of the rows that were read.
+    let table = 4 * (config.vocab * config.dim) as u64;
+    for (axes, parameters, gradients) in [
+        ("", bytes, bytes - table),
+        ("dp=2", bytes, bytes),
+        ("fsdp=2", bytes / 2, bytes),
+        ("tp=2", bytes / 2, bytes / 2),
+        ("pp=2", bytes / 2, bytes / 2 - table),
+    ] {
+        let plan = accumulating(axes, 4);
+        let memory = &plan.memory[0];
+        let at_peak = |class| memory.peak_by_class.get(&class).copied().unwrap_or(0);
+        let near = |found: u64, expected: u64| found.abs_diff(expected) * 20 <= expected;
+        let what = format!("`{axes}`: {memory:?}");
+        assert!(near(at_peak(MemoryClass::AtRest), parameters), "{what}");
+        assert!(
+            near(at_peak(MemoryClass::Optimizer), 2 * parameters),
+            "{what}"
+        );
+        assert!(near(at_peak(MemoryClass::Gradient), gradients), "{what}");
+        let text = plan.to_string();
+        assert!(text.contains("; gradients at most "), "{text}");
     }
 }

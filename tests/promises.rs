@@ -12,6 +12,7 @@ mod context;
 mod experts;
 mod faults;
 mod float8;
+mod flops;
 mod golden;
 mod hf;
 mod items;

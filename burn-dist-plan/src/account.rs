@@ -54,6 +54,7 @@ pub(super) fn classes<O: Op>(
                 Role::Gradient(_) => MemoryClass::Gradient,
                 _ => MemoryClass::Other,
             },
+            (false, false) if matches!(role, Role::State(_)) => MemoryClass::Optimizer,
             (false, _) if facts.updating[info.value as usize] => MemoryClass::Gradient,
             (false, _) => MemoryClass::Activation,
         });

@@ -8,7 +8,7 @@
 //! Without links, a collective costs what it moves: a byte takes a nanosecond, and to start one takes as long as 512
 //! bytes. These figures choose between layouts; they predict no time.
 
-use crate::mesh::{AxisIndex, Link, Links, MeshShape, Topology};
+use crate::mesh::{AxisIndex, Link, Links, MeshShape, Rank, Topology};
 
 /// Starting a collective over a link of which nothing is known.
 const START_NS: f64 = 512.0;
@@ -22,6 +22,27 @@ const WRITE_NS: f64 = 1.0 / 1_000.0;
 /// Returns how long a rank computes that does so many floating-point operations and writes so many bytes.
 pub fn work_ns(flops: f64, bytes: f64) -> f64 {
     flops * FLOP_NS + bytes * WRITE_NS
+}
+
+/// The links of the devices that ranks run on; no collective is made to take their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLinks {
+    /// Devices of a node; ranks fill nodes in order.
+    pub per_node: usize,
+    /// To the devices of its node; none if it is slower or faster than any [`Link`].
+    pub inside: Option<Link>,
+    /// To those of other nodes.
+    pub between: Option<Link>,
+}
+
+impl DeviceLinks {
+    /// Returns whether ranks are on several nodes.
+    pub fn spans(&self, ranks: &[Rank]) -> bool {
+        let node = |rank: &Rank| rank.0 as usize / self.per_node.max(1);
+        ranks
+            .windows(2)
+            .any(|pair| node(&pair[0]) != node(&pair[1]))
+    }
 }
 
 /// The axes of a mesh with what is known of their links.
@@ -70,6 +91,23 @@ impl<'a> Network<'a> {
             mesh,
             links: vec![None; mesh.axes().len()],
         }
+    }
+
+    /// Takes the links of devices for axes of which nothing else is known.
+    pub fn or_devices(mut self, devices: Option<&DeviceLinks>) -> Self {
+        let mesh = self.mesh;
+        let Some(devices) = devices else {
+            return self;
+        };
+        let of_axes = self.links.iter_mut().zip(mesh.axis_indices());
+        for (link, axis) in of_axes.filter(|(link, _)| link.is_none()) {
+            let mut groups = mesh.ranks().map(|rank| mesh.group_of(rank, &[axis]));
+            *link = match groups.any(|group| devices.spans(&group)) {
+                true => devices.between,
+                false => devices.inside,
+            };
+        }
+        self
     }
 
     /// Returns the mesh.

@@ -452,8 +452,13 @@ fn memory_text(memory: &MemoryPlan) -> Result<String, std::fmt::Error> {
     for (class, bytes) in &memory.peak_by_class {
         write!(line, "; {} {}", class.name(), human_bytes(*bytes))?;
     }
-    if let Some(bytes) = memory.class_peaks.get(&MemoryClass::Activation) {
-        write!(line, "; activations at most {}", human_bytes(*bytes))?;
+    for (class, name) in [
+        (MemoryClass::Gradient, "gradients"),
+        (MemoryClass::Activation, "activations"),
+    ] {
+        if let Some(bytes) = memory.class_peaks.get(&class) {
+            write!(line, "; {name} at most {}", human_bytes(*bytes))?;
+        }
     }
     if memory.host_peak_bytes > 0 {
         write!(

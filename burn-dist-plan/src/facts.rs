@@ -38,7 +38,7 @@ pub enum Role {
     Parameter(Arc<ParamSpec>),
     /// A gradient of a parameter, if it is known of which.
     Gradient(Option<Arc<ParamSpec>>),
-    /// What an optimizer keeps for a parameter.
+    /// What an optimizer keeps for a parameter, and what its update makes of that alone.
     State(Arc<ParamSpec>),
     /// Made on the way, forward or backward.
     Activation,
@@ -226,6 +226,9 @@ struct Finder<'a, O> {
     tags: Vec<Option<Arc<ParamSpec>>>,
     /// Number of the loss that each value comes from, from 1; 0 of what comes from none.
     backward: Vec<u32>,
+    /// Whether each value comes from a loss or from a gradient that came from outside: what is made of the state of an
+    /// optimizer alone does not.
+    of_gradients: Vec<bool>,
 }
 
 impl<'a, O: Op> Finder<'a, O> {
@@ -240,6 +243,7 @@ impl<'a, O: Op> Finder<'a, O> {
             quantized: HashMap::new(),
             tags: vec![None; num_values],
             backward: vec![0; num_values],
+            of_gradients: vec![false; num_values],
         };
         for op in &window.ops {
             let traits = op.traits();
@@ -316,23 +320,30 @@ impl<'a, O: Op> Finder<'a, O> {
     /// Finds what comes from a loss.
     fn follow_backward(&mut self) {
         self.backward.fill(0);
+        self.of_gradients.fill(false);
         for input in &self.window.inputs {
             if let InputState::Placed { role, .. } = &input.state {
-                let is_backward = matches!(role, Role::Gradient(_) | Role::State(_));
+                let is_gradient = matches!(role, Role::Gradient(_));
+                let is_backward = is_gradient || matches!(role, Role::State(_));
                 self.backward[input.value as usize] = is_backward.into();
+                self.of_gradients[input.value as usize] = is_gradient;
             }
         }
         let mut losses = 0;
         for op in &self.window.ops {
             let from = op.inputs().map(|input| self.backward[input.id as usize]);
             let mut from = from.max().unwrap_or(0);
+            let mut inputs = op.inputs();
+            let mut of_gradients = inputs.any(|input| self.of_gradients[input.id as usize]);
             if begins_backward(op) {
                 losses += 1;
                 from = losses;
+                of_gradients = true;
             }
             for out in op.outputs() {
                 let is_param = self.tags[out.id as usize].is_some();
                 self.backward[out.id as usize] = if is_param { 0 } else { from };
+                self.of_gradients[out.id as usize] = of_gradients && !is_param;
             }
         }
     }
@@ -596,6 +607,10 @@ impl<'a, O: Op> Finder<'a, O> {
                 }
                 (None, _) if known.is_some() => known.cloned().unwrap_or_default(),
                 (None, Some(spec)) if self.survives(number) => Role::State(spec.clone()),
+                // Moments that decay are moments.
+                (None, Some(spec)) if backward && !self.of_gradients[value] => {
+                    Role::State(spec.clone())
+                }
                 (None, Some(spec)) if backward => Role::Gradient(Some(spec.clone())),
                 (None, _) if matched[value].is_some() || of_layer[value] => {
                     Role::Gradient(matched[value].clone())

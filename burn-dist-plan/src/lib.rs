@@ -22,8 +22,8 @@
 //!   precision   16-bit types where units ask for them                     precision/
 //!   float8      linear layers in 8 bits where units ask for them          float8/
 //!   propagate   a layout for every value, redistributions inserted        propagate/
-//!   redundancy  counts the work that ranks repeat                         redundancy.rs, flops.rs
 //!   checkpoint  activations made again in the backward                    checkpoint/
+//!   redundancy  counts the work, and what of it ranks repeat              redundancy.rs, flops.rs
 //!   staging     a program for each stage of a pipeline; microbatches      staging.rs, facts/stages.rs, repeat.rs
 //!               repeated, for the clock
 //!   schedule    gathers and reductions of a unit together, ahead of use   schedule.rs, units.rs
@@ -98,6 +98,6 @@ pub use policy::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Policy,
     Precision, Reshard, Scaling, Scope, ShardStrategy, UnitPolicy,
 };
-pub use redundancy::{AxisRedundancy, Redundancy};
+pub use redundancy::{AxisRedundancy, FewRows, Redundancy};
 pub use stage::{Pipeline, ScheduleChoice, Stage};
 pub use storage::Storage;

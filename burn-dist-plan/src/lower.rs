@@ -159,12 +159,12 @@ impl<'a, O: Op> Lowering<'a, O> {
             }
             OnNodes::Stage { split, .. } => split,
         };
-        // The ranks of a group differ by a chunk that is not whole.
+        // Ranks differ by a chunk that is not whole: those of a node inside it, and between nodes the first is the longest.
         let first = self.collective(Rank(0), moved, 0);
         let group = self.group(Rank(0), moved);
         let bytes = group
             .iter()
-            .take(64)
+            .take(split.per_node)
             .map(|&rank| self.collective(rank, moved, 0).bytes);
         let spans_nodes = self.topology.spans(&first.group);
         let place = if spans_nodes { "between" } else { "inside" };
@@ -188,10 +188,7 @@ impl<'a, O: Op> Lowering<'a, O> {
         let step = &moved.step;
         let (kind, axes) = collective(&step.kind)?;
         let dtype = self.program.slots[moved.to as usize].dtype;
-        let bytes = (0..self.mesh.num_ranks().min(64))
-            .map(|rank| step.step_bytes(self.mesh, Rank(rank as u32), dtype.size()))
-            .max()
-            .unwrap_or(0);
+        let bytes = step.bytes_max(self.mesh, dtype.size());
         let names: Vec<&str> = axes.iter().map(|&axis| self.mesh.name(axis)).collect();
         Some(CollectiveRecord {
             kind: CommunicationKind::Collective(kind),
@@ -404,8 +401,7 @@ impl<'a, O: Op> Lowering<'a, O> {
     fn transfer_record(&self, transfer: &Transfer, kind: CommunicationKind) -> CollectiveRecord {
         let info = &self.program.slots[transfer.slot as usize];
         let text = info.layout.display(self.mesh).to_string();
-        let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
-        let bytes = ranks.map(|rank| self.bytes(rank, transfer.slot)).max();
+        let bytes = info.layout.local_numel_max(self.mesh) * info.dtype.size();
         let coord = |coord: u32| self.mesh.with_coord(Rank(0), transfer.axis, coord as usize);
         let pair = [coord(transfer.from), coord(transfer.to)];
         CollectiveRecord {
@@ -417,7 +413,7 @@ impl<'a, O: Op> Lowering<'a, O> {
             dtype: info.dtype,
             layouts: (text.clone(), text),
             bytes: match kind {
-                CommunicationKind::Receive => bytes.unwrap_or(0),
+                CommunicationKind::Receive => bytes as u64,
                 _ => 0,
             },
             members: 2,

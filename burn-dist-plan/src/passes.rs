@@ -73,8 +73,8 @@ pub const PASSES: [(&str, &str); 12] = [
         "propagate",
         "a layout for every value, redistributions inserted",
     ),
-    ("redundancy", "the work that ranks repeat, counted"),
     ("checkpoint", "activations made again in the backward"),
+    ("redundancy", "the work that ranks repeat, counted"),
     (
         "staging",
         "a program for each stage, in the order of the schedule, with what is sent between them",
@@ -105,8 +105,8 @@ fn passes<O: Op>() -> [Pass<O>; PASSES.len()] {
         |state| state.precision(),
         |state| state.float8(),
         |state| state.propagate(),
-        |state| state.redundancy(),
         |state| state.checkpoint(),
+        |state| state.redundancy(),
         |state| state.staging(),
         |state| state.schedule(),
         |state| state.hierarchy(),
@@ -286,7 +286,7 @@ impl<'a, O: Op> State<'a, O> {
     }
 
     fn redundancy(&mut self) -> Result<(), PlanError> {
-        self.redundancy = redundancy::redundancy(self.program(), &self.facts, self.mesh);
+        self.redundancy = redundancy::redundancy(self.program(), &self.facts, self.mesh, |_| 1.0);
         Ok(())
     }
 
@@ -320,6 +320,11 @@ impl<'a, O: Op> State<'a, O> {
             Some(count) => repeat::repeat(program, &mut parts, &mut self.visits, count)?,
             None => None,
         };
+        if let Some(repeated) = &repeated {
+            let times = repeated.times(program);
+            let times = |step: usize| f64::from(times[step]);
+            self.redundancy = redundancy::redundancy(program, &self.facts, self.mesh, times);
+        }
         let Some(stages) = &self.stages else {
             if let Some(repeated) = repeated {
                 program.steps = repeated.steps(program);

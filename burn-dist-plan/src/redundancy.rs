@@ -4,9 +4,11 @@
 //! An operation uses an axis if its work is split over it, or if ranks along it work on different terms. Along an axis
 //! of size n that it does not use, all n ranks compute the same: (n - 1) / n of the work is done more than once.
 //!
-//! Left out are the update of parameters by the optimizer (elementwise operations that lead to a parameter) and what
-//! checkpointing makes again. Over data axes, so are windows with fewer rows of data than ranks, and windows without
-//! any: there is nothing to split.
+//! Left out is the update of parameters by the optimizer: elementwise operations that lead to a parameter. The products
+//! that make gradients are none of it.
+//!
+//! The products alone are counted twice: what the model asks for, each once (model flops), and what all ranks execute,
+//! what they repeat and what is made again for the backward included (hardware flops).
 
 use std::fmt;
 
@@ -18,6 +20,7 @@ use crate::lower::collective;
 use crate::mesh::{AxisIndex, AxisRole, MeshShape};
 use crate::op::Op;
 use crate::propagate::{Common, LocalStep, Program};
+use crate::rule::OpRule;
 
 /// A mesh warns when more than this share of the work of a window is done more than once along an axis.
 const SHARE_MAX: f64 = 0.1;
@@ -35,6 +38,9 @@ pub struct AxisRedundancy {
     is_product: bool,
     #[serde(skip)]
     is_model: bool,
+    /// Whether rows of data are split over it.
+    #[serde(skip)]
+    is_data: bool,
     /// Whether the work of some product is split over it.
     #[serde(skip)]
     is_split: bool,
@@ -43,14 +49,30 @@ pub struct AxisRedundancy {
 /// How much of the work is done more than once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Redundancy {
-    /// Flops of all ranks together.
+    /// Flops of all ranks together: of products and of everything else but the optimizer's update.
     pub flops: f64,
-    /// Flops of the products alone, each counted once, whoever does it how often: what the model asks for.
+    /// Flops of the products alone, each counted once, whoever does it how often, and without what is made again: what
+    /// the model asks for.
     pub model_flops: f64,
+    /// Flops of the products that all ranks execute, together: what they repeat and what is made again included.
+    pub hardware_flops: f64,
     /// The axes of the mesh with more than one rank, in mesh order.
     pub axes: Vec<AxisRedundancy>,
+    /// The rows of data, if they are fewer than the ranks that would each have rows of their own, and these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub few_rows: Option<FewRows>,
+    /// Whether there are rows of data at all.
     #[serde(skip)]
-    has_products: bool,
+    has_rows: bool,
+}
+
+/// Rows of data that are too few to split: every rank computes all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FewRows {
+    /// The most rows of data that a window has.
+    pub rows: usize,
+    /// The ranks along all axes that split rows, together: as many rows would be enough.
+    pub ranks: usize,
 }
 
 impl Redundancy {
@@ -64,28 +86,36 @@ impl Redundancy {
     }
 
     /// Returns what to say of a window whose ranks repeat too much; nothing of one without products, which is no work
-    /// to speak of.
+    /// to speak of, and along an axis that splits rows, nothing of one without rows.
     pub fn warning(&self) -> Option<String> {
-        let too_much = |axis: &&AxisRedundancy| self.share(&axis.axis) > SHARE_MAX;
+        let is_told = |axis: &&AxisRedundancy| {
+            let has_way_out = axis.is_model || self.has_rows;
+            has_way_out && self.hardware_flops > 0.0 && self.share(&axis.axis) > SHARE_MAX
+        };
         let texts: Vec<String> = self
             .axes
             .iter()
-            .filter(|_| self.has_products)
-            .filter(too_much)
+            .filter(is_told)
             .map(|axis| {
                 let percent = 100.0 * self.share(&axis.axis);
                 let first = axis.first.as_deref().unwrap_or("an operation");
                 let name = &axis.axis;
-                let way_out = match (axis.is_model, axis.is_split) {
-                    (true, _) => format!(
+                let few_rows = self.few_rows.filter(|_| axis.is_data);
+                let way_out = match (few_rows, axis.is_model, axis.is_split) {
+                    (Some(FewRows { rows, ranks }), ..) => format!(
+                        "{rows} row(s) of data cannot be split over the {ranks} ranks that take rows of their own, so \
+                         every rank computes all of them: give a step at least {ranks} rows, or the mesh fewer ranks \
+                         along {name}"
+                    ),
+                    (None, true, _) => format!(
                         "split the model over {name}: give its layers a style (`#[parallel(..)]` or a `Plan`) \
                          and call `.parallelize` before it is first used"
                     ),
-                    (false, false) => format!(
+                    (None, false, false) => format!(
                         "split the batch over {name}: make it from data, its rows as dim 0, or `redistribute` \
                          it, and call `.parallelize` on the model before it is first used"
                     ),
-                    (false, true) => format!(
+                    (None, false, true) => format!(
                         "the batch is split over {name}, but to gather its few rows is cheaper than to reduce \
                          the gradients of large weights: give a step more rows, or look for what is whole in \
                          `burn_dist::explain`"
@@ -104,7 +134,9 @@ impl std::ops::AddAssign<&Redundancy> for Redundancy {
     fn add_assign(&mut self, other: &Redundancy) {
         self.flops += other.flops;
         self.model_flops += other.model_flops;
-        self.has_products |= other.has_products;
+        self.hardware_flops += other.hardware_flops;
+        self.few_rows = self.few_rows.or(other.few_rows);
+        self.has_rows |= other.has_rows;
         for axis in &other.axes {
             match self.axes.iter_mut().find(|mine| mine.axis == axis.axis) {
                 Some(mine) => {
@@ -132,7 +164,8 @@ impl AxisRedundancy {
 
 impl fmt::Display for Redundancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "work of all ranks: {}", human_flops(self.flops))?;
+        let (model, ranks) = (human_flops(self.model_flops), human_flops(self.flops));
+        write!(f, "work of the model: {model}, of all ranks: {ranks}")?;
         for (index, axis) in self.axes.iter().enumerate() {
             let percent = 100.0 * self.share(&axis.axis);
             let lead = if index == 0 {
@@ -220,35 +253,50 @@ fn name<O: Op>(op: &O, step: &LocalStep<O>) -> String {
         .collect()
 }
 
-/// Counts the work of a window.
+/// Whether an operation is part of an optimizer's update: elementwise, and on the way to a new parameter. What makes the
+/// gradient that an update begins with is none of it.
+fn is_update<O: Op>(step: &LocalStep<O>, program: &Program<O>, facts: &Facts) -> bool {
+    let is_elementwise = matches!(&*step.rule, OpRule::Factors(rule) if rule.elementwise);
+    is_elementwise
+        && step.op.outputs().any(|out| {
+            let made = program.slots.get(out.id as usize);
+            made.is_some_and(|made| facts.update_of[made.value as usize].is_some())
+        })
+}
+
+/// Counts the work of a program in which each step is run so many times.
 pub(super) fn redundancy<O: Op>(
     program: &Program<O>,
     facts: &Facts,
     mesh: &MeshShape,
+    times: impl Fn(usize) -> f64,
 ) -> Redundancy {
     let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
     let axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
+    let data_axes = mesh.data_axes();
+    let ranks = mesh.group_size(&data_axes);
+    let rows = program.rows.max(program.few_rows);
     let mut found = Redundancy {
         axes: axes
             .iter()
             .map(|&axis| AxisRedundancy {
                 axis: mesh.name(axis).to_string(),
                 is_model: mesh.role(axis) == AxisRole::Model,
+                is_data: data_axes.contains(&axis),
                 ..AxisRedundancy::default()
             })
             .collect(),
+        few_rows: (0 < rows && rows < ranks).then_some(FewRows { rows, ranks }),
+        has_rows: rows > 0,
         ..Redundancy::default()
     };
-    let has_rows = program.rows > 0 && program.rows >= mesh.group_size(&mesh.data_axes());
     let shared = shared(program);
-    for (step, shared) in program.steps.iter().zip(shared) {
+    // What is met a second time is made again for the backward.
+    let mut is_made = vec![false; facts.phases.len()];
+    for (index, (step, shared)) in program.steps.iter().zip(shared).enumerate() {
         let Common::Local(step) = step else { continue };
-        let of_all = flops(&step.op, &step.rule);
-        let updates = step.op.outputs().any(|out| {
-            let made = program.slots.get(out.id as usize);
-            made.is_some_and(|made| facts.update_of[made.value as usize].is_some())
-        });
-        if of_all == 0.0 || updates {
+        let of_all = flops(&step.op, &step.rule) * times(index);
+        if of_all == 0.0 || is_update(step, program, facts) {
             continue;
         }
         let used = match &step.assignment {
@@ -261,17 +309,20 @@ pub(super) fn redundancy<O: Op>(
         let used = used | shared;
         let is_used = |axis: &AxisIndex| used & bits([*axis]) != 0;
         let unused = axes.iter().filter(|axis| !is_used(axis));
-        let times: f64 = unused.map(|&axis| mesh.size(axis) as f64).product();
-        let done = of_all * times;
+        let repeats: f64 = unused.map(|&axis| mesh.size(axis) as f64).product();
+        let done = of_all * repeats;
         let is_product = is_product(&step.op);
         found.flops += done;
+        let is_again = std::mem::replace(&mut is_made[step.of as usize], true);
         if is_product {
-            found.has_products = true;
-            found.model_flops += of_all;
+            found.hardware_flops += done;
+            if !is_again {
+                found.model_flops += of_all - step.op.remade_flops() * times(index);
+            }
         }
         for (axis, total) in axes.iter().zip(&mut found.axes) {
             total.is_split |= is_product && is_used(axis);
-            if !is_used(axis) && (total.is_model || has_rows) {
+            if !is_used(axis) {
                 let size = mesh.size(*axis) as f64;
                 let repeated = done * (size - 1.0) / size;
                 total.add(repeated, is_product, || Some(name(&step.op, step)));

@@ -467,6 +467,15 @@ impl Repeated {
         self.steps.len()
     }
 
+    /// Returns how often each step of the recorded program is run.
+    pub(crate) fn times<O>(&self, program: &Program<O>) -> Vec<u32> {
+        let mut times = vec![0; program.steps.len()];
+        for step in &self.steps {
+            times[step.step as usize] += 1;
+        }
+        times
+    }
+
     /// Returns the number of the step in the recorded program.
     pub(crate) fn recorded(&self, index: usize) -> usize {
         self.steps[index].step as usize

@@ -4,6 +4,7 @@ mod growth;
 pub(crate) mod pipelines;
 mod repeats;
 mod schedules;
+mod work;
 
 use std::sync::Arc;
 
@@ -12,12 +13,42 @@ use proptest::prelude::*;
 use crate::layout::{Factor, Layout, LayoutText, Partial};
 use crate::mesh::{MeshShape, Nodes, ReduceOp, Topology};
 use crate::op::Mark;
-use crate::toy::{Astray, Builder, Kind, options, planned, whole};
+use crate::task::{Plan, Task};
+use crate::toy::{Astray, Builder, Kind, Toy, options, planned, whole};
 use crate::{Checkpoint, Float, PASSES, PlanOptions, Policy, Precision, plan, text_after};
+
+/// Checks that records of communication say what the busiest of all ranks receives.
+fn check_records(plan: &Plan<Toy>, what: &str) {
+    let mut most: Vec<Option<u64>> = vec![None; plan.collectives.len()];
+    let mut received = |record: u32, bytes: u64| {
+        let most = &mut most[record as usize];
+        *most = (*most).max(Some(bytes));
+    };
+    for task in plan.ranks.iter().flat_map(|rank| &rank.tasks) {
+        match task {
+            Task::Collective(task) => received(task.record, task.bytes),
+            Task::Launch { tasks, .. } => {
+                for task in tasks {
+                    received(task.record, task.bytes);
+                }
+            }
+            Task::Receive(task) => received(task.record, task.bytes()),
+            _ => {}
+        }
+    }
+    for (record, most) in plan.collectives.iter().zip(most) {
+        assert_eq!(
+            record.bytes,
+            most.unwrap_or(record.bytes),
+            "{what}: {record:?}"
+        );
+    }
+}
 
 /// Plans and runs a window and compares.
 fn check(b: &Builder, options: &PlanOptions, what: &str) {
     let plan = plan(&b.window, &b.mesh, options).expect("a plan");
+    check_records(&plan, what);
     let expected = whole(&b.window);
     let found = planned(&b.window, &plan, &b.mesh);
     assert_eq!(found.len(), expected.len(), "{what}");
@@ -87,6 +118,15 @@ fn a_training_step_is_the_same_on_every_mesh() {
                 check(&b, &options(&b.mesh), &what);
             }
         }
+    }
+}
+
+/// Of 16 elements over more ranks, the last ones hold none and receive most.
+#[test]
+fn the_busiest_rank_may_be_any() {
+    for mesh in ["fsdp=100", "dp=2,fsdp=70", "fsdp=70,tp=2"] {
+        let b = three_layers(mesh, 4);
+        check(&b, &options(&b.mesh), mesh);
     }
 }
 

@@ -47,8 +47,8 @@ pub use parallel::{
     explain_after, pipeline, simulate,
 };
 pub use plan::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Fp8, Offload, Precision,
-    Redundancy, Reshard, Scaling, ScheduleKind, Scope, ShardStrategy, UnitPolicy,
+    Accumulation, AsyncTp, Checkpoint, ContextParallel, FewRows, Float, Float8, Fp8, Offload,
+    Precision, Redundancy, Reshard, Scaling, ScheduleKind, Scope, ShardStrategy, UnitPolicy,
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
 

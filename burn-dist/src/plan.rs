@@ -4,14 +4,15 @@ use crate::ops::Recorded;
 
 pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
+pub use burn_dist_plan::cost::DeviceLinks;
 pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
 pub(crate) use burn_dist_plan::policy::Pattern;
 pub use burn_dist_plan::{
-    Accumulation, AsyncTp, AxisRedundancy, Checkpoint, ContextParallel, Float, Float8, Fp8,
-    Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard, Scaling,
-    ScheduleChoice, ScheduleKind, Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock, explain,
-    fuzz, memory,
+    Accumulation, AsyncTp, AxisRedundancy, Checkpoint, ContextParallel, FewRows, Float, Float8,
+    Fp8, Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard,
+    Scaling, ScheduleChoice, ScheduleKind, Scope, ShardStrategy, Stage, Storage, UnitPolicy, clock,
+    explain, fuzz, memory,
 };
 pub(crate) use burn_dist_plan::{account, runs};
 pub(crate) use burn_dist_plan::{plan, text_after};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cost::{Network, work_ns};
+use crate::cost::{DeviceLinks, Network, work_ns};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
 use crate::op::Op;
@@ -125,6 +125,8 @@ pub struct Overlap {
 pub(super) struct Pass<'a> {
     mesh: &'a MeshShape,
     topology: &'a Topology,
+    /// See [`PlanOptions::device_links`].
+    devices: Option<&'a DeviceLinks>,
     network: Network<'a>,
     visits: &'a Visits,
 }
@@ -140,7 +142,9 @@ impl<'a> Pass<'a> {
         axes.any(|axis| mesh.size(axis) > 1).then(|| Self {
             mesh,
             topology: &options.topology,
-            network: Network::new(mesh, &options.links, &options.topology),
+            devices: options.device_links.as_ref(),
+            network: Network::new(mesh, &options.links, &options.topology)
+                .or_devices(options.device_links.as_ref()),
             visits,
         })
     }
@@ -203,7 +207,9 @@ impl<'a> Pass<'a> {
             return Err(Some("it goes along several axes"));
         };
         let group = self.mesh.group_of(Rank(0), &[axis]);
-        if moved.on_nodes != OnNodes::OneLevel || self.topology.spans(&group) {
+        let mut devices = self.devices.iter().filter(|_| asked == AsyncTp::Auto);
+        let spans = self.topology.spans(&group) || devices.any(|devices| devices.spans(&group));
+        if moved.on_nodes != OnNodes::OneLevel || spans {
             return Err(Some("it goes over several nodes"));
         }
         if asked == AsyncTp::Auto && !self.network.is_known(axis) {

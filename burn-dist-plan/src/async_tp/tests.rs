@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::clock::Hardware;
 use crate::layout::Layout;
 use crate::mesh::{Links, Nodes};
 use crate::op::{Mark, TensorIndex};
@@ -212,12 +213,31 @@ fn what_takes_less_time_in_chunks_is_cut() {
             links: "tp:latency_us=1000,gbps=0.001".parse().expect("links"),
             ..options(&b.mesh)
         };
-        for (options, what) in [(fast, "fast"), (slow, "slow")] {
+        // What the devices say counts where no link is named.
+        let of_devices = |per_node: usize| PlanOptions {
+            device_links: Some(DeviceLinks {
+                per_node,
+                ..Hardware::preset("h100").expect("a preset").device_links()
+            }),
+            ..options(&b.mesh)
+        };
+        let apart = Some("it goes over several nodes");
+        for (options, whole, what) in [
+            (fast, None, "fast"),
+            (slow, None, "slow"),
+            (of_devices(8), None, "an h100"),
+            (of_devices(parts - 1), apart, "nodes of fewer"),
+            (
+                options(&b.mesh),
+                Some("nothing is known of its link"),
+                "unknown",
+            ),
+        ] {
             let plan = plan(&b.window, &b.mesh, &options).expect("a plan");
             let [overlap] = &plan.overlaps[..] else {
                 panic!("{what}: {:?}", plan.overlaps)
             };
-            assert_eq!(overlap.whole, None, "{what}, {parts} ranks");
+            assert_eq!(overlap.whole, whole, "{what}, {parts} ranks");
         }
     }
 }

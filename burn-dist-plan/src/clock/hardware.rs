@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::mesh::{DType, Split};
+use crate::cost::DeviceLinks;
+use crate::mesh::{DType, Link, Split};
 use crate::task::{CollectiveKind, CommunicationKind};
 
 /// Of the bandwidth of a ring, what a tree reaches.
@@ -335,6 +336,19 @@ impl Hardware {
     /// Returns what of a device's memory no tensor gets, in bytes.
     pub fn reserved_bytes(&self) -> u64 {
         (self.memory.reserved_gib * GIB) as u64
+    }
+
+    /// Returns the links, as the planner weighs them.
+    pub fn device_links(&self) -> DeviceLinks {
+        let link = |link: DeviceLink| {
+            let gbps = link.gb_per_s * link.efficiency * 8.0;
+            Link::new(link.latency_us, gbps).ok()
+        };
+        DeviceLinks {
+            per_node: self.devices_per_node,
+            inside: link(self.links.inside),
+            between: link(self.links.between),
+        }
     }
 
     /// Returns how long a collective takes by which a rank receives `bytes`, in nanoseconds.

@@ -10,7 +10,7 @@ use super::events::{self, COMPUTE};
 use super::hardware::Hardware;
 use super::rank::{RankActions, What};
 use crate::explain::human_bytes;
-use crate::memory::{ClassBytes, MemoryPlan, MemoryTimeline};
+use crate::memory::{ClassBytes, MemoryClass, MemoryPlan, MemoryTimeline};
 use crate::mesh::Rank;
 use crate::pipeline::{Action, Span, Timeline, spans_of};
 
@@ -294,6 +294,9 @@ impl fmt::Display for Simulation {
             )?;
             for (class, bytes) in &rank.memory.peak_by_class {
                 write!(f, "; {} {}", class.name(), human_bytes(*bytes))?;
+            }
+            if let Some(bytes) = rank.memory.class_peaks.get(&MemoryClass::Gradient) {
+                write!(f, "; gradients at most {}", human_bytes(*bytes))?;
             }
             match rank.peak_bytes > rank.memory_bytes {
                 true => writeln!(f, ": more than there is")?,

@@ -253,6 +253,39 @@ fn a_moment_with_weight_decay_is_state() {
     assert_eq!(facts.phases.last(), Some(&Phase::Update));
 }
 
+/// What a moment becomes before a gradient is added is no gradient, and belongs to the update: it may be made as soon as
+/// the window begins.
+#[test]
+fn a_moment_that_decays_is_state() {
+    let mut b = Builder::new("");
+    let w = weight(&mut b, "w");
+    let m = placed(
+        &mut b,
+        &[WIDTH, WIDTH],
+        Role::State(spec("w", &[WIDTH, WIDTH])),
+    );
+    let gw = weight_gradient(&mut b, w);
+    let decayed = b.exp(m);
+    let made = b.window.ops.len() - 1;
+    let scaled = b.exp(gw);
+    let new_m = b.pair(Kind::Add, decayed, scaled);
+    b.survive(new_m);
+    let new = sgd(&mut b, w, new_m);
+    let facts = check(
+        &b,
+        &[
+            (decayed, "state of w"),
+            (scaled, "gradient of w"),
+            (new_m, "state of w"),
+            (new, "parameter w"),
+        ],
+    );
+    assert_eq!(
+        facts.phases[made..made + 2],
+        [Phase::Update, Phase::Backward]
+    );
+}
+
 /// The first step: the moment is the gradient, scaled.
 #[test]
 fn the_first_moment_is_state() {

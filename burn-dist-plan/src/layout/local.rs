@@ -177,6 +177,12 @@ impl Layout {
                 .all(|rank| self.elements(mesh, rank).eq(other.elements(mesh, rank)))
     }
 
+    /// Returns whether every rank holds as many elements, of every factor.
+    pub(crate) fn is_even(&self, mesh: &MeshShape) -> bool {
+        self.factors()
+            .all(|f| f.size.is_multiple_of(mesh.group_size(&f.axes)))
+    }
+
     pub(crate) fn factors(&self) -> impl Iterator<Item = &Factor> {
         self.dims.iter().flat_map(|dim| &dim.factors)
     }

@@ -187,7 +187,6 @@ impl<O: Op> Lowering<'_, O> {
         launch: u32,
     ) -> Vec<CollectiveRecord> {
         let record = |(number, shift): (u32, &Shift)| {
-            let ranks = (0..self.mesh.num_ranks().min(64)).map(|rank| Rank(rank as u32));
             let axes: Vec<&str> = shift
                 .axes
                 .iter()
@@ -207,10 +206,8 @@ impl<O: Op> Lowering<'_, O> {
                 shape: shift.layout.shape(),
                 dtype: shift.dtype,
                 layouts: (layout.clone(), layout),
-                bytes: ranks
-                    .map(|rank| shift.bytes(self.mesh, rank))
-                    .max()
-                    .unwrap_or(0),
+                // Every block goes to some rank.
+                bytes: (shift.layout.local_numel_max(self.mesh) * shift.dtype.size()) as u64,
                 members: self.mesh.group_size(&shift.axes),
                 spans_nodes: self
                     .topology

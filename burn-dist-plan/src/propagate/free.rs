@@ -37,20 +37,28 @@ impl<O: Op> Propagator<'_, O> {
             })
     }
 
-    /// Returns whether an operation makes nothing but another view or function of data with fewer rows than parts.
-    pub(super) fn few_rows(&self, op: &O, tensors: &Tensors, origin: Option<Origin>) -> bool {
-        let Some((_, out, _)) = tensors.outputs.first() else {
-            return false;
-        };
+    /// Returns the rows of data that has fewer of them than there are parts, if an operation makes nothing but another
+    /// view or function of such data.
+    pub(super) fn few_rows(
+        &self,
+        op: &O,
+        tensors: &Tensors,
+        origin: Option<Origin>,
+    ) -> Option<usize> {
+        let (_, out, _) = tensors.outputs.first()?;
         let numel = |shape: &[usize]| shape.iter().product::<usize>();
-        let mut inputs = tensors.inputs.iter();
-        origin == Some(Origin::Data)
-            && op.traits().joins != Some(0)
-            && inputs.all(|(value, shape, _)| {
-                let info = self.value(*value);
-                let same = numel(shape) == numel(out) || shape.first() == out.first();
-                info.origin != Some(Origin::Data) || (info.few_rows && same)
-            })
+        if origin != Some(Origin::Data) || op.traits().joins == Some(0) {
+            return None;
+        }
+        let mut most = None;
+        for (value, shape, _) in &tensors.inputs {
+            let info = self.value(*value);
+            let same = numel(shape) == numel(out) || shape.first() == out.first();
+            if info.origin == Some(Origin::Data) {
+                most = most.max(Some(info.few_rows.filter(|_| same)?));
+            }
+        }
+        most
     }
 
     /// Returns the preferred layout and chain length of the results if the operation can wait until it is known where
@@ -200,7 +208,7 @@ impl<O: Op> Propagator<'_, O> {
         }
         let layout = rule.output_layout(output, &assignment);
         match origin {
-            Some(Origin::Data) if self.value(tensors.outputs[0].0).few_rows => layout,
+            Some(Origin::Data) if self.value(tensors.outputs[0].0).few_rows.is_some() => layout,
             Some(Origin::Data) if used.is_empty() || op.traits().joins == Some(0) => {
                 self.batch(&output.shape)
             }
@@ -214,7 +222,8 @@ impl<O: Op> Propagator<'_, O> {
         let before = self.leaning(tensors.inputs[0].0);
         let followed = before.reshape(self.mesh, out_shape);
         let followed = followed.map(|layout| simplify(layout, self.mesh));
-        if origin != Some(Origin::Data) || self.value(tensors.outputs[0].0).few_rows {
+        let few_rows = self.value(tensors.outputs[0].0).few_rows;
+        if origin != Some(Origin::Data) || few_rows.is_some() {
             return followed.unwrap_or_else(|| Layout::replicated(out_shape));
         }
         let split = |layout: &Layout| layout.dims.iter().position(|dim| !dim.is_whole());

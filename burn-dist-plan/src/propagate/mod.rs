@@ -93,6 +93,8 @@ pub(super) struct Propagator<'a, O> {
     first_deferred: OpIndex,
     /// Rows of the batch, as far as known.
     rows: usize,
+    /// Those of data that has fewer than there are parts.
+    few_rows: usize,
     /// Module path of the last parameter used.
     path: Option<Arc<str>>,
     /// The first operation of the run at hand.
@@ -130,7 +132,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             versions: Vec::new(),
             preferred: Arc::new(Layout::replicated(&[])),
             origin: None,
-            few_rows: false,
+            few_rows: None,
             met: false,
             tag: None,
             home: None,
@@ -191,6 +193,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             runs: Runs::default(),
             first_deferred: OpIndex::MAX,
             rows: 0,
+            few_rows: 0,
             path: None,
             run: 0,
             now: 0,
@@ -206,6 +209,8 @@ impl<'a, O: Op> Propagator<'a, O> {
             let value = &mut this.values[input.value as usize];
             value.shape = input.shape.clone();
             value.dtype = input.dtype;
+            let rows = input.shape.first().copied();
+            let few = rows.filter(|_| of_batch(mesh, &input.shape).is_replicated());
             match &input.state {
                 InputState::Placed {
                     layout,
@@ -214,8 +219,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                     stage: _,
                 } => {
                     value.origin = origin.filter(|_| options.defer);
-                    value.few_rows = value.origin == Some(Origin::Data)
-                        && of_batch(mesh, &input.shape).is_replicated();
+                    value.few_rows = few.filter(|_| value.origin == Some(Origin::Data));
                     value.preferred = layout.clone();
                     let slot = this.add_version(input.value, layout.clone());
                     this.loaded[input.value as usize] = slot;
@@ -230,10 +234,12 @@ impl<'a, O: Op> Propagator<'a, O> {
                         Entry::Free(origin) if options.fuzz.is_none() => {
                             value.source = Source::Host;
                             value.origin = Some(*origin);
-                            value.few_rows = *origin == Origin::Data
-                                && of_batch(mesh, &input.shape).is_replicated();
+                            value.few_rows = few.filter(|_| *origin == Origin::Data);
                         }
                         Entry::Free(_) | Entry::Rows => {
+                            if let (Entry::Rows, Some(few)) = (entry, few) {
+                                this.few_rows = this.few_rows.max(few);
+                            }
                             let slot = this.add_version(input.value, preferred.clone());
                             this.steps.push(Common::Upload {
                                 value: input.value,
@@ -266,7 +272,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                 }
                 None => false,
             };
-            if info.few_rows || (!placed && info.origin != Some(Origin::Data)) {
+            if !placed && info.origin != Some(Origin::Data) {
                 continue;
             }
             let is_table = |dim| origin != Some(Origin::Data) && leading != Some(dim);
@@ -276,11 +282,14 @@ impl<'a, O: Op> Propagator<'a, O> {
             };
             let rows = match operand.dims.first() {
                 Some(dim) if is_table(dim) => 0,
-                Some(Some(factor)) if is_rows(factor) => shape[0],
+                Some(Some(factor)) if is_rows(factor) => info.few_rows.unwrap_or(shape[0]),
                 Some(None) => 1,
                 _ => 0,
             };
-            self.rows = self.rows.max(rows);
+            match info.few_rows {
+                Some(_) => self.few_rows = self.few_rows.max(rows),
+                None => self.rows = self.rows.max(rows),
+            }
         }
     }
 
@@ -341,6 +350,7 @@ impl<'a, O: Op> Propagator<'a, O> {
             accumulated: self.accumulated,
             runs: self.runs,
             rows: self.rows,
+            few_rows: self.few_rows,
             coord: 0,
         })
     }

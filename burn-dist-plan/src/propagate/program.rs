@@ -239,6 +239,8 @@ pub(crate) struct Program<O> {
     pub runs: Runs,
     /// The most rows of data that an operation takes; 0 if none takes any.
     pub rows: usize,
+    /// The most rows of data that has fewer of them than there are parts, and is used row by row; 0 if there is none.
+    pub few_rows: usize,
     /// The coordinate along the pipeline axis of the ranks that run it.
     pub coord: u32,
 }

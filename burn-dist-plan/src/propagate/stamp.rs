@@ -99,7 +99,7 @@ struct ValueKey {
     versions: Vec<(Arc<Layout>, u32)>,
     preferred: Arc<Layout>,
     origin: Option<Origin>,
-    few_rows: bool,
+    few_rows: Option<usize>,
     met: bool,
     tag: Option<u32>,
     view_of: Option<u32>,
@@ -132,7 +132,7 @@ struct After {
     versions: Vec<Version>,
     preferred: Arc<Layout>,
     origin: Option<Origin>,
-    few_rows: bool,
+    few_rows: Option<usize>,
     met: bool,
     /// The number of the spec, and whether the layout was applied.
     unflattened: Option<(u32, bool)>,

@@ -55,8 +55,8 @@ pub(crate) struct Value {
     pub preferred: Arc<Layout>,
     /// What it is made of, if nothing placed was among its sources: its layout is not decided, even where it has one.
     pub origin: Option<Origin>,
-    /// Whether it is data with fewer rows than there are parts: a view of it is no batch.
-    pub few_rows: bool,
+    /// The rows of data that has fewer of them than there are parts: a view of it is no batch.
+    pub few_rows: Option<usize>,
     /// Whether an operation used it together with something whose layout is decided.
     pub met: bool,
     pub tag: Option<Arc<ParamSpec>>,

@@ -4,7 +4,7 @@ use super::pipelines::{Model, chunks};
 use crate::clock::{Hardware, Simulation, simulate};
 use crate::mesh::Rank;
 use crate::toy::{Builder, options};
-use crate::{Checkpoint, PlanError, PlanOptions, Policy, Reshard, ScheduleKind, plan};
+use crate::{Checkpoint, PlanError, PlanOptions, Policy, Redundancy, Reshard, ScheduleKind, plan};
 
 /// Devices on which work, transfers and hosts all take time, in that order.
 fn hardware() -> Hardware {
@@ -17,14 +17,18 @@ fn hardware() -> Hardware {
     hardware
 }
 
-fn simulated(b: &Builder, microbatches: Option<u32>) -> Result<Simulation, PlanError> {
+fn simulated(
+    b: &Builder,
+    microbatches: Option<u32>,
+) -> Result<(Simulation, Redundancy), PlanError> {
     let options = PlanOptions {
         microbatches,
         ..options(&b.mesh)
     };
     let plan = plan(&b.window, &b.mesh, &options)?;
     let ranks: Vec<_> = (0..).map(Rank).zip(plan.ranks).collect();
-    Ok(simulate(&ranks, &b.mesh, &hardware()).expect("it ends"))
+    let simulation = simulate(&ranks, &b.mesh, &hardware()).expect("it ends");
+    Ok((simulation, plan.redundancy))
 }
 
 /// Checks the law: everything that the clock says is equal, task by task.
@@ -37,9 +41,10 @@ fn check(model: &Model, policy: &Policy, planned: usize, microbatches: u32) {
         model.step(4).under(policy.clone())
     };
     let what = format!("{model:?}, {policy:?}, {planned} of {microbatches}");
-    let whole = simulated(&step(microbatches as usize), None).expect("a plan");
+    let (whole, work) = simulated(&step(microbatches as usize), None).expect("a plan");
     let repeated = simulated(&step(planned), Some(microbatches));
-    let repeated = repeated.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (repeated, work_repeated) = repeated.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(work, work_repeated, "{what}");
     assert_eq!(whole.step_ns, repeated.step_ns, "{what}");
     assert!(whole == repeated, "{what}:\n{whole}\n{repeated}");
 }

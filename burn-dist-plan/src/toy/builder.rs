@@ -28,6 +28,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         everyone_reads: false,
         topology: Topology::single(mesh.num_ranks()),
         links: Default::default(),
+        device_links: None,
         hierarchy_bytes_min: None,
         microbatches: None,
         ranks: mesh.ranks().collect(),

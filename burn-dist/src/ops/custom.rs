@@ -134,6 +134,12 @@ pub trait CustomOp: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
         None
     }
 
+    /// Returns how many of these flops make again what an operation before it has made, as the backward of attention
+    /// makes its scores again: the flops of the model are without them.
+    fn remade_flops(&self, _shapes: &Shapes<'_>) -> f64 {
+        0.0
+    }
+
     /// Returns in which float type it runs where a unit asks for 16 bits: by default in the type it was recorded with.
     fn float_class(&self) -> FloatClass {
         FloatClass::Recorded
@@ -250,6 +256,10 @@ impl<O: CustomOp> Operation for O {
 
     fn flops(&self, shapes: &Shapes<'_>) -> Option<f64> {
         CustomOp::flops(self, shapes)
+    }
+
+    fn remade_flops(&self, shapes: &Shapes<'_>) -> f64 {
+        CustomOp::remade_flops(self, shapes)
     }
 }
 

@@ -64,6 +64,11 @@ pub(super) trait Operation {
         None
     }
 
+    /// See [`Op::remade_flops`](burn_dist_plan::op::Op::remade_flops).
+    fn remade_flops(&self, _: &Shapes<'_>) -> f64 {
+        0.0
+    }
+
     /// Returns where burn-flex 0.21 puts its first result, of `shape`; further ones are in buffers of their own.
     ///
     /// A tensor of burn-flex is a shared buffer with strides and an offset. A kernel overwrites an operand that nobody

@@ -384,6 +384,11 @@ impl Op for Recorded {
         self.family_of().1.operation().flops(&self.shapes())
     }
 
+    fn remade_flops(&self) -> f64 {
+        let (_, family) = self.family_of();
+        family.operation().remade_flops(&self.shapes())
+    }
+
     fn place(&self, backend: Storage, inputs: &[Operand<'_>]) -> Place {
         let shape = self
             .makes()

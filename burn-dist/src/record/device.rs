@@ -10,10 +10,12 @@ use burn_backend::backend::{DeviceId, DeviceOps};
 use burn_std::device::Device;
 
 use super::recorder::batch_layout;
+use crate::clock::Hardware;
 use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
+use crate::plan::DeviceLinks;
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -75,6 +77,8 @@ pub struct MeshOptions {
     pub scatter_bytes_min: usize,
     /// Links whose time collectives take.
     pub links: Links,
+    /// Those of the devices that ranks run on, if these are known.
+    pub device_links: Option<DeviceLinks>,
     /// Whether ranks note what they do when.
     pub trace: bool,
     /// The processes that share the ranks out; `None` if this one has all of them.
@@ -109,6 +113,7 @@ impl Default for MeshOptions {
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
             links: Links::default(),
+            device_links: None,
             trace: false,
             world: None,
             alone: false,
@@ -440,6 +445,13 @@ impl DeviceMeshBuilder {
     /// Sets the links of all axes: none by default, and collectives take the time of copying memory.
     pub fn links(mut self, links: Links) -> Self {
         self.options.links = links;
+        self
+    }
+
+    /// Says what the ranks run on: [async TP](crate::AsyncTp::Auto) knows by it how long transfers take. It delays none
+    /// and changes no layout.
+    pub fn hardware(mut self, hardware: &Hardware) -> Self {
+        self.options.device_links = Some(hardware.device_links());
         self
     }
 

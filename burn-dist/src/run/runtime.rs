@@ -32,6 +32,7 @@ use crate::ops::dtype::to_burn;
 use crate::ops::visit::kind_of_number;
 use crate::plan::Storage;
 use crate::plan::ValueIndex;
+use crate::plan::memory::ClassBytes;
 use crate::plan::task::{Plan, ReadPlan};
 
 pub(crate) struct RuntimeOptions {
@@ -131,7 +132,18 @@ pub struct RankStats {
 impl RankStats {
     /// Returns what it held when it held most, by class; empty unless the mesh accounts for buffers.
     pub fn peak_by_class(&self) -> BTreeMap<String, u64> {
-        let classes = self.accounted.iter().flat_map(|memory| memory.peak.iter());
+        self.by_class(|memory| memory.peak)
+    }
+
+    /// Returns the most that it has held of each class, not all at the same time; empty unless the mesh accounts for
+    /// buffers.
+    pub fn most_by_class(&self) -> BTreeMap<String, u64> {
+        self.by_class(|memory| memory.class_peaks)
+    }
+
+    fn by_class(&self, of: impl Fn(&AccountedMemory) -> ClassBytes) -> BTreeMap<String, u64> {
+        let bytes = self.accounted.as_ref().map(of);
+        let classes = bytes.iter().flat_map(ClassBytes::iter);
         classes
             .map(|(class, bytes)| (class.name().to_string(), bytes))
             .collect()

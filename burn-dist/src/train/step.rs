@@ -43,8 +43,8 @@ pub struct StepFigures {
     pub communicating: Duration,
     /// In which communication kept ranks from computing, all of them together.
     pub exposed: Duration,
-    /// Flops of the model's products, each counted once. What checkpointing makes again is not counted; what attention
-    /// as one operation makes again of its scores is.
+    /// Flops of the model's products, each counted once, without what is made again for the backward: by checkpointing,
+    /// or by attention of its scores.
     pub model_flops: f64,
     /// The share of the work that ranks along an axis did more than once, from 0 to 1, by axis.
     pub redundancy: BTreeMap<String, f64>,
@@ -54,12 +54,13 @@ pub struct StepFigures {
     pub host_peak_bytes: u64,
 }
 
-/// What a rank held when it held most.
+/// The most that a rank has held.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassPeaks {
-    /// All of it.
+    /// At once.
     pub peak_bytes: u64,
-    /// By class, if the mesh [accounts](crate::DeviceMeshBuilder::account_memory) for memory.
+    /// Of each class, not all at the same time, if the mesh
+    /// [accounts](crate::DeviceMeshBuilder::account_memory) for memory.
     pub by_class: BTreeMap<String, u64>,
 }
 
@@ -83,7 +84,7 @@ impl StepFigures {
             if index == 0 || rank.peak_bytes > step.fullest.peak_bytes {
                 step.fullest = ClassPeaks {
                     peak_bytes: rank.peak_bytes,
-                    by_class: rank.peak_by_class(),
+                    by_class: rank.most_by_class(),
                 };
             }
         }

@@ -51,6 +51,26 @@ impl Step {
         };
         (elements * elem_bytes) as u64
     }
+
+    /// Returns the bytes that the busiest rank receives: the most of [`Self::step_bytes`].
+    pub fn bytes_max(&self, mesh: &MeshShape, elem_bytes: usize) -> u64 {
+        let bytes = |rank| self.step_bytes(mesh, rank, elem_bytes);
+        let sums = matches!(
+            self.kind,
+            StepKind::ReduceScatter { .. } | StepKind::AllReduce { .. }
+        );
+        // Chunk 0 is the longest at every level, and bytes of sums grow with what a rank has.
+        if sums || (self.from.is_even(mesh) && self.to.is_even(mesh)) {
+            return bytes(Rank(0));
+        }
+        let layouts = [&self.from, &self.to].map(Layout::axes_used);
+        let mut axes = [self.kind.axes().to_vec(), layouts.concat()].concat();
+        axes.sort();
+        axes.dedup();
+        // Along any other axis all ranks are alike.
+        let ranks = mesh.group_of(Rank(0), &axes).into_iter();
+        ranks.map(bytes).max().unwrap_or(0)
+    }
 }
 
 /// Returns how long the transfers of a step take, in nanoseconds: what the search weighs. Of ways that move as much, it

@@ -31,6 +31,13 @@ fn redistributes(mesh: &MeshShape, from: &Layout, to: &Layout) -> Vec<Step> {
     if let Some(last) = steps.last() {
         assert_eq!(&last.to, to, "{text}");
     }
+    for step in &steps {
+        let most = mesh
+            .ranks()
+            .map(|rank| step.step_bytes(mesh, rank, 4))
+            .max();
+        assert_eq!(Some(step.bytes_max(mesh, 4)), most, "{text}");
+    }
     let after = simulate(mesh, from, &steps, &blocks(mesh, from));
     if let Err(wrong) = check(mesh, to, &after) {
         panic!("{wrong}: {text}");

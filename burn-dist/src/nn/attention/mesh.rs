@@ -254,6 +254,11 @@ impl CustomOp for AttentionBackward {
         self.forward.flops(shapes, 5.0)
     }
 
+    /// The scores.
+    fn remade_flops(&self, shapes: &Shapes<'_>) -> f64 {
+        self.forward.flops(shapes, 1.0).unwrap_or(0.0)
+    }
+
     fn float_class(&self) -> FloatClass {
         FloatClass::Compute
     }
