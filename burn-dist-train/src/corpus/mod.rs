@@ -92,7 +92,7 @@ pub use batches::{Batches, Part};
 pub use choice::UnknownChoice;
 pub use counts::Counts;
 pub use document::{Document, Encode, EncodeError, Encoded};
-pub use error::CorpusError;
+pub use error::{CorpusError, Difference};
 pub use once::{Once, Pass};
 pub use policy::{DOCUMENT_BYTES_MAX, Longer, Packing, Policy, SHUFFLE_BYTES};
 pub use position::Position;
@@ -142,22 +142,35 @@ impl Corpus {
                     name: source.name.clone(),
                 });
             };
-            let value = format!(
-                "{} of {} places, from {:016x}, {:?}, split {}, without {}, share {}",
-                Path::new(&source.name)
-                    .file_name()
-                    .map_or(source.name.clone(), |name| name.display().to_string()),
-                reader.end(),
-                hash(&format!("{first:?}")),
-                source.fields,
-                source.split,
-                match source.except.len() {
-                    0 => "none".to_string(),
-                    num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
-                },
-                shares[number],
-            );
-            identity.push((format!("source {}", number + 1), value));
+            let of_source = [
+                (
+                    "",
+                    Path::new(&source.name)
+                        .file_name()
+                        .map_or(source.name.clone(), |name| name.display().to_string()),
+                ),
+                ("places of ", reader.end().to_string()),
+                (
+                    "first document of ",
+                    format!("{:016x}", hash(&format!("{first:?}"))),
+                ),
+                ("fields of ", source.fields.to_string()),
+                ("split of ", source.split.to_string()),
+                (
+                    "documents left out of ",
+                    match source.except.len() {
+                        0 => "none".to_string(),
+                        num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
+                    },
+                ),
+                (
+                    "share of ",
+                    format!("{} %", mixture::percent(shares[number])),
+                ),
+            ];
+            let named =
+                of_source.map(|(what, value)| (format!("{what}source {}", number + 1), value));
+            identity.extend(named);
             ends.push(reader.end());
             bytes += reader.bytes();
         }
