@@ -20,7 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
-use crate::checkpoints::{Keeper, SoFar};
+use crate::checkpoints::{Described, Keeper, SoFar};
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::batch::RandomTokens;
 use crate::data::held_out::HeldOut;
@@ -34,8 +34,8 @@ use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
 use crate::report::{
-    RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text, count_text,
-    write_json,
+    MeshSince, RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text,
+    count_text, write_json,
 };
 use crate::say;
 use crate::schedule::Schedule;
@@ -234,6 +234,15 @@ impl<'a> Session<'a> {
             inbox: inbox.filter(|_| lock.is_some()).into(),
             _lock: lock,
         })
+    }
+
+    /// The beginning of a phase.
+    pub(super) fn phase(&self, phase: &str) -> SoFar {
+        let Shape { name, config, .. } = &self.shape;
+        SoFar {
+            model: Some(Described::new(name, config)),
+            ..SoFar::of(phase)
+        }
     }
 
     /// The learning rates of a phase.
@@ -523,6 +532,16 @@ impl<'a> Session<'a> {
             command,
             world_size: self.mesh.world_size(),
             mesh: self.mesh.name(),
+            meshes: match trace.meshes.is_empty() {
+                true => &base.meshes,
+                false => &trace.meshes,
+            }
+            .iter()
+            .map(|(first_step, mesh)| MeshSince {
+                first_step: *first_step,
+                mesh: mesh.clone(),
+            })
+            .collect(),
             size: self.shape.name.clone(),
             seed: self.args.model.seed,
             weights: self.args.model.model.as_ref().map(|dir| Weights {
@@ -768,23 +787,35 @@ fn take(
 }
 
 fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
+    let validation = report.validation_losses.iter();
+    let validation: Vec<(usize, f32)> = validation.map(|held| (held.step, held.loss)).collect();
     let base = Curve {
         name: "pretrain",
         losses: &report.pretrain_losses,
+        validation: &[],
     };
     let main = Curve {
         name: report.command,
         losses: &report.losses,
+        validation: &validation,
     };
     let curves: Vec<Curve<'_>> = [base, main]
         .into_iter()
         .filter(|curve| !curve.losses.is_empty())
         .collect();
-    plot::write(
-        path,
-        &format!("{} on mesh {}", report.size, report.mesh),
-        &curves,
-    )
+    plot::write(path, &title(report), &curves)
+}
+
+/// The model, and the meshes it was trained on: `tiny on mesh fsdp=2, from step 21 on mesh tp=2`.
+fn title(report: &Report) -> String {
+    let on = report.meshes.iter().map(|since| match since {
+        MeshSince {
+            first_step: 1,
+            mesh,
+        } => format!("on mesh {mesh}"),
+        MeshSince { first_step, mesh } => format!("from step {first_step} on mesh {mesh}"),
+    });
+    format!("{} {}", report.size, on.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
