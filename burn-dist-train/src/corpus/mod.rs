@@ -88,6 +88,8 @@ mod tests;
 use std::ops::Range;
 use std::path::Path;
 
+use position::OF;
+
 pub use batches::{Batches, Part};
 pub use choice::UnknownChoice;
 pub use counts::Counts;
@@ -142,35 +144,27 @@ impl Corpus {
                     name: source.name.clone(),
                 });
             };
-            let of_source = [
+            let whole = format!("source {}", number + 1);
+            let left_out = match source.except.len() {
+                0 => "none".to_string(),
+                num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
+            };
+            let properties = [
+                ("places", reader.end().to_string()),
                 (
-                    "",
-                    Path::new(&source.name)
-                        .file_name()
-                        .map_or(source.name.clone(), |name| name.display().to_string()),
-                ),
-                ("places of ", reader.end().to_string()),
-                (
-                    "first document of ",
+                    "first document",
                     format!("{:016x}", hash(&format!("{first:?}"))),
                 ),
-                ("fields of ", source.fields.to_string()),
-                ("split of ", source.split.to_string()),
-                (
-                    "documents left out of ",
-                    match source.except.len() {
-                        0 => "none".to_string(),
-                        num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
-                    },
-                ),
-                (
-                    "share of ",
-                    format!("{} %", mixture::percent(shares[number])),
-                ),
+                ("fields", source.fields.to_string()),
+                ("split", source.split.to_string()),
+                ("documents left out", left_out),
+                ("share", format!("{} %", mixture::percent(shares[number]))),
             ];
-            let named =
-                of_source.map(|(what, value)| (format!("{what}source {}", number + 1), value));
-            identity.extend(named);
+            let file = Path::new(&source.name).file_name();
+            let name = file.map_or(source.name.clone(), |name| name.display().to_string());
+            identity.push((whole.clone(), name));
+            let named = |(what, value)| (format!("{what}{OF}{whole}"), value);
+            identity.extend(properties.map(named));
             ends.push(reader.end());
             bytes += reader.bytes();
         }

@@ -128,7 +128,11 @@ fn stages_are_shown() {
         chart,
     ]);
     assert!(planned.contains("bubble of the stages"), "{planned}");
-    assert!(std::fs::read_to_string(chart).unwrap().contains(">rank 1<"));
+    assert!(
+        std::fs::read_to_string(chart)
+            .unwrap()
+            .contains(">stage 1<")
+    );
     let none = ["simulate", "--mesh", "fsdp=2", "--chart", chart];
     fails(&none, 1, &["has none", "pp=2"]);
     fails(
