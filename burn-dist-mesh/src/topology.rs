@@ -23,6 +23,9 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// Up to so many whole nodes, messages write the size of each.
+const SIZES_TOLD: usize = 8;
+
 /// Where nodes end, as asked for.
 ///
 /// As text: `4` is four ranks on every node, `4+2` four on the first and two on the second. Law: parsing the text form
@@ -55,10 +58,22 @@ impl Nodes {
             Self::Each(0) => Err(error("a node holds at least 1 rank".to_owned())),
             Self::Each(each) if !num_ranks.is_multiple_of(*each) => {
                 let (full, rest) = (num_ranks / each, num_ranks % each);
-                let sizes = std::iter::repeat_n(*each, full).chain([rest]).collect();
+                let sizes = match full {
+                    0..=SIZES_TOLD => {
+                        let sizes = std::iter::repeat_n(*each, full).chain([rest]).collect();
+                        Self::Sizes(sizes).to_string()
+                    }
+                    _ => format!("{each}+{each}+...+{rest}, with {full} times {each}"),
+                };
+                let meshes: Vec<String> = [full, full + 1]
+                    .iter()
+                    .filter(|nodes| **nodes > 0)
+                    .map(|nodes| (nodes * each).to_string())
+                    .collect();
                 Err(error(format!(
-                    "nodes of {each} leave one with {rest}; if that is meant, write the sizes one by one: {}",
-                    Self::Sizes(sizes)
+                    "{num_ranks} is no multiple of {each}: the last node has {rest}; use a mesh of {} ranks, or, if \
+                     that is meant, write the sizes one by one: {sizes}",
+                    meshes.join(" or ")
                 )))
             }
             Self::Each(each) => Ok(Topology::of_sizes(&vec![*each; num_ranks / each])),
@@ -512,6 +527,8 @@ mod tests {
         let error = |nodes: Nodes, ranks| nodes.topology(ranks, &[]).unwrap_err().to_string();
         let errors = [
             error(Nodes::Each(4), 6),
+            error(Nodes::Each(8), 510),
+            error(Nodes::Each(8), 6),
             error(Nodes::Each(0), 6),
             error(Nodes::Sizes(vec![4, 4]), 6),
             error(Nodes::Sizes(vec![6, 0]), 6),
@@ -519,7 +536,9 @@ mod tests {
             "0".parse::<Nodes>().unwrap_err().to_string(),
         ];
         assert_snapshot!(errors.join("\n"), @r"
-        nodes of 4 ranks do not hold the 6 of the mesh: nodes of 4 leave one with 2; if that is meant, write the sizes one by one: 4+2
+        nodes of 4 ranks do not hold the 6 of the mesh: 6 is no multiple of 4: the last node has 2; use a mesh of 4 or 8 ranks, or, if that is meant, write the sizes one by one: 4+2
+        nodes of 8 ranks do not hold the 510 of the mesh: 510 is no multiple of 8: the last node has 6; use a mesh of 504 or 512 ranks, or, if that is meant, write the sizes one by one: 8+8+...+6, with 63 times 8
+        nodes of 8 ranks do not hold the 6 of the mesh: 6 is no multiple of 8: the last node has 6; use a mesh of 8 ranks, or, if that is meant, write the sizes one by one: 6
         nodes of 0 ranks do not hold the 6 of the mesh: a node holds at least 1 rank
         nodes of 4+4 ranks do not hold the 6 of the mesh: they hold 8: give sizes that add up to 6
         nodes of 6+0 ranks do not hold the 6 of the mesh: a node holds at least 1 rank

@@ -227,5 +227,6 @@ fn the_clock_shows_the_actions() {
     }
     assert!(timeline.end() <= simulation.step_ns);
     let drawn = crate::pipeline::Timeline::svg_of(&[("one", &timeline), ("two", &timeline)]);
-    assert_eq!(drawn.matches(">rank 2<").count(), 2);
+    assert_eq!(drawn.matches(">stage 2<").count(), 2);
+    assert!(drawn.contains("s</text>"), "a unit of time:\n{drawn}");
 }

@@ -1,6 +1,28 @@
-use std::io;
+use std::{fmt, io};
 
 use thiserror::Error;
+
+/// What is not as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What it is of.
+    pub what: String,
+    /// What it was.
+    pub expected: String,
+    /// What it is.
+    pub found: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            expected,
+            found,
+        } = self;
+        write!(f, "{what} was {expected}, and is {found}")
+    }
+}
 
 /// Data of which no rows can be made. Lines and rows of a file are counted from 1.
 #[derive(Debug, Error)]
@@ -60,6 +82,14 @@ pub enum CorpusError {
         /// The source.
         name: String,
     },
+    /// A text that is not in UTF-8, as the mark before it says.
+    #[error("{name} is in {encoding}, and texts are read in UTF-8: write it anew in that")]
+    Encoding {
+        /// The source.
+        name: String,
+        /// What the mark is of.
+        encoding: &'static str,
+    },
     /// A document takes more memory than allowed.
     #[error(
         "{name}: the document at byte {at} is longer than {limit} bytes: is each line a document? Otherwise allow \
@@ -111,16 +141,12 @@ pub enum CorpusError {
     },
     /// The position is one in other rows.
     #[error(
-        "the position was saved in rows of other data: {what} was {expected}, and is {found}; resume with what it \
-         was, or start anew"
+        "the position was saved in rows of other data: {}; resume with what it was, or start anew",
+        differences.iter().map(Difference::to_string).collect::<Vec<_>>().join("; ")
     )]
     OtherRows {
-        /// What differs.
-        what: String,
-        /// What it was.
-        expected: String,
-        /// What it is.
-        found: String,
+        /// All that differs, at least one thing.
+        differences: Vec<Difference>,
     },
     /// A position that no corpus has saved.
     #[error("the position does not fit itself: {reason}; it was changed")]
@@ -149,7 +175,9 @@ pub enum CorpusError {
     )]
     Ended,
     /// A column is missing.
-    #[error("{name} has no column `{column}`; its columns are {columns}")]
+    #[error(
+        "{name} has no column `{column}`; its columns are {columns}: name those that are meant, {naming}"
+    )]
     NoColumn {
         /// The file.
         name: String,
@@ -157,6 +185,8 @@ pub enum CorpusError {
         column: String,
         /// What there is.
         columns: String,
+        /// How another is named.
+        naming: &'static str,
     },
     /// A column holds no texts.
     #[error("column `{column}` of {name} holds {holds}, and documents are texts")]

@@ -40,6 +40,11 @@ pub(super) fn shares(named: &[(&str, f64)]) -> Result<Vec<u64>, CorpusError> {
     Ok(shares)
 }
 
+/// A share of all, in percent: another number for each.
+pub(super) fn percent(share: u64) -> f64 {
+    100.0 * share as f64 / WHOLE as f64
+}
+
 /// Goes through the rows of a run: of each, its source, its lane, and which of the rows of this source in this lane it
 /// is.
 ///

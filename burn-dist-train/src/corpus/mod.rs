@@ -88,11 +88,13 @@ mod tests;
 use std::ops::Range;
 use std::path::Path;
 
+use position::OF;
+
 pub use batches::{Batches, Part};
 pub use choice::UnknownChoice;
 pub use counts::Counts;
 pub use document::{Document, Encode, EncodeError, Encoded};
-pub use error::CorpusError;
+pub use error::{CorpusError, Difference};
 pub use once::{Once, Pass};
 pub use policy::{DOCUMENT_BYTES_MAX, Longer, Packing, Policy, SHUFFLE_BYTES};
 pub use position::Position;
@@ -142,22 +144,27 @@ impl Corpus {
                     name: source.name.clone(),
                 });
             };
-            let value = format!(
-                "{} of {} places, from {:016x}, {:?}, split {}, without {}, share {}",
-                Path::new(&source.name)
-                    .file_name()
-                    .map_or(source.name.clone(), |name| name.display().to_string()),
-                reader.end(),
-                hash(&format!("{first:?}")),
-                source.fields,
-                source.split,
-                match source.except.len() {
-                    0 => "none".to_string(),
-                    num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
-                },
-                shares[number],
-            );
-            identity.push((format!("source {}", number + 1), value));
+            let whole = format!("source {}", number + 1);
+            let left_out = match source.except.len() {
+                0 => "none".to_string(),
+                num => format!("{num} ({:016x})", hash(&format!("{:?}", source.except))),
+            };
+            let properties = [
+                ("places", reader.end().to_string()),
+                (
+                    "first document",
+                    format!("{:016x}", hash(&format!("{first:?}"))),
+                ),
+                ("fields", source.fields.to_string()),
+                ("split", source.split.to_string()),
+                ("documents left out", left_out),
+                ("share", format!("{} %", mixture::percent(shares[number]))),
+            ];
+            let file = Path::new(&source.name).file_name();
+            let name = file.map_or(source.name.clone(), |name| name.display().to_string());
+            identity.push((whole.clone(), name));
+            let named = |(what, value)| (format!("{what}{OF}{whole}"), value);
+            identity.extend(properties.map(named));
             ends.push(reader.end());
             bytes += reader.bytes();
         }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -100,6 +101,25 @@ impl Fields {
             response: "response".into(),
         }
     }
+
+    /// How other fields in the place of these are named, in their text form.
+    pub(super) fn naming(&self) -> &'static str {
+        match self {
+            Self::Usual => "text=NAME, or prompt=NAME,response=NAME",
+            Self::Text(_) => "text=NAME",
+            Self::Pair { .. } => "prompt=NAME,response=NAME",
+        }
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("text, or prompt and response"),
+            Self::Text(text) => write!(f, "text={text}"),
+            Self::Pair { prompt, response } => write!(f, "prompt={prompt},response={response}"),
+        }
+    }
 }
 
 /// Documents, and how they are read.
@@ -119,8 +139,8 @@ pub(super) enum Origin {
     Memory(Arc<[Document]>),
 }
 
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source")
             .field("name", &self.name)
             .field("weight", &self.weight)

@@ -176,10 +176,10 @@ proptest! {
         cuts in prop::collection::vec(0.0..1.0f64, 0..6),
         split in prop_oneof![Just(Split::Line), Just(Split::Paragraph), Just(Split::File)],
         gaps in prop::collection::vec(0usize..4, 30),
-        ends: bool,
+        (mark, before, ends) in (any::<bool>(), 0usize..4, any::<bool>()),
     ) {
         let files = Files::new();
-        let mut text = String::new();
+        let mut text = if mark { "\u{FEFF}" } else { "" }.to_string() + &" \n".repeat(before);
         for (number, (len, gap)) in lens.iter().zip(&gaps).enumerate() {
             text += &format!("{number}{}\n", "x\n".repeat(*len / 10) + &"y".repeat(*len));
             text += &["\n", " \t\n", "\r\n"][..].concat().repeat(*gap);
@@ -352,7 +352,9 @@ fn bad_input_is_named() {
         ),
         (
             &format!("{good}{{\"txt\": \"a\", \"n\": 1}}"),
-            "a.jsonl:2: missing field `text` (it has `txt`, `n`); each",
+            "a.jsonl:2: missing field `text` (it has `txt`, `n`); each line must be {\"text\": \"...\"} or \
+             {\"prompt\": \"...\", \"response\": \"...\"}; name fields that are called otherwise: text=NAME, or \
+             prompt=NAME,response=NAME",
         ),
         (
             "{\"text\": 3}",
@@ -389,6 +391,12 @@ fn bad_input_is_named() {
         found.contains("missing field `body` (it has `text`)"),
         "{found}"
     );
+    assert!(found.ends_with("otherwise: text=NAME"), "{found}");
+    let found = error(jsonl(good).fields(Fields::pair()));
+    assert!(
+        found.ends_with("otherwise: prompt=NAME,response=NAME"),
+        "{found}"
+    );
     let found = error(Source::file(Path::new("/nonexistent.txt"), Format::Text));
     assert!(
         found.starts_with("cannot read /nonexistent.txt: No such file"),
@@ -408,6 +416,55 @@ fn bad_input_is_named() {
         found.contains("b.txt: the document at byte 0 is longer than 100"),
         "{found}"
     );
+}
+
+/// Every format of text, with the mark of every encoding before it.
+#[test]
+fn a_mark_of_the_byte_order_is_no_text() {
+    let files = Files::new();
+    let texts = [
+        (
+            "a.jsonl",
+            Split::Line,
+            "{\"text\": \"a\"}\n{\"text\": \"b\"}\n",
+        ),
+        ("a.txt", Split::Line, "a\nb\n"),
+        ("a.txt", Split::Paragraph, "a\n\nb\n"),
+        ("a.txt", Split::File, "a\n"),
+    ];
+    for (name, split, text) in texts {
+        let read = |bytes: &[u8]| {
+            let source = files.source(name, bytes).split(split);
+            let documents: Result<Vec<_>, _> = source.documents(100)?.collect();
+            let documents = documents?;
+            for (place, document) in &documents {
+                assert_eq!(source.document(*place, 100)?, *document, "{name} {split:?}");
+            }
+            Ok(documents
+                .into_iter()
+                .map(|(_, document)| document)
+                .collect::<Vec<_>>())
+        };
+        let plain = read(text.as_bytes()).unwrap();
+        let marked = read(format!("\u{FEFF}{text}").as_bytes()).unwrap();
+        assert_eq!(marked, plain, "{name} {split:?}");
+        let others: [(&[u8], &str); 4] = [
+            (&[0xFF, 0xFE], "UTF-16"),
+            (&[0xFE, 0xFF], "UTF-16"),
+            (&[0xFF, 0xFE, 0, 0], "UTF-32"),
+            (&[0, 0, 0xFE, 0xFF], "UTF-32"),
+        ];
+        for (mark, encoding) in others {
+            let error: CorpusError = read(&[mark, text.as_bytes()].concat()).unwrap_err();
+            let expected = format!(
+                "{name} is in {encoding}, and texts are read in UTF-8: write it anew in that"
+            );
+            assert_eq!(files.text(&error), expected);
+        }
+    }
+    // A mark alone is a file without documents.
+    let marked = files.source("a.txt", "\u{FEFF}").split(Split::File);
+    assert_eq!(marked.documents(100).unwrap().count(), 0);
 }
 
 #[test]
@@ -446,6 +503,28 @@ fn a_position_in_other_rows_is_refused() {
     ];
     let error = refused(&other, policy.clone());
     assert!(error.contains("source 1 was"), "{error}");
+    // All that differs is told at once, by the names that people use; of another source, that it is another.
+    let documents = vec![Document::Text("d".into()); 9];
+    let others = [
+        all[0].clone().fields(Fields::Text("text".into())),
+        all[1].clone().split(Split::Line),
+        Source::memory("d", documents).weight(0.3),
+    ];
+    let seeded = Policy {
+        seed: 7,
+        ..policy.clone()
+    };
+    let error = refused(&others, seeded);
+    for part in [
+        ": fields of source 1 was text, or prompt and response, and is text=text; ",
+        "; split of source 2 was paragraph, and is line; ",
+        "; source 3 was c, and is d; ",
+        "; seed was 0, and is 7",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let told = error.matches(", and is ").count();
+    assert_eq!(told, 5, "the first document of source 2 too: {error}");
     let named = Corpus::open(all.clone(), policy, bytes).unwrap();
     let named = named.identify("tokenizer", "7");
     let error = Stream::resume(Arc::new(named), &position)

@@ -1,7 +1,7 @@
 //! Lines of JSON: one for the figures of a step, one for an event.
 //!
 //! ```text
-//! {"step":12,"time_unix_ms":1790000000000,"train/loss":3.25,"learning_rate":0.0003}
+//! {"step":12,"time_unix_ms":1790000000000,"train/loss":3.25,"train/learning_rate":0.0003}
 //! {"event":"checkpoint","time_unix_ms":1790000000250,"step":12}
 //! ```
 //!

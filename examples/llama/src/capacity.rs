@@ -77,6 +77,16 @@ impl Needs {
         }
     }
 
+    /// Of the parameters of a model alone, shared out among the ranks: no mesh of them holds less.
+    pub fn of_parameters(count: usize, num_ranks: usize, ways_out: &'static str) -> Self {
+        let bytes = (count * size_of::<f32>()) as u64;
+        Self {
+            ranks: vec![bytes / num_ranks as u64; num_ranks],
+            cause: "rest, the parameters alone".to_string(),
+            ways_out,
+        }
+    }
+
     /// What a process with these ranks holds.
     fn of(&self, ranks: std::ops::Range<usize>) -> u64 {
         let first = self.ranks.first().copied().unwrap_or(0);
@@ -330,6 +340,19 @@ mod tests {
         assert_eq!(Needs::new(&[&first], "less").ranks, vec![2 * GIB]);
         assert!(refused(&needs, 1, &[room("", 3)]).is_some());
         assert_eq!(refused(&needs, 1, &[room("", 4)]), None);
+    }
+
+    #[test]
+    fn parameters_alone_may_be_too_many() {
+        let count = 1 << 30;
+        assert_eq!(
+            refused(&Needs::of_parameters(count, 4, "less"), 4, &[room("", 5)]),
+            None
+        );
+        let said = refused(&Needs::of_parameters(count, 4, "less"), 4, &[room("", 4)]).unwrap();
+        let expected =
+            "4 ranks there hold up to 1.0 GiB of tensors each (at rest, the parameters alone)";
+        assert!(said.contains(expected), "{said}");
     }
 
     #[test]

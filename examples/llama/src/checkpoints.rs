@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::CheckpointArgs;
 use crate::data::batch::{BatchSource, Position};
-use crate::model::Llama;
+use crate::model::{Llama, LlamaConfig};
 use crate::optimizer::Optim;
 use crate::say;
 use crate::voice::speaks;
@@ -33,6 +33,59 @@ pub struct SoFar {
     /// Losses on what is held out, each after so many steps of this phase.
     #[serde(default)]
     pub validation: Vec<(usize, f32)>,
+    /// The meshes of the run, each with the first of its steps, of all phases and counted from 1. None are known of
+    /// steps before the first of these.
+    #[serde(default)]
+    pub meshes: Vec<(usize, String)>,
+    /// The model, if it is known.
+    #[serde(default)]
+    pub model: Option<Described>,
+}
+
+/// A model by its name and what tells it from others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Described {
+    /// The size, or the folder that it came from.
+    pub name: String,
+    /// Names and values.
+    pub facts: Vec<(String, String)>,
+}
+
+impl Described {
+    /// Describes a model of this name.
+    pub fn new(name: &str, config: &LlamaConfig) -> Self {
+        let facts = config.facts().into_iter();
+        Self {
+            name: name.to_string(),
+            facts: facts
+                .map(|(what, value)| (what.to_string(), value))
+                .collect(),
+        }
+    }
+
+    /// Refuses another model than this one, which a run was begun with.
+    fn check(&self, other: &Self) -> anyhow::Result<()> {
+        let value = |of: &Self, what: &str| {
+            let found = of.facts.iter().find(|(name, _)| name == what);
+            found.map_or("nothing".to_string(), |(_, value)| value.clone())
+        };
+        let mut differences = Vec::new();
+        for (what, found) in &other.facts {
+            let expected = value(self, what);
+            if expected != *found {
+                differences.push(format!("{what} {found} instead of {expected}"));
+            }
+        }
+        if differences.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "it was begun with the model {}, and goes on with {}, which has {} (--size, --model)",
+            self.name,
+            other.name,
+            differences.join(", ")
+        )
+    }
 }
 
 impl SoFar {
@@ -47,6 +100,16 @@ impl SoFar {
     /// Steps of all phases that are done.
     pub fn steps(&self) -> usize {
         self.before.len() + self.losses.len()
+    }
+
+    /// Notes the mesh of the steps from here on.
+    pub fn go_on(&mut self, mesh: &str) {
+        let next = self.steps() + 1;
+        // What no step was done on is no mesh of the run.
+        self.meshes.retain(|(first, _)| *first < next);
+        if self.meshes.last().is_none_or(|(_, last)| last != mesh) {
+            self.meshes.push((next, mesh.to_string()));
+        }
     }
 }
 
@@ -168,6 +231,9 @@ impl<B: MeshBackend> Keeper<B> {
                 "cannot go on with {root}: give the model, the data, --seq and --seed that the run was begun with"
             )
         };
+        if let (Some(expected), Some(found)) = (&progress.model, &fresh.model) {
+            expected.check(found).with_context(what)?;
+        }
         let model = saved.module("model", model).with_context(what)?;
         let optim = saved
             .optimizer("optimizer", optim, &model)
@@ -304,7 +370,7 @@ mod tests {
     use crate::data::rng::Rng;
     use crate::mesh::{Mesh, TrainBackend};
     use crate::metrics::RunMetrics;
-    use crate::model::LlamaConfig;
+    use crate::model::{RopeConfig, RopeScaling, Size};
     use crate::progress::Progress;
     use crate::schedule::Schedule;
     use crate::train::{Phase, Recipe, run};
@@ -372,6 +438,140 @@ mod tests {
         let device = mesh.device();
         let (_, trace) = run(model, &mut source, phase, device, &mesh, &mut keeper)?;
         Ok(trace.losses)
+    }
+
+    /// Every number of a model but for that of its first values, changed one at a time.
+    #[test]
+    fn another_model_is_told_by_what_differs() {
+        let config = LlamaConfig::test();
+        let begun = Described::new("tiny", &config);
+        let saved = serde_json::to_string(&begun).unwrap();
+        let begun: Described = serde_json::from_str(&saved).unwrap();
+        begun.check(&Described::new("elsewhere", &config)).unwrap();
+        let scaling = RopeScaling {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 64,
+        };
+        let rope = |theta, scaling| RopeConfig { theta, scaling };
+        let others = [
+            (
+                LlamaConfig {
+                    dim: 32,
+                    ..config.clone()
+                },
+                "width 32 instead of 16",
+            ),
+            (
+                LlamaConfig {
+                    num_layers: 3,
+                    ..config.clone()
+                },
+                "layers 3 instead of 2",
+            ),
+            // Weights of the same shapes.
+            (
+                LlamaConfig {
+                    num_heads: 8,
+                    ..config.clone()
+                },
+                "heads 8 instead of 4",
+            ),
+            (
+                LlamaConfig {
+                    num_kv_heads: 1,
+                    ..config.clone()
+                },
+                "key/value heads 1 instead of 2",
+            ),
+            (
+                LlamaConfig {
+                    hidden_dim: 64,
+                    ..config.clone()
+                },
+                "feed-forward width 64 instead of 32",
+            ),
+            (
+                LlamaConfig {
+                    vocab: 65,
+                    ..config.clone()
+                },
+                "vocabulary 65 instead of 64",
+            ),
+            (
+                LlamaConfig {
+                    rope: rope(7.0, None),
+                    ..config.clone()
+                },
+                "base of rotary positions 7 instead of 500000",
+            ),
+            (
+                LlamaConfig {
+                    rope: rope(500_000.0, Some(scaling)),
+                    ..config.clone()
+                },
+                "from 1 to 4 turns instead of none",
+            ),
+            (
+                LlamaConfig {
+                    norm_eps: 0.1,
+                    ..config.clone()
+                },
+                "epsilon of norms 0.1 instead of 0.00001",
+            ),
+            (
+                LlamaConfig {
+                    tied: true,
+                    ..config.clone()
+                },
+                "output the embedding instead of a matrix of its own",
+            ),
+        ];
+        assert_eq!(others.len(), config.facts().len());
+        for (other, expected) in others {
+            let error = begun
+                .check(&Described::new("S", &other))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.starts_with(
+                    "it was begun with the model tiny, and goes on with S, which has "
+                ),
+                "{error}"
+            );
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(error.matches(" instead of ").count(), 1, "{error}");
+        }
+        let small = Described::new("S", &Size::S.config());
+        let error = Described::new("tiny", &Size::Tiny.config())
+            .check(&small)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("width 256 instead of 128, heads 8 instead of 4, "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_meshes_of_a_run_are_those_on_which_it_did_steps() {
+        let mut so_far = SoFar::of("pretrain");
+        let mut left = |mesh: &str, steps: usize| {
+            so_far.go_on(mesh);
+            so_far.losses.extend(vec![1.0; steps]);
+            so_far.meshes.clone()
+        };
+        let named = |all: &[(usize, &str)]| -> Vec<(usize, String)> {
+            all.iter()
+                .map(|(first, mesh)| (*first, mesh.to_string()))
+                .collect()
+        };
+        assert_eq!(left("fsdp=2", 3), named(&[(1, "fsdp=2")]));
+        assert_eq!(left("fsdp=2", 1), named(&[(1, "fsdp=2")]));
+        assert_eq!(left("tp=2", 0), named(&[(1, "fsdp=2"), (5, "tp=2")]));
+        assert_eq!(left("fsdp=2", 2), named(&[(1, "fsdp=2")]));
+        assert_eq!(left("pp=2", 1), named(&[(1, "fsdp=2"), (7, "pp=2")]));
     }
 
     #[test]

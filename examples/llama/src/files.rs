@@ -1,8 +1,13 @@
-//! Files that are there as a whole, or as they were before.
+//! Files that are there as a whole, or as they were before; and what stands before a text.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+/// The bytes of a text, without the mark of the byte order that some programs put before UTF-8.
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
+}
 
 /// Writes a file under another name in its folder, and gives it its own name when all of it is on the disk. If anything
 /// fails, that other file is removed, and one that was there before stays as it was.

@@ -21,9 +21,13 @@ pub struct Curve<'a> {
     pub name: &'a str,
     /// Loss of each step.
     pub losses: &'a [f32],
+    /// Losses on what is held out, each after so many of the steps.
+    pub validation: &'a [(usize, f32)],
 }
 
 const COLOURS: [RGBColor; 2] = [RGBColor(124, 124, 132), RGBColor(31, 98, 189)];
+/// That of losses on what is held out.
+const HELD_OUT: RGBColor = RGBColor(206, 92, 30);
 /// Width and height, in pixels of an SVG.
 const SIZE: (u32, u32) = (900, 480);
 /// Pixels of a PNG for each of those: lines and letters stay smooth on fine screens.
@@ -35,7 +39,8 @@ enum Format {
     Png,
 }
 
-/// Draws the phases one after the other: each loss faintly, their running mean boldly.
+/// Draws the phases one after the other, steps counted from 1: each loss faintly, their running mean boldly, and a line
+/// with a dot for each loss on what is held out.
 ///
 /// # Errors
 /// If the name ends in neither `.svg` nor `.png`, or the file cannot be written.
@@ -124,15 +129,21 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
     title: &str,
     curves: &[Curve<'_>],
 ) -> anyhow::Result<()> {
-    let finite = || {
-        curves
+    let losses_of = |curve: &Curve<'_>| {
+        let held_out = curve.validation.iter().map(|(_, loss)| *loss);
+        curve
+            .losses
             .iter()
-            .flat_map(|curve| curve.losses)
             .copied()
-            .filter(|loss| loss.is_finite())
+            .chain(held_out)
+            .collect::<Vec<_>>()
     };
+    let finite = curves
+        .iter()
+        .flat_map(losses_of)
+        .filter(|loss| loss.is_finite());
     let num_steps: usize = curves.iter().map(|curve| curve.losses.len()).sum();
-    let (losses, decimals) = axis(finite());
+    let (losses, decimals) = axis(finite);
     let font = |size: u32| ("sans-serif", scale * size);
 
     root.fill(&WHITE)?;
@@ -141,7 +152,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .margin(16 * scale)
         .x_label_area_size(40 * scale)
         .y_label_area_size(56 * scale)
-        .build_cartesian_2d(0..num_steps.max(1), losses)?;
+        .build_cartesian_2d(1..num_steps.max(2), losses)?;
     chart
         .configure_mesh()
         .light_line_style(TRANSPARENT)
@@ -157,7 +168,7 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
         .axis_desc_style(font(14))
         .draw()?;
 
-    let mut first = 0;
+    let mut first = 1;
     for (curve, colour) in curves
         .iter()
         .zip(COLOURS.iter().cycle().skip(2 - curves.len().min(2)))
@@ -180,6 +191,22 @@ fn draw<DB: DrawingBackend<ErrorType: 'static>>(
             .draw_series(LineSeries::new(points(&smooth), bold))?
             .label(curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + long, y)], bold));
+        let held_out = curve.validation.iter();
+        let held_out: Vec<(usize, f32)> = held_out
+            .filter(|(_, loss)| loss.is_finite())
+            // Of the last step that it comes after.
+            .map(|(after, loss)| (first + after.saturating_sub(1), *loss))
+            .collect();
+        if !held_out.is_empty() {
+            let style = HELD_OUT.stroke_width(2 * scale);
+            let dots = held_out.clone();
+            let dot = move |at| Circle::new(at, 3 * scale, HELD_OUT.filled());
+            chart
+                .draw_series(LineSeries::new(held_out, style))?
+                .label("validation")
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + long, y)], style));
+            chart.draw_series(dots.into_iter().map(dot))?;
+        }
         first += curve.losses.len();
     }
     chart
@@ -238,10 +265,12 @@ mod tests {
             Curve {
                 name: "pretrain",
                 losses: &base,
+                validation: &[],
             },
             Curve {
                 name: "finetune",
                 losses: &tuned,
+                validation: &[(1, 1.5), (2, f32::NAN), (2, 1.1)],
             },
         ];
         write(&path, "tiny", &curves).unwrap();
@@ -252,6 +281,73 @@ mod tests {
             "each phase has a faint and a bold line"
         );
         assert!(!svg.contains("NaN"));
+        assert!(svg.contains("validation"));
+        assert_eq!(
+            svg.matches("<circle").count(),
+            2,
+            "a dot for each finite one"
+        );
+    }
+
+    #[test]
+    fn steps_are_counted_from_1() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("loss.svg");
+        let losses = [3.0, 2.0, 1.0];
+        let validation = [(1, 2.5), (3, 1.5)];
+        let curve = |name, validation| Curve {
+            name,
+            losses: &losses,
+            validation,
+        };
+        write(
+            &path,
+            "tiny",
+            &[curve("pretrain", &[]), curve("finetune", &validation)],
+        )
+        .unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        // The first step is on the left edge of the axis, the last on its right one, and the dots over steps 4 and 6.
+        let xs = |line: &str| -> Vec<f64> {
+            let points = line
+                .split("points=\"")
+                .nth(1)
+                .unwrap()
+                .split('"')
+                .next()
+                .unwrap();
+            let x = |point: &str| point.split(',').next().unwrap().parse().unwrap();
+            points.split_whitespace().map(x).collect()
+        };
+        let lines: Vec<Vec<f64>> = svg
+            .lines()
+            .filter(|line| line.starts_with("<polyline") && !line.contains("stroke=\"#969696\""))
+            .map(xs)
+            .filter(|xs| xs.len() == 3)
+            .collect();
+        let (left, right) = (lines[0][0], lines[2][2]);
+        let step = (right - left) / 5.0;
+        assert!((lines[2][0] - left - 3.0 * step).abs() <= 1.0, "{lines:?}");
+        let dots: Vec<f64> = svg
+            .lines()
+            .filter(|line| line.starts_with("<circle"))
+            .map(|line| {
+                line.split("cx=\"")
+                    .nth(1)
+                    .unwrap()
+                    .split('"')
+                    .next()
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            })
+            .collect();
+        assert!((dots[0] - left - 3.0 * step).abs() <= 1.0, "{dots:?}");
+        assert!((dots[1] - right).abs() <= 1.0, "{dots:?}");
+        assert!(
+            svg.contains(">\n1\n<") || svg.contains(">1<"),
+            "a mark at 1: {svg}"
+        );
     }
 
     #[test]
@@ -263,6 +359,7 @@ mod tests {
         let curve = Curve {
             name,
             losses: &losses,
+            validation: &[],
         };
         write(&path, "tiny", &[curve]).unwrap();
         let file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
@@ -284,6 +381,7 @@ mod tests {
             &[Curve {
                 name: "pretrain",
                 losses: &[],
+                validation: &[],
             }],
         )
         .unwrap();

@@ -125,6 +125,15 @@ pub struct ValidationLoss {
     pub loss: f32,
 }
 
+/// A mesh on which a run did steps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MeshSince {
+    /// The first of them, of all phases and counted from 1.
+    pub first_step: usize,
+    /// The mesh as text.
+    pub mesh: String,
+}
+
 /// The record of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -134,6 +143,8 @@ pub struct Report {
     pub world_size: usize,
     /// The mesh as text.
     pub mesh: String,
+    /// All meshes of a run that went on, in order.
+    pub meshes: Vec<MeshSince>,
     /// The size's name, or the model's folder.
     pub size: String,
     /// The seed.

@@ -46,6 +46,8 @@ pub struct Trace {
     pub times: Vec<StepTimes>,
     /// Losses on what is held out, each after so many steps.
     pub validation: Vec<(usize, f32)>,
+    /// The meshes of the run, each with the first of its steps of all phases.
+    pub meshes: Vec<(usize, String)>,
     /// Whether the phase was stopped before its last step.
     pub interrupted: bool,
 }
@@ -251,9 +253,11 @@ where
     metrics.event(begin.with("steps", schedule.steps));
     let (mut model, mut optim, mut so_far) =
         keeper.enter(fresh, model, recipe.optimizer.init(), source)?;
+    so_far.go_on(&mesh.name());
     let mut trace = Trace {
         losses: so_far.losses.clone(),
         validation: so_far.validation.clone(),
+        meshes: so_far.meshes.clone(),
         ..Trace::default()
     };
     let mut report = mesh.report();

@@ -128,7 +128,11 @@ fn stages_are_shown() {
         chart,
     ]);
     assert!(planned.contains("bubble of the stages"), "{planned}");
-    assert!(std::fs::read_to_string(chart).unwrap().contains(">rank 1<"));
+    assert!(
+        std::fs::read_to_string(chart)
+            .unwrap()
+            .contains(">stage 1<")
+    );
     let none = ["simulate", "--mesh", "fsdp=2", "--chart", chart];
     fails(&none, 1, &["has none", "pp=2"]);
     fails(
@@ -885,8 +889,8 @@ fn exact(rows: &[serde_json::Value]) -> Vec<serde_json::Value> {
         "step",
         "train/loss",
         "validation/loss",
-        "gradient_norm",
-        "learning_rate",
+        "train/gradient_norm",
+        "train/learning_rate",
     ];
     let exact = rows
         .iter()
@@ -945,8 +949,12 @@ fn a_run_leaves_its_figures() {
                 "{row}"
             );
             // For the figures alone it is computed every tenth step, and in the last.
-            assert_eq!(row.get("gradient_norm").is_some(), index == 4, "{row}");
-            for name in ["train/loss", "learning_rate", "time/computing_ms"] {
+            assert_eq!(
+                row.get("train/gradient_norm").is_some(),
+                index == 4,
+                "{row}"
+            );
+            for name in ["train/loss", "train/learning_rate", "time/computing_ms"] {
                 assert!(number(row, name) > 0.0, "{row}");
             }
             let seconds = number(row, "time/step_ms") / 1e3;
@@ -957,10 +965,10 @@ fn a_run_leaves_its_figures() {
                     "{name}: {found}, {expected}"
                 );
             };
-            close("tokens_per_second", 16.0 / seconds);
-            let tflops = number(row, "model_tflops_per_second");
+            close("time/tokens_per_second", 16.0 / seconds);
+            let tflops = number(row, "time/model_tflops_per_second");
             close(
-                "mfu_percent",
+                "time/mfu_percent",
                 100.0 * tflops / (0.5 * if mesh == "1" { 1.0 } else { 4.0 }),
             );
             let object = row.as_object().unwrap();

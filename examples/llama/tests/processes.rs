@@ -159,8 +159,8 @@ fn exact(folder: &Path) -> Vec<serde_json::Value> {
         "step",
         "train/loss",
         "validation/loss",
-        "gradient_norm",
-        "learning_rate",
+        "train/gradient_norm",
+        "train/learning_rate",
     ];
     let lines = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("figures");
     let lines = lines

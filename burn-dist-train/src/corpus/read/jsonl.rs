@@ -72,7 +72,11 @@ fn document(line: &[u8], fields: &Fields) -> Result<Option<Document>, String> {
             true => "it has none".to_string(),
             false => format!("it has {}", others.join(", ")),
         };
-        Err(expects(format!("missing field `{field}` ({others})")))
+        let what = expects(format!("missing field `{field}` ({others})"));
+        Err(format!(
+            "{what}; name fields that are called otherwise: {}",
+            fields.naming()
+        ))
     };
     let [_, prompt_name, response_name] = names(fields);
     let document = match values {

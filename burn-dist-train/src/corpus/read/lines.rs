@@ -3,10 +3,22 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use crate::corpus::error::CorpusError;
 use crate::corpus::source::Bytes;
 
+/// The mark of the byte order that some programs put before UTF-8, where it says nothing.
+const MARK: [u8; 3] = [0xEF, 0xBB, 0xBF];
+/// Marks of other encodings, the longer of two that begin alike first.
+const OTHER_MARKS: [(&[u8], &str); 4] = [
+    (&[0xFF, 0xFE, 0, 0], "UTF-32"),
+    (&[0, 0, 0xFE, 0xFF], "UTF-32"),
+    (&[0xFF, 0xFE], "UTF-16"),
+    (&[0xFE, 0xFF], "UTF-16"),
+];
+
 /// Lines of a file of any size, none longer than a limit.
 pub(super) struct Lines {
     name: String,
     reader: BufReader<Box<dyn Bytes>>,
+    /// Where the first line begins: behind a mark of the byte order.
+    begin: u64,
     /// Bytes of the file when it was opened.
     end: u64,
     /// Where the next line begins.
@@ -24,6 +36,7 @@ impl Lines {
         let mut lines = Self {
             name: name.to_string(),
             reader: BufReader::with_capacity(64 << 10, bytes),
+            begin: 0,
             end: 0,
             at: 0,
             line_bytes_max,
@@ -31,7 +44,24 @@ impl Lines {
         };
         lines.end = lines.io(|reader| reader.seek(SeekFrom::End(0)))?;
         lines.io(|reader| reader.seek(SeekFrom::Start(0)))?;
+        let mut first = Vec::new();
+        lines.at = lines.io(|reader| reader.take(4).read_to_end(&mut first))? as u64;
+        if let Some((_, encoding)) = OTHER_MARKS.iter().find(|(mark, _)| first.starts_with(mark)) {
+            return Err(CorpusError::Encoding {
+                name: name.to_string(),
+                encoding,
+            });
+        }
+        if first.starts_with(&MARK) {
+            lines.begin = MARK.len() as u64;
+        }
+        lines.go(lines.begin)?;
         Ok(lines)
+    }
+
+    /// Where the first line begins.
+    pub(super) fn begin(&self) -> u64 {
+        self.begin
     }
 
     fn io<T>(
@@ -66,13 +96,14 @@ impl Lines {
 
     /// Goes to the first line that begins at `at` or behind it.
     pub(super) fn seek(&mut self, at: u64) -> Result<(), CorpusError> {
+        let at = at.max(self.begin);
         if at == self.at {
             return Ok(());
         }
         // The line of the byte before begins before.
-        let from = at.min(self.end).saturating_sub(1);
+        let from = at.min(self.end).saturating_sub(1).max(self.begin);
         self.go(from)?;
-        if at > 0 {
+        if at > self.begin {
             self.read()?;
         }
         Ok(())
@@ -113,7 +144,7 @@ impl Lines {
         let mut line_ends = 0;
         let mut before = at;
         let found = loop {
-            if before == 0 {
+            if before == self.begin {
                 break true;
             }
             self.go(before - 1)?;

@@ -60,6 +60,7 @@ pub(super) fn open(
             name: name.clone(),
             column: column.to_string(),
             columns: names.join(", "),
+            naming: source.fields.naming(),
         })?;
         check_texts(&name, column, &columns[index])?;
         for group in metadata.row_groups() {

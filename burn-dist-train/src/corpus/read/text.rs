@@ -53,9 +53,19 @@ impl Reader for Text {
                 }
                 Ok(())
             }
-            // Its one document begins at 0.
-            Split::File if at == 0 => self.lines.seek(0),
-            Split::File => self.lines.seek(self.lines.end()),
+            // Its one document begins with the first line that is not blank.
+            Split::File => {
+                let mut first = self.lines.begin();
+                self.lines.seek(first)?;
+                while let Some((place, line)) = self.lines.next()? {
+                    if !line.trim_ascii().is_empty() {
+                        first = place;
+                        break;
+                    }
+                }
+                let end = self.lines.end();
+                self.lines.seek(if at <= first { first } else { end })
+            }
         }
     }
 

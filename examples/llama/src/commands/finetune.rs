@@ -128,7 +128,7 @@ fn finetune(
     let mut model = session.model(&keeper)?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
-        let before = checkpoints::SoFar::of("pretrain");
+        let before = session.phase("pretrain");
         let files = (&mut keeper, metrics);
         (model, base) = train(session, model, (before, base_steps), source, None, files)?;
     }
@@ -152,8 +152,9 @@ fn finetune(
     if !base.interrupted {
         let before = checkpoints::SoFar {
             before: base.losses.clone(),
+            meshes: base.meshes.clone(),
             exact_match: before,
-            ..checkpoints::SoFar::of(FINETUNE)
+            ..session.phase(FINETUNE)
         };
         let files = (&mut keeper, metrics);
         (model, trace) = train(session, model, (before, steps), source, validation, files)?;

@@ -3,7 +3,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
 use super::predict;
-use super::session::{Shape, check_memory, read_text, unverified};
+use super::session::{Shape, check_memory, check_parameters, read_text, unverified};
 
 use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};
@@ -49,6 +49,9 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
 
     let devices = args.devices.clone().into();
     let mesh = Mesh::open(&devices)?;
+    if !args.force {
+        check_parameters(&shape.config, &mesh, WAYS_OUT)?;
+    }
     if IN_HOST_MEMORY {
         let plan = predict::token(&Mesh::dry(&devices)?, &shape, extent(&lens, &decoding))?;
         check_memory(&Needs::new(&[&plan.memory], WAYS_OUT), &mesh, args.force)?;
@@ -56,6 +59,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     if speaks() {
         // Not among the answers.
         eprintln!("{}", unverified(&args.model));
+        eprintln!("{}", text.told());
     }
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
     let model = hf::load(model, &shape.config, &args.model, mesh.device())?;

@@ -4,7 +4,7 @@ use burn_dist::train::corpus::{Fields, Longer};
 use super::End;
 use super::session::Session;
 use super::texts;
-use crate::checkpoints::{self, Keeper};
+use crate::checkpoints::Keeper;
 use crate::cli::TrainArgs;
 use crate::data;
 use crate::data::batch::{BatchSource, RandomTokens};
@@ -76,7 +76,7 @@ fn pretrain(
         recipe: session.recipe(),
         progress: &progress,
         stop: &session.stop,
-        before: &checkpoints::SoFar::of("pretrain"),
+        before: &session.phase("pretrain"),
         validation: session.validation(validate)?,
         metrics,
     };

@@ -20,7 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
-use crate::checkpoints::{Keeper, SoFar};
+use crate::checkpoints::{Described, Keeper, SoFar};
 use crate::cli::{ModelArgs, TrainArgs};
 use crate::data::batch::RandomTokens;
 use crate::data::held_out::HeldOut;
@@ -34,8 +34,8 @@ use crate::model::{Llama, LlamaConfig, Size};
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
 use crate::report::{
-    RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text, count_text,
-    write_json,
+    MeshSince, RankReport, Report, StepTimes, Traffic, ValidationLoss, Weights, bytes_text,
+    count_text, write_json,
 };
 use crate::say;
 use crate::schedule::Schedule;
@@ -55,8 +55,6 @@ pub(super) struct Shape {
     pub(super) config: LlamaConfig,
     /// The size's name, or the model's folder.
     pub(super) name: String,
-    /// The checkpoint's ids for the end of an answer.
-    pub(super) eos: Vec<u32>,
     pub(super) seq: usize,
     pub(super) batch: usize,
     /// Microbatches of a step.
@@ -74,7 +72,6 @@ impl Shape {
         Self {
             config: size.config(),
             name: size.name().to_string(),
-            eos: Vec::new(),
             seq,
             batch,
             accumulate: 1,
@@ -84,17 +81,13 @@ impl Shape {
     /// As [`Self::new`], with another number of rows of a step; `None` is the size's own.
     pub(super) fn of_batch(args: &ModelArgs, rows: Option<usize>) -> anyhow::Result<Self> {
         let shape = match &args.model {
-            Some(dir) => {
-                let (config, eos) = hf::read_config(dir)?;
-                Self {
-                    config,
-                    name: dir.display().to_string(),
-                    eos,
-                    seq: 512,
-                    batch: 8,
-                    ..Self::of_size(args.size)
-                }
-            }
+            Some(dir) => Self {
+                config: hf::read_config(dir)?,
+                name: dir.display().to_string(),
+                seq: 512,
+                batch: 8,
+                ..Self::of_size(args.size)
+            },
             None => Self::of_size(args.size),
         };
         let batch = rows.unwrap_or(shape.batch);
@@ -198,6 +191,9 @@ impl<'a> Session<'a> {
             Some(folder) => take(folder, args, mesh.processes())?,
             None => None,
         };
+        if !args.force {
+            check_parameters(&shape.config, &mesh, WAYS_OUT)?;
+        }
         // Nothing has run yet: threads, weights and data come later.
         let ask = Ask {
             hardware: args.chart.is_some().then_some(hardware),
@@ -240,6 +236,15 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// The beginning of a phase.
+    pub(super) fn phase(&self, phase: &str) -> SoFar {
+        let Shape { name, config, .. } = &self.shape;
+        SoFar {
+            model: Some(Described::new(name, config)),
+            ..SoFar::of(phase)
+        }
+    }
+
     /// The learning rates of a phase.
     pub(super) fn schedule(&self, steps: usize) -> Schedule {
         let model = &self.args.model;
@@ -257,7 +262,11 @@ impl<'a> Session<'a> {
         texts: impl FnOnce() -> anyhow::Result<Vec<String>>,
     ) -> anyhow::Result<Text> {
         match &self.args.model.model {
-            Some(dir) => read_text(dir, &self.shape),
+            Some(dir) => {
+                let text = read_text(dir, &self.shape)?;
+                say!("{}", text.told());
+                Ok(text)
+            }
             None => Ok(Text::train(
                 texts()?.iter().map(String::as_str),
                 self.shape.config.vocab.min(MAX_TRAINED_VOCAB),
@@ -523,6 +532,16 @@ impl<'a> Session<'a> {
             command,
             world_size: self.mesh.world_size(),
             mesh: self.mesh.name(),
+            meshes: match trace.meshes.is_empty() {
+                true => &base.meshes,
+                false => &trace.meshes,
+            }
+            .iter()
+            .map(|(first_step, mesh)| MeshSince {
+                first_step: *first_step,
+                mesh: mesh.clone(),
+            })
+            .collect(),
             size: self.shape.name.clone(),
             seed: self.args.model.seed,
             weights: self.args.model.model.as_ref().map(|dir| Weights {
@@ -709,19 +728,39 @@ pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::R
     }
 }
 
+/// As [`check_memory`], before a step is planned: whether there is room for the parameters alone. Processes that share
+/// a model out unevenly know that of no machine before the plan.
+pub(super) fn check_parameters(
+    config: &LlamaConfig,
+    mesh: &Mesh,
+    ways_out: &'static str,
+) -> anyhow::Result<()> {
+    if mesh.processes().are_several() {
+        return Ok(());
+    }
+    let needs = Needs::of_parameters(config.num_params(), mesh.world_size(), ways_out);
+    check_memory(&needs, mesh, false)
+}
+
 /// A tokenizer trained at the start stays small: its training grows with the vocabulary.
 const MAX_TRAINED_VOCAB: usize = 2048;
 
 /// Reads a model folder's tokenizer and compares it with the model.
 pub(super) fn read_text(dir: &Path, shape: &Shape) -> anyhow::Result<Text> {
     let path = dir.join("tokenizer.json");
-    let text = Text::read(&path, &shape.eos)?;
-    if text.vocab() > shape.config.vocab {
+    let text = Text::read(&path, &hf::read_tokens(dir)?)?;
+    let rows = shape.config.vocab;
+    if text.vocab() > rows {
         bail!(
-            "{} has {} tokens, and the model's embedding has {} rows: they do not belong together",
+            "{} has {} tokens, and the model's embedding has {rows} rows: they do not belong together",
             path.display(),
             text.vocab(),
-            shape.config.vocab
+        );
+    }
+    if let Some(id) = text.ends().iter().find(|id| **id as usize >= rows) {
+        bail!(
+            "answers of the model in {} end with id {id}, and its embedding has {rows} rows: correct eos_token_id",
+            dir.display(),
         );
     }
     Ok(text)
@@ -748,23 +787,35 @@ fn take(
 }
 
 fn draw(path: &Path, report: &Report) -> anyhow::Result<()> {
+    let validation = report.validation_losses.iter();
+    let validation: Vec<(usize, f32)> = validation.map(|held| (held.step, held.loss)).collect();
     let base = Curve {
         name: "pretrain",
         losses: &report.pretrain_losses,
+        validation: &[],
     };
     let main = Curve {
         name: report.command,
         losses: &report.losses,
+        validation: &validation,
     };
     let curves: Vec<Curve<'_>> = [base, main]
         .into_iter()
         .filter(|curve| !curve.losses.is_empty())
         .collect();
-    plot::write(
-        path,
-        &format!("{} on mesh {}", report.size, report.mesh),
-        &curves,
-    )
+    plot::write(path, &title(report), &curves)
+}
+
+/// The model, and the meshes it was trained on: `tiny on mesh fsdp=2, from step 21 on mesh tp=2`.
+fn title(report: &Report) -> String {
+    let on = report.meshes.iter().map(|since| match since {
+        MeshSince {
+            first_step: 1,
+            mesh,
+        } => format!("on mesh {mesh}"),
+        MeshSince { first_step, mesh } => format!("from step {first_step} on mesh {mesh}"),
+    });
+    format!("{} {}", report.size, on.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -11,19 +11,28 @@ use crate::data::tokenizer::Text;
 use crate::report::count_text;
 use crate::say;
 
-/// These files, of which `usual` fields are read where the command line names none.
+/// These files and those of folders, of which `usual` fields are read where the command line names none. Says what of a
+/// folder is not read.
 ///
 /// # Errors
 /// If the format of one is not known.
 pub(super) fn sources(files: &[DataFile], usual: &Fields) -> anyhow::Result<Vec<Source>> {
-    let source = |file: &DataFile| {
-        let source = file.source()?;
-        Ok(match file.fields {
+    let mut all = Vec::with_capacity(files.len());
+    for file in files {
+        let (sources, left_out) = file.sources()?;
+        if !left_out.is_empty() {
+            say!(
+                "of {}, what is not in the format is left out: {}",
+                file.path.display(),
+                left_out.join(", ")
+            );
+        }
+        all.extend(sources.into_iter().map(|source| match file.fields {
             Fields::Usual => source.fields(usual.clone()),
             _ => source,
-        })
-    };
-    files.iter().map(source).collect()
+        }));
+    }
+    Ok(all)
 }
 
 /// Rows of documents for this session; `longer` is what becomes of long ones unless the command line says.

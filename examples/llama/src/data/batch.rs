@@ -192,11 +192,27 @@ pub fn in_samples<'a>(
 ) -> anyhow::Result<&'a burn_dist::data::Position> {
     match position {
         Position::Samples(position) => {
+            if position.stream != *stream {
+                bail!(
+                    "it was begun with {}, and goes on with {}",
+                    told(&position.stream),
+                    told(stream)
+                );
+            }
             position.check(stream)?;
             Ok(position)
         }
-        Position::Rows(_) => bail!("the position is one in documents, and this is {stream}"),
+        Position::Rows(_) => bail!(
+            "it was begun with texts (--data), and goes on with {}",
+            told(stream)
+        ),
     }
+}
+
+/// What samples are, for people.
+pub(super) fn told(stream: &Stream) -> String {
+    let fingerprint = stream.fingerprint.clone();
+    fingerprint.unwrap_or_else(|| stream.to_string())
 }
 
 /// Uniformly random tokens: the data of measurements.

@@ -7,6 +7,7 @@ pub mod held_out;
 pub mod rng;
 pub mod texts;
 pub mod tokenizer;
+pub mod tokens;
 
 use burn_dist::train::corpus::{CorpusError, DOCUMENT_BYTES_MAX, Document, Source};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use burn_dist::layout::Rows;
-use burn_dist::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Part, Row};
+use burn_dist::train::corpus::{self, Batches, Corpus, CorpusError, Counts, Difference, Part, Row};
 
-use super::batch::{Batch, BatchSource, PackedIds, Position};
+use super::batch::{Batch, BatchSource, PackedIds, Position, told};
 use crate::processes::Processes;
 
 /// Batches that are made before they are asked for.
@@ -83,6 +83,39 @@ impl<'a> Texts<'a> {
     }
 }
 
+/// By which options what tells data from other data is given, by the names that the corpus has for it.
+const OPTIONS: [(&str, &str); 7] = [
+    ("source", "--data"),
+    ("sequence length", "--seq"),
+    ("packing", "--packing"),
+    ("treatment of longer documents", "--longer"),
+    ("shuffle buffer", "--shuffle-buffer"),
+    ("seed", "--seed"),
+    ("tokenizer", "--model or --data"),
+];
+
+/// Says what differs by the options that it is given by.
+fn in_options(error: CorpusError) -> anyhow::Error {
+    let CorpusError::OtherRows { differences } = error else {
+        return error.into();
+    };
+    let differences = differences.into_iter().map(
+        |Difference {
+             what,
+             expected,
+             found,
+         }| {
+            let option = OPTIONS.iter().find(|(name, _)| what.contains(name));
+            let option = option.map_or_else(String::new, |(_, option)| format!(" ({option})"));
+            format!("\n  {what}{option} was {expected}, and is {found}")
+        },
+    );
+    anyhow!(
+        "it was begun with other data:{}",
+        differences.collect::<String>()
+    )
+}
+
 /// What all processes have; the first error of any, in all.
 fn agreed<T>(processes: &Processes, here: Result<T, CorpusError>) -> anyhow::Result<T> {
     let errors = processes.gather(here.as_ref().err().map(CorpusError::to_string))?;
@@ -106,13 +139,11 @@ impl BatchSource for Texts<'_> {
 
     fn resume(&mut self, position: &Position) -> anyhow::Result<()> {
         match position {
-            Position::Rows(position) => Ok(self.batches.resume(position)?),
-            Position::Samples(position) => {
-                bail!(
-                    "the position is one in {}, and this is documents",
-                    position.stream
-                )
-            }
+            Position::Rows(position) => self.batches.resume(position).map_err(in_options),
+            Position::Samples(position) => bail!(
+                "it was begun with {}, and goes on with texts (--data)",
+                told(&position.stream)
+            ),
         }
     }
 }
@@ -186,12 +217,16 @@ mod tests {
         })
     }
 
-    fn source() -> Source {
+    fn documents(count: usize) -> Vec<Document> {
         let pair = |number: usize| Document::Pair {
             prompt: "ab".repeat(1 + number % 3),
             response: format!("{number}"),
         };
-        Source::memory("pairs", (0..100).map(pair).collect::<Vec<_>>())
+        (0..count).map(pair).collect()
+    }
+
+    fn source() -> Source {
+        Source::memory("pairs", documents(100))
     }
 
     fn policy() -> Policy {
@@ -296,8 +331,50 @@ mod tests {
         }
         let mut texts = open(Rows::all(2), &alone);
         let mut held_out = held_out(Rows::all(2), &alone);
-        assert!(texts.resume(&held_out.position().unwrap()).is_err());
-        assert!(held_out.resume(&texts.position().unwrap()).is_err());
+        let error = texts.resume(&held_out.position().unwrap()).unwrap_err();
+        assert!(
+            error.to_string().contains("goes on with texts (--data)"),
+            "{error}"
+        );
+        let error = held_out.resume(&texts.position().unwrap()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("begun with texts (--data), and goes on with held-out"),
+            "{error}"
+        );
+    }
+
+    /// Every name that a corpus has for what tells it from others has an option, but for those that follow from others.
+    #[test]
+    fn what_differs_is_told_by_its_option() {
+        let alone = Processes::default();
+        let open = |policy: Policy, source: Source| {
+            let corpus = Corpus::open(vec![source], policy, encode).unwrap();
+            let corpus = corpus.identify("tokenizer", "7");
+            for (name, _) in corpus.identity() {
+                let has_option = OPTIONS.iter().any(|(option, _)| name.contains(option));
+                let follows = ["id of padding", "number of lanes"].contains(&name.as_str());
+                assert!(has_option != follows, "{name}");
+            }
+            Texts::open(corpus, shape(Rows::all(2)), &alone).unwrap()
+        };
+        let position = open(policy(), source()).position().unwrap();
+        let other = Policy {
+            seed: 3,
+            ..policy()
+        };
+        let others = Source::memory("others", documents(50));
+        let error = open(other, others)
+            .resume(&position)
+            .unwrap_err()
+            .to_string();
+        let expected = "begun with other data:\n  source 1 (--data) was pairs, and is others\n  ";
+        assert!(error.contains(expected), "{error}");
+        assert!(
+            error.ends_with("\n  seed (--seed) was 0, and is 3"),
+            "{error}"
+        );
     }
 
     #[test]

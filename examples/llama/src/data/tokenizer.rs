@@ -10,10 +10,12 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
 use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::{AddedToken, Tokenizer};
+use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
 use super::rng::hash_text;
+use super::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 use super::{Example, plain};
+use crate::files::without_mark;
 
 const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";
@@ -58,19 +60,31 @@ pub enum TokenizerError {
     Use(String),
     /// Nothing tells how to speak with the model.
     #[error(
-        "the tokenizer has neither the headers of Llama 3's dialogues nor the marks of models made here, so how to \
-         chat with this model is not known: use --template, or neither to have it go on with a text"
+        "how to chat with this model is not known: its answers end neither with <|eot_id|>, as those of Llama 3's \
+         dialogues, nor with the mark of models made here; use --template, or neither to have it go on with a text"
     )]
     NoChat,
     /// Nothing tells where an answer ends.
     #[error(
-        "the tokenizer has no token that ends an answer: none of {tried:?} is in its vocabulary, \
-         and config.json names no eos_token_id"
+        "no file says which token ends an answer: write eos_token_id into {}, or eos_token into {TOKENIZER_CONFIG}",
+        ENDS.join(" or ")
     )]
-    NoEnd {
-        /// The tokens that were looked for.
-        tried: Vec<&'static str>,
+    NoEnd,
+    /// A token that texts end or begin with is none.
+    #[error(
+        "{TOKENIZER_CONFIG} says that {field} is {token:?}, and tokenizer.json has no such token"
+    )]
+    NoToken {
+        /// What it is to the tokenizer.
+        field: &'static str,
+        /// The token.
+        token: String,
     },
+    /// Texts begin with a token that is not named.
+    #[error(
+        "{TOKENIZER_CONFIG} says that texts begin with bos_token (add_bos_token), and names none"
+    )]
+    NoBegin,
 }
 
 /// How a question and an answer become one text.
@@ -89,10 +103,13 @@ enum Dialogue {
 pub struct Text {
     tokenizer: Tokenizer,
     dialogue: Dialogue,
-    begin: Option<u32>,
+    /// What every text begins with.
+    begin: Vec<u32>,
     end: u32,
     /// All that end an answer.
     ends: Vec<u32>,
+    /// Which files have decided what texts begin and end with.
+    decided_by: [&'static str; 2],
 }
 
 impl Text {
@@ -131,20 +148,29 @@ impl Text {
         tokenizer
             .train(&mut trainer, texts.map(|text| format!(" {text}")))
             .map_err(train)?;
-        Self::new(tokenizer, &[])
+        let declared = Tokens {
+            eos_token: Some(END.to_string()),
+            ..Tokens::default()
+        };
+        Self::new(tokenizer, &declared)
     }
 
-    /// Reads a `tokenizer.json`; `eos` are ids that end an answer, the first also what is taught as its end if the
-    /// tokenizer has no token known for it.
+    /// Reads a `tokenizer.json`; the files beside it have `declared` what ends an answer, and may have declared what a
+    /// text begins with. Texts are neither cut nor padded, whatever the file says of that.
     ///
     /// # Errors
-    /// [`TokenizerError::Read`]; [`TokenizerError::NoEnd`].
-    pub fn read(path: &Path, eos: &[u32]) -> Result<Self, TokenizerError> {
-        let tokenizer = Tokenizer::from_file(path).map_err(|error| TokenizerError::Read {
+    /// [`TokenizerError`], if the file cannot be read, or nothing in any file tells where an answer ends.
+    pub fn read(path: &Path, declared: &Tokens) -> Result<Self, TokenizerError> {
+        let read = |reason| TokenizerError::Read {
             path: path.to_path_buf(),
-            reason: error.to_string(),
-        })?;
-        Self::new(tokenizer, eos)
+            reason,
+        };
+        let bytes = std::fs::read(path).map_err(|error| read(error.to_string()))?;
+        let tokenizer = Tokenizer::from_bytes(without_mark(&bytes));
+        Self::new(
+            tokenizer.map_err(|error| read(error.to_string()))?,
+            declared,
+        )
     }
 
     /// Returns the text of a `tokenizer.json`.
@@ -156,34 +182,92 @@ impl Text {
         text.map_err(|error| TokenizerError::Write(error.to_string()))
     }
 
-    fn new(tokenizer: Tokenizer, eos: &[u32]) -> Result<Self, TokenizerError> {
-        let id = |token| tokenizer.token_to_id(token);
-        let (dialogue, tried): (_, &[&'static str]) =
-            if id(USER).is_some() && id(ASSISTANT).is_some() {
-                (Dialogue::Marks, &[END])
-            } else if id("<|start_header_id|>").is_some() && id("<|eot_id|>").is_some() {
-                (Dialogue::Llama3, &["<|eot_id|>"])
-            } else {
-                (
-                    Dialogue::Plain,
-                    &["<|end_of_text|>", "</s>", "<|endoftext|>"],
-                )
+    fn new(mut tokenizer: Tokenizer, declared: &Tokens) -> Result<Self, TokenizerError> {
+        let failed = |error: tokenizers::Error| TokenizerError::Use(error.to_string());
+        tokenizer.with_truncation(None).map_err(failed)?;
+        tokenizer.with_padding(None);
+        let id = |token: &str| tokenizer.token_to_id(token);
+        let named = |field, token: &Option<String>| {
+            let id = |token: &String| {
+                id(token).ok_or_else(|| TokenizerError::NoToken {
+                    field,
+                    token: token.clone(),
+                })
             };
-        let end = tried
-            .iter()
-            .find_map(|token| id(token))
-            .or(eos.first().copied())
-            .ok_or_else(|| TokenizerError::NoEnd {
-                tried: tried.to_vec(),
-            })?;
-        let begin = ["<|begin_of_text|>", "<s>"].into_iter().find_map(id);
+            token.as_ref().map(id).transpose()
+        };
+        let own_end = named("eos_token", &declared.eos_token)?;
+        let (ends, ends_by) = match (&declared.ends, own_end) {
+            (Some(Ends { ids, from }), _) => (ids.clone(), *from),
+            (None, Some(end)) => (vec![end], TOKENIZER_CONFIG),
+            (None, None) => return Err(TokenizerError::NoEnd),
+        };
+        let is_end = |id: &u32| ends.contains(id);
+        let has = |tokens: &[&str]| tokens.iter().all(|token| id(token).is_some());
+        // A model may know the tokens of a dialogue without having learnt to speak in one: then none ends its answers.
+        let of_dialogue =
+            |tokens: &[&str], end: &str| id(end).filter(is_end).filter(|_| has(tokens));
+        let headers = ["<|start_header_id|>", "<|end_header_id|>"];
+        let (dialogue, end) = if let Some(end) = of_dialogue(&[USER, ASSISTANT], END) {
+            (Dialogue::Marks, end)
+        } else if let Some(end) = of_dialogue(&headers, "<|eot_id|>") {
+            (Dialogue::Llama3, end)
+        } else {
+            (Dialogue::Plain, own_end.filter(is_end).unwrap_or(ends[0]))
+        };
+        let (begin, begin_by) = match declared.add_bos_token {
+            Some(true) => {
+                let begin = named("bos_token", &declared.bos_token)?;
+                (
+                    vec![begin.ok_or(TokenizerError::NoBegin)?],
+                    TOKENIZER_CONFIG,
+                )
+            }
+            Some(false) => (Vec::new(), TOKENIZER_CONFIG),
+            None => (before_a_text(&tokenizer).map_err(failed)?, "tokenizer.json"),
+        };
         Ok(Self {
             tokenizer,
             dialogue,
             begin,
             end,
-            ends: std::iter::once(end).chain(eos.iter().copied()).collect(),
+            ends,
+            decided_by: [begin_by, ends_by],
         })
+    }
+
+    /// What was decided of the tokens before and after texts, and by which files.
+    pub fn told(&self) -> String {
+        let named = |ids: &[u32]| -> String {
+            let named = ids.iter().map(|id| match self.tokenizer.id_to_token(*id) {
+                Some(token) => format!("{token} ({id})"),
+                None => format!("id {id}"),
+            });
+            named.collect::<Vec<_>>().join(", ")
+        };
+        let [begin_by, ends_by] = self.decided_by;
+        let begin = match self.begin.as_slice() {
+            [] => "nothing".to_string(),
+            ids => named(ids),
+        };
+        let mut told = format!(
+            "texts begin with {begin}, as {begin_by} says, and end with {}, as {ends_by} says",
+            named(&[self.end])
+        );
+        let others: Vec<u32> = self
+            .ends
+            .iter()
+            .copied()
+            .filter(|id| *id != self.end)
+            .collect();
+        if !others.is_empty() {
+            told += &format!("; answers end with {} too", named(&others));
+        }
+        told + match self.dialogue {
+            Dialogue::Marks => "; dialogues are in the form of models made here",
+            Dialogue::Llama3 => "; dialogues are in the form of Llama 3",
+            Dialogue::Plain => "",
+        }
     }
 
     /// The number of ids, marks included.
@@ -194,6 +278,11 @@ impl Text {
     /// The id that ends an answer, which also fills unused positions.
     pub fn end(&self) -> u32 {
         self.end
+    }
+
+    /// The ids that end an answer.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
     }
 
     /// Whether an answer ends with this id.
@@ -242,7 +331,7 @@ impl Text {
             ),
             (Wrap::Chat, Dialogue::Plain) => return Err(TokenizerError::NoChat),
         })?;
-        Ok(self.begin.into_iter().chain(ids).collect())
+        Ok([&self.begin[..], &ids].concat())
     }
 
     /// The ids of a question and its answer.
@@ -302,7 +391,9 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Write`].
     pub fn fingerprint(&self) -> Result<String, TokenizerError> {
-        Ok(format!("{:016x}", hash_text(&self.to_json()?, 0)))
+        let begin: String = self.begin.iter().map(|id| format!(" {id}")).collect();
+        let text = self.to_json()? + &begin;
+        Ok(format!("{:016x}", hash_text(&text, 0)))
     }
 
     /// The text of an answer's ids, without marks and outer spaces.
@@ -323,10 +414,22 @@ impl Text {
     }
 }
 
+/// What the post-processor of a tokenizer puts before a text.
+fn before_a_text(tokenizer: &Tokenizer) -> Result<Vec<u32>, tokenizers::Error> {
+    // No token of any vocabulary stands for the text.
+    const TEXT: u32 = u32::MAX;
+    let text = Encoding::from_tokens(vec![Token::new(TEXT, String::new(), (0, 0))], 0);
+    let made = tokenizer.post_process(text, None, true)?;
+    let ids = made.get_ids().iter().copied();
+    Ok(ids.take_while(|id| *id != TEXT).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::data::generate::generate;
+    use tokenizers::processors::template::TemplateProcessing;
+    use tokenizers::{PaddingParams, PaddingStrategy, TruncationParams};
 
     fn text() -> Text {
         let data = generate(1, 2000, 0).expect("no questions are held out");
@@ -376,8 +479,8 @@ mod tests {
         assert_eq!(encoded.ids.last(), Some(&text.end()));
     }
 
-    /// A byte-level tokenizer with these tokens besides the bytes, as a checkpoint brings it.
-    fn of_a_checkpoint(tokens: &[&str]) -> Text {
+    /// A byte-level tokenizer with these tokens besides the bytes, numbered from 256, as a checkpoint brings it.
+    fn tokenizer(tokens: &[&str]) -> Tokenizer {
         let bytes = ByteLevel::new(false, true, true);
         let mut tokenizer = Tokenizer::new(BPE::default());
         tokenizer
@@ -392,15 +495,38 @@ mod tests {
         tokenizer.train(&mut trainer, ["a"].into_iter()).unwrap();
         let special = tokens.iter().map(|token| AddedToken::from(*token, true));
         tokenizer.add_special_tokens(&special.collect::<Vec<_>>());
-        Text::new(tokenizer, &[]).unwrap()
+        tokenizer
+    }
+
+    /// As [`tokenizer`], where files say that texts begin and end with the first two of its tokens, and `ends` are
+    /// the ids that end an answer.
+    fn of_a_checkpoint(tokens: &[&str], ends: &[u32]) -> Text {
+        let declared = Tokens {
+            bos_token: Some(tokens[0].to_string()),
+            add_bos_token: Some(true),
+            ..declared(ends, tokens[1])
+        };
+        Text::new(tokenizer(tokens), &declared).unwrap()
+    }
+
+    fn declared(ends: &[u32], eos_token: &str) -> Tokens {
+        let ids = ends.to_vec();
+        let from = ENDS[0];
+        Tokens {
+            ends: (!ids.is_empty()).then_some(Ends { ids, from }),
+            eos_token: Some(eos_token.to_string()),
+            ..Tokens::default()
+        }
     }
 
     #[test]
     fn a_prompt_is_what_the_model_reads_unless_it_is_to_be_wrapped() {
         let all = ["<|begin_of_text|>", "<|end_of_text|>"];
         let llama3 = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];
-        let base = of_a_checkpoint(&all);
-        let instruct = of_a_checkpoint(&[&all[..], &llama3[..]].concat());
+        let tokens = [&all[..], &llama3[..]].concat();
+        // A base model knows the tokens of dialogues, and has not learnt to speak in one.
+        let base = of_a_checkpoint(&tokens, &[257]);
+        let instruct = of_a_checkpoint(&tokens, &[257, 260]);
         let read = |text: &Text, wrap| -> String {
             let ids = text
                 .encode_prompt("The capital of France is", wrap)
@@ -438,10 +564,132 @@ mod tests {
 
     #[test]
     fn every_end_that_the_configuration_names_ends_an_answer() {
-        let text = of_a_checkpoint(&["<|end_of_text|>"]);
-        let ended = Text::new(text.tokenizer.clone(), &[7, 8]).unwrap();
-        assert!(ended.is_end(7) && ended.is_end(8) && ended.is_end(text.end()));
-        assert!(!text.is_end(7));
+        let tokens = ["<s>", "</s>"];
+        let text = of_a_checkpoint(&tokens, &[7, 257, 8]);
+        assert!([7, 8, 257].iter().all(|id| text.is_end(*id)));
+        assert_eq!(text.end(), 257, "the tokenizer's own among several");
+        // What the model ends its answers with is learnt, not what the tokenizer would.
+        let text = of_a_checkpoint(&tokens, &[7]);
+        assert!(!text.is_end(257));
+        assert_eq!(text.end(), 7);
+        assert_eq!(text.encode_text("a").unwrap().ids.last(), Some(&7));
+        let text = of_a_checkpoint(&tokens, &[]);
+        assert_eq!(text.ends(), [257]);
+        let error = Text::new(tokenizer(&tokens), &Tokens::default()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("write eos_token_id into generation_config.json or"),
+            "{error}"
+        );
+        let error = Text::new(tokenizer(&tokens), &declared(&[7], "<eos>")).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("eos_token is \"<eos>\", and tokenizer.json has no"),
+            "{error}"
+        );
+    }
+
+    /// Every pair of what the post-processor puts around a text, and what `add_bos_token` says.
+    #[test]
+    fn texts_begin_as_the_files_say_and_not_by_the_names_of_tokens() {
+        let tokens = ["<s>", "</s>", "<|begin_of_text|>", "start"];
+        let around = |template: &str| {
+            let special: Vec<_> = (256..)
+                .zip(tokens)
+                .map(|(id, token)| (token.to_string(), id))
+                .collect();
+            let made = TemplateProcessing::builder()
+                .try_single(template)
+                .unwrap()
+                .special_tokens(special)
+                .build();
+            made.unwrap()
+        };
+        let templates: [(&str, &[u32]); 5] = [
+            ("$A", &[]),
+            ("$A </s>", &[]),
+            ("start $A", &[259]),
+            ("<s> $A </s>", &[256]),
+            ("start <s> $A </s>", &[259, 256]),
+        ];
+        for (template, before) in templates {
+            let mut tokenizer = tokenizer(&tokens);
+            tokenizer.with_post_processor(Some(around(template)));
+            for (add_bos_token, expected) in
+                [(None, before), (Some(true), &[258]), (Some(false), &[])]
+            {
+                let declared = Tokens {
+                    add_bos_token,
+                    bos_token: Some("<|begin_of_text|>".to_string()),
+                    ..declared(&[7], "</s>")
+                };
+                let text = Text::new(tokenizer.clone(), &declared).unwrap();
+                let ids = text.encode_text("a").unwrap().ids;
+                assert_eq!(
+                    ids[..expected.len()],
+                    *expected,
+                    "{template} {add_bos_token:?}"
+                );
+                assert_eq!(
+                    ids.len(),
+                    expected.len() + 2,
+                    "{template} {add_bos_token:?}"
+                );
+                let told = text.told();
+                let by = match add_bos_token {
+                    None => "tokenizer.json",
+                    Some(_) => "tokenizer_config.json",
+                };
+                assert!(
+                    told.contains(&format!(", as {by} says, and end with ")),
+                    "{told}"
+                );
+                assert!(
+                    told.contains("(7), as generation_config.json says"),
+                    "{told}"
+                );
+            }
+        }
+        // No post-processor puts nothing there.
+        let text = Text::new(tokenizer(&tokens), &declared(&[7], "</s>")).unwrap();
+        assert_eq!(text.begin, Vec::<u32>::new());
+        for (bos_token, expected) in [
+            (None, "names none"),
+            (Some("<bos>"), "bos_token is \"<bos>\""),
+        ] {
+            let declared = Tokens {
+                add_bos_token: Some(true),
+                bos_token: bos_token.map(String::from),
+                ..declared(&[7], "</s>")
+            };
+            let error = Text::new(tokenizer(&tokens), &declared).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn texts_are_neither_cut_nor_padded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let tokens = ["<s>", "</s>"];
+        let mut cutting = tokenizer(&tokens);
+        let cut = TruncationParams {
+            max_length: 3,
+            ..TruncationParams::default()
+        };
+        cutting.with_truncation(Some(cut)).unwrap();
+        cutting.with_padding(Some(PaddingParams {
+            strategy: PaddingStrategy::Fixed(64),
+            ..PaddingParams::default()
+        }));
+        let json = cutting.to_string(false).unwrap();
+        std::fs::write(&path, format!("\u{FEFF}{json}")).unwrap();
+        let text = Text::read(&path, &declared(&[], "</s>")).unwrap();
+        let encoded = text.encode_text("0123456789").unwrap();
+        assert_eq!(encoded.ids.len(), 11);
+        assert_eq!(text.decode(&encoded.ids).unwrap(), "0123456789");
     }
 
     #[test]
@@ -455,7 +703,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, a.to_json().unwrap()).unwrap();
-        let read = Text::read(&path, &[]).unwrap();
+        let read = Text::read(&path, &declared(&[], END)).unwrap();
         assert_eq!(
             a.encode_text(sample).unwrap(),
             read.encode_text(sample).unwrap()
@@ -468,7 +716,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokenizer.json");
         std::fs::write(&path, "{}").unwrap();
-        let error = Text::read(&path, &[]).unwrap_err().to_string();
+        let error = Text::read(&path, &declared(&[], END))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("tokenizer.json"), "{error}");
         let error = Text::train(["a"].into_iter(), 100).unwrap_err().to_string();
         assert!(

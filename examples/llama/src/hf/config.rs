@@ -1,10 +1,13 @@
 //! `config.json`.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::HfError;
+use super::tokens::Ids;
+use super::{HfError, read_json};
 use crate::model::{LlamaConfig, RopeConfig, RopeScaling};
 
 /// The fields of `config.json` that matter here.
@@ -13,25 +16,29 @@ pub(super) struct HfConfig {
     model_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     architectures: Option<Vec<String>>,
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
+    hidden_size: Whole,
+    intermediate_size: Whole,
+    num_hidden_layers: Whole,
+    num_attention_heads: Whole,
     #[serde(skip_serializing_if = "Option::is_none")]
-    num_key_value_heads: Option<usize>,
+    num_key_value_heads: Option<Whole>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    head_dim: Option<usize>,
-    vocab_size: usize,
+    head_dim: Option<Whole>,
+    vocab_size: Whole,
     /// The defaults are those of Hugging Face's Llama.
     #[serde(default = "default_eps")]
     rms_norm_eps: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
+    /// It takes the place of `rope_parameters`.
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_scaling: Option<HfRope>,
     /// Where newer files keep both of the above.
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_parameters: Option<HfRope>,
+    /// Some keep it here instead of beside the other numbers of the scaling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_max_position_embeddings: Option<Whole>,
     #[serde(default = "default_act")]
     hidden_act: String,
     #[serde(default)]
@@ -41,15 +48,18 @@ pub(super) struct HfConfig {
     #[serde(default)]
     tie_word_embeddings: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    eos_token_id: Option<OneOrMany>,
+    eos_token_id: Option<Ids>,
     #[serde(skip_serializing_if = "Option::is_none")]
     torch_dtype: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct HfRope {
-    #[serde(alias = "type", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     rope_type: Option<String>,
+    /// The older name of the type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    older_type: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rope_theta: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,15 +69,32 @@ struct HfRope {
     #[serde(skip_serializing_if = "Option::is_none")]
     high_freq_factor: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    original_max_position_embeddings: Option<usize>,
+    original_max_position_embeddings: Option<Whole>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(u32),
-    Many(Vec<u32>),
+/// A whole number, which some write with a point: `8192.0`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Whole(usize);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let of_float = |number: f64| {
+            (number.fract() == 0.0 && (0.0..=EXACT).contains(&number)).then_some(number as u64)
+        };
+        let whole = number.as_u64().or_else(|| of_float(number.as_f64()?));
+        let whole = whole.and_then(|whole| usize::try_from(whole).ok());
+        whole
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("{number} is no whole number from 0")))
+    }
 }
+
+/// Up to here, a float has all whole numbers.
+const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+
+/// The `rope_theta` of Hugging Face's Llama where a file names none.
+const DEFAULT_THETA: f64 = 10_000.0;
 
 fn default_eps() -> f64 {
     1e-6
@@ -77,26 +104,34 @@ fn default_act() -> String {
     "silu".to_string()
 }
 
-/// Reads `config.json` of a folder; also returns the ids that end an answer, as far as it names any.
+/// Reads `config.json` of a folder.
 ///
 /// # Errors
-/// [`HfError::Read`], [`HfError::Json`], [`HfError::Unsupported`] or [`HfError::Sizes`].
-pub fn read_config(dir: &Path) -> Result<(LlamaConfig, Vec<u32>), HfError> {
+/// [`HfError::Read`], [`HfError::Json`], [`HfError::Unsupported`], [`HfError::Contrary`] or [`HfError::Sizes`].
+pub fn read_config(dir: &Path) -> Result<LlamaConfig, HfError> {
     let path = dir.join("config.json");
-    let text = std::fs::read_to_string(&path).map_err(|source| HfError::Read {
-        path: path.clone(),
-        source,
-    })?;
-    let config: HfConfig = serde_json::from_str(&text).map_err(|error| HfError::Json {
-        path: path.clone(),
-        reason: error.to_string(),
-    })?;
-    let eos = match &config.eos_token_id {
-        None => Vec::new(),
-        Some(OneOrMany::One(id)) => vec![*id],
-        Some(OneOrMany::Many(ids)) => ids.clone(),
-    };
-    Ok((config.to_llama(&path)?, eos))
+    read_json::<HfConfig>(&path)?.to_llama(&path)
+}
+
+/// A value, and the field in which it stands.
+type Said<T> = (&'static str, Option<T>);
+
+/// What one of two fields says, or both of them alike.
+fn alike<T: PartialEq + Display>(
+    path: &Path,
+    one: Said<T>,
+    other: Said<T>,
+) -> Result<Option<T>, HfError> {
+    match (one, other) {
+        ((field, Some(one)), (field_too, Some(other))) if one != other => Err(HfError::Contrary {
+            path: path.to_path_buf(),
+            field,
+            one: one.to_string(),
+            field_too,
+            other: other.to_string(),
+        }),
+        ((_, one), (_, other)) => Ok(one.or(other)),
+    }
 }
 
 impl HfConfig {
@@ -132,12 +167,15 @@ impl HfConfig {
             );
         }
         let config = LlamaConfig {
-            dim: self.hidden_size,
-            num_layers: self.num_hidden_layers,
-            num_heads: self.num_attention_heads,
-            num_kv_heads: self.num_key_value_heads.unwrap_or(self.num_attention_heads),
-            hidden_dim: self.intermediate_size,
-            vocab: self.vocab_size,
+            dim: self.hidden_size.0,
+            num_layers: self.num_hidden_layers.0,
+            num_heads: self.num_attention_heads.0,
+            num_kv_heads: self
+                .num_key_value_heads
+                .unwrap_or(self.num_attention_heads)
+                .0,
+            hidden_dim: self.intermediate_size.0,
+            vocab: self.vocab_size.0,
             rope: self.rope(path)?,
             norm_eps: self.rms_norm_eps,
             // All values come from the checkpoint.
@@ -148,9 +186,9 @@ impl HfConfig {
             path: path.to_path_buf(),
             source,
         })?;
-        if let Some(head_dim) = self
+        if let Some(Whole(head_dim)) = self
             .head_dim
-            .filter(|head_dim| *head_dim != config.head_dim())
+            .filter(|head_dim| head_dim.0 != config.head_dim())
         {
             return unsupported(
                 "head_dim",
@@ -162,32 +200,48 @@ impl HfConfig {
     }
 
     fn rope(&self, path: &Path) -> Result<RopeConfig, HfError> {
-        let rope = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
-        let theta = rope
-            .and_then(|rope| rope.rope_theta)
-            .or(self.rope_theta)
-            .unwrap_or(10_000.0);
-        let scaling = match rope.map(|rope| (rope, rope.rope_type.as_deref())) {
-            None | Some((_, None | Some("default"))) => None,
-            Some((rope, Some("llama3"))) => {
-                let missing = |field: &str| HfError::Json {
-                    path: path.to_path_buf(),
-                    reason: format!("rope_type llama3 needs {field}"),
-                };
-                Some(RopeScaling {
-                    factor: rope.factor.ok_or_else(|| missing("factor"))?,
-                    low_freq_factor: rope
-                        .low_freq_factor
-                        .ok_or_else(|| missing("low_freq_factor"))?,
-                    high_freq_factor: rope
-                        .high_freq_factor
-                        .ok_or_else(|| missing("high_freq_factor"))?,
-                    original_max_position: rope
-                        .original_max_position_embeddings
-                        .ok_or_else(|| missing("original_max_position_embeddings"))?,
-                })
-            }
-            Some((_, Some(other))) => {
+        let none = HfRope::default();
+        let scaling = self.rope_scaling.as_ref().filter(|rope| **rope != none);
+        let parameters = self.rope_parameters.as_ref().unwrap_or(&none);
+        let [theta_name, type_name, older_name, length_name] = match scaling {
+            Some(_) => [
+                "rope_scaling.rope_theta",
+                "rope_scaling.rope_type",
+                "rope_scaling.type",
+                "rope_scaling.original_max_position_embeddings",
+            ],
+            None => [
+                "rope_parameters.rope_theta",
+                "rope_parameters.rope_type",
+                "rope_parameters.type",
+                "rope_parameters.original_max_position_embeddings",
+            ],
+        };
+        let rope = scaling.unwrap_or(parameters);
+        let here = ("rope_theta", self.rope_theta);
+        let theta = alike(path, (theta_name, rope.rope_theta), here)?;
+        if let (None, Some(lost)) = (theta, parameters.rope_theta) {
+            return Err(HfError::Json {
+                path: path.to_path_buf(),
+                reason: format!(
+                    "rope_scaling takes the place of rope_parameters, and there is a rope_theta of {lost} there: write \
+                     it into rope_scaling"
+                ),
+            });
+        }
+        let named = match rope.rope_theta {
+            Some(_) => theta_name,
+            None => "rope_theta",
+        };
+        let lost = ("rope_parameters.rope_theta", parameters.rope_theta);
+        alike(path, lost, (named, theta))?;
+        let theta = theta.unwrap_or(DEFAULT_THETA);
+        let older = (older_name, rope.older_type.as_deref());
+        let rope_type = alike(path, (type_name, rope.rope_type.as_deref()), older)?;
+        let scaling = match rope_type {
+            None | Some("default") => None,
+            Some("llama3") => Some(self.llama3(path, rope, length_name)?),
+            Some(other) => {
                 return Err(HfError::Unsupported {
                     path: path.to_path_buf(),
                     field: "rope_type",
@@ -199,35 +253,66 @@ impl HfConfig {
         Ok(RopeConfig { theta, scaling })
     }
 
+    fn llama3(
+        &self,
+        path: &Path,
+        rope: &HfRope,
+        length_name: &'static str,
+    ) -> Result<RopeScaling, HfError> {
+        let missing = |field: &str| HfError::Json {
+            path: path.to_path_buf(),
+            reason: format!("rope_type llama3 needs {field}"),
+        };
+        let length = |whole: Option<Whole>| whole.map(|Whole(length)| length);
+        let here = (
+            "original_max_position_embeddings",
+            length(self.original_max_position_embeddings),
+        );
+        let there = (length_name, length(rope.original_max_position_embeddings));
+        Ok(RopeScaling {
+            factor: rope.factor.ok_or_else(|| missing("factor"))?,
+            low_freq_factor: rope
+                .low_freq_factor
+                .ok_or_else(|| missing("low_freq_factor"))?,
+            high_freq_factor: rope
+                .high_freq_factor
+                .ok_or_else(|| missing("high_freq_factor"))?,
+            original_max_position: alike(path, there, here)?
+                .ok_or_else(|| missing("original_max_position_embeddings"))?,
+        })
+    }
+
     /// The configuration of `config`, whose answers end with `eos`.
     pub(super) fn from_llama(config: &LlamaConfig, eos: u32) -> Self {
         let rope_scaling = config.rope.scaling.as_ref().map(|scaling| HfRope {
             rope_type: Some("llama3".to_string()),
+            older_type: None,
             rope_theta: None,
             factor: Some(scaling.factor),
             low_freq_factor: Some(scaling.low_freq_factor),
             high_freq_factor: Some(scaling.high_freq_factor),
-            original_max_position_embeddings: Some(scaling.original_max_position),
+            original_max_position_embeddings: Some(Whole(scaling.original_max_position)),
         });
         Self {
             model_type: "llama".to_string(),
             architectures: Some(vec!["LlamaForCausalLM".to_string()]),
-            hidden_size: config.dim,
-            intermediate_size: config.hidden_dim,
-            num_hidden_layers: config.num_layers,
-            num_attention_heads: config.num_heads,
-            num_key_value_heads: Some(config.num_kv_heads),
-            head_dim: Some(config.head_dim()),
-            vocab_size: config.vocab,
+            hidden_size: Whole(config.dim),
+            intermediate_size: Whole(config.hidden_dim),
+            num_hidden_layers: Whole(config.num_layers),
+            num_attention_heads: Whole(config.num_heads),
+            num_key_value_heads: Some(Whole(config.num_kv_heads)),
+            head_dim: Some(Whole(config.head_dim())),
+            vocab_size: Whole(config.vocab),
             rms_norm_eps: config.norm_eps,
             rope_theta: Some(config.rope.theta),
             rope_scaling,
             rope_parameters: None,
+            original_max_position_embeddings: None,
             hidden_act: default_act(),
             attention_bias: false,
             mlp_bias: false,
             tie_word_embeddings: config.tied,
-            eos_token_id: Some(OneOrMany::One(eos)),
+            eos_token_id: Some(Ids(vec![eos])),
             torch_dtype: Some("float32".to_string()),
         }
     }

@@ -5,20 +5,24 @@ mod config;
 mod load;
 mod origin;
 mod save;
+mod tokens;
 
 pub use config::read_config;
 pub use load::load;
 pub use origin::Origin;
 pub use save::save;
+pub use tokens::read_tokens;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use burn_dist::checkpoint::hf::Names;
 use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::mesh::DType;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::data::tokenizer::TokenizerError;
+use crate::files::without_mark;
 use crate::model::{ConfigError, LlamaConfig};
 
 /// Returns which tensor is which parameter.
@@ -28,6 +32,18 @@ fn names(config: &LlamaConfig) -> Names {
         &[("head_dim", config.head_dim())],
     );
     names.expect("the file of names is right, and heads of pairs have an even width")
+}
+
+/// Reads a JSON file.
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HfError> {
+    let bytes = std::fs::read(path).map_err(|source| HfError::Read {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    serde_json::from_slice(without_mark(&bytes)).map_err(|error| HfError::Json {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    })
 }
 
 /// A model folder that cannot be read or written.
@@ -61,6 +77,20 @@ pub enum HfError {
         found: String,
         /// What would work.
         supported: &'static str,
+    },
+    /// The configuration says one thing in two ways.
+    #[error("{}: {field} is {one} and {field_too} is {other}: keep the one that is meant", path.display())]
+    Contrary {
+        /// The configuration.
+        path: PathBuf,
+        /// Where the one stands.
+        field: &'static str,
+        /// What it is.
+        one: String,
+        /// Where the other stands.
+        field_too: &'static str,
+        /// What that is.
+        other: String,
     },
     /// The sizes of the configuration do not fit each other.
     #[error("{}: {source}", path.display())]

@@ -7,7 +7,7 @@ use burn_dist::checkpoint::hf::Folder;
 use burn_dist::mesh::DType;
 use serde_json::{Map, Value};
 
-use super::HfError;
+use super::{HfError, read_json};
 
 /// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
 const COMPANIONS: [&str; 5] = [
@@ -40,11 +40,7 @@ impl Origin {
             let path = dir.join(name);
             std::fs::read(&path).map_err(|source| HfError::Read { path, source })
         };
-        let config = read("config.json")?;
-        let config = serde_json::from_slice(&config).map_err(|error| HfError::Json {
-            path: dir.join("config.json"),
-            reason: error.to_string(),
-        })?;
+        let config = read_json(&dir.join("config.json"))?;
         let mut companions = Vec::new();
         for name in COMPANIONS {
             if dir.join(name).exists() {

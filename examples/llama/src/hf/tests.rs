@@ -136,7 +136,7 @@ impl Fake {
 }
 
 fn load_from(dir: &Path) -> Result<Llama<B>, HfError> {
-    let ((config, _), device) = (read_config(dir)?, device());
+    let (config, device) = (read_config(dir)?, device());
     load(config.init::<B>(&device), &config, dir, &device)
 }
 
@@ -187,12 +187,12 @@ fn reads_one_file_or_several_with_a_tied_output() {
     for num_files in [1, 3] {
         let dir = tempfile::tempdir().unwrap();
         fake.write(dir.path(), num_files);
-        let (config, eos) = read_config(dir.path()).unwrap();
+        let config = read_config(dir.path()).unwrap();
         let tied = LlamaConfig {
             tied: true,
             ..LlamaConfig::test()
         };
-        assert_eq!((config, eos), (tied, vec![7, 8]));
+        assert_eq!(config, tied);
         let model = load_from(dir.path()).unwrap();
         let parameters = parameters(&model);
         assert_eq!(
@@ -289,7 +289,7 @@ fn a_saved_model_answers_as_before() {
     };
     let model = config.init::<B>(&device());
     save_to(dir.path(), &model, &config, None).unwrap();
-    assert_eq!(read_config(dir.path()).unwrap().0, config);
+    assert_eq!(read_config(dir.path()).unwrap(), config);
     let loaded = load_from(dir.path()).unwrap();
     let answer = |model: &Llama<B>| {
         let tokens = TensorData::new((0..12_i64).collect::<Vec<_>>(), [2, 6]);
@@ -338,7 +338,7 @@ fn a_model_leaves_as_it_came() {
             std::fs::write(from.path().join(name), format!("{{ \"is\": \"{name}\"}}")).unwrap();
         }
         let origin = Origin::read(from.path()).unwrap();
-        let (config, _) = read_config(from.path()).unwrap();
+        let config = read_config(from.path()).unwrap();
         assert_eq!(config.tied, tied);
         let model = load_from(from.path()).unwrap();
         save_to(to.path(), &model, &config, Some(&origin)).unwrap();
@@ -390,7 +390,7 @@ fn what_would_not_be_read_or_has_no_place_is_not_written() {
     fake.tensors[0].1 = Dtype::F16;
     fake.write(dir.path(), 1);
     let origin = Origin::read(dir.path()).unwrap();
-    let (config, _) = read_config(dir.path()).unwrap();
+    let config = read_config(dir.path()).unwrap();
     // As if training had led there: the file holds it in a wider type.
     fake.tensors[0].1 = Dtype::F32;
     fake.tensors[0].3[3] = 70_000.0;
@@ -486,6 +486,253 @@ fn folders_that_are_no_model_are_named() {
         "{}",
         error()
     );
+}
+
+/// Writes `config.json` of the test model with more fields, and reads it.
+fn read_with(dir: &Path, more: serde_json::Value) -> Result<LlamaConfig, HfError> {
+    let mut config = fake().config;
+    let fields = config.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    fields.retain(|_, value| !value.is_null());
+    std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    read_config(dir)
+}
+
+/// Everywhere that files keep the numbers of rotary positions, and every way to write them.
+#[test]
+fn rotary_positions_are_read_as_transformers_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = |more| read_with(dir.path(), more).map(|config| config.rope);
+    let llama3 = |name: &str, length: serde_json::Value| {
+        let mut rope = serde_json::json!({
+            "factor": 8, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": length
+        });
+        rope[name] = "llama3".into();
+        rope.as_object_mut()
+            .unwrap()
+            .retain(|_, value| !value.is_null());
+        rope
+    };
+    let both = {
+        let mut rope = llama3("type", 8192.into());
+        rope["rope_type"] = "llama3".into();
+        rope
+    };
+    let with_theta = {
+        let mut rope = llama3("rope_type", 8192.into());
+        rope["rope_theta"] = 500_000.into();
+        rope
+    };
+    let plain = |theta| RopeConfig {
+        theta,
+        scaling: None,
+    };
+    let scaled = RopeConfig {
+        theta: 500_000.0,
+        scaling: Some(RopeScaling {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 8192,
+        }),
+    };
+    let cases = [
+        (serde_json::json!({}), plain(500_000.0)),
+        (serde_json::json!({"rope_theta": null}), plain(10_000.0)),
+        (serde_json::json!({"rope_scaling": {}}), plain(500_000.0)),
+        (
+            serde_json::json!({"rope_scaling": {"rope_type": "default"}}),
+            plain(500_000.0),
+        ),
+        (
+            serde_json::json!({"rope_theta": null, "rope_parameters": {"rope_theta": 7, "rope_type": "default"}}),
+            plain(7.0),
+        ),
+        (
+            serde_json::json!({"rope_scaling": llama3("type", 8192.into())}),
+            scaled.clone(),
+        ),
+        (
+            serde_json::json!({"rope_scaling": llama3("rope_type", 8192.0.into())}),
+            scaled.clone(),
+        ),
+        (serde_json::json!({"rope_scaling": both}), scaled.clone()),
+        (serde_json::json!({"rope_parameters": both}), scaled.clone()),
+        (
+            serde_json::json!({"rope_theta": null, "rope_parameters": with_theta}),
+            scaled.clone(),
+        ),
+        // The one takes the place of the other.
+        (
+            serde_json::json!({"rope_scaling": both, "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}),
+            scaled.clone(),
+        ),
+        (
+            serde_json::json!({"rope_scaling": {}, "rope_parameters": both}),
+            scaled.clone(),
+        ),
+        // The length beside the sizes of the model.
+        (
+            serde_json::json!({
+                "rope_scaling": llama3("type", serde_json::Value::Null), "original_max_position_embeddings": 8192
+            }),
+            scaled.clone(),
+        ),
+        (
+            serde_json::json!({
+                "rope_scaling": llama3("type", 8192.into()), "original_max_position_embeddings": 8192.0
+            }),
+            scaled,
+        ),
+    ];
+    for (more, expected) in cases {
+        let found = read(more.clone()).unwrap_or_else(|error| panic!("{more}: {error}"));
+        assert_eq!(found, expected, "{more}");
+    }
+    let refused = [
+        (
+            serde_json::json!({"rope_scaling": {"type": "llama3", "rope_type": "default"}}),
+            "rope_scaling.rope_type is default and rope_scaling.type is llama3: keep the one",
+        ),
+        (
+            serde_json::json!({"rope_parameters": {"rope_theta": 7}}),
+            "rope_parameters.rope_theta is 7 and rope_theta is 500000",
+        ),
+        (
+            serde_json::json!({"rope_scaling": both, "rope_parameters": {"rope_theta": 7}}),
+            "rope_parameters.rope_theta is 7 and rope_theta is 500000",
+        ),
+        (
+            serde_json::json!({"rope_theta": null, "rope_scaling": both, "rope_parameters": {"rope_theta": 7}}),
+            "there is a rope_theta of 7 there: write it into rope_scaling",
+        ),
+        (
+            serde_json::json!({"rope_scaling": both, "original_max_position_embeddings": 4096}),
+            "rope_scaling.original_max_position_embeddings is 8192 and original_max_position_embeddings is 4096",
+        ),
+        (
+            serde_json::json!({"rope_scaling": llama3("type", 8192.5.into())}),
+            "8192.5 is no whole number from 0",
+        ),
+        (
+            serde_json::json!({"rope_scaling": llama3("type", serde_json::Value::Null)}),
+            "rope_type llama3 needs original_max_position_embeddings",
+        ),
+    ];
+    for (more, expected) in refused {
+        let error = read(more.clone()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{more}: {error}");
+        assert!(error.contains("config.json"), "{error}");
+    }
+}
+
+/// Every number of `config.json`, with values that none can have: refused by name, before a layer is built.
+#[test]
+fn absurd_configurations_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let sizes = [
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+    ];
+    let numbers = ["rms_norm_eps", "rope_theta"];
+    let values: [serde_json::Value; 7] = [
+        0.into(),
+        (-1).into(),
+        0.5.into(),
+        1e30.into(),
+        "2".into(),
+        u64::MAX.into(),
+        (1u64 << 40).into(),
+    ];
+    for name in sizes.into_iter().chain(numbers) {
+        // Any number above 0 is one.
+        let values = if numbers.contains(&name) {
+            &values[..2]
+        } else {
+            &values[..]
+        };
+        for value in values {
+            let found = read_with(dir.path(), serde_json::json!({name: value}));
+            assert!(found.is_err(), "{name}: {value}: {found:?}");
+        }
+    }
+    let error = read_with(
+        dir.path(),
+        serde_json::json!({"num_hidden_layers": 10_000_000}),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("the number of layers is 10000000, and models of up to 4096"),
+        "{error}"
+    );
+    // Some write whole numbers with a point.
+    let found = read_with(
+        dir.path(),
+        serde_json::json!({"num_hidden_layers": 2.0, "vocab_size": 64.0}),
+    );
+    assert_eq!(
+        found.unwrap(),
+        read_with(dir.path(), serde_json::json!({})).unwrap()
+    );
+}
+
+#[test]
+fn the_ends_of_answers_are_asked_for_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: serde_json::Value| {
+        // Some editors put a mark of the byte order before the text.
+        std::fs::write(dir.path().join(name), format!("\u{FEFF}{value}")).unwrap();
+    };
+    let ends = || {
+        let ends = read_tokens(dir.path()).unwrap().ends;
+        ends.map(|ends| (ends.ids, ends.from))
+    };
+    assert_eq!(ends(), None);
+    for (ids, expected) in [
+        (serde_json::json!(null), None),
+        (serde_json::json!([]), None),
+        (serde_json::json!(2), Some(vec![2])),
+        (serde_json::json!([7, 8]), Some(vec![7, 8])),
+    ] {
+        for from in ["config.json", "generation_config.json"] {
+            write("generation_config.json", serde_json::json!({}));
+            write(from, serde_json::json!({"eos_token_id": ids}));
+            assert_eq!(ends(), expected.clone().map(|ids| (ids, from)));
+            if expected.is_none() {
+                // It says nothing.
+                write("config.json", serde_json::json!({"eos_token_id": 5}));
+                assert_eq!(ends(), Some((vec![5], "config.json")));
+                write("config.json", serde_json::json!({}));
+            }
+        }
+    }
+    for wrong in [
+        serde_json::json!(-1),
+        serde_json::json!([1, "a"]),
+        serde_json::json!(1u64 << 32),
+    ] {
+        write("config.json", serde_json::json!({"eos_token_id": wrong}));
+        let error = read_tokens(dir.path()).unwrap_err().to_string();
+        let expected = format!("the id of a token is a whole number from 0, and there is {wrong}");
+        assert!(
+            error.contains(&expected) && error.contains("config.json"),
+            "{error}"
+        );
+    }
+    write("config.json", serde_json::json!({}));
+    let of_tokenizer = serde_json::json!({
+        "add_bos_token": false, "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>"
+    });
+    write("tokenizer_config.json", of_tokenizer);
+    let found = read_tokens(dir.path()).unwrap();
+    assert_eq!(found.bos_token.as_deref(), Some("<s>"));
+    assert_eq!(found.eos_token.as_deref(), Some("</s>"));
+    assert_eq!(found.add_bos_token, Some(false));
 }
 
 #[test]

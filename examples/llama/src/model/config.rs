@@ -3,7 +3,7 @@ use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNor
 use burn::tensor::backend::Backend;
 use thiserror::Error;
 
-use super::{Attention, Block, FeedForward, Llama, RopeConfig};
+use super::{Attention, Block, FeedForward, Llama, RopeConfig, RopeScaling};
 
 /// The named shapes of the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -104,7 +104,7 @@ fn swiglu_hidden(dim: usize, multiple_of: usize) -> usize {
 }
 
 /// A shape that is no Llama.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Error, PartialEq)]
 pub enum ConfigError {
     /// The heads do not fill the width.
     #[error("dim {dim} is not a multiple of {heads} heads: choose a head count that divides it")]
@@ -136,7 +136,36 @@ pub enum ConfigError {
         /// Which one.
         what: &'static str,
     },
+    /// A size is beyond any model's.
+    #[error("{what} is {found}, and models of up to {limit} can be built here")]
+    TooLarge {
+        /// Which one.
+        what: &'static str,
+        /// What it is.
+        found: usize,
+        /// The most there can be.
+        limit: usize,
+    },
+    /// A number with which nothing can be computed.
+    #[error("{what} is {found}, and has to be a number above {floor}")]
+    TooSmall {
+        /// Which one.
+        what: &'static str,
+        /// What it is.
+        found: f64,
+        /// What it has to be above.
+        floor: f64,
+    },
 }
+
+/// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
+/// up to 126.
+const LAYERS_MAX: usize = 1 << 12;
+/// The largest width of the residual, as the others one at which bytes of a model are counted in 64 bits. Published ones
+/// have up to 2^14, 2^16 and 2^18.
+const DIM_MAX: usize = 1 << 20;
+const HIDDEN_MAX: usize = 1 << 22;
+const VOCAB_MAX: usize = 1 << 24;
 
 /// The shape of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -178,21 +207,108 @@ impl LlamaConfig {
         vocab * self.dim + self.num_layers * block + self.dim
     }
 
-    /// Checks that the sizes fit each other.
+    /// All that tells it from other models, as names and values: what goes on with its weights has to have the same.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let Self {
+            dim,
+            num_layers,
+            num_heads,
+            num_kv_heads,
+            hidden_dim,
+            vocab,
+            rope: RopeConfig { theta, scaling },
+            norm_eps,
+            // Of values that were made once.
+            init_std: _,
+            tied,
+        } = self;
+        let scaling = scaling.as_ref().map_or("none".to_string(), |scaling| {
+            let RopeScaling {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position,
+            } = scaling;
+            format!(
+                "{factor} beyond {original_max_position} tokens, from {low_freq_factor} to {high_freq_factor} turns"
+            )
+        });
+        vec![
+            ("width", dim.to_string()),
+            ("layers", num_layers.to_string()),
+            ("heads", num_heads.to_string()),
+            ("key/value heads", num_kv_heads.to_string()),
+            ("feed-forward width", hidden_dim.to_string()),
+            ("vocabulary", vocab.to_string()),
+            ("base of rotary positions", theta.to_string()),
+            ("scaling of rotary positions", scaling),
+            ("epsilon of norms", norm_eps.to_string()),
+            (
+                "output",
+                if *tied {
+                    "the embedding"
+                } else {
+                    "a matrix of its own"
+                }
+                .to_string(),
+            ),
+        ]
+    }
+
+    /// Checks that the sizes are those of a model, and fit each other.
     ///
     /// # Errors
     /// [`ConfigError`] with the sizes at fault.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let sizes = [
-            ("dim", self.dim),
-            ("the number of layers", self.num_layers),
-            ("the number of heads", self.num_heads),
-            ("the number of kv heads", self.num_kv_heads),
-            ("the feed-forward width", self.hidden_dim),
-            ("the vocabulary", self.vocab),
+            ("dim", self.dim, DIM_MAX),
+            ("the number of layers", self.num_layers, LAYERS_MAX),
+            ("the number of heads", self.num_heads, DIM_MAX),
+            ("the number of kv heads", self.num_kv_heads, DIM_MAX),
+            ("the feed-forward width", self.hidden_dim, HIDDEN_MAX),
+            ("the vocabulary", self.vocab, VOCAB_MAX),
         ];
-        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Err(ConfigError::Zero { what });
+        for (what, found, limit) in sizes {
+            match found {
+                0 => return Err(ConfigError::Zero { what }),
+                _ if found > limit => return Err(ConfigError::TooLarge { what, found, limit }),
+                _ => {}
+            }
+        }
+        let numbers = [
+            ("the epsilon of the norms", self.norm_eps, 0.0),
+            ("the base of rotary positions", self.rope.theta, 0.0),
+        ];
+        let of_scaling = self.rope.scaling.iter().flat_map(|scaling| {
+            let RopeScaling {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position,
+            } = scaling;
+            [
+                ("the factor of rotary scaling", *factor, 0.0),
+                (
+                    "the low_freq_factor of rotary scaling",
+                    *low_freq_factor,
+                    0.0,
+                ),
+                (
+                    "the high_freq_factor of rotary scaling",
+                    *high_freq_factor,
+                    *low_freq_factor,
+                ),
+                (
+                    "the original length of rotary scaling",
+                    *original_max_position as f64,
+                    0.0,
+                ),
+            ]
+        });
+        for (what, found, floor) in numbers.into_iter().chain(of_scaling) {
+            if !(found.is_finite() && found > floor) {
+                return Err(ConfigError::TooSmall { what, found, floor });
+            }
         }
         if !self.dim.is_multiple_of(self.num_heads) {
             return Err(ConfigError::HeadsDoNotDivideDim {
@@ -342,10 +458,94 @@ mod tests {
             Err(ConfigError::OddHead { head_dim: 3 })
         );
         assert_eq!(
-            LlamaConfig { vocab: 0, ..base }.validate(),
+            LlamaConfig {
+                vocab: 0,
+                ..base.clone()
+            }
+            .validate(),
             Err(ConfigError::Zero {
                 what: "the vocabulary"
             })
         );
+    }
+
+    /// Each number of a configuration with the values that none may have, set one at a time in a model with all of them.
+    #[test]
+    fn numbers_that_no_model_has_are_refused() {
+        let scaling = RopeScaling {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position: 8192,
+        };
+        let rope = RopeConfig {
+            theta: 500_000.0,
+            scaling: Some(scaling),
+        };
+        let base = LlamaConfig {
+            rope,
+            ..LlamaConfig::test()
+        };
+        assert_eq!(base.validate(), Ok(()));
+        fn scaling_of(config: &mut LlamaConfig) -> &mut RopeScaling {
+            config.rope.scaling.as_mut().unwrap()
+        }
+        let sizes: [fn(&mut LlamaConfig) -> &mut usize; 7] = [
+            |config| &mut config.dim,
+            |config| &mut config.num_layers,
+            |config| &mut config.num_heads,
+            |config| &mut config.num_kv_heads,
+            |config| &mut config.hidden_dim,
+            |config| &mut config.vocab,
+            |config| &mut scaling_of(config).original_max_position,
+        ];
+        let numbers: [fn(&mut LlamaConfig) -> &mut f64; 5] = [
+            |config| &mut config.norm_eps,
+            |config| &mut config.rope.theta,
+            |config| &mut scaling_of(config).factor,
+            |config| &mut scaling_of(config).low_freq_factor,
+            |config| &mut scaling_of(config).high_freq_factor,
+        ];
+        let refused = |config: &LlamaConfig| {
+            matches!(
+                config.validate(),
+                Err(ConfigError::Zero { .. }
+                    | ConfigError::TooLarge { .. }
+                    | ConfigError::TooSmall { .. })
+            )
+        };
+        for (number, of) in sizes.iter().enumerate() {
+            // A long context is none that has to be built.
+            let values = [0, 1 << 40, usize::MAX];
+            let values = if number == 6 {
+                &values[..1]
+            } else {
+                &values[..]
+            };
+            for value in values {
+                let mut config = base.clone();
+                *of(&mut config) = *value;
+                assert!(refused(&config), "{config:?}");
+            }
+        }
+        for of in numbers {
+            for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+                let mut config = base.clone();
+                *of(&mut config) = value;
+                assert!(refused(&config), "{config:?}");
+            }
+        }
+        // With every field at its limit, bytes of all parameters and of what training keeps of them are counted.
+        let largest = LlamaConfig {
+            dim: DIM_MAX,
+            num_layers: LAYERS_MAX,
+            num_heads: 1,
+            num_kv_heads: 1,
+            hidden_dim: HIDDEN_MAX,
+            vocab: VOCAB_MAX,
+            ..base
+        };
+        assert_eq!(largest.validate(), Ok(()));
+        assert!(largest.num_params() as u64 <= u64::MAX / 16);
     }
 }

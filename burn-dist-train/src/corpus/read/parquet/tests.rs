@@ -147,7 +147,8 @@ fn what_cannot_be_read_is_named() {
     let found = error(source(good.clone()).fields(Fields::Text("body".into())));
     assert_eq!(
         found,
-        "a.parquet has no column `body`; its columns are text, prompt, response, number"
+        "a.parquet has no column `body`; its columns are text, prompt, response, number: name those that are \
+         meant, text=NAME"
     );
     let found = error(source(good.clone()).fields(Fields::Text("number".into())));
     assert!(
