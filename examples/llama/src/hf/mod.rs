@@ -7,7 +7,7 @@ mod origin;
 mod save;
 
 pub use config::read_config;
-pub use load::load;
+pub use load::{load, load_reported};
 pub use origin::Origin;
 pub use save::save;
 
