@@ -77,13 +77,10 @@ fn resumed_is_uninterrupted_on_every_mesh() {
         begin(axes, adam(), [whole.path(), halves.path()]);
         let start = |root| Run::start(builder(axes), root, adam());
         let expected = start(whole.path()).train(STEPS).save();
-        let first = start(halves.path()).train(HALF).save();
-        let rest = start(halves.path()).train(STEPS - HALF).save();
-        assert_eq!(
-            [first.losses, rest.losses].concat(),
-            expected.losses,
-            "{axes}"
-        );
+        // One of them has the directory at a time.
+        let first = start(halves.path()).train(HALF).save().losses;
+        let rest = start(halves.path()).train(STEPS - HALF).save().losses;
+        assert_eq!([first, rest].concat(), expected.losses, "{axes}");
         assert_equal(halves.path(), whole.path(), axes);
     }
 }

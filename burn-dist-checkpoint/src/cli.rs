@@ -135,11 +135,17 @@ fn open(path: &Path) -> Result<(u64, Checkpoint), Box<dyn std::error::Error>> {
         let step = name.rsplit('-').next().and_then(|step| step.parse().ok());
         return Ok((step.unwrap_or(0), Checkpoint::open(path)?));
     }
-    let latest = Checkpoints::at(path).open_latest()?;
-    latest.ok_or_else(|| {
+    let checkpoints = Checkpoints::at(path);
+    let newest = checkpoints.newest()?;
+    for passed in newest.passed_over {
+        eprintln!("warning: {passed}; it is passed over");
+    }
+    let Some(step) = newest.step else {
         let path = path.display();
-        format!("{path} has neither a {MANIFEST} nor a checkpoint (step-...) in it").into()
-    })
+        let text = format!("{path} has neither a {MANIFEST} nor a checkpoint (step-...) in it");
+        return Err(text.into());
+    };
+    Ok((step, checkpoints.open(step)?))
 }
 
 /// Returns the plan by which each of so many files has its rows of every tensor.

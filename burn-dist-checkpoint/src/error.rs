@@ -36,6 +36,17 @@ pub enum CheckpointError {
         /// Where it is.
         path: PathBuf,
     },
+    /// Another program saves to the directory.
+    #[error(
+        "{holder}, which is running, saves its checkpoints in {}: wait for its end, or choose another directory",
+        root.display()
+    )]
+    Taken {
+        /// The directory.
+        root: PathBuf,
+        /// The other program.
+        holder: String,
+    },
     /// The manifest cannot be read, or makes no sense.
     #[error("the manifest {} cannot be used: {source}", path.display())]
     Manifest {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `region.rs` | parts of tensors: boxes, the runs that they are made of, what two have in common |
 //! | `format/` | what the files say: manifest, safetensors headers, keys, checksums |
-//! | `save/` | who writes what, the files, the commit, and which checkpoints are kept |
+//! | `save/` | who writes what, the files, the commit; which checkpoints are found and kept, and the program's lock |
 //! | `load/` | which bytes are needed for the elements that are asked for, and reading just these |
 //! | `stored/` | tensors that lie whole in files of others: their form, and reading regions of parameters |
 //! | `hf/` | folders in the form of Hugging Face, read and written; which parameter is which tensor |
@@ -80,12 +80,12 @@ pub mod tools;
 pub use error::{CheckpointError, FileProblem, PartsProblem};
 pub use format::{
     BLOCK_BYTES_MAX, Checksum, FileEntry, HeaderError, MANIFEST, Manifest, ManifestError,
-    PieceEntry, SaveId, TensorEntry, VERSION,
+    NonFinite, PieceEntry, SaveId, TensorEntry, VERSION,
 };
 pub use load::{Checkpoint, Convert, KeyReport, Loaded, Match, Mismatch, Options, Request};
 pub use records::RecordProblem;
 pub use region::{Region, RegionError};
 pub use save::{
-    Busy, Checkpoints, FileWriter, Keep, Meter, Part, Progress, Save, SavePlan, Saver, Saving,
-    Share, Tensor,
+    Busy, Checkpoints, FileWriter, Keep, Meter, Newest, Part, PassedOver, Progress, Save, SavePlan,
+    Saver, Saving, Share, Tensor,
 };

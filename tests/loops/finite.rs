@@ -86,7 +86,7 @@ fn promises<B: AutodiffBackend>(device: &B::Device, net: Net<B>, what: &str) {
             .expect_err("not finite");
         assert_eq!(
             (error.path.as_str(), error.step),
-            ("layers.0.weight", 2),
+            ("layers.0.weight", 3),
             "{what}"
         );
         assert_eq!(

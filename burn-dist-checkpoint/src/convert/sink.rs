@@ -80,6 +80,7 @@ fn checkpoint(
     let plan = SavePlan::new(&mesh, tensors.collect(), &[0])?;
     let checkpoints = Checkpoints::on(conversion.storage.clone(), conversion.to);
     let save_id = SaveId::random().map_err(|error| ConvertError::Random(error.to_string()))?;
+    checkpoints.lock()?;
     let save = checkpoints.save(source.step, save_id)?;
     let mut failure = None;
     let part = save.write(

@@ -1,7 +1,7 @@
 //! The manifest: what a checkpoint holds, and where.
 
 use super::checksum::{self, Checksum, checksum};
-use super::{FORMAT, ManifestError, SaveId, dtype_of};
+use super::{FORMAT, ManifestError, NonFinite, SaveId, dtype_of};
 use crate::region::{Region, RegionError};
 use burn_dist_mesh::{DType, MeshShape};
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// The version of the format that is written, and the highest that is read.
 pub const VERSION: u64 = 1;
+/// The entry of the metadata that the commit makes.
+const NON_FINITE: &str = "non-finite";
 
 /// What a checkpoint holds, and where.
 ///
@@ -23,7 +25,8 @@ pub struct Manifest {
     pub block_bytes: usize,
     /// The mesh that it was saved on.
     pub mesh: MeshShape,
-    /// What the user has to say: step, schedule, position in the data.
+    /// What the user has to say: step, schedule, position in the data. The entry `non-finite` is the commit's: see
+    /// [`Manifest::non_finite`].
     pub metadata: Map<String, Value>,
     /// The files, one for each writer.
     pub files: Vec<FileEntry>,
@@ -134,6 +137,23 @@ impl Manifest {
             .tensors
             .binary_search_by(|tensor| tensor.key.as_str().cmp(key));
         found.ok().map(|index| &self.tensors[index])
+    }
+
+    /// Returns which values of it were not finite when it was saved, if any were.
+    ///
+    /// Checkpoints that were saved before this was looked at have none that are known.
+    pub fn non_finite(&self) -> Option<NonFinite> {
+        let entry = self.metadata.get(NON_FINITE)?;
+        serde_json::from_value(entry.clone()).ok()
+    }
+
+    /// Sets that.
+    pub(crate) fn set_non_finite(&mut self, found: Option<&NonFinite>) {
+        self.metadata.remove(NON_FINITE);
+        if let Some(NonFinite { key, elements }) = found {
+            let entry = serde_json::json!({ "key": key, "elements": elements });
+            self.metadata.insert(NON_FINITE.to_owned(), entry);
+        }
     }
 
     /// Returns the bytes of all tensors.

@@ -4,7 +4,7 @@ use super::plan::Job;
 use super::read::Scratch;
 use super::{KeyReport, Match, Reader, Request};
 use crate::error::{CheckpointError, io_error};
-use crate::format::{MANIFEST, Manifest, ManifestError};
+use crate::format::{MANIFEST, Manifest, ManifestError, NonFinite};
 use crate::storage::{Disk, Storage};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,8 @@ pub struct Loaded {
     pub bytes_needed: u64,
     /// Bytes that were read for them: whole blocks, and headers of files.
     pub bytes_read: u64,
+    /// Which values are not finite: of a checkpoint when it was saved, of a folder of others among what was read.
+    pub non_finite: Option<NonFinite>,
 }
 
 impl Checkpoint {
@@ -100,6 +102,23 @@ impl Checkpoint {
         &self.path
     }
 
+    /// Says what of it is not there: a file that the manifest lists, or the end of one. What is wrong otherwise is
+    /// found as files are read.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        self.manifest.files.iter().find_map(|entry| {
+            let (name, bytes) = (&entry.name, entry.bytes);
+            match self.storage.open(&self.path.join(name)) {
+                Ok(file) if file.num_bytes() < bytes => {
+                    Some(format!("{name} has {} of {bytes} bytes", file.num_bytes()))
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Some(format!("{name} is not there"))
+                }
+                _ => None,
+            }
+        })
+    }
+
     pub(crate) fn storage(&self) -> &dyn Storage {
         &*self.storage
     }
@@ -138,6 +157,7 @@ impl Checkpoint {
             report,
             bytes_needed,
             bytes_read,
+            non_finite: self.manifest.non_finite(),
         })
     }
 
@@ -179,7 +199,7 @@ impl Checkpoint {
 }
 
 /// Returns the bytes of a manifest; of what is none, the first.
-fn read_manifest(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_manifest(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let length = usize::try_from(file.num_bytes()).map_err(io::Error::other)?;
     // Enough to know whether it is one: a hole may be larger than memory.

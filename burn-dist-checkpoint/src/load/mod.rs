@@ -13,6 +13,7 @@ pub use checkpoint::{Checkpoint, Loaded, Options};
 pub use report::{KeyReport, Match, Mismatch};
 pub use request::{Convert, Request};
 
+pub(crate) use checkpoint::read_manifest;
 pub(crate) use file::{check_header, open as open_file};
 pub(crate) use plan::Job;
 pub(crate) use read::{Reader, Scratch};

@@ -12,8 +12,9 @@
 
 use super::{FileWriter, Part, Progress, SavePlan, Share};
 use crate::error::{CheckpointError, PartsProblem, io_error};
-use crate::format::{Checksum, MANIFEST, Manifest, SaveId};
-use crate::save::keep::{Checkpoints, step_name};
+use crate::format::{Checksum, MANIFEST, Manifest, NonFinite, SaveId};
+use crate::save::checkpoints::{Checkpoints, step_name, temporary_name};
+use crate::save::find::Place;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -25,8 +26,18 @@ pub struct Save<'a> {
     target: PathBuf,
 }
 
+impl Checkpoints {
+    /// Begins the save of a step. Every process does so, with the same `save_id`.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Exists`] and [`CheckpointError::Io`].
+    pub fn save(&self, step: u64, save_id: SaveId) -> Result<Save<'_>, CheckpointError> {
+        Save::begin(self, step, save_id)
+    }
+}
+
 impl<'a> Save<'a> {
-    pub(super) fn begin(
+    fn begin(
         checkpoints: &'a Checkpoints,
         step: u64,
         save_id: SaveId,
@@ -35,9 +46,13 @@ impl<'a> Save<'a> {
         let (root, storage) = (checkpoints.root(), checkpoints.storage());
         let target = root.join(&name);
         if checkpoints.steps()?.contains(&step) {
-            return Err(CheckpointError::Exists { path: target });
+            // Every process may find it so; one of them renames it.
+            match checkpoints.place(step) {
+                Ok(Place::Torn(_)) => checkpoints.set_aside(step).map(drop)?,
+                _ => return Err(CheckpointError::Exists { path: target }),
+            }
         }
-        let temporary = root.join(format!(".tmp-{name}-{save_id}"));
+        let temporary = root.join(temporary_name(step, &save_id.to_string()));
         let created = storage.create_dir(&temporary);
         created.map_err(io_error("create the directory", &temporary))?;
         Ok(Self {
@@ -114,6 +129,8 @@ impl<'a> Save<'a> {
         let storage = self.checkpoints.storage();
         let mut manifest = plan.manifest(self.save_id)?;
         manifest.metadata = metadata;
+        let non_finite = NonFinite::sum(parts.iter().map(|part| part.non_finite.clone()));
+        manifest.set_non_finite(non_finite.as_ref());
         let checksums = join(&manifest, parts).map_err(CheckpointError::Parts)?;
         fill_in(&mut manifest, plan, checksums).map_err(CheckpointError::Parts)?;
         let path = self.temporary.join(MANIFEST);
@@ -134,6 +151,10 @@ impl<'a> Save<'a> {
         sync(&self.temporary)?;
         let renamed = storage.rename(&self.temporary, &self.target);
         renamed.map_err(io_error("rename the directory", &self.temporary))?;
+        if let Some(found) = non_finite {
+            let path = self.target.display();
+            tracing::warn!("{path} has {found}: the last checkpoint without such values stays");
+        }
         sync(self.checkpoints.root())
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{CheckpointError, PartsProblem};
 use crate::format::SaveId;
 use crate::region::Region;
 use crate::storage::memory::MemoryStorage;
-use crate::tests::state::{State, options};
+use crate::tests::state::{SPOILT, State, options};
 use burn_dist_mesh::{DType, MeshShape};
 use burn_dist_plan::layout::Layout;
 use proptest::prelude::*;
@@ -316,4 +316,43 @@ fn one_save_at_a_time() {
         .unwrap();
     assert!(matches!(panicked.wait(), Err(CheckpointError::Panicked)));
     assert!(saver.start(Busy::Refuse, |_| Outcome::Ok("")).is_ok());
+}
+
+#[test]
+fn values_that_are_not_finite_are_known_and_take_no_place() {
+    let storage: Arc<dyn crate::storage::Storage> = Arc::new(MemoryStorage::new());
+    let checkpoints = Checkpoints::on(storage, "run");
+    let keep = Keep {
+        last: std::num::NonZeroUsize::MIN,
+        every: None,
+    };
+    let spoilt = State::seeded(SPOILT);
+    State::seeded(1).save(&checkpoints, 10, 1).unwrap();
+    spoilt.save(&checkpoints, 20, 2).unwrap();
+    assert_eq!(checkpoints.prune(keep).unwrap(), [0; 0]);
+    spoilt.save(&checkpoints, 30, 3).unwrap();
+    assert_eq!(checkpoints.prune(keep).unwrap(), [20]);
+    assert_eq!(checkpoints.steps().unwrap(), [10, 30]);
+    let of = |step| checkpoints.open(step).unwrap().manifest().non_finite();
+    assert_eq!(of(10), None);
+    let is_spoilt = |it: &&Tensor| it.dtype.is_float() && it.layout.numel() > 0;
+    let floats = spoilt.tensors.iter().filter(is_spoilt);
+    let mut floats: Vec<&str> = floats.map(|tensor| tensor.key.as_str()).collect();
+    floats.sort_unstable();
+    let found = of(30).unwrap();
+    assert_eq!(
+        (found.key.as_str(), found.elements),
+        (floats[0], floats.len() as u64)
+    );
+    assert_eq!(checkpoints.good_before(30).unwrap(), Some(10));
+    // In other pieces, it is known too; and what was said of other values is not.
+    let other = Checkpoints::on(Arc::new(MemoryStorage::new()), "other");
+    for (step, expected) in [(30, Some(found)), (10, None)] {
+        let from = checkpoints.open(step).unwrap();
+        let plan = spoilt.plan();
+        crate::tools::reshard(&from, &other, step, SaveId::new(9), &plan).unwrap();
+        assert_eq!(other.open(step).unwrap().manifest().non_finite(), expected);
+    }
+    State::seeded(4).save(&checkpoints, 40, 4).unwrap();
+    assert_eq!(checkpoints.prune(keep).unwrap(), [10, 30]);
 }

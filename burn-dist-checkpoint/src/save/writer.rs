@@ -2,8 +2,9 @@
 
 use super::{SavePlan, Share};
 use crate::error::{CheckpointError, io_error};
-use crate::format::{BlockHasher, Checksum, SaveId, checksum, file_name};
+use crate::format::{BlockHasher, Checksum, NonFinite, SaveId, Tally, checksum, file_name};
 use crate::storage::{Storage, WriteFile};
+use burn_dist_mesh::DType;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,8 @@ pub struct Part {
     /// Of the blocks of all pieces, in the order of the file.
     #[serde(with = "crate::format::checksum_list")]
     pub(crate) checksums: Vec<Checksum>,
+    /// Which of the values are not finite.
+    pub(crate) non_finite: Option<NonFinite>,
 }
 
 /// The file of one writer while it is written.
@@ -38,6 +41,8 @@ pub struct FileWriter<'a> {
     path: PathBuf,
     file: Box<dyn WriteFile>,
     hasher: BlockHasher,
+    /// Of the current share.
+    tally: Tally,
     /// Small pieces that are yet to be written.
     buffer: Vec<u8>,
     /// Bytes that the current share has, and those that it was given.
@@ -57,6 +62,7 @@ impl FileWriter<'_> {
         let room = self.share_bytes.saturating_sub(self.given_bytes);
         for chunk in bytes[..bytes.len().min(room)].chunks(CHUNK_BYTES) {
             self.hasher.update(chunk);
+            self.tally.add(chunk);
             self.append(chunk)?;
             self.done.bytes_done += chunk.len() as u64;
             (self.progress)(self.done);
@@ -84,6 +90,7 @@ impl FileWriter<'_> {
             path,
             file,
             hasher: BlockHasher::new(plan.block_bytes()),
+            tally: Tally::new(DType::U8),
             buffer: Vec::new(),
             share_bytes: 0,
             given_bytes: 0,
@@ -94,9 +101,11 @@ impl FileWriter<'_> {
             progress,
         };
         writer_of_file.append(&header)?;
-        let mut checksums = Vec::new();
+        let (mut checksums, mut non_finite) = (Vec::new(), None);
         for share in plan.shares(writer) {
-            checksums.extend(writer_of_file.share(share, source)?);
+            let (of_blocks, found) = writer_of_file.share(share, source)?;
+            checksums.extend(of_blocks);
+            non_finite = NonFinite::sum([non_finite, found]);
         }
         writer_of_file.end()?;
         Ok(Part {
@@ -104,6 +113,7 @@ impl FileWriter<'_> {
             writer,
             header_checksum: checksum(&header),
             checksums,
+            non_finite,
         })
     }
 
@@ -111,9 +121,10 @@ impl FileWriter<'_> {
         &mut self,
         share: &Share,
         source: &mut dyn FnMut(&Share, &mut FileWriter<'_>) -> Result<(), CheckpointError>,
-    ) -> Result<Vec<Checksum>, CheckpointError> {
+    ) -> Result<(Vec<Checksum>, Option<NonFinite>), CheckpointError> {
         self.share_bytes = share.bytes.len();
         self.given_bytes = 0;
+        self.tally = Tally::new(share.dtype);
         source(share, self)?;
         if self.given_bytes != self.share_bytes {
             return Err(CheckpointError::Bytes {
@@ -122,7 +133,8 @@ impl FileWriter<'_> {
                 found: self.given_bytes,
             });
         }
-        Ok(self.hasher.finish())
+        let tally = std::mem::replace(&mut self.tally, Tally::new(share.dtype));
+        Ok((self.hasher.finish(), tally.end(&share.key)))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), CheckpointError> {

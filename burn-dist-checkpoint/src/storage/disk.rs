@@ -1,8 +1,8 @@
 //! The file system.
 
 use super::{ReadFile, Storage, WriteFile};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write};
 use std::path::Path;
 
 /// The file system of this machine.
@@ -74,6 +74,44 @@ impl Storage for Disk {
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         fs::remove_dir_all(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, holder(&mut file)));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let text = format!(
+            "process {} on {}\n",
+            std::process::id(),
+            gethostname::gethostname().display()
+        );
+        // Read by people and by whoever is refused: a full disk is no reason to refuse the one that has the lock.
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.write_all(text.as_bytes()));
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "the file cannot say who has it");
+        }
+        // Closing it gives it back.
+        Ok(Box::new(file))
+    }
+}
+
+/// Who says in the file to have it.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    // Where a lock keeps readers out too, nobody can say.
+    let read = file.take(1 << 10).read_to_string(&mut text);
+    match text.lines().next() {
+        Some(line) if read.is_ok() && line.starts_with("process ") => line.to_string(),
+        _ => "another program".to_string(),
     }
 }
 

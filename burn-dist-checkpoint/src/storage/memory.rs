@@ -5,9 +5,9 @@
 
 mod calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What of the things that were not synced is there after a crash.
@@ -36,6 +36,8 @@ struct State {
     has_crashed: bool,
     /// Bytes that files may have together.
     capacity: Option<usize>,
+    /// Files that a program has; they take no place among the others.
+    locked: BTreeSet<PathBuf>,
 }
 
 #[derive(Clone)]
@@ -71,6 +73,7 @@ impl Default for State {
             crash_at: None,
             has_crashed: false,
             capacity: None,
+            locked: BTreeSet::new(),
         }
     }
 }
@@ -153,6 +156,7 @@ impl MemoryStorage {
         }
         state.crash_at = None;
         state.has_crashed = false;
+        state.locked.clear();
         Self {
             state: Arc::new(Mutex::new(state)),
         }

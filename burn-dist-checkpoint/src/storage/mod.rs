@@ -66,6 +66,13 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// Those of the file system.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Takes a file for this program, and makes it if need be, until what is returned is dropped or the program ends.
+    /// The file stays.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if a running program has it, this one included: its text says which.
+    /// [`io::ErrorKind::Unsupported`] if there are no locks. Those of the file system.
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
 /// A file that is being written, from its start to its end.

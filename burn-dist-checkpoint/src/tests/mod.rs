@@ -8,7 +8,7 @@ mod fuzz;
 pub(crate) mod state;
 pub(crate) mod worlds;
 
-fn names(storage: &dyn Storage, directory: &str) -> Vec<String> {
+pub(crate) fn names(storage: &dyn Storage, directory: &str) -> Vec<String> {
     let mut names = storage.list(Path::new(directory)).unwrap();
     names.sort();
     names

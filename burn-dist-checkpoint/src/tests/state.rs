@@ -28,6 +28,9 @@ const DTYPES: [DType; 6] = [
     DType::Bool(BoolStore::Native),
 ];
 
+/// The seed of a state whose floats are NaN at their first element, and finite otherwise, as those of all others are.
+pub(crate) const SPOILT: u64 = 0x5b01_17ed;
+
 pub(crate) fn options() -> Options {
     Options {
         threads: 1,
@@ -120,9 +123,19 @@ impl State {
         let start = key
             .bytes()
             .fold(self.seed, |n, c| n.wrapping_mul(31) + u64::from(c));
-        (0..count as u64)
+        let size = tensor.dtype.size();
+        let mut bytes: Vec<u8> = (0..count as u64)
             .map(|i| ((start.wrapping_add(i)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
-            .collect()
+            .collect();
+        if tensor.dtype.is_float() {
+            // An exponent without a bit is that of a finite number.
+            let highest = bytes.iter_mut().skip(size - 1).step_by(size);
+            highest.for_each(|byte| *byte &= !0x40);
+            if self.seed == SPOILT {
+                bytes.iter_mut().take(size).for_each(|byte| *byte = 0xff);
+            }
+        }
+        bytes
     }
 
     /// The block that a rank holds.

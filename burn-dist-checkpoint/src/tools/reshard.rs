@@ -10,7 +10,8 @@ use std::path::PathBuf;
 /// Saves all of a checkpoint, its metadata included, in the pieces of `plan`.
 ///
 /// # Errors
-/// [`CheckpointError::Keys`] if the plan is not for the tensors of the checkpoint; those of reading and of saving.
+/// [`CheckpointError::Keys`] if the plan is not for the tensors of the checkpoint; [`CheckpointError::Taken`] if
+/// another program saves to the directory; those of reading and of saving.
 pub fn reshard(
     from: &Checkpoint,
     to: &Checkpoints,
@@ -27,6 +28,7 @@ pub fn reshard(
     if !report.is_empty() {
         return Err(CheckpointError::Keys(Box::new(report)));
     }
+    to.lock()?;
     let save = to.save(step, save_id)?;
     let mut stream = Stream::new(from);
     let mut write = |writer| {

@@ -90,6 +90,23 @@ impl Resolved {
         }
     }
 
+    /// Returns every option that stands in a section: the section, the option, and its value as text, `None` without
+    /// one. A switch has one if it is on; of several values all are in it.
+    pub fn options(&self) -> Vec<(&'static str, &'static str, Option<String>)> {
+        let text = |value: &Value| match value.kind.is_switch() {
+            true => "true".to_string(),
+            false => {
+                let texts = value.texts.iter().map(|text| text.to_string_lossy());
+                texts.collect::<Vec<_>>().join(" ")
+            }
+        };
+        let of = |value: &Value| {
+            let found = (!value.texts.is_empty()).then(|| text(value));
+            (value.section.name, value.key.option, found)
+        };
+        self.values.iter().map(of).collect()
+    }
+
     /// The file. `program` is named in its head, with the command line.
     ///
     /// An option without a value, and a default that another option excludes, are comments.

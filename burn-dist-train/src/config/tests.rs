@@ -358,6 +358,14 @@ fn what_was_read_is_written_with_its_help() {
     let mut resolved = config().try_read(args).unwrap().resolved;
     resolved.choose("clip", 0.5);
     resolved.choose("lr", 7.0);
+    let options = resolved.options();
+    for expected in [
+        ("optimizer", "lr", Some("1e-3".to_string())),
+        ("optimizer", "clip", Some("0.5".to_string())),
+        ("model", "model", Some("m".to_string())),
+    ] {
+        assert!(options.contains(&expected), "{expected:?}: {options:?}");
+    }
     let text = resolved.to_toml("program 1.2").unwrap();
     let version = env!("CARGO_PKG_VERSION");
     let head = format!("# program 1.2, burn-dist {version}: every option");

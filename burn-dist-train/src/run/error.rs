@@ -27,6 +27,18 @@ pub enum RunError {
         /// A file of that run.
         found: PathBuf,
     },
+    /// It goes on, and what it is to go on from is not there.
+    #[error(
+        "{} tells of a checkpoint of step {step}, and there is none to go on from: put the checkpoints back where the \
+         run looks for them (--checkpoint, if the program has it), or choose another folder for a new run",
+        lines.display()
+    )]
+    Gone {
+        /// The file of figures and events.
+        lines: PathBuf,
+        /// The step of the last checkpoint that was saved.
+        step: u64,
+    },
     /// It cannot be made, or not be written to.
     #[error("{} cannot be the folder of a run: {source}", path.display())]
     Unusable {

@@ -42,7 +42,7 @@ impl RunLock {
             }
             Err(TryLockError::Error(error)) => return Err(unusable(&path)(error)),
         }
-        let found = folder.found();
+        let found = folder.found()?;
         if let (Begin::New, Some(found)) = (begin, found.clone()) {
             return Err(RunError::Begun { found });
         }
@@ -115,18 +115,23 @@ mod tests {
         std::fs::write(folder.metrics(), "").unwrap();
         std::fs::create_dir(folder.checkpoints()).unwrap();
         assert!(!folder.lock(Begin::New).unwrap().goes_on());
-        for file in [
-            folder.metrics(),
-            folder.tensorboard().join("events"),
-            folder.checkpoints().join("step-1"),
-        ] {
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(&file, "{}\n").unwrap();
+        let kinds: [fn(&RunFolder); 3] = [
+            |folder| std::fs::write(folder.metrics(), "{\"step\":1}\n").unwrap(),
+            |folder| {
+                std::fs::remove_file(folder.metrics()).unwrap();
+                std::fs::create_dir(folder.tensorboard()).unwrap();
+                std::fs::write(folder.tensorboard().join("events"), "").unwrap();
+            },
+            |folder| {
+                std::fs::write(folder.metrics(), "").unwrap();
+                std::fs::create_dir(folder.checkpoints().join("step-1")).unwrap();
+            },
+        ];
+        for begin in kinds {
+            begin(&folder);
             let error = refused(&folder, Begin::New);
             assert!(error.contains("is of an earlier run"), "{error}");
             assert!(folder.lock(Begin::OrGoOn).unwrap().goes_on());
-            std::fs::remove_file(&file).unwrap();
-            std::fs::write(folder.metrics(), "").unwrap();
         }
     }
 

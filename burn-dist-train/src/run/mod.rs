@@ -14,6 +14,7 @@
 
 mod error;
 mod lock;
+mod past;
 
 pub use error::RunError;
 pub use lock::RunLock;
@@ -44,7 +45,7 @@ pub struct RunFolder {
 /// How a program wants to find the folder of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// Without figures and checkpoints of any run.
+    /// Without figures and checkpoints of any run; one that ended before its first step left neither.
     New,
     /// As an earlier program left it, to go on from there; without any, a new run is begun.
     OrGoOn,
@@ -100,17 +101,5 @@ impl RunFolder {
     /// a run's figures or checkpoints, [`RunError::Unusable`] if it cannot be made or written to.
     pub fn lock(&self, begin: Begin) -> Result<RunLock, RunError> {
         RunLock::take(self, begin)
-    }
-
-    /// Returns the first of the files that only a run writes: figures or checkpoints.
-    fn found(&self) -> Option<PathBuf> {
-        let has_entries =
-            |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
-        let metrics = self.metrics();
-        if std::fs::metadata(&metrics).is_ok_and(|file| file.len() > 0) {
-            return Some(metrics);
-        }
-        let directories = [self.tensorboard(), self.checkpoints()];
-        directories.into_iter().find(|path| has_entries(path))
     }
 }

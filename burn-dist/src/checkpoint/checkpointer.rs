@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use burn_dist_checkpoint::{Busy, Checkpoints, Keep, Meter, Part, Save, SavePlan, Saver, Saving};
+use burn_dist_checkpoint::{
+    Busy, Checkpoints, Keep, Meter, Newest, Part, Save, SavePlan, Saver, Saving,
+};
 use serde_json::{Map, Value, json};
 
 use super::saved::Saved;
@@ -26,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// The checkpoints of a training run on a mesh.
 ///
 /// In several processes, all of them make one, at the same point of the program, and all save and load alike; they
-/// share the directory.
+/// share the directory. One program saves to it at a time ([`Self::lock`]); any may read.
 ///
 /// ```
 /// use burn::backend::{Autodiff, Flex};
@@ -189,7 +191,8 @@ impl<B: MeshBackend> Checkpointer<B> {
         })
     }
 
-    /// Removes checkpoints that need not be kept after each save. Without it all are kept.
+    /// Removes checkpoints that need not be kept after each save. Without it all are kept. The last one without NaN and
+    /// infinite values always is.
     pub fn keep(mut self, keep: Keep) -> Self {
         self.keep = Some(keep);
         self
@@ -198,6 +201,44 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// Returns the directories of the run.
     pub fn checkpoints(&self) -> &Checkpoints {
         &self.checkpoints
+    }
+
+    /// Takes the directory for this program, as the first save does: [`Checkpoints::lock`] by process 0. A program that
+    /// calls it at its start learns there that another one saves to the directory.
+    ///
+    /// # Communication
+    /// All processes call it, and learn how it ended.
+    /// # Errors
+    /// [`CheckpointError::Taken`](burn_dist_checkpoint::CheckpointError::Taken); [`StateError`].
+    pub fn lock(&self) -> Result<(), StateError> {
+        let locked = match self.leads() {
+            true => self.checkpoints.lock().map_err(StateError::from),
+            false => Ok(()),
+        };
+        in_all(self.processes.as_ref(), "take the directory of", locked)
+    }
+
+    /// Takes the checkpoints of all steps after `step` their names, or of all, so that a run that goes on from it saves
+    /// them again; nothing is removed. Returns, in process 0, where each is now.
+    ///
+    /// # Communication
+    /// All processes call it, once each has what it loads, and learn how it ended.
+    /// # Errors
+    /// As [`Self::lock`].
+    pub fn set_aside_after(&self, step: Option<u64>) -> Result<Vec<(u64, PathBuf)>, StateError> {
+        // Nobody needs what they are called any more.
+        in_all(self.processes.as_ref(), "go on from", Ok(()))?;
+        let moved = match self.leads() {
+            true => self.checkpoints.set_aside_after(step),
+            false => Ok(Vec::new()),
+        };
+        let moved = moved.map_err(StateError::from);
+        in_all(self.processes.as_ref(), "set aside", moved)
+    }
+
+    /// Whether this process does what only one does.
+    fn leads(&self) -> bool {
+        self.processes.as_ref().is_none_or(Processes::leads)
     }
 
     /// Saves a state and waits until it is safe on disk.
@@ -239,16 +280,34 @@ impl<B: MeshBackend> Checkpointer<B> {
         self.saver.wait();
     }
 
-    /// Opens the latest checkpoint, if there is any: in all processes the one that process 0 finds.
+    /// Opens the newest checkpoint, if there is any: see [`Self::newest`].
     ///
     /// # Errors
     /// [`StateError`].
     pub fn latest(&self) -> Result<Option<Saved<B>>, StateError> {
-        let steps = self.checkpoints.steps().map_err(StateError::from);
-        let latest = steps.map(|steps| json!(steps.last()));
-        let all = agree(self.processes.as_ref(), "find", latest)?;
-        let step = all.first().and_then(Value::as_u64);
-        step.map(|step| self.open(step)).transpose()
+        self.newest()?.map(|step| self.open(step)).transpose()
+    }
+
+    /// Returns the step of the newest checkpoint, if there is any: in all processes the one that process 0 finds. What
+    /// it passes over is logged: [`Checkpoints::newest`].
+    ///
+    /// # Communication
+    /// All processes call it.
+    /// # Errors
+    /// [`StateError`].
+    pub fn newest(&self) -> Result<Option<u64>, StateError> {
+        let newest = match self.leads() {
+            true => self.checkpoints.newest().map_err(StateError::from),
+            false => Ok(Newest::default()),
+        };
+        let newest = newest.map(|newest| {
+            for passed in &newest.passed_over {
+                tracing::warn!("{passed}; it is passed over");
+            }
+            json!(newest.step)
+        });
+        let all = agree(self.processes.as_ref(), "find", newest)?;
+        Ok(all.first().and_then(Value::as_u64))
     }
 
     /// Opens the checkpoint of a step.
@@ -304,7 +363,11 @@ impl Job {
         let processes = self.processes.as_ref();
         let leads = processes.is_none_or(Processes::leads);
         // All use the one of process 0.
-        let id = new_id(&self.checkpoints);
+        let locked = match leads {
+            true => self.checkpoints.lock(),
+            false => Ok(()),
+        };
+        let id = locked.and_then(|()| new_id(&self.checkpoints));
         let ids = agree(
             processes,
             "begin",

@@ -27,10 +27,11 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Mutex;
 
 use burn_core::module::Module;
 use burn_dist_checkpoint::convert::convert_floats;
-use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, Mismatch};
+use burn_dist_checkpoint::{CheckpointError, KeyReport, Match, Mismatch, NonFinite};
 
 pub use burn_dist_checkpoint::hf::{
     FLOAT8_BLOCK, Float8, Folder, FolderProblem, FolderWriter, Form, Names, NamesError,
@@ -92,6 +93,7 @@ pub fn load_reported<B: MeshBackend, M: Module<B>>(
             ..LoadOptions::default()
         },
         count: ByteCount::default(),
+        non_finite: Mutex::default(),
     };
     let read = read(module, folder, names, matching, &reader);
     let (module, report) = in_all(processes.as_ref(), "read", read)?;
@@ -100,6 +102,7 @@ pub fn load_reported<B: MeshBackend, M: Module<B>>(
         report,
         bytes_needed,
         bytes_read,
+        non_finite: reader.non_finite(),
     };
     Ok((module, loaded))
 }
@@ -246,7 +249,7 @@ pub struct Export {
 ///
 /// # Communication
 /// All processes call it; those of a tensor's ranks send their parts (of one in 8 bits, twice), and all learn how it
-/// ended.
+/// ended. Process 0 returns which values that it has written are not finite, if any are.
 /// # Errors
 /// [`StateError::Unnamed`]; [`StateError::Range`] if a value has no place in its type; [`StateError::Unsaved`] for what
 /// cannot be in 8 bits; [`StateError`].
@@ -256,7 +259,7 @@ pub fn save<B: MeshBackend>(
     folder: &Path,
     export: &Export,
     device: &B::Device,
-) -> Result<(), StateError> {
+) -> Result<Option<NonFinite>, StateError> {
     mesh_with_values::<B>(device)?;
     let mut parts = BTreeMap::new();
     for (path, value) in values::<B>(module) {
@@ -305,33 +308,39 @@ pub fn save<B: MeshBackend>(
     let order: Vec<String> = described.iter().map(|it| it.name.clone()).collect();
     let processes = Processes::of::<B>(device)?;
     // The disk of process 0 takes its time. The others wait for it here, and not in a collective.
-    let in_all = |here| in_all(processes.as_ref(), "write", here);
-    let mut writer = None;
-    in_all(match processes.as_ref().is_none_or(Processes::leads) {
+    let processes = processes.as_ref();
+    let (mut writer, mut non_finite) = (None, None);
+    let created = match processes.is_none_or(Processes::leads) {
         true => FolderWriter::create(folder, described, export.shard_bytes)
             .map(|created| writer = Some(created))
             .map_err(StateError::from),
         false => Ok(()),
-    })?;
+    };
+    in_all(processes, "write", created)?;
     for name in order {
         // Factors come first, for their elements are larger: what they are of is read twice.
         if let Some(of) = factors.get(&name)
             && let Some((form, dtype, value)) = parts.get(of)
         {
             let part = (*form, *dtype, value.clone());
-            in_all(write(writer.as_mut(), &name, part, Some(Half::Factors)))?;
+            let written = write(writer.as_mut(), &name, part, Some(Half::Factors));
+            in_all(processes, "write", written)?;
         }
         let half = export.float8.contains(&name).then_some(Half::Bits);
         if let Some(part) = parts.remove(&name) {
-            in_all(write(writer.as_mut(), &name, part, half))?;
+            let written = write(writer.as_mut(), &name, part, half);
+            let found = in_all(processes, "write", written)?;
+            non_finite = NonFinite::sum([non_finite, found]);
         }
     }
-    in_all(writer.map_or(Ok(()), |mut writer| {
+    let committed = writer.map_or(Ok(()), |mut writer| {
         for (name, bytes) in &export.others {
             writer.write_other(name, bytes)?;
         }
         Ok(writer.commit()?)
-    }))
+    });
+    in_all(processes, "write", committed)?;
+    Ok(non_finite)
 }
 
 /// What of a parameter in 8 bits a tensor has.
@@ -341,22 +350,26 @@ enum Half {
     Factors,
 }
 
-/// Reads a parameter, and writes it, or one half of it in 8 bits, where there is a writer.
+/// Reads a parameter, and writes it, or one half of it in 8 bits, where there is a writer; returns there which values of
+/// it are not finite.
 fn write<B: MeshBackend>(
     writer: Option<&mut FolderWriter>,
     name: &str,
     (form, dtype, value): (Form, DType, Value<B>),
     half: Option<Half>,
-) -> Result<(), StateError> {
+) -> Result<Option<NonFinite>, StateError> {
     let shape = value.shape();
     let data = value.read().map_err(|error| StateError::Unsaved {
         name: name.to_string(),
         reason: error.to_string(),
     })?;
+    let mut found = None;
     if let Some(writer) = writer {
         let bytes = converted(name, &data.bytes, of_burn(data.dtype), dtype)?;
+        found = NonFinite::among(name, dtype, &bytes);
         let Some((half, float8)) = half.zip(Float8::of(form, &shape)) else {
-            return Ok(writer.write_parameter(name, form, &shape, &bytes)?);
+            writer.write_parameter(name, form, &shape, &bytes)?;
+            return Ok(found);
         };
         let values = converted(name, &bytes, dtype, DType::F32)?;
         let (values, _) = values.as_chunks::<4>();
@@ -374,7 +387,7 @@ fn write<B: MeshBackend>(
             }
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Returns floats in another type; others have the one that is asked for.

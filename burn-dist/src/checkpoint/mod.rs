@@ -35,8 +35,8 @@ mod threads;
 mod write;
 
 pub use burn_dist_checkpoint::{
-    Checkpoint, CheckpointError, Checkpoints, Keep, KeyReport, Match, Mismatch, Progress, Saving,
-    storage, tools,
+    Checkpoint, CheckpointError, Checkpoints, Keep, KeyReport, Match, Mismatch, Newest, NonFinite,
+    PassedOver, Progress, Saving, storage, tools,
 };
 pub use checkpointer::Checkpointer;
 pub use error::StateError;

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use burn_backend::TensorData;
 use burn_dist_checkpoint::convert::convert_floats;
 use burn_dist_checkpoint::hf::{Float8, Folder, Form};
-use burn_dist_checkpoint::{Checkpoint, CheckpointError, Match, Options, Region, Request};
+use burn_dist_checkpoint::{
+    Checkpoint, CheckpointError, Match, NonFinite, Options, Region, Request,
+};
 use burn_std::Bytes;
 
 use super::StateError;
@@ -48,6 +51,8 @@ pub(super) struct Reader<'a, B: MeshBackend> {
     pub options: LoadOptions,
     /// What it has read so far.
     pub count: ByteCount,
+    /// Which values of that are not finite; of a checkpoint, its manifest says it.
+    pub non_finite: Mutex<Option<NonFinite>>,
 }
 
 /// Bytes of all reads so far, in this process.
@@ -249,7 +254,28 @@ impl<B: MeshBackend> Reader<'_, B> {
         }
     }
 
+    /// Returns which values of a folder that it has read are not finite.
+    pub(super) fn non_finite(&self) -> Option<NonFinite> {
+        let found = self.non_finite.lock();
+        found.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks for values that are not finite.
+    fn look(&self, want: &Want, parts: &Parts) {
+        if let Source::Checkpoint(_) = self.source {
+            return;
+        }
+        let regions = parts.regions.iter();
+        let found = regions.map(|(_, bytes, _)| NonFinite::among(&want.key, want.dtype, bytes));
+        let mut all = self
+            .non_finite
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *all = NonFinite::sum(found.chain([all.take()]));
+    }
+
     fn give(&self, want: Want, parts: Parts) -> Result<AnyTensor, StateError> {
+        self.look(&want, &parts);
         let data = |(_, bytes, shape): (Region, Bytes, Vec<usize>)| TensorData {
             bytes,
             shape: shape.into(),

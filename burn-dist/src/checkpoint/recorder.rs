@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use burn_core::record::{FileRecorder, FullPrecisionSettings, Record, Recorder, RecorderError};
 use burn_dist_checkpoint::{CheckpointError, Checkpoints};
@@ -223,6 +224,7 @@ fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result
         mesh: &mesh_of::<B>(device)?,
         options: LoadOptions::default(),
         count: ByteCount::default(),
+        non_finite: Mutex::default(),
     };
     // A module that it is loaded into moves its tensors to where they belong.
     load_record("record", written.record, &[], &checkpoint, &reader)

@@ -1,5 +1,7 @@
 //! A checkpoint of a training run, and loading from it.
 
+use std::sync::Mutex;
+
 use burn_core::module::{AutodiffModule, Module};
 use burn_core::record::Record;
 use burn_core::tensor::backend::AutodiffBackend;
@@ -259,6 +261,7 @@ impl<B: MeshBackend> Saved<B> {
             mesh: &self.mesh,
             options: self.options,
             count: ByteCount::default(),
+            non_finite: Mutex::default(),
         }
     }
 }

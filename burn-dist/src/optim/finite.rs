@@ -25,7 +25,7 @@ pub enum NonFinite {
 pub struct NonFiniteGradient {
     /// Path of the parameter.
     pub path: String,
-    /// The step, counted from 0.
+    /// The step, counted from 1.
     pub step: u64,
     /// Elements that are NaN.
     pub nans: u64,
@@ -57,7 +57,7 @@ pub struct NonFiniteGradient {
 /// let loss = model.forward(Tensor::<B, 2>::ones([3, 4], &mesh.device())).sum() / 0.0;
 /// let gradients = GradientsParams::from_grads(loss.backward(), &model);
 /// let error = check.check(&model, gradients).unwrap_err();
-/// assert!(error.to_string().starts_with("the gradient of weight has 0 NaN and 16 infinite of 16 elements at step 0"));
+/// assert!(error.to_string().starts_with("the gradient of weight has 0 NaN and 16 infinite of 16 elements at step 1"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ pub struct GradientCheck {
 }
 
 impl GradientCheck {
-    /// Starts at step 0.
+    /// Starts: the first step that it looks at is step 1.
     pub fn new(policy: NonFinite) -> Self {
         Self {
             policy,
@@ -89,8 +89,8 @@ impl GradientCheck {
         model: &M,
         gradients: GradientsParams,
     ) -> Result<Option<GradientsParams>, NonFiniteGradient> {
-        let step = self.step;
         self.step += 1;
+        let step = self.step;
         let (are_finite, missing) = are_finite(model, &gradients);
         if self.missing.is_none() {
             if !missing.is_empty() {

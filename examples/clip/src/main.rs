@@ -290,7 +290,7 @@ fn train(arguments: &[String]) -> Result<(), Error> {
                 model.loss(images, texts)
             })?;
         model = optimizer.step(LEARNING_RATE, model, gradients);
-        println!("step {step:>2}  loss {:.5}", loss.into_scalar());
+        println!("step {:>2}  loss {:.5}", step + 1, loss.into_scalar());
     }
     let (images, texts) = batch(STEPS, &device);
     let best = model.valid().forward(images, texts).argmax(1);

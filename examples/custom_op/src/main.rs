@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut optimizer = AdamWConfig::new().init();
     let x = Tensor::<B, 2>::random([32, 16], Distribution::Default, &device);
     let y = x.clone().powf_scalar(2.0);
-    for step in 0..20 {
+    for step in 1..=20 {
         let loss = (model.forward(x.clone()) - y.clone())
             .powf_scalar(2.0)
             .mean();

@@ -6,16 +6,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use burn::tensor::backend::AutodiffBackend;
 use burn_dist::MeshBackend;
-use burn_dist::checkpoint::{Checkpointer, Keep, Saved, Saving, State, StateError};
+use burn_dist::checkpoint::{
+    CheckpointError, Checkpointer, Keep, Saved, Saving, State, StateError,
+};
 use burn_dist::train::metrics::Event;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::CheckpointArgs;
+use crate::cli::{CheckpointArgs, Resume};
 use crate::data::batch::{BatchSource, Position};
+use crate::lost::Lost;
 use crate::model::{Llama, LlamaConfig};
 use crate::optimizer::Optim;
+use crate::options::{self, Options};
 use crate::say;
 use crate::voice::speaks;
+
+/// The name of the value of a checkpoint that has the options by which it was trained.
+const OPTIONS: &str = "options";
 
 /// How far a run is, besides its weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -125,6 +132,8 @@ pub struct SaveFailed {
 /// The checkpoints of a run, if it keeps any.
 pub struct Keeper<B: MeshBackend> {
     kept: Option<Kept<B>>,
+    /// What is known of weights that were loaded and are not finite.
+    loaded: Option<String>,
 }
 
 struct Kept<B: MeshBackend> {
@@ -133,6 +142,8 @@ struct Kept<B: MeshBackend> {
     every: usize,
     /// What the run goes on from, until its phase has begun.
     resumed: Option<(Saved<B>, SoFar)>,
+    /// The options by which it is trained.
+    options: Options,
     saving: Option<(u64, Saving<(), StateError>)>,
     /// Why the last save failed, if it did.
     failed: Option<SaveFailed>,
@@ -141,15 +152,19 @@ struct Kept<B: MeshBackend> {
 impl<B: MeshBackend> Keeper<B> {
     /// Keeps nothing.
     pub fn none() -> Self {
-        Self { kept: None }
+        Self {
+            kept: None,
+            loaded: None,
+        }
     }
 
-    /// Opens the folder of the checkpoints, and what the run goes on from.
+    /// Opens the folder of the checkpoints, which no other program has then, and what the run goes on from.
     ///
     /// # Communication
     /// All processes open it together.
     /// # Errors
-    /// If the folder holds another run's checkpoints, or cannot be read.
+    /// If another program has the folder; if it holds another run's checkpoints, or cannot be read; if what the run is
+    /// to go on from is not there, is damaged, or has values that are not finite.
     pub fn open(
         args: &CheckpointArgs,
         root: Option<&Path>,
@@ -158,37 +173,73 @@ impl<B: MeshBackend> Keeper<B> {
         let Some(root) = root else {
             return Ok(Self::none());
         };
-        check_writable(root)
-            .with_context(|| format!("cannot keep checkpoints in {}", root.display()))?;
+        let unusable = || format!("cannot keep checkpoints in {}", root.display());
         let checkpoints = Checkpointer::<B>::at(root, device)?.keep(Keep {
             last: NonZeroUsize::new(args.keep).unwrap_or(NonZeroUsize::MIN),
             every: None,
         });
-        let latest = checkpoints.latest().with_context(|| unreadable(root))?;
-        let resumed = match (latest, args.resumes()?) {
-            (None, _) => None,
-            (Some(saved), true) => {
-                let progress: SoFar = saved.value("so far")?;
-                let (phase, done) = (&progress.phase, progress.losses.len());
-                say!("resuming {} after step {done} of {phase}", root.display());
-                Some((saved, progress))
-            }
-            (Some(saved), false) => bail!(
-                "{} has checkpoints up to step {}: go on from there with --resume auto, or choose another folder",
-                root.display(),
-                saved.step()
-            ),
-        };
+        checkpoints.lock().with_context(unusable)?;
+        check_writable(root).with_context(unusable)?;
+        let resumed = resumed(&checkpoints, args.resumes()?, root)?;
         Ok(Self {
             kept: Some(Kept {
                 checkpoints,
                 root: root.to_path_buf(),
                 every: args.every,
                 resumed,
+                options: Options::new(),
                 saving: None,
                 failed: None,
             }),
+            loaded: None,
         })
+    }
+
+    /// Takes down the options by which the run is trained from now on; returns what differs from those by which it was
+    /// so far.
+    ///
+    /// # Errors
+    /// If the checkpoint's cannot be read.
+    pub fn trains_by(&mut self, options: Options) -> anyhow::Result<Vec<String>> {
+        let Some(kept) = &mut self.kept else {
+            return Ok(Vec::new());
+        };
+        let before = match &kept.resumed {
+            Some((saved, _)) => match saved.value::<Options>(OPTIONS) {
+                // Of a version that did not keep them.
+                Err(StateError::NoSuch { .. }) => Options::new(),
+                options => options?,
+            },
+            None => Options::new(),
+        };
+        kept.options = options;
+        Ok(options::differences(&before, &kept.options))
+    }
+
+    /// Takes down that weights were loaded with values that are not finite: a sentence without its end.
+    pub fn loaded(&mut self, what: String) {
+        self.loaded = Some(what);
+    }
+
+    /// Waits for the save that is under way, and tells why a run of this loss cannot go on; returns what is to be noted
+    /// of the save, too.
+    pub fn lost(&mut self, lost: Lost) -> (Lost, Vec<Event>) {
+        let loaded = self.loaded.clone();
+        let Some(kept) = &mut self.kept else {
+            return (Lost { loaded, ..lost }, Vec::new());
+        };
+        // The loss is what the run ends with; of the save, warnings are told.
+        let events = kept.wait().ok().flatten();
+        let good = kept.checkpoints.checkpoints().good_before(u64::MAX);
+        let good = good.ok().flatten();
+        (
+            Lost {
+                loaded,
+                good,
+                ..lost
+            },
+            Vec::from_iter(events),
+        )
     }
 
     /// What the run goes on from.
@@ -234,14 +285,28 @@ impl<B: MeshBackend> Keeper<B> {
         if let (Some(expected), Some(found)) = (&progress.model, &fresh.model) {
             expected.check(found).with_context(what)?;
         }
-        let model = saved.module("model", model).with_context(what)?;
-        let optim = saved
-            .optimizer("optimizer", optim, &model)
-            .with_context(what)?;
+        let explained = |error: StateError| {
+            let damage = damage(&kept.checkpoints, &saved, &error);
+            anyhow::Error::from(error).context(damage.unwrap_or_else(what))
+        };
+        let model = saved.module("model", model).map_err(explained)?;
+        let optim = saved.optimizer("optimizer", optim, &model);
+        let optim = optim.map_err(explained)?;
         if let Some(position) = &progress.position {
             source.resume(position).with_context(what)?;
         }
         saved.restore_random()?;
+        if let Some(found) = saved.checkpoint().manifest().non_finite() {
+            let step = saved.step();
+            self.loaded = Some(format!("the checkpoint of step {step} has {found}"));
+        }
+        // Steps that are done again are saved again.
+        for (step, path) in kept.checkpoints.set_aside_after(Some(saved.step()))? {
+            say!(
+                "the checkpoint of step {step} is set aside: {}",
+                path.display()
+            );
+        }
         Ok((model, optim, progress))
     }
 
@@ -268,7 +333,8 @@ impl<B: MeshBackend> Keeper<B> {
         let state = State::new()
             .module("model", model)
             .optimizer("optimizer", optim, model)
-            .value("so far", so_far);
+            .value("so far", so_far)
+            .value(OPTIONS, &kept.options);
         let step = so_far.steps() as u64;
         match kept.checkpoints.save_in_background(step, state) {
             Ok(saving) => kept.saving = Some((step, saving)),
@@ -315,7 +381,11 @@ impl<B: MeshBackend> Kept<B> {
         let failed = match saved {
             Ok(()) => {
                 self.failed = None;
-                return Ok(Event::new("checkpoint").with("step", step));
+                let event = Event::new("checkpoint").with("step", step);
+                return Ok(match self.non_finite(step) {
+                    Some(found) => event.with("non_finite", found),
+                    None => event,
+                });
             }
             Err(source) => SaveFailed {
                 root: self.root.clone(),
@@ -344,16 +414,129 @@ impl<B: MeshBackend> Kept<B> {
     }
 }
 
+impl<B: MeshBackend> Kept<B> {
+    /// Tells of a checkpoint that was saved with values that are not finite, in the process that speaks; returns what
+    /// they are.
+    fn non_finite(&self, step: u64) -> Option<String> {
+        let checkpoints = self.checkpoints.checkpoints();
+        // It is whole; who cannot read it now is told so when it is needed.
+        let saved = speaks().then(|| checkpoints.open(step).ok()).flatten()?;
+        let found = saved.manifest().non_finite()?.to_string();
+        let good = match checkpoints.good_before(step) {
+            Ok(Some(good)) => format!("; that of step {good} has none, and stays beside it"),
+            _ => String::new(),
+        };
+        eprintln!("warning: the checkpoint of step {step} has {found}{good}");
+        Some(found)
+    }
+}
+
+/// Opens what a run goes on from.
+fn resumed<B: MeshBackend>(
+    checkpoints: &Checkpointer<B>,
+    resume: Resume,
+    root: &Path,
+) -> anyhow::Result<Option<(Saved<B>, SoFar)>> {
+    if speaks() {
+        for passed in checkpoints.checkpoints().newest()?.passed_over {
+            eprintln!("warning: {passed}; it is passed over");
+        }
+    }
+    let unreadable = || format!("cannot read the checkpoints in {}", root.display());
+    let saved = match resume {
+        Resume::Never => {
+            if let Some(step) = checkpoints.newest()? {
+                bail!(
+                    "{} has checkpoints up to step {step}: go on from there with --resume auto, or choose another \
+                     folder",
+                    root.display()
+                );
+            }
+            return Ok(None);
+        }
+        Resume::At(step) => checkpoints.open(step).with_context(|| {
+            let steps = checkpoints.checkpoints().steps().unwrap_or_default();
+            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            let steps = match steps.is_empty() {
+                true => "none".to_string(),
+                false => format!("those of steps {}", steps.join(", ")),
+            };
+            let root = root.display();
+            format!("cannot go on from the checkpoint of step {step} in {root}, which has {steps}")
+        })?,
+        Resume::Auto => match checkpoints.latest() {
+            Ok(Some(saved)) => saved,
+            Ok(None) => {
+                say!(
+                    "no checkpoint in {}: the run begins with step 1",
+                    root.display()
+                );
+                return Ok(None);
+            }
+            Err(error) => {
+                let newest = checkpoints.checkpoints().newest();
+                let step = newest.ok().and_then(|newest| newest.step);
+                let earlier = step.map(|step| earlier(checkpoints, step));
+                let what = format!("{}{}", unreadable(), earlier.unwrap_or_default());
+                return Err(anyhow::Error::from(error).context(what));
+            }
+        },
+    };
+    let (step, found) = (saved.step(), saved.checkpoint().manifest().non_finite());
+    match (found, resume) {
+        (Some(found), Resume::Auto) => bail!(
+            "the newest checkpoint in {}, of step {step}, has {found}, and training cannot go on from there{}",
+            root.display(),
+            earlier(checkpoints, step)
+        ),
+        (Some(found), _) if speaks() => {
+            eprintln!("warning: the checkpoint of step {step} has {found}");
+        }
+        _ => {}
+    }
+    let progress: SoFar = saved.value("so far").with_context(unreadable)?;
+    let (phase, done) = (&progress.phase, progress.losses.len());
+    say!("resuming {} after step {done} of {phase}", root.display());
+    Ok(Some((saved, progress)))
+}
+
+/// Says how to go on from the checkpoint before that of `step`.
+fn earlier<B: MeshBackend>(checkpoints: &Checkpointer<B>, step: u64) -> String {
+    match checkpoints.checkpoints().good_before(step) {
+        Ok(Some(good)) => {
+            format!("; the one before it is of step {good}: --resume {good} goes on from there")
+        }
+        _ => "; there is none before it to go on from".to_string(),
+    }
+}
+
+/// Says that a checkpoint is damaged, if that is what an error is about, and how to go on.
+fn damage<B: MeshBackend>(
+    checkpoints: &Checkpointer<B>,
+    saved: &Saved<B>,
+    error: &StateError,
+) -> Option<String> {
+    let StateError::Checkpoint(
+        CheckpointError::File { .. }
+        | CheckpointError::Checksum { .. }
+        | CheckpointError::Io { .. },
+    ) = error
+    else {
+        return None;
+    };
+    let step = saved.step();
+    let earlier = earlier(checkpoints, step);
+    Some(format!(
+        "the checkpoint of step {step} cannot be read{earlier}"
+    ))
+}
+
 /// Makes the folder and writes to it, so that a run does not find out after hours.
 fn check_writable(root: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(root)?;
     let probe = root.join(format!(".tmp-probe-{}", std::process::id()));
     std::fs::create_dir(&probe)?;
     std::fs::remove_dir(&probe)
-}
-
-fn unreadable(root: &Path) -> String {
-    format!("cannot read the checkpoints in {}", root.display())
 }
 
 #[cfg(test)]
@@ -365,7 +548,7 @@ mod tests {
     use burn_dist::layout::Rows;
 
     use super::*;
-    use crate::cli::{AxesArgs, MeshArgs, Resume};
+    use crate::cli::{AxesArgs, MeshArgs};
     use crate::data::batch::{Batch, RandomTokens};
     use crate::data::rng::Rng;
     use crate::mesh::{Mesh, TrainBackend};
@@ -400,6 +583,35 @@ mod tests {
 
     /// Losses of a run of six steps with so many rows, which is stopped after `steps`.
     fn train(axes: &str, root: &Path, rows: usize, steps: usize) -> anyhow::Result<Vec<f32>> {
+        let how = How {
+            rows,
+            steps,
+            resume: Resume::Auto,
+            rate: 1e-2,
+            keep: 9,
+        };
+        train_as(axes, root, how)
+    }
+
+    /// How a run of six steps goes.
+    #[derive(Clone, Copy)]
+    struct How {
+        rows: usize,
+        /// After how many it is stopped.
+        steps: usize,
+        resume: Resume,
+        rate: f64,
+        keep: usize,
+    }
+
+    fn train_as(axes: &str, root: &Path, how: How) -> anyhow::Result<Vec<f32>> {
+        let How {
+            rows,
+            steps,
+            resume,
+            rate,
+            keep,
+        } = how;
         let axes = AxesArgs {
             mesh: Some(axes.parse()?),
             ..AxesArgs::default()
@@ -409,8 +621,8 @@ mod tests {
         let args = CheckpointArgs {
             checkpoint: Some(root.to_path_buf()),
             every: 2,
-            keep: 9,
-            resume: Resume::Auto,
+            keep,
+            resume,
         };
         let mut keeper = Keeper::open(&args, Some(root), mesh.device())?;
         let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
@@ -427,7 +639,7 @@ mod tests {
             stop: &stop,
         };
         let phase = Phase {
-            schedule: Schedule::new(1e-2, 6),
+            schedule: Schedule::new(rate, 6),
             recipe: Recipe::default(),
             progress: &Progress::quiet(),
             stop: &stop,
@@ -632,5 +844,147 @@ mod tests {
                 .contains("go on from there with --resume auto"),
             "{refused}"
         );
+    }
+
+    /// One line of why a run does not go on.
+    fn refused(root: &Path, resume: Resume) -> String {
+        let how = How {
+            rows: 4,
+            steps: 9,
+            resume,
+            rate: 1e-2,
+            keep: 9,
+        };
+        let error = train_as("fsdp=2", root, how).expect_err("it does not go on");
+        crate::voice::in_one_line(&error)
+    }
+
+    fn names(root: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(root).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_run_goes_on_from_the_step_that_is_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        let expected = train("fsdp=2", root.path(), 4, 9).unwrap();
+        let error = refused(root.path(), Resume::At(3));
+        assert!(
+            error.contains("which has those of steps 2, 4, 6"),
+            "{error}"
+        );
+        let how = How {
+            rows: 4,
+            steps: 1,
+            resume: Resume::At(2),
+            rate: 1e-2,
+            keep: 9,
+        };
+        // The same step again; those after it are done and saved again, and the old ones are still there.
+        assert_eq!(train_as("fsdp=2", root.path(), how).unwrap(), expected[..3]);
+        let found = names(root.path());
+        let steps = [
+            "aside-step-0000000004",
+            "aside-step-0000000006",
+            "checkpoints.lock",
+            "step-0000000002",
+            "step-0000000003",
+        ];
+        assert_eq!(found, steps);
+        assert_eq!(train("fsdp=2", root.path(), 4, 9).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_names_the_one_before_it() {
+        type Damage = fn(&Path);
+        let damages: [Damage; 2] = [
+            // A manifest that is JSON as before; values.
+            |step| {
+                let path = step.join("manifest.json");
+                let text = std::fs::read_to_string(&path).unwrap();
+                std::fs::write(&path, text.replacen("fsdp", "fsdq", 1)).unwrap();
+            },
+            |step| {
+                let path = step.join("00001-of-00002.safetensors");
+                let mut bytes = std::fs::read(&path).unwrap();
+                *bytes.last_mut().unwrap() ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+            },
+        ];
+        for damage in damages {
+            let root = tempfile::tempdir().unwrap();
+            let expected = train("fsdp=2", root.path(), 4, 9).unwrap();
+            damage(&root.path().join("step-0000000006"));
+            let error = refused(root.path(), Resume::Auto);
+            assert!(error.contains("--resume 4 goes on from there"), "{error}");
+            assert!(names(root.path()).contains(&"step-0000000006".to_string()));
+            let how = How {
+                rows: 4,
+                steps: 9,
+                resume: Resume::At(4),
+                rate: 1e-2,
+                keep: 9,
+            };
+            assert_eq!(train_as("fsdp=2", root.path(), how).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_of_values_that_are_no_numbers_takes_no_place() {
+        let root = tempfile::tempdir().unwrap();
+        train("fsdp=2", root.path(), 4, 2).unwrap();
+        let how = How {
+            rows: 4,
+            steps: 1,
+            resume: Resume::Auto,
+            rate: f64::INFINITY,
+            keep: 1,
+        };
+        // The loss of step 3 is that of the weights before it, which the step spoils.
+        train_as("fsdp=2", root.path(), how).unwrap();
+        let found = names(root.path());
+        let both = ["checkpoints.lock", "step-0000000002", "step-0000000003"];
+        assert_eq!(found, both);
+        let error = refused(root.path(), Resume::Auto);
+        assert!(
+            error.contains("of step 3, has ") && error.contains(" NaN or infinite values"),
+            "{error}"
+        );
+        assert!(error.contains("--resume 2 goes on from there"), "{error}");
+        // If it is asked for all the same, the rate is not blamed.
+        let error = refused(root.path(), Resume::At(3));
+        assert!(
+            error.starts_with("the loss of step 4 is NaN: the checkpoint of step 3 has "),
+            "{error}"
+        );
+        assert!(!error.contains("lower --lr"), "{error}");
+        assert!(error.contains("--resume 2 goes on from there"), "{error}");
+    }
+
+    #[test]
+    fn two_programs_do_not_keep_checkpoints_in_one_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let mesh = Mesh::open(&MeshArgs::default()).unwrap();
+        let args = CheckpointArgs {
+            checkpoint: Some(root.path().to_path_buf()),
+            every: 2,
+            keep: 1,
+            resume: Resume::Auto,
+        };
+        let open = || Keeper::<TrainBackend>::open(&args, Some(root.path()), mesh.device());
+        let first = open().unwrap();
+        let error = open().err().expect("it is taken");
+        assert_eq!(crate::mesh::exit_code(&error), 78);
+        let error = crate::voice::in_one_line(&error);
+        let holder = format!("process {}", std::process::id());
+        assert!(
+            error.contains(&holder) && error.contains("choose another"),
+            "{error}"
+        );
+        drop(first);
+        open().unwrap();
     }
 }

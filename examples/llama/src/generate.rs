@@ -1,6 +1,6 @@
 //! Answers from a model: greedy or sampled, one token at a time for many questions at once.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use burn::tensor::{Int, Tensor, TensorData};
 use burn_dist::nn::AttentionBackend;
 
@@ -105,7 +105,7 @@ fn decode<B: AttentionBackend>(
 /// The token after each row, padded to `seq` positions.
 ///
 /// # Errors
-/// If the device fails.
+/// If the device fails, or the model gives numbers that are not finite.
 pub fn next_tokens<B: AttentionBackend>(
     model: &Llama<B>,
     rows: &[Vec<u32>],
@@ -134,22 +134,43 @@ pub fn next_tokens<B: AttentionBackend>(
     let hidden_bsd = model.hidden(tokens_bs);
     let [b, _, d] = hidden_bsd.dims();
     let logits_b1v = model.logits(hidden_bsd.gather(1, last_b11.expand([b, 1, d])));
+    let [_, _, vocab] = logits_b1v.dims();
     if temperature <= 0.0 {
-        let ids = logits_b1v
-            .argmax(2)
+        let ids_b11 = logits_b1v.clone().argmax(2);
+        let lost_b11 = logits_b1v.is_finite().bool_not().int().sum_dim(2);
+        // Read at once, one after the other.
+        let both = Tensor::cat(vec![ids_b11, lost_b11], 0)
             .try_into_data()
             .context("cannot read the next tokens")?;
-        return Ok(ids.iter::<i64>().map(|id| id as u32).collect());
+        let mut both = both.iter::<i64>();
+        let ids: Vec<u32> = both.by_ref().take(b).map(|id| id as u32).collect();
+        check_finite(both.map(|lost| lost as usize), vocab)?;
+        return Ok(ids);
     }
-    let [_, _, vocab] = logits_b1v.dims();
     let logits = logits_b1v
         .try_into_data()
         .context("cannot read the logits")?;
     let logits: Vec<f32> = logits.iter::<f32>().collect();
+    let lost = logits
+        .chunks(vocab)
+        .map(|logits| logits.iter().filter(|it| !it.is_finite()).count());
+    check_finite(lost, vocab)?;
     Ok(logits
         .chunks(vocab)
         .map(|logits| draw(logits, temperature, rng))
         .collect())
+}
+
+/// Refuses to choose a token by numbers that are none; `lost` are how many of a row are not finite.
+fn check_finite(mut lost: impl Iterator<Item = usize>, vocab: usize) -> anyhow::Result<()> {
+    match lost.position(|lost| lost > 0) {
+        Some(row) => bail!(
+            "numbers from which the next token of text {} is chosen, {vocab} of them, are NaN or infinite: look at the \
+             weights, and whether the numbers of --param-dtype or --float8 reach far enough",
+            row + 1
+        ),
+        None => Ok(()),
+    }
 }
 
 /// Draws an id with probability proportional to `exp(logit / temperature)`.
@@ -226,6 +247,8 @@ mod tests {
     use super::*;
     use crate::model::LlamaConfig;
     use burn::backend::flex::{Flex, FlexDevice};
+    use burn::module::{Module, ModuleMapper, Param};
+    use burn::tensor::backend::Backend;
 
     #[test]
     fn greedy_answers_do_not_depend_on_the_other_rows_or_on_padding() {
@@ -255,6 +278,34 @@ mod tests {
                 .iter()
                 .all(|ids| ids.len() <= 6 && !ids.contains(&63))
         );
+    }
+
+    /// All parameters times a number.
+    struct Times(f32);
+
+    impl<B: Backend> ModuleMapper<B> for Times {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            param.map(|tensor| tensor.mul_scalar(self.0))
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_chosen_by_what_is_no_number() {
+        for (value, temperature) in [f32::NAN, f32::INFINITY]
+            .into_iter()
+            .flat_map(|value| [(value, 0.0), (value, 1.0)])
+        {
+            let model = LlamaConfig::test().init::<Flex>(&FlexDevice);
+            let model = model.map(&mut Times(value));
+            let rows = [vec![1, 2, 3], vec![4]];
+            let mut rng = Rng::new(0, 0);
+            let next = next_tokens(&model, &rows, 16, 63, temperature, &mut rng, &FlexDevice);
+            let error = next.unwrap_err().to_string();
+            assert!(
+                error.contains("64 of them, are NaN") && error.contains("text 1"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use anyhow::{Context, anyhow, bail};
 use burn::backend::Autodiff;
+use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::clock::Simulation;
 use burn_dist::comm::CommError;
 use burn_dist::layout::Rows;
@@ -162,6 +163,10 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
         let unwritten = unwritten.then_some(UNWRITTEN);
         // As of any configuration that cannot be.
         let folder = cause.downcast_ref().map(|_: &RunError| 78);
+        let taken = match cause.downcast_ref() {
+            Some(StateError::Checkpoint(CheckpointError::Taken { .. })) => Some(78),
+            _ => None,
+        };
         let elsewhere = cause.downcast_ref().map(|at: &Elsewhere| at.exit_code);
         let fault = cause.downcast_ref().map(Fault::exit_code);
         let mesh = match cause.downcast_ref::<MeshError>() {
@@ -178,6 +183,7 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
             .or(memory)
             .or(unwritten)
             .or(folder)
+            .or(taken)
             .or(elsewhere)
     };
     let told = error.chain().find_map(of_cause);

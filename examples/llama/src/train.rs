@@ -17,6 +17,7 @@ use burn_dist::train::metrics::Event;
 
 use crate::checkpoints::{self, Keeper};
 use crate::data::batch::{Batch, BatchSource, BatchTensors};
+use crate::lost::Lost;
 use crate::mesh::{Account, Mesh};
 use crate::metrics::{RunMetrics, StepRow};
 use crate::model::Llama;
@@ -263,7 +264,8 @@ where
     let mut report = mesh.report();
     let mut before = Account::of(&report);
     trace.times = vec![StepTimes::default(); before.times.len()];
-    for number in trace.losses.len()..schedule.steps {
+    let begun = trace.losses.len();
+    for number in begun..schedule.steps {
         let (done, is_last) = (number + 1, number + 1 == schedule.steps);
         let held_out = phase.validation.as_mut();
         let held_out = held_out.filter(|held_out| held_out.is_due(done, is_last));
@@ -290,7 +292,7 @@ where
             None => loss,
         };
         let read = read.try_into_data();
-        let read = read.with_context(|| format!("step {number} failed"))?;
+        let read = read.with_context(|| format!("step {step} failed"))?;
         let mut read = read.iter::<f32>();
         let loss = read.next().expect("a loss was read");
         let gradient_norm = read.next();
@@ -338,10 +340,16 @@ where
         }
         if !loss.is_finite() {
             progress.finish();
-            bail!(
-                "the loss of step {number} is {loss}: lower --lr (now {})",
-                schedule.peak
-            );
+            let lost = Lost {
+                step,
+                loss,
+                peak: schedule.peak,
+                is_first: number == begun,
+                ..Lost::default()
+            };
+            let (lost, events) = keeper.lost(lost);
+            events.into_iter().for_each(|event| metrics.event(event));
+            bail!("{lost}");
         }
         so_far.losses.push(loss);
         let is_last = trace.interrupted || is_last;

@@ -265,7 +265,7 @@ fn train(arguments: &[String]) -> Result<(), Error> {
         let loss = model.loss(bytes, next);
         let gradients = GradientsParams::from_grads(loss.backward(), &model);
         model = optimizer.step(LEARNING_RATE, model, gradients);
-        println!("step {step:>2}  loss {:.5}", loss.into_scalar());
+        println!("step {:>2}  loss {:.5}", step + 1, loss.into_scalar());
     }
     Ok(())
 }

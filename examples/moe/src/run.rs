@@ -66,11 +66,14 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
         let (next, figures) = train::step(decoder, &mut optim, &batch, args.lr, &device);
         decoder = next;
         let figures = Figures::read(figures).with_context(|| format!("step {number} failed"))?;
+        let advice = match number {
+            1 => "no weight has been changed yet, so --lr is not the cause".to_string(),
+            _ => format!("lower --lr (now {})", args.lr),
+        };
         ensure!(
             figures.loss.is_finite(),
-            "the loss of step {number} is {}: lower --lr (now {})",
-            figures.loss,
-            args.lr
+            "the loss of step {number} is {}: {advice}",
+            figures.loss
         );
         since += 1;
         let interrupted = stop.load(Ordering::Relaxed);

@@ -186,6 +186,10 @@ impl Storage for Unsure {
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         self.0.remove_dir(path)
     }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.0.lock(path)
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Change, Dir, MemoryStorage, Node};
 use crate::storage::{ReadFile, Storage, WriteFile};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn split(path: &Path) -> io::Result<(&Path, String)> {
     let name = path.file_name().and_then(|name| name.to_str());
@@ -131,6 +131,22 @@ impl Storage for MemoryStorage {
         }
         let (parent, name) = split(path)?;
         self.change(parent, |_, _| Ok(Some(Change::Unlink(name))))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        let mut state = self.running()?;
+        match state.locked.insert(path.to_path_buf()) {
+            true => Ok(Box::new(Locked(self.clone(), path.to_path_buf()))),
+            false => Err(io::Error::new(io::ErrorKind::WouldBlock, "another program")),
+        }
+    }
+}
+
+struct Locked(MemoryStorage, PathBuf);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.0.state().locked.remove(&self.1);
     }
 }
 

@@ -253,6 +253,7 @@ mod tests {
             ],
             "packing" => &["pack", "pad", "stream"],
             "longer" => &["split", "drop", "refuse"],
+            "resume" => &["auto", "60"],
             "shuffle-buffer" => &["64KiB", "1GiB"],
             _ => &[],
         };

@@ -108,7 +108,11 @@ fn finetune(
         None => BASE_STEPS,
     };
     let steps = args.train.schedule.steps.unwrap_or(STEPS);
-    session.save_config(&keeper, &[("steps", steps), ("base-steps", base_steps)])?;
+    session.save_config(
+        &mut keeper,
+        metrics,
+        &[("steps", steps), ("base-steps", base_steps)],
+    )?;
     // All data is looked at before anything is computed with it: whether it fits is known at once.
     let held_out = lessons.questions(&text, session.shape.seq)?;
     let base_source = match base_steps {
@@ -125,7 +129,7 @@ fn finetune(
     let validate = texts::held_out(session, validate, &text, Longer::Drop, text.encoder())?;
     let validation = session.validation(validate)?;
 
-    let mut model = session.model(&keeper)?;
+    let mut model = session.model(&mut keeper)?;
     let mut base = Trace::default();
     if let Some(source) = base_source {
         let before = session.phase("pretrain");
@@ -164,19 +168,22 @@ fn finetune(
     let saved = session.save(&model, Some(&text));
     let mut report = session.report("finetune", &base, &trace)?;
     report.exact_match_before = before;
-    if !report.interrupted {
-        let answers = ask(&model.valid(), &text, &held_out, device)?;
-        report.exact_match = exact_match(&answers);
-        show(&answers);
-        if let Some(after) = report.exact_match {
-            say!(
-                "after fine-tuning: {:.0} % of {num_questions} unseen questions right",
-                after * 100.0
-            );
-        }
-    }
+    // Whatever becomes of the answers, there is a report.
+    let asked = match report.interrupted {
+        true => Ok(()),
+        false => ask(&model.valid(), &text, &held_out, device).map(|answers| {
+            report.exact_match = exact_match(&answers);
+            show(&answers);
+            if let Some(after) = report.exact_match {
+                say!(
+                    "after fine-tuning: {:.0} % of {num_questions} unseen questions right",
+                    after * 100.0
+                );
+            }
+        }),
+    };
     let drawn = session.draw_memory();
-    session.finish(&report, [saved, drawn], &mut keeper)
+    session.finish(&report, [saved, asked, drawn], &mut keeper)
 }
 
 fn lessons(

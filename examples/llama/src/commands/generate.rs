@@ -3,7 +3,7 @@ use burn::tensor::backend::AutodiffBackend;
 
 use super::End;
 use super::predict;
-use super::session::{Shape, check_memory, check_parameters, read_text, unverified};
+use super::session::{Shape, check_memory, check_parameters, non_finite, read_text, unverified};
 
 use crate::capacity::Needs;
 use crate::cli::{GenerateArgs, ModelArgs};
@@ -62,7 +62,15 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         eprintln!("{}", text.told());
     }
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
-    let model = hf::load(model, &shape.config, &args.model, mesh.device())?;
+    let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;
+    if let Some(found) = non_finite(found, &mesh)?
+        && speaks()
+    {
+        eprintln!(
+            "warning: the weights of {} have {found}",
+            args.model.display()
+        );
+    }
     let model: Llama<<TrainBackend as AutodiffBackend>::InnerBackend> = model.valid();
     for said in answer(&model, &text, (&prompts, wrap), &decoding, mesh.device())? {
         say!("{said}");

@@ -39,7 +39,7 @@ fn pretrain(
 ) -> anyhow::Result<End> {
     let args = session.args;
     let steps = args.schedule.steps.unwrap_or(STEPS);
-    session.save_config(&keeper, &[("steps", steps)])?;
+    session.save_config(&mut keeper, metrics, &[("steps", steps)])?;
     let sources = texts::sources(&args.data.data, &Fields::Usual)?;
     let held_out = texts::sources(&args.data.validate, &Fields::Usual)?;
     let text = match !sources.is_empty() || args.model.model.is_some() {
@@ -81,7 +81,7 @@ fn pretrain(
         metrics,
     };
     let (device, mesh) = (session.mesh.device(), &session.mesh);
-    let model = session.model(&keeper)?;
+    let model = session.model(&mut keeper)?;
     let (model, trace) = train::run(model, source, phase, device, mesh, &mut keeper)?;
     // Whatever becomes of the report, the model is kept.
     let saved = session.save(&model, text.as_ref());

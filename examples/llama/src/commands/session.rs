@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
 use burn_dist::Float;
+use burn_dist::checkpoint::NonFinite;
 use burn_dist::clock::{Hardware, Simulation};
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
@@ -21,7 +22,7 @@ use super::End;
 use super::predict;
 use crate::capacity::{self, Needs};
 use crate::checkpoints::{Described, Keeper, SoFar};
-use crate::cli::{ModelArgs, TrainArgs};
+use crate::cli::{ModelArgs, Resume, TrainArgs};
 use crate::data::batch::RandomTokens;
 use crate::data::held_out::HeldOut;
 use crate::data::rng::Rng;
@@ -31,6 +32,7 @@ use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
+use crate::options;
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
 use crate::report::{
@@ -132,7 +134,7 @@ pub(super) struct Session<'a> {
     /// What is logged, until the files of figures are open; in the process that writes them.
     inbox: RefCell<Option<Inbox>>,
     /// That this process has the folder, if it is the one that writes.
-    _lock: Option<RunLock>,
+    lock: Option<RunLock>,
 }
 
 impl<'a> Session<'a> {
@@ -232,7 +234,7 @@ impl<'a> Session<'a> {
             origin,
             folder,
             inbox: inbox.filter(|_| lock.is_some()).into(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -282,22 +284,37 @@ impl<'a> Session<'a> {
         let args = &self.args.checkpoints;
         let default = self.folder.as_ref().map(RunFolder::checkpoints);
         let root = args.checkpoint.as_deref().or(default.as_deref());
-        Keeper::open(args, root, self.mesh.device())
+        let keeper = Keeper::open(args, root, self.mesh.device())?;
+        // The process that writes knows what the run has written.
+        let writes = self.folder.as_ref().filter(|_| self.lock.is_some());
+        let done = keeper.resumed().map(|so_far| so_far.steps() as u64);
+        let checked = writes.map(|folder| folder.check_goes_on(done)).transpose();
+        let checked = checked.map_err(anyhow::Error::from);
+        let later = self
+            .mesh
+            .processes()
+            .together(checked, "go on with the run")?;
+        if let (Some(step), Resume::Auto) = (later.flatten(), args.resumes()?) {
+            eprintln!("warning: a checkpoint of step {step} was saved, and is not there any more");
+        }
+        Ok(keeper)
     }
 
-    /// Keeps what the run was told, with the steps and rates that were chosen for it, in the folder of the run and
+    /// Tells which options differ from those by which the run was trained before, if it goes on, and keeps what it was
+    /// told, with the steps and rates that were chosen for it, in the folder of the run and
     /// beside its checkpoints: as config.toml, or config-N.toml if it goes on after step N.
     ///
     /// # Errors
     /// If it cannot be written.
     pub(super) fn save_config(
         &self,
-        keeper: &Keeper<TrainBackend>,
+        keeper: &mut Keeper<TrainBackend>,
+        metrics: &RunMetrics,
         steps: &[(&str, usize)],
     ) -> anyhow::Result<()> {
         let run = self.folder.as_ref().map(RunFolder::path);
         let checkpoints = self.args.checkpoints.checkpoint.as_deref();
-        if !speaks() || run.or(checkpoints).is_none() {
+        if run.or(checkpoints).is_none() {
             return Ok(());
         }
         let mut resolved = self.args.resolved.clone();
@@ -307,8 +324,21 @@ impl<'a> Session<'a> {
             resolved.choose(option, value);
         }
         resolved.choose("lr", self.schedule(1).peak);
+        let done = keeper.resumed().map(SoFar::steps);
+        for changed in keeper.trains_by(options::of(&resolved))? {
+            let next = done.map_or(1, |done| done + 1);
+            say!("from step {next} on, {changed}");
+            metrics.event(
+                Event::new("changed")
+                    .with("step", next)
+                    .with("what", changed),
+            );
+        }
+        if !speaks() {
+            return Ok(());
+        }
         let text = resolved.to_toml(PROGRAM)?;
-        let name = match keeper.resumed().map(SoFar::steps) {
+        let name = match done {
             Some(step) => format!("config-{step}.toml"),
             None => "config.toml".to_string(),
         };
@@ -369,19 +399,23 @@ impl<'a> Session<'a> {
     /// the run goes on from a checkpoint.
     pub(super) fn model(
         &self,
-        keeper: &Keeper<TrainBackend>,
+        keeper: &mut Keeper<TrainBackend>,
     ) -> anyhow::Result<Llama<TrainBackend>> {
-        let model = self.shape.config.init::<TrainBackend>(self.mesh.device());
-        let model = self.mesh.parallelize(model)?;
-        match &self.args.model.model {
-            Some(dir) if keeper.resumed().is_none() => Ok(hf::load(
-                model,
-                &self.shape.config,
-                dir,
-                self.mesh.device(),
-            )?),
-            _ => Ok(model),
+        let (config, device) = (&self.shape.config, self.mesh.device());
+        let model = self.mesh.parallelize(config.init::<TrainBackend>(device))?;
+        let dir = self.args.model.model.as_ref();
+        let Some(dir) = dir.filter(|_| keeper.resumed().is_none()) else {
+            return Ok(model);
+        };
+        let (model, found) = hf::load_reported(model, config, dir, device)?;
+        if let Some(found) = non_finite(found, &self.mesh)? {
+            let what = format!("the weights of {} have {found}", dir.display());
+            if speaks() {
+                eprintln!("warning: {what}");
+            }
+            keeper.loaded(what);
         }
+        Ok(model)
     }
 
     /// The rows of a step that this process has to read.
@@ -585,7 +619,9 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let (config, origin) = (&self.shape.config, self.origin.as_ref());
-        hf::save(model, config, text, origin, dir, self.mesh.device())?;
+        if let Some(found) = hf::save(model, config, text, origin, dir, self.mesh.device())? {
+            eprintln!("warning: the model in {} has {found}", dir.display());
+        }
         say!("model: {}", dir.display());
         Ok(())
     }
@@ -708,6 +744,17 @@ pub(super) fn unverified(dir: &Path) -> String {
     )
 }
 
+/// Returns which values are not finite of what all processes have read: of those that several have read, as often.
+///
+/// # Communication
+/// Waits for the other processes.
+pub(super) fn non_finite(
+    here: Option<NonFinite>,
+    mesh: &Mesh,
+) -> anyhow::Result<Option<NonFinite>> {
+    Ok(NonFinite::sum(mesh.processes().gather(here)?))
+}
+
 /// Compares what a run needs with what there is, where tensors are in the memory of the host; by `force`, what does not
 /// fit is only told.
 ///
@@ -776,8 +823,8 @@ fn take(
     processes: &Processes,
 ) -> anyhow::Result<Option<RunLock>> {
     let begin = match args.checkpoints.resumes()? {
-        true => Begin::OrGoOn,
-        false => Begin::New,
+        Resume::Never => Begin::New,
+        Resume::Auto | Resume::At(_) => Begin::OrGoOn,
     };
     let lock = (processes.process() == 0).then(|| folder.lock(begin));
     processes.together(

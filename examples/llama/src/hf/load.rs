@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use burn_dist::MeshBackend;
-use burn_dist::checkpoint::hf::{
-    Described, Folder, Form, Region, Request, check, load_reported, tensors,
-};
-use burn_dist::checkpoint::{CheckpointError, KeyReport, Match};
+use burn_dist::checkpoint::hf::{self, Described, Folder, Form, Region, Request, check, tensors};
+use burn_dist::checkpoint::{CheckpointError, KeyReport, Match, NonFinite};
 
 use super::{HfError, names};
 use crate::model::{Llama, LlamaConfig};
@@ -31,6 +29,19 @@ pub fn load<B: MeshBackend>(
     dir: &Path,
     device: &B::Device,
 ) -> Result<Llama<B>, HfError> {
+    load_reported(model, config, dir, device).map(|(model, _)| model)
+}
+
+/// As [`load`], with the values among those that this process has read that are not finite.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_reported<B: MeshBackend>(
+    model: Llama<B>,
+    config: &LlamaConfig,
+    dir: &Path,
+    device: &B::Device,
+) -> Result<(Llama<B>, Option<NonFinite>), HfError> {
     let folder = Folder::open(dir)?;
     let names = names(config);
     let mut report = check(&model, &folder, &names)?;
@@ -49,8 +60,8 @@ pub fn load<B: MeshBackend>(
         return Err(HfError::Tensors { path, problems });
     }
     // An output that is the embedding is left where it is.
-    let (model, _) = load_reported(model, &folder, &names, Match::Subset, device)?;
-    Ok(model)
+    let (model, loaded) = hf::load_reported(model, &folder, &names, Match::Subset, device)?;
+    Ok((model, loaded.non_finite))
 }
 
 /// Adds a line for every difference; `wanted` are the tensors that the model needs.
@@ -117,4 +128,48 @@ fn is_copy(folder: &Folder, name: &str, of: &str) -> Result<bool, CheckpointErro
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::module::{Module, ModuleMapper, Param};
+    use burn::tensor::Tensor;
+    use burn::tensor::backend::Backend;
+    use burn_dist::checkpoint::hf::Export;
+
+    use super::*;
+    use crate::cli::{AxesArgs, MeshArgs};
+    use crate::mesh::{Mesh, TrainBackend};
+
+    /// All parameters times a number.
+    struct Times(f32);
+
+    impl<B: Backend> ModuleMapper<B> for Times {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+            param.map(|tensor| tensor.mul_scalar(self.0))
+        }
+    }
+
+    #[test]
+    fn weights_that_are_no_numbers_are_found_as_they_are_written_and_read() {
+        let axes = AxesArgs {
+            mesh: Some("fsdp=2".parse().unwrap()),
+            ..AxesArgs::default()
+        };
+        let mesh = Mesh::open(&MeshArgs::from(axes)).unwrap();
+        let (config, device) = (LlamaConfig::test(), mesh.device());
+        let fresh = || {
+            let model = config.init::<TrainBackend>(device);
+            mesh.parallelize(model).unwrap()
+        };
+        for (factor, expected) in [(1.0, 0), (f32::NAN, config.num_params() as u64)] {
+            let dir = tempfile::tempdir().unwrap();
+            let model = fresh().map(&mut Times(factor));
+            let (path, names) = (dir.path(), names(&config));
+            let saved = hf::save(&model, &names, path, &Export::default(), device).unwrap();
+            let (_, found) = load_reported(fresh(), &config, path, device).unwrap();
+            assert_eq!(saved, found);
+            assert_eq!(found.map_or(0, |found| found.elements), expected);
+        }
+    }
 }

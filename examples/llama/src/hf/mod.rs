@@ -8,7 +8,7 @@ mod save;
 mod tokens;
 
 pub use config::read_config;
-pub use load::load;
+pub use load::{load, load_reported};
 pub use origin::Origin;
 pub use save::save;
 pub use tokens::read_tokens;

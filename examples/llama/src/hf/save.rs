@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use burn_dist::MeshBackend;
-use burn_dist::checkpoint::StateError;
 use burn_dist::checkpoint::hf::{self, Export};
+use burn_dist::checkpoint::{NonFinite, StateError};
 
 use super::config::HfConfig;
 use super::{HfError, Origin, names};
@@ -24,7 +24,7 @@ const SHARD_BYTES: u64 = 5_000_000_000;
 /// An earlier model there is whole until the new one is. One tensor at a time is held in memory.
 ///
 /// # Communication
-/// All processes call it, and all learn how it ended; the first one writes.
+/// All processes call it, and all learn how it ended; the first one writes, and returns which values are not finite.
 /// # Errors
 /// [`HfError::Range`]; [`HfError::Tokenizer`]; why a file cannot be written, or a parameter not be read.
 pub fn save<B: MeshBackend>(
@@ -34,7 +34,7 @@ pub fn save<B: MeshBackend>(
     origin: Option<&Origin>,
     dir: &Path,
     device: &B::Device,
-) -> Result<(), HfError> {
+) -> Result<Option<NonFinite>, HfError> {
     let json = match origin {
         Some(origin) => serde_json::to_string_pretty(&origin.config),
         None => serde_json::to_string_pretty(&HfConfig::from_llama(config, text.end())),

@@ -147,7 +147,7 @@ fn save_to(
     config: &LlamaConfig,
     origin: Option<&Origin>,
 ) -> Result<(), HfError> {
-    save(model, config, &text(), origin, dir, &device())
+    save(model, config, &text(), origin, dir, &device()).map(drop)
 }
 
 /// Each parameter by the name of its tensor, in the model's own layout.
