@@ -163,7 +163,7 @@ mod tests {
     fn a_run_whose_checkpoints_are_gone_does_not_begin_anew() {
         let begin = |step: u64| format!("{{\"event\":\"begin\",\"step\":{step}}}\n");
         let saved = |step: u64| format!("{{\"event\":\"checkpoint\",\"step\":{step}}}\n");
-        let figures = "{\"step\":9,\"train/loss\":3.5}\n{\"event\":\"end\"}\n{\"step\":10,\"tr";
+        let figures = "{\"step\":9,\"train/loss\":3.5}\n{\"event\":\"end\"}\n";
         let check = |lines: String, done| {
             let (_root, folder) = folder(&lines);
             folder
@@ -184,6 +184,9 @@ mod tests {
         assert_eq!(check(resumed.clone(), Some(4)), Ok(None));
         assert!(check(resumed.clone(), None).is_err());
         assert_eq!(check(resumed + &begin(0), None), Ok(None));
+        // A line that a program was killed in tells nothing.
+        let torn = begin(0) + &saved(4) + "{\"event\":\"checkpoint\",\"st";
+        assert_eq!(check(torn, Some(4)), Ok(None));
         let (_root, folder) = folder("");
         std::fs::remove_file(folder.metrics()).unwrap();
         assert_eq!(folder.check_goes_on(None).unwrap(), None);
