@@ -149,7 +149,7 @@ pub struct DeviceLink {
 }
 
 /// Hardware that is not known, or cannot be.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HardwareError {
     /// A name without a preset.
@@ -181,6 +181,8 @@ pub enum HardwareError {
         allowed: &'static str,
     },
 }
+
+burn_dist_mesh::debug_by_message!(HardwareError);
 
 fn presets() -> String {
     Hardware::preset_names().collect::<Vec<_>>().join(", ")

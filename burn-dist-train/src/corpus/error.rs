@@ -3,7 +3,7 @@ use std::io;
 use thiserror::Error;
 
 /// Data of which no rows can be made. Lines and rows of a file are counted from 1.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum CorpusError {
     /// There is nothing to read.
@@ -196,3 +196,5 @@ pub enum CorpusError {
         name: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(CorpusError);
