@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::flops::{flops, is_product};
 use crate::lower::collective;
-use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, MeshShape};
 use crate::op::Op;
 use crate::propagate::{Common, LocalStep, Program};
 
@@ -226,14 +226,14 @@ pub(super) fn redundancy<O: Op>(
     facts: &Facts,
     mesh: &MeshShape,
 ) -> Redundancy {
-    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
+    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis).splits_tensors();
     let axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
     let mut found = Redundancy {
         axes: axes
             .iter()
             .map(|&axis| AxisRedundancy {
                 axis: mesh.name(axis).to_string(),
-                is_model: mesh.role(axis) == AxisRole::Model,
+                is_model: mesh.role(axis).splits_model(),
                 ..AxisRedundancy::default()
             })
             .collect(),

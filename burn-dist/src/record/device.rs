@@ -13,7 +13,7 @@ use super::recorder::batch_layout;
 use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
-use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
+use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -275,7 +275,8 @@ impl DeviceMesh {
     /// Makes a mesh from its text form, such as `fsdp=2,tp=2`.
     ///
     /// # Errors
-    /// [`MeshError`] if the text names an axis twice, a size of zero, or is not of that form.
+    /// [`MeshError`] if the text names an axis twice, one whose name says no role, a size of zero, or is not of that
+    /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         register(MeshShape::parse(text)?, Vec::new(), MeshOptions::default())
     }
@@ -342,23 +343,28 @@ impl std::fmt::Display for DeviceMesh {
 /// Collects the axes and options of a [`DeviceMesh`].
 #[derive(Clone, Debug, Default)]
 pub struct DeviceMeshBuilder {
-    axes: Vec<(String, usize)>,
-    exact: Option<Vec<Axis>>,
+    /// Outermost first, with what was wrong with the name of one.
+    axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
     options: MeshOptions,
 }
 
 impl DeviceMeshBuilder {
-    /// Adds an axis, inside the ones before it. Its role follows from its name (see
-    /// [`AxisRole`](crate::mesh::AxisRole)).
+    /// Adds an axis, inside the ones before it. Its role follows from its name (see [`AxisRole`]).
     pub fn axis(mut self, name: impl Into<String>, size: usize) -> Self {
-        self.axes.push((name.into(), size));
+        self.axes.push(Axis::new(name, size));
+        self
+    }
+
+    /// Adds an axis of any name, as [`Self::axis`] does, and says what it is for.
+    pub fn axis_with_role(mut self, name: impl Into<String>, size: usize, role: AxisRole) -> Self {
+        self.axes.push(Ok(Axis::with_role(name, size, role)));
         self
     }
 
     /// Takes all axes, with their roles, from `axes`.
     pub fn axes(mut self, axes: &MeshShape) -> Self {
-        self.exact = Some(axes.axes().to_vec());
+        self.axes = axes.axes().iter().cloned().map(Ok).collect();
         self
     }
 
@@ -537,14 +543,13 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, two pipeline axes, a link for an axis that is not there,
-    /// a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more
-    /// ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link for
+    /// an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not hold
+    /// exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
+    /// sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
-        let shape = match self.exact {
-            Some(axes) => MeshShape::with_roles(axes)?,
-            None => MeshShape::new(self.axes)?,
-        };
+        let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
+        let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
         register(shape, self.devices, self.options)
     }
