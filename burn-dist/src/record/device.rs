@@ -131,6 +131,8 @@ pub(crate) struct MeshInner {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: MeshOptions,
+    /// Whether it was made for [`MeshDevice::default`].
+    is_default: bool,
     /// Whether a fault has stopped it.
     pub(crate) faulted: Arc<AtomicBool>,
     closers: Mutex<Vec<Closer>>,
@@ -194,6 +196,7 @@ fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
     mut options: MeshOptions,
+    is_default: bool,
 ) -> Result<DeviceMesh, MeshError> {
     shape.check_one_pipeline()?;
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
@@ -240,6 +243,7 @@ fn register(
         topology,
         devices,
         options,
+        is_default,
         faulted: Arc::default(),
         closers: Mutex::new(Vec::new()),
     });
@@ -278,7 +282,8 @@ impl DeviceMesh {
     /// [`MeshError`] if the text names an axis twice, one whose name says no role, a size of zero, or is not of that
     /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
-        register(MeshShape::parse(text)?, Vec::new(), MeshOptions::default())
+        let shape = MeshShape::parse(text)?;
+        register(shape, Vec::new(), MeshOptions::default(), false)
     }
 
     /// Returns the Burn device that stands for the whole mesh.
@@ -347,6 +352,7 @@ pub struct DeviceMeshBuilder {
     axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
     options: MeshOptions,
+    is_default: bool,
 }
 
 impl DeviceMeshBuilder {
@@ -551,7 +557,7 @@ impl DeviceMeshBuilder {
         let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
         let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
-        register(shape, self.devices, self.options)
+        register(shape, self.devices, self.options, self.is_default)
     }
 }
 
@@ -561,6 +567,8 @@ impl DeviceMeshBuilder {
 /// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has
 /// stopped it, the default device is a new mesh; tensors of the old one keep answering with the fault. In a program of
 /// several processes it stays stopped.
+///
+/// It keeps its mesh going, so it is cloned, not copied as the devices of other backends are.
 #[derive(Clone)]
 pub struct MeshDevice {
     id: u16,
@@ -606,6 +614,11 @@ impl MeshDevice {
         Self { id, inner }
     }
 
+    /// Whether it is the default device, or was until a fault stopped it. Makes no default device.
+    pub(crate) fn is_default(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.is_default)
+    }
+
     /// Returns the axes of the mesh, or `None` if it has ended.
     pub fn shape(&self) -> Option<&MeshShape> {
         self.inner.as_deref().map(|inner| &inner.shape)
@@ -615,6 +628,8 @@ impl MeshDevice {
 impl std::fmt::Debug for MeshDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.inner {
+            // Burn names the devices of tensors that do not go together, and nothing else.
+            Some(inner) if inner.is_default => write!(f, "{inner:?}, the default device"),
             Some(inner) => inner.fmt(f),
             None => write!(f, "mesh {} (ended)", self.id),
         }
@@ -656,6 +671,7 @@ fn default_mesh() -> Result<DeviceMesh, MeshError> {
     let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
     let shape = MeshShape::parse(&text)?;
     let mut builder = DeviceMesh::builder().axes(&shape);
+    builder.is_default = true;
     if shape.num_ranks() == 1 {
         builder = builder.alone();
     }
