@@ -137,11 +137,11 @@ fn all_divisions_of_small_worlds_into_nodes_are_bitwise_flat() {
     }
     for ranks in 2..=8_usize {
         let shapes = [(8 * ranks, 2 * ranks), (29, 5)];
-        let on_one_node =
-            shapes.map(|(rows, width)| program(builder(&format!("a={ranks}")), rows, width).0);
+        let on_one_node = shapes
+            .map(|(rows, width)| program(builder(&format!("a:model={ranks}")), rows, width).0);
         for sizes in divisions(ranks) {
             let build = |bytes_min| {
-                builder(&format!("a={ranks}"))
+                builder(&format!("a:model={ranks}"))
                     .nodes(Nodes::Sizes(sizes.clone()))
                     .hierarchy_bytes_min(bytes_min)
             };
@@ -183,13 +183,13 @@ proptest! {
         threshold in prop::sample::select(vec![0, 200, 1000]),
     ) {
         let ranks = nodes * each;
-        let axes = if outer > 1 { format!("dp={outer},a={ranks}") } else { format!("a={ranks}") };
+        let axes = if outer > 1 { format!("dp={outer},a:model={ranks}") } else { format!("a:model={ranks}") };
         let build = |bytes_min| builder(&axes).ranks_per_node(each).hierarchy_bytes_min(bytes_min);
         let (flat, _) = program(build(NEVER), rows, width);
         let (found, _) = program(build(threshold), rows, width);
         prop_assert!(found == flat);
         // One device sums in another order.
-        let (plain, _) = program(builder("a=1"), rows, width);
+        let (plain, _) = program(builder("a:model=1"), rows, width);
         for (found, plain) in found.iter().zip(&plain) {
             let floats = |bytes: &[u8]| -> Vec<f32> {
                 bytes.chunks(4).map(|b| f32::from_ne_bytes(b.try_into().expect("4 bytes"))).collect()
@@ -206,7 +206,7 @@ fn bytes_between_nodes_are_as_few_as_can_be() {
     let (ranks, nodes) = (8_u64, 2_u64);
     let (rows, width) = (128, 32);
     let build = |bytes_min| {
-        builder("a=8")
+        builder("a:model=8")
             .ranks_per_node(4)
             .hierarchy_bytes_min(bytes_min)
     };
@@ -314,7 +314,7 @@ fn memory_and_traffic_are_as_planned() {
 fn the_slow_link_is_used_for_less_time() {
     // 8 MB a millisecond inside, a tenth of that between.
     let build = |bytes_min| {
-        builder("a=8")
+        builder("a:model=8")
             .ranks_per_node(4)
             .links(
                 "inside:latency_us=0,gbps=64;between:latency_us=0,gbps=6.4"
@@ -340,7 +340,7 @@ fn the_slow_link_is_used_for_less_time() {
         "{between} and {inside} of {flat}"
     );
     let chosen = |links: &str| {
-        let mesh = builder("a=8")
+        let mesh = builder("a:model=8")
             .ranks_per_node(4)
             .links(links.parse().expect("links"));
         is_composed(&program(mesh.dry_run(), 1024, 128).1)

@@ -254,7 +254,7 @@ fn fuzz_layouts_change_no_bit() {
         (2, "tp=3"),
         (3, "dp=2,tp=2"),
         (4, "dp=2,tp=3"),
-        (5, "a=2,b=2,c=2"),
+        (5, "a:model=2,b:model=2,c:model=2"),
         (6, "tp=5"),
     ] {
         let mesh = DeviceMesh::builder()

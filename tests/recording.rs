@@ -2,6 +2,8 @@
 
 #[path = "recording/default_mesh.rs"]
 mod default_mesh;
+#[path = "recording/kept.rs"]
+mod kept;
 #[path = "recording/length.rs"]
 mod length;
 #[path = "recording/meshes.rs"]

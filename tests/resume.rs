@@ -7,6 +7,7 @@ mod processes;
 mod recorder;
 mod run;
 mod sample;
+mod state;
 mod zoo;
 
 /// What all of them use.

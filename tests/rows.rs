@@ -10,7 +10,7 @@ use burn::optim::{
 use burn::tensor::activation::gelu;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor, TensorData};
-use burn_dist::mesh::{AxisRole, MeshShape, Rank};
+use burn_dist::mesh::{MeshShape, Rank};
 use burn_dist::optim::{Ema, clip_grad_norm};
 use burn_dist::plan::memory::MemoryClass;
 use burn_dist::{
@@ -404,7 +404,7 @@ fn state_rests_after_clipping_and_accumulation() {
                     let replicas: usize = mesh
                         .shape()
                         .axis_indices()
-                        .filter(|axis| mesh.shape().role(*axis) == AxisRole::Replicate)
+                        .filter(|axis| mesh.shape().role(*axis).replicates())
                         .map(|axis| mesh.shape().size(axis))
                         .product();
                     let frozen = 2 * size_of::<f32>() * up * replicas;

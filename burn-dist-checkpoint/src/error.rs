@@ -11,7 +11,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// A checkpoint that cannot be saved or loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The file system refuses.
@@ -243,8 +243,10 @@ pub enum CheckpointError {
     Panicked,
 }
 
+burn_dist_mesh::debug_by_message!(CheckpointError);
+
 /// Why a file is not the one that the manifest means.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FileProblem {
     /// It is shorter or longer.
@@ -287,8 +289,10 @@ pub enum FileProblem {
     Unexpected,
 }
 
+burn_dist_mesh::debug_by_message!(FileProblem);
+
 /// Why parts do not make up a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartsProblem {
     /// One is not there.
@@ -322,6 +326,8 @@ pub enum PartsProblem {
         writer: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(PartsProblem);
 
 /// Says what was tried on which path, for `map_err`.
 pub(crate) fn io_error(

@@ -34,7 +34,7 @@ pub struct Region {
 }
 
 /// Numbers that are no box of any tensor.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// Not one start and one extent for each dim.
@@ -66,6 +66,8 @@ pub enum RegionError {
         extent: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RegionError);
 
 impl Region {
     /// Creates a box of `extent` elements from `start` on along each dim of `grid`.

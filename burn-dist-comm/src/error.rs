@@ -14,7 +14,7 @@ use std::time::Duration;
 ///
 /// An error of a running communicator poisons it: the first error wins, and every waiting and later call of every rank
 /// returns it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
     /// A group without members.
@@ -348,6 +348,8 @@ pub enum CommError {
         rank: Rank,
     },
 }
+
+burn_dist_mesh::debug_by_message!(CommError);
 
 impl CommError {
     /// Returns the exit code for a program that this ends, with a meaning for schedulers (the numbers are those of

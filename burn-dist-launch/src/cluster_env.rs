@@ -106,7 +106,7 @@ impl fmt::Display for Master {
 }
 
 /// Variables that contradict themselves or each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterEnvError {
     /// A variable that is no number.
@@ -175,6 +175,8 @@ pub enum ClusterEnvError {
         second_env: (usize, usize),
     },
 }
+
+burn_dist_mesh::debug_by_message!(ClusterEnvError);
 
 /// The most processes of one program.
 pub const WORLD_SIZE_MAX: usize = 1 << 16;

@@ -18,7 +18,7 @@ pub const JOIN_SECONDS: &str = "BURN_DIST_JOIN_SECONDS";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Why this process cannot join the others.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// Variables that contradict themselves.
@@ -52,6 +52,8 @@ pub enum JoinError {
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
 }
+
+burn_dist_mesh::debug_by_message!(JoinError);
 
 impl From<TokenError> for JoinError {
     fn from(error: TokenError) -> Self {

@@ -1,5 +1,6 @@
 //! The small values: axis and rank numbers, axis roles.
 
+use super::{MeshError, TextError};
 use serde::{Deserialize, Serialize};
 
 /// Index of a mesh axis, outermost first.
@@ -27,31 +28,78 @@ pub enum AxisRole {
     /// `context`.
     Context,
     /// Expert parallel: data parallel as over a shard axis, but that stacked experts are split over it and stay so:
-    /// `ep`.
+    /// `ep`, `expert`.
     Expert,
-    /// Anything that splits tensors of the model: `tp` and every other name.
+    /// Splits tensors of the model, as its plan says: `tp`, `tensor`, `model`.
     Model,
     /// Splits the model into stages, one after the other: `pp`, `pipeline`. No tensor is split over it.
     Pipeline,
 }
 
+/// Each role with its own name and the names of axes that have it unless told otherwise.
+const ROLES: [(AxisRole, &str, &[&str]); 6] = [
+    (
+        AxisRole::Replicate,
+        "replicate",
+        &["dp", "ddp", "dp_replicate", "data", "batch", "replicate"],
+    ),
+    (
+        AxisRole::Shard,
+        "shard",
+        &["fsdp", "dp_shard", "zero", "shard"],
+    ),
+    (AxisRole::Context, "context", &["cp", "context"]),
+    (AxisRole::Expert, "expert", &["ep", "expert"]),
+    (AxisRole::Model, "model", &["tp", "tensor", "model"]),
+    (AxisRole::Pipeline, "pipeline", &["pp", "pipeline"]),
+];
+
 impl AxisRole {
-    /// Returns the role that an axis of this name has unless told otherwise.
+    /// Returns the role that an axis of this name has unless told otherwise, if the name is known.
     ///
     /// ```
     /// use burn_dist_mesh::AxisRole;
-    /// assert_eq!(AxisRole::of_name("fsdp"), AxisRole::Shard);
-    /// assert_eq!(AxisRole::of_name("heads"), AxisRole::Model);
+    /// assert_eq!(AxisRole::of_name("fsdp"), Some(AxisRole::Shard));
+    /// assert_eq!(AxisRole::of_name("fdsp"), None);
     /// ```
-    pub fn of_name(name: &str) -> Self {
-        match name {
-            "dp" | "ddp" | "dp_replicate" | "data" | "batch" | "replicate" => AxisRole::Replicate,
-            "fsdp" | "dp_shard" | "zero" | "shard" => AxisRole::Shard,
-            "cp" | "context" => AxisRole::Context,
-            "ep" => AxisRole::Expert,
-            "pp" | "pipeline" => AxisRole::Pipeline,
-            _ => AxisRole::Model,
-        }
+    pub fn of_name(name: &str) -> Option<Self> {
+        let mut roles = ROLES.iter();
+        roles.find_map(|(role, _, names)| names.contains(&name).then_some(*role))
+    }
+
+    /// Returns the known name that is most like this one, if one is like it.
+    pub(super) fn meant_by(name: &str) -> Option<&'static str> {
+        let names = ROLES.iter().flat_map(|(_, _, names)| names.iter().copied());
+        let near = names.map(|known| (distance(name, known), known));
+        // Short names are all near each other: half of the letters have to be right.
+        let near = near.filter(|(distance, known)| 2 * distance <= known.len());
+        near.min_by_key(|(distance, _)| *distance)
+            .map(|(_, known)| known)
+    }
+
+    /// Whether the rows of a batch are split over such an axis.
+    pub fn splits_rows(self) -> bool {
+        matches!(self, Self::Replicate | Self::Shard | Self::Expert)
+    }
+
+    /// Whether the sequences of a batch are split over such an axis.
+    pub fn splits_sequences(self) -> bool {
+        self == Self::Context
+    }
+
+    /// Whether ranks along such an axis have other data: other rows, or other parts of sequences.
+    pub fn splits_data(self) -> bool {
+        self.splits_rows() || self.splits_sequences()
+    }
+
+    /// Whether stacked experts are split over such an axis unless told otherwise.
+    pub fn splits_experts(self) -> bool {
+        self == Self::Expert
+    }
+
+    /// Whether tensors of the model are split over such an axis, as its plan says, and nothing is without a plan.
+    pub fn splits_model(self) -> bool {
+        self == Self::Model
     }
 
     /// Whether parameters rest in pieces over such an axis: [`AxisRole::Shard`], [`AxisRole::Context`] and
@@ -59,6 +107,64 @@ impl AxisRole {
     pub fn shards(self) -> bool {
         matches!(self, Self::Shard | Self::Context | Self::Expert)
     }
+
+    /// Whether ranks along such an axis hold whole parameters and other rows of a batch.
+    pub fn replicates(self) -> bool {
+        self.splits_rows() && !self.shards()
+    }
+
+    /// Whether the model is cut into stages along such an axis, and no tensor is split over it.
+    pub fn cuts_stages(self) -> bool {
+        self == Self::Pipeline
+    }
+
+    /// Whether tensors can be split over such an axis.
+    pub fn splits_tensors(self) -> bool {
+        !self.cuts_stages()
+    }
+}
+
+/// The name of the role, as in `heads:model=2`.
+impl std::fmt::Display for AxisRole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = ROLES.iter().find(|(role, ..)| role == self);
+        f.write_str(name.map_or("", |(_, name, _)| name))
+    }
+}
+
+impl std::str::FromStr for AxisRole {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Self, TextError> {
+        let role = ROLES.iter().find(|(_, name, _)| *name == text);
+        role.map(|(role, ..)| *role).ok_or_else(|| {
+            let reason =
+                "is no role of an axis: use replicate, shard, context, expert, model or pipeline";
+            TextError::new(text, reason)
+        })
+    }
+}
+
+/// Levenshtein distance in bytes, where two neighbours that change places are one change.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = match (i, j) {
+                (0, _) => j,
+                (_, 0) => i,
+                _ => {
+                    let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    changed.min(1 + rows[i - 1][j].min(rows[i][j - 1]))
+                }
+            };
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                rows[i][j] = rows[i][j].min(rows[i - 2][j - 2] + 1);
+            }
+        }
+    }
+    rows[a.len()][b.len()]
 }
 
 /// One named axis of a mesh.
@@ -74,9 +180,81 @@ pub struct Axis {
 
 impl Axis {
     /// Creates an axis whose role follows from its name, see [`AxisRole::of_name`].
-    pub fn new(name: impl Into<String>, size: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`MeshError::UnknownRole`] if the name is none that is known: [`Axis::with_role`] says it.
+    pub fn new(name: impl Into<String>, size: usize) -> Result<Self, MeshError> {
         let name = name.into();
-        let role = AxisRole::of_name(&name);
+        match AxisRole::of_name(&name) {
+            Some(role) => Ok(Self { name, size, role }),
+            // What could not be a name at all is said to be that.
+            None if !is_axis_name(&name) => Err(MeshError::BadName { name }),
+            None => {
+                let meant = AxisRole::meant_by(&name);
+                Err(MeshError::UnknownRole { name, size, meant })
+            }
+        }
+    }
+
+    /// Creates an axis of any name.
+    pub fn with_role(name: impl Into<String>, size: usize, role: AxisRole) -> Self {
+        let name = name.into();
         Self { name, size, role }
+    }
+}
+
+pub(super) fn is_axis_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars
+        .next()
+        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_a_role_has_it_and_every_role_has_a_text() {
+        for (role, name, names) in ROLES {
+            assert_eq!(role.to_string().parse(), Ok(role));
+            assert_eq!(role.to_string(), name);
+            for name in names {
+                assert_eq!(Axis::new(*name, 2).unwrap().role, role);
+                assert_eq!(AxisRole::meant_by(name), Some(*name));
+            }
+        }
+        assert_eq!(
+            "heads".parse::<AxisRole>().unwrap_err().to_string(),
+            "`heads` is no role of an axis: use replicate, shard, context, expert, model or pipeline"
+        );
+    }
+
+    #[test]
+    fn a_role_splits_data_the_model_or_nothing() {
+        for (role, ..) in ROLES {
+            let kinds = [role.splits_data(), role.splits_model(), role.cuts_stages()];
+            assert_eq!(kinds.iter().filter(|is| **is).count(), 1, "{role}");
+            assert!(!role.shards() || role.splits_data(), "{role}");
+            assert!(!role.splits_experts() || role.splits_rows(), "{role}");
+            assert_ne!(role.splits_tensors(), role.cuts_stages(), "{role}");
+        }
+    }
+
+    #[test]
+    fn typing_errors_are_told_from_other_names() {
+        let meant = [
+            ("fdsp", Some("fsdp")),
+            ("fsp", Some("fsdp")),
+            ("dp-replicate", Some("dp_replicate")),
+            ("pipline", Some("pipeline")),
+            ("tpp", Some("tp")),
+            ("hosts", None),
+            ("sequence", None),
+        ];
+        for (name, known) in meant {
+            assert_eq!(AxisRole::meant_by(name), known, "{name}");
+        }
     }
 }

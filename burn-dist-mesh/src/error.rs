@@ -1,7 +1,41 @@
-//! What can be wrong with a mesh.
+//! What can be wrong with a mesh, and what errors of all crates look like.
+
+use std::error::Error;
+use std::fmt;
+
+/// Writes an error as people read it: its message, and those of its sources that it does not say itself. A program whose
+/// `main` returns an error prints its [`Debug`](fmt::Debug).
+#[doc(hidden)]
+pub fn debug_by_message(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut said = error.to_string();
+    f.write_str(&said)?;
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !said.contains(&message) {
+            write!(f, "\n  because: {message}")?;
+            said.push_str(&message);
+        }
+        source = error.source();
+    }
+    Ok(())
+}
+
+/// Implements [`Debug`](fmt::Debug) of an error by what it says and its sources say: its fields are for programs.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_by_message {
+    ($error:ty) => {
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                $crate::debug_by_message(self, f)
+            }
+        }
+    };
+}
 
 /// The reason why a mesh, or a part of one, cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {
     /// An axis name that the text forms could not carry.
@@ -20,6 +54,21 @@ pub enum MeshError {
     EmptyAxis {
         /// The axis.
         name: String,
+    },
+    /// An axis whose name does not say what it is for.
+    #[error(
+        "the axis `{name}` has a name that says nothing of what it is for{} Known names are dp, fsdp, cp, ep, tp, pp and \
+         their long forms; for another one say what it is for, as in `{name}:model={size}`: replicate, shard, context, \
+         expert, model or pipeline",
+        .meant.map_or(".".into(), |meant| format!(": did you mean `{meant}={size}`?"))
+    )]
+    UnknownRole {
+        /// The name.
+        name: String,
+        /// Ranks along the axis.
+        size: usize,
+        /// A known name that is like it.
+        meant: Option<&'static str>,
     },
     /// Two axes of one name.
     #[error("axis `{name}` appears twice: give every axis its own name")]
@@ -163,6 +212,8 @@ pub enum MeshError {
     },
 }
 
+crate::debug_by_message!(MeshError);
+
 fn list(names: &[String]) -> String {
     if names.is_empty() {
         "no axes at all (a single rank)".to_owned()
@@ -172,7 +223,7 @@ fn list(names: &[String]) -> String {
 }
 
 /// A text that says nothing of what a setting can be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {reason}")]
 pub struct TextError {
     /// The text.
@@ -181,6 +232,8 @@ pub struct TextError {
     pub reason: &'static str,
 }
 
+crate::debug_by_message!(TextError);
+
 impl TextError {
     /// Returns that `text` is wrong for a `reason`, which goes on after it: "is not a ...: use ...".
     pub fn new(text: &str, reason: &'static str) -> Self {
@@ -188,5 +241,39 @@ impl TextError {
             text: text.to_owned(),
             reason,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(thiserror::Error)]
+    enum Outer {
+        #[error("the run cannot start")]
+        Silent(#[source] MeshError),
+        #[error("the run cannot start: {0}")]
+        Saying(#[source] MeshError),
+        #[error(transparent)]
+        Transparent(MeshError),
+    }
+
+    crate::debug_by_message!(Outer);
+
+    #[test]
+    fn debug_says_what_the_error_and_its_sources_say_once() {
+        let inner = || MeshError::DuplicateAxis { name: "tp".into() };
+        let said = "axis `tp` appears twice: give every axis its own name";
+        let debug = |error: Outer| format!("{:?}", Box::<dyn Error>::from(error));
+        assert_eq!(format!("{:?}", inner()), said);
+        assert_eq!(
+            debug(Outer::Silent(inner())),
+            format!("the run cannot start\n  because: {said}")
+        );
+        assert_eq!(
+            debug(Outer::Saying(inner())),
+            format!("the run cannot start: {said}")
+        );
+        assert_eq!(debug(Outer::Transparent(inner())), said);
     }
 }

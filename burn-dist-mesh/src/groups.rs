@@ -57,23 +57,22 @@ impl MeshShape {
         group[index.rem_euclid(group.len() as isize) as usize]
     }
 
-    /// Returns the axes over which the rows of a batch are split: those of role [`AxisRole::Replicate`],
-    /// [`AxisRole::Shard`] or [`AxisRole::Expert`], in mesh order.
+    /// Returns the axes over which the rows of a batch are split: those whose role [`AxisRole::splits_rows`],
+    /// in mesh order.
     pub fn data_axes(&self) -> Vec<AxisIndex> {
-        use AxisRole::{Expert, Replicate, Shard};
-        self.with_role(|role| matches!(role, Replicate | Shard | Expert))
+        self.with_role(AxisRole::splits_rows)
     }
 
     /// Returns the axes over which experts are split unless it is said otherwise: those of role [`AxisRole::Expert`], in
     /// mesh order.
     pub fn expert_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| role == AxisRole::Expert)
+        self.with_role(AxisRole::splits_experts)
     }
 
     /// Returns the axes over which the sequences of a batch are split: those of role [`AxisRole::Context`], in mesh
     /// order.
     pub fn context_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| role == AxisRole::Context)
+        self.with_role(AxisRole::splits_sequences)
     }
 
     /// Returns the axes over which parameters rest in pieces: those whose role [`AxisRole::shards`], in mesh order.
@@ -83,12 +82,12 @@ impl MeshShape {
 
     /// Returns the axes that split the model itself: those of role [`AxisRole::Model`], in mesh order.
     pub fn model_axes(&self) -> Vec<AxisIndex> {
-        self.with_role(|role| role == AxisRole::Model)
+        self.with_role(AxisRole::splits_model)
     }
 
     /// Returns the axis along which the model is cut into stages, if there is one of more than one rank.
     pub fn pipeline_axis(&self) -> Option<AxisIndex> {
-        let axes = self.with_role(|role| role == AxisRole::Pipeline);
+        let axes = self.with_role(AxisRole::cuts_stages);
         axes.into_iter().find(|axis| self.size(*axis) > 1)
     }
 
@@ -146,6 +145,7 @@ impl MeshShape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Axis;
     use proptest::prelude::*;
 
     fn mesh(text: &str) -> MeshShape {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_first_axis_of_a_group_is_major() {
-        let mesh = mesh("a=2,b=2,c=2");
+        let mesh = mesh("a:model=2,b:model=2,c:model=2");
         let [a, b, c] = [0, 1, 2].map(AxisIndex);
         assert_eq!(mesh.group_of(Rank(3), &[a]), ranks(&[3, 7]));
         assert_eq!(mesh.group_of(Rank(3), &[a, c]), ranks(&[2, 3, 6, 7]));
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_sub_mesh_numbers_ranks_like_the_group() {
-        let m = mesh("a=2,b=3,c=4");
+        let m = mesh("a:model=2,b:model=3,c:model=4");
         let sub = m.sub_mesh(&["c", "a"]).unwrap();
-        assert_eq!(sub.to_string(), "c=4,a=2");
+        assert_eq!(sub.to_string(), "c:model=4,a:model=2");
         let axes = [AxisIndex(2), AxisIndex(0)];
         for rank in m.ranks() {
             for (i, member) in m.group_of(rank, &axes).into_iter().enumerate() {
@@ -216,7 +216,9 @@ mod tests {
             seed in any::<prop::sample::Index>(),
             mask in any::<u8>(),
         ) {
-            let mesh = MeshShape::new(sizes.iter().enumerate().map(|(i, &s)| (format!("a{i}"), s))).unwrap();
+            let axes = sizes.iter().enumerate();
+            let axes = axes.map(|(i, &s)| Axis::with_role(format!("a{i}"), s, AxisRole::Model));
+            let mesh = MeshShape::with_roles(axes.collect()).unwrap();
             let mut axes: Vec<_> = mesh.axis_indices().filter(|a| mask >> a.0 & 1 == 1).collect();
             if !axes.is_empty() {
                 let by = seed.index(axes.len());

@@ -18,6 +18,8 @@ pub mod topology;
 
 pub use axis::{Axis, AxisIndex, AxisRole, Rank};
 pub use dtype::{BoolStore, DType, Quantized};
+#[doc(hidden)]
+pub use error::debug_by_message;
 pub use error::{MeshError, TextError};
 pub use link::{Link, LinkError, Links};
 pub use parallel_dims::{Degree, ParallelDims};

@@ -53,7 +53,7 @@ pub struct Link {
 }
 
 /// A text or number that is not a link.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read the link `{text}`: {problem}; write latency_us=20,gbps=10 for all axes, or \
      tp:latency_us=5,gbps=100;fsdp:latency_us=20,gbps=10 axis by axis"
@@ -64,6 +64,8 @@ pub struct LinkError {
     /// What is wrong with it.
     pub problem: String,
 }
+
+crate::debug_by_message!(LinkError);
 
 impl Link {
     /// Returns a link of `latency_us` microseconds and `gbps` gigabits per second, to the nanosecond and the bit per
@@ -465,7 +467,7 @@ mod tests {
         let by_node = Links::by_node(link(2.0, 400.0), link(20.0, 40.0));
         let plain = mesh("fsdp=2");
         for name in BY_NODE {
-            let named = mesh(&format!("fsdp=2,{name}=2"));
+            let named = mesh(&format!("fsdp=2,{name}:model=2"));
             let own = Links::default().with(name, link(1.0, 1.0));
             for (links, mesh) in [(&own, &named), (&by_node, &named), (&own, &plain)] {
                 let error = links.check(mesh).unwrap_err();
@@ -475,7 +477,10 @@ mod tests {
             Links::default().check(&named).unwrap();
         }
         by_node.check(&plain).unwrap();
-        let error = by_node.check(&mesh("between=2")).unwrap_err().to_string();
+        let error = by_node
+            .check(&mesh("between:model=2"))
+            .unwrap_err()
+            .to_string();
         let expected = "a mesh with links cannot have an axis `between`, which in links stands for groups between \
             nodes: give the axis another name";
         assert_eq!(error, expected);

@@ -1,5 +1,6 @@
 //! The mesh itself: axes, ranks, coordinates.
 
+use super::axis::is_axis_name;
 use super::{Axis, AxisIndex, AxisRole, MeshError, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -25,15 +26,12 @@ impl MeshShape {
     ///
     /// No axes at all make a mesh of one rank.
     /// # Errors
-    /// Those of [`MeshShape::with_roles`].
+    /// Those of [`Axis::new`] and [`MeshShape::with_roles`].
     pub fn new<S: Into<String>>(
         axes: impl IntoIterator<Item = (S, usize)>,
     ) -> Result<Self, MeshError> {
-        Self::with_roles(
-            axes.into_iter()
-                .map(|(name, size)| Axis::new(name, size))
-                .collect(),
-        )
+        let axes = axes.into_iter().map(|(name, size)| Axis::new(name, size));
+        Self::with_roles(axes.collect::<Result<_, _>>()?)
     }
 
     /// Creates a mesh from axes with explicit roles.
@@ -79,7 +77,7 @@ impl MeshShape {
     /// # Errors
     /// [`MeshError::TwoPipelines`].
     pub fn check_one_pipeline(&self) -> Result<(), MeshError> {
-        let is_cut = |axis: &&Axis| axis.role == AxisRole::Pipeline && axis.size > 1;
+        let is_cut = |axis: &&Axis| axis.role.cuts_stages() && axis.size > 1;
         let mut cut = self.axes.iter().filter(is_cut);
         match (cut.next(), cut.next()) {
             (Some(first), Some(second)) => Err(MeshError::TwoPipelines {
@@ -239,14 +237,6 @@ impl From<MeshShape> for Vec<Axis> {
     }
 }
 
-fn is_axis_name(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars
-        .next()
-        .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-}
-
 fn index(i: usize) -> AxisIndex {
     AxisIndex(u8::try_from(i).expect("a mesh has at most 255 axes"))
 }
@@ -263,9 +253,16 @@ mod tests {
         MeshShape::new(axes.iter().copied())
     }
 
+    /// A mesh of axes of any name.
+    fn any(axes: &[(&str, usize)]) -> Result<MeshShape, MeshError> {
+        let axes = axes.iter().copied();
+        let axes = axes.map(|(name, size)| Axis::with_role(name, size, AxisRole::Model));
+        MeshShape::with_roles(axes.collect())
+    }
+
     #[test]
     fn ranks_are_row_major() {
-        let mesh = new(&[("a", 2), ("b", 3), ("c", 4)]).unwrap();
+        let mesh = any(&[("a", 2), ("b", 3), ("c", 4)]).unwrap();
         assert_eq!(mesh.coords(Rank(0)), [0, 0, 0]);
         assert_eq!(mesh.coords(Rank(1)), [0, 0, 1]);
         assert_eq!(mesh.coords(Rank(23)), [1, 2, 3]);
@@ -293,10 +290,7 @@ mod tests {
             roles,
             [AxisRole::Replicate, AxisRole::Shard, AxisRole::Model]
         );
-        let axis = Axis {
-            role: AxisRole::Shard,
-            ..Axis::new("hosts", 2)
-        };
+        let axis = Axis::with_role("hosts", 2, AxisRole::Shard);
         let mesh = MeshShape::with_roles(vec![axis]).unwrap();
         assert_eq!(mesh.shard_axes(), [AxisIndex(0)]);
     }
@@ -305,7 +299,8 @@ mod tests {
     fn bad_axes_are_errors() {
         for name in ["", "2x", "a b", "a,b", "tp=", "{a}", "*", "é"] {
             let bad = MeshError::BadName { name: name.into() };
-            assert_eq!(new(&[(name, 2)]), Err(bad));
+            assert_eq!(new(&[(name, 2)]), Err(bad.clone()));
+            assert_eq!(any(&[(name, 2)]), Err(bad));
         }
         assert_eq!(
             new(&[("tp", 0)]).unwrap_err(),
@@ -315,9 +310,9 @@ mod tests {
             new(&[("tp", 2), ("tp", 2)]).unwrap_err(),
             MeshError::DuplicateAxis { name: "tp".into() }
         );
-        let err = new(&[("a", 1 << 20), ("b", 1 << 20)]).unwrap_err();
+        let err = any(&[("a", 1 << 20), ("b", 1 << 20)]).unwrap_err();
         assert!(matches!(err, MeshError::TooManyRanks { .. }));
-        assert!(new(&[("a", 1 << 16), ("b", (1 << 16) - 1)]).is_ok());
+        assert!(any(&[("a", 1 << 16), ("b", (1 << 16) - 1)]).is_ok());
     }
 
     #[test]
@@ -326,13 +321,23 @@ mod tests {
         for text in [
             "1",
             "pp=2,cp=2,tp=2",
-            "dp=2,stages=2,ep=2",
+            "dp=2,stages:model=2,ep=2",
             "pp=2,pipeline=1",
         ] {
             assert_eq!(check(text), Ok(()), "{text}");
         }
         let error = check("pp=2,pipeline=2").unwrap_err().to_string();
         assert!(error.contains("axes `pp` and `pipeline`"), "{error}");
+    }
+
+    #[test]
+    fn an_axis_of_an_unknown_name_says_what_it_is_for() {
+        let error = |text: &str| MeshShape::parse(text).unwrap_err().to_string();
+        insta::assert_snapshot!(error("fdsp=2"), @"the axis `fdsp` has a name that says nothing of what it is for: did you mean `fsdp=2`? Known names are dp, fsdp, cp, ep, tp, pp and their long forms; for another one say what it is for, as in `fdsp:model=2`: replicate, shard, context, expert, model or pipeline");
+        insta::assert_snapshot!(error("tp=2,hosts=3"), @"the axis `hosts` has a name that says nothing of what it is for. Known names are dp, fsdp, cp, ep, tp, pp and their long forms; for another one say what it is for, as in `hosts:model=3`: replicate, shard, context, expert, model or pipeline");
+        let mesh = MeshShape::parse("hosts:shard=3").unwrap();
+        assert_eq!(mesh.shard_axes(), [AxisIndex(0)]);
+        insta::assert_snapshot!(error("hosts:shared=3"), @"cannot read the mesh `hosts:shared=3`: `shared` is no role of an axis: use replicate, shard, context, expert, model or pipeline; write axes as name=size, for example `fsdp=2,tp=4`");
     }
 
     #[test]

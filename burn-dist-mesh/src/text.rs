@@ -1,6 +1,6 @@
 //! The text form `fsdp=2,tp=4`, and the table of groups.
 
-use super::{AxisIndex, MeshError, MeshShape, Rank};
+use super::{Axis, AxisIndex, AxisRole, MeshError, MeshShape, Rank, TextError};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -8,12 +8,12 @@ use std::str::FromStr;
 const TABLE_ITEMS_MAX: usize = 64;
 
 impl MeshShape {
-    /// Reads a mesh from its text form, `name=size` joined by commas, outermost first.
+    /// Reads a mesh from its text form, `name=size` joined by commas, outermost first. An axis whose role does not follow
+    /// from its name is `name:role=size`: `hosts:shard=2`.
     ///
-    /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh` if its roles
-    /// follow from names.
+    /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh`.
     /// # Errors
-    /// [`MeshError::Parse`], and those of [`MeshShape::with_roles`].
+    /// [`MeshError::Parse`], and those of [`Axis::new`] and [`MeshShape::with_roles`].
     pub fn parse(text: &str) -> Result<Self, MeshError> {
         let error = |problem: String| MeshError::Parse {
             text: text.to_owned(),
@@ -37,9 +37,16 @@ impl MeshShape {
                     "the size `{size}` of axis `{name}` is not a whole number"
                 ))
             })?;
-            axes.push((name, size));
+            axes.push(match name.split_once(':') {
+                Some((name, role)) => {
+                    let role = role.trim().parse();
+                    let role = role.map_err(|problem: TextError| error(problem.to_string()))?;
+                    Axis::with_role(name.trim(), size, role)
+                }
+                None => Axis::new(name, size)?,
+            });
         }
-        Self::new(axes)
+        Self::with_roles(axes)
     }
 
     /// Draws the mesh: one line of rank groups per axis, then the ranks as a grid over the last axis.
@@ -114,6 +121,16 @@ impl MeshShape {
     }
 }
 
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if AxisRole::of_name(&self.name) != Some(self.role) {
+            write!(f, ":{}", self.role)?;
+        }
+        write!(f, "={}", self.size)
+    }
+}
+
 impl fmt::Display for MeshShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.axes().is_empty() {
@@ -121,7 +138,8 @@ impl fmt::Display for MeshShape {
         }
         for (i, axis) in self.axes().iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
-            write!(f, "{comma}{}={}", axis.name, axis.size)?;
+            f.write_str(comma)?;
+            axis.fmt(f)?;
         }
         Ok(())
     }
@@ -142,13 +160,21 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["1", "tp=1", "fsdp=2,tp=4", "pp=2,dp=3,a-b=1,_x=2"] {
+        for text in [
+            "1",
+            "tp=1",
+            "fsdp=2,tp=4",
+            "pp=2,dp=3,a-b:model=1,_x:shard=2,tp:replicate=2",
+        ] {
             assert_eq!(MeshShape::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(MeshShape::parse("").unwrap().num_ranks(), 1);
         assert_eq!(
-            " fsdp = 2 , tp=2".parse::<MeshShape>().unwrap().to_string(),
-            "fsdp=2,tp=2"
+            " fsdp = 2 , tp=2, x : shard = 2"
+                .parse::<MeshShape>()
+                .unwrap()
+                .to_string(),
+            "fsdp=2,tp=2,x:shard=2"
         );
     }
 

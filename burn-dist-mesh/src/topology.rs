@@ -347,7 +347,7 @@ impl Topology {
             let axis = mesh.axis(name).ok()?;
             Some(self.reach(mesh, axis, 1) == Reach::Network)
         };
-        let chatty = |axis: &&Axis| matches!(axis.role, AxisRole::Context | AxisRole::Model);
+        let chatty = |axis: &&Axis| axis.role.splits_sequences() || axis.role.splits_model();
         let axis = mesh.axes().iter().filter(chatty).find(|axis| {
             between(mesh, &axis.name) == Some(true) && between(&better, &axis.name) == Some(false)
         })?;

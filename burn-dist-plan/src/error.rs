@@ -5,7 +5,7 @@ use crate::layout::LayoutError;
 use crate::policy::{Float, Offload};
 
 /// A window that cannot be planned.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A layout is not possible.
@@ -138,3 +138,5 @@ pub enum PlanError {
         value: u32,
     },
 }
+
+burn_dist_mesh::debug_by_message!(PlanError);

@@ -6,7 +6,7 @@ use crate::mesh::DType;
 use rustc_hash::FxHasher;
 
 use crate::layout::{Factor, Layout, Partial};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 
 /// SplitMix64 (Steele et al., 2014): a generator of one word of state is enough to pick layouts.
 struct Pick(u64);
@@ -81,7 +81,7 @@ fn random_layout(mesh: &MeshShape, shape: &[usize], dtype: DType, seed: u64) -> 
                 .to_vec();
         }
     }
-    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
+    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis).splits_tensors();
     let mut axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
     while !axes.is_empty() {
         let axis = axes.swap_remove(pick.below(axes.len()));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_reduction_that_a_dtype_has_is_drawn() {
-        let mesh = MeshShape::parse("a=2,b=3").unwrap();
+        let mesh = MeshShape::parse("a:model=2,b:model=3").unwrap();
         let drawn = |dtype: DType| -> BTreeSet<ReduceOp> {
             let layouts = (0..200).map(|seed| random_layout(&mesh, &[4, 6], dtype, seed));
             layouts
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_a_function_of_seed_and_data() {
-        let mesh = MeshShape::parse("a=2,b=3").unwrap();
+        let mesh = MeshShape::parse("a:model=2,b:model=3").unwrap();
         let layout =
             |seed: u64, bytes: &[u8]| layout_of_data(&mesh, &[4, 6], DType::U8, bytes, seed);
         let different: BTreeSet<Layout> = (0..50u8).map(|byte| layout(1, &[byte; 24])).collect();

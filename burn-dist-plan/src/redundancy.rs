@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::flops::{flops, is_product};
 use crate::lower::collective;
-use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, MeshShape};
 use crate::op::Op;
 use crate::propagate::{Common, LocalStep, Program};
 use crate::rule::OpRule;
@@ -271,7 +271,7 @@ pub(super) fn redundancy<O: Op>(
     mesh: &MeshShape,
     times: impl Fn(usize) -> f64,
 ) -> Redundancy {
-    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis) != AxisRole::Pipeline;
+    let splits = |axis: &AxisIndex| mesh.size(*axis) > 1 && mesh.role(*axis).splits_tensors();
     let axes: Vec<_> = mesh.axis_indices().filter(splits).collect();
     let data_axes = mesh.data_axes();
     let ranks = mesh.group_size(&data_axes);
@@ -281,7 +281,7 @@ pub(super) fn redundancy<O: Op>(
             .iter()
             .map(|&axis| AxisRedundancy {
                 axis: mesh.name(axis).to_string(),
-                is_model: mesh.role(axis) == AxisRole::Model,
+                is_model: mesh.role(axis).splits_model(),
                 is_data: data_axes.contains(&axis),
                 ..AxisRedundancy::default()
             })

@@ -364,7 +364,12 @@ mod tests {
             at_rest: Vec::new(),
         };
         let (mut found, mut cut) = (0, 0);
-        for text in ["a=2", "a=3", "a=2,b=2", "a=2,b=3"] {
+        for text in [
+            "a:model=2",
+            "a:model=3",
+            "a:model=2,b:model=2",
+            "a:model=2,b:model=3",
+        ] {
             let mesh = MeshShape::parse(text).unwrap();
             for (size, block) in [(24, 4), (36, 4), (48, 2), (24, 12), (22, 4), (12, 12)] {
                 let (kind, blocks) = (FactorKind::Map, size / block);
@@ -414,7 +419,13 @@ mod tests {
 
     #[test]
     fn nowhere_empty_is_what_it_says() {
-        for text in ["a=2", "a=3", "a=2,b=3", "a=3,b=2", "a=2,b=2,c=2"] {
+        for text in [
+            "a:model=2",
+            "a:model=3",
+            "a:model=2,b:model=3",
+            "a:model=3,b:model=2",
+            "a:model=2,b:model=2,c:model=2",
+        ] {
             let mesh = MeshShape::parse(text).unwrap();
             for size in 0..30 {
                 let factor = Factor {

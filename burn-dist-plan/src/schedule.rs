@@ -18,7 +18,7 @@ use crate::op::Op;
 use crate::facts::{Facts, Role};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::ReduceOp;
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, Rank};
+use crate::mesh::{AxisIndex, MeshShape, Rank};
 use crate::policy::ShardStrategy;
 use crate::propagate::{Common, Move, Program};
 use crate::units::Visits;
@@ -355,7 +355,7 @@ fn reductions<O: Op>(
         let owner = &program.values[value].owner;
         let is_gradient = matches!(facts.roles.get(value), Some(Role::Gradient(Some(_))));
         let waits = |axis: &AxisIndex| {
-            (mesh.role(*axis) == AxisRole::Model && !is_gradient)
+            (mesh.role(*axis).splits_model() && !is_gradient)
                 || owner.strategy_over(*axis) == ShardStrategy::Optim
         };
         if axes.iter().any(waits) {

@@ -34,6 +34,7 @@ pub mod record;
 pub mod run;
 #[cfg(feature = "train")]
 pub mod train;
+mod warn;
 
 pub use burn_dist_comm as comm;
 pub use burn_dist_comm::flight;

@@ -375,7 +375,7 @@ fn bare() -> Bare<B> {
 #[test]
 fn bare_parameters_axes_and_skips() {
     assert_eq!(
-        derived(&bare(), "model=2,other=2"),
+        derived(&bare(), "model=2,other:model=2"),
         [
             "up: colwise [-, {model}] unit=",
             "up_bias: colwise [{model}] unit=",

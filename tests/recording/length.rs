@@ -12,21 +12,21 @@ use crate::in_a_process;
 
 #[derive(Module, Debug, Parallelize)]
 #[parallel(unit)]
-struct Block<B: Backend> {
+pub(super) struct Block<B: Backend> {
     norm: LayerNorm<B>,
     #[parallel(colwise)]
-    up: Linear<B>,
+    pub(super) up: Linear<B>,
     #[parallel(rowwise)]
     down: Linear<B>,
 }
 
 #[derive(Module, Debug, Parallelize)]
-struct Deep<B: Backend> {
-    blocks: Vec<Block<B>>,
+pub(super) struct Deep<B: Backend> {
+    pub(super) blocks: Vec<Block<B>>,
 }
 
 impl<B: Backend> Deep<B> {
-    fn new(blocks: usize, width: usize, device: &B::Device) -> Self {
+    pub(super) fn new(blocks: usize, width: usize, device: &B::Device) -> Self {
         let blocks = (0..blocks).map(|_| Block {
             norm: LayerNormConfig::new(width).init(device),
             up: LinearConfig::new(width, 2 * width).init(device),
@@ -37,7 +37,7 @@ impl<B: Backend> Deep<B> {
         }
     }
 
-    fn forward(&self, mut x: Tensor<B, 2>) -> Tensor<B, 2> {
+    pub(super) fn forward(&self, mut x: Tensor<B, 2>) -> Tensor<B, 2> {
         for block in &self.blocks {
             let h = Gelu::new().forward(block.up.forward(block.norm.forward(x.clone())));
             x = x + block.down.forward(h) * 0.1;
@@ -46,14 +46,19 @@ impl<B: Backend> Deep<B> {
     }
 }
 
-fn batch<B: Backend>(rows: usize, width: usize, step: usize, device: &B::Device) -> Tensor<B, 2> {
+pub(super) fn batch<B: Backend>(
+    rows: usize,
+    width: usize,
+    step: usize,
+    device: &B::Device,
+) -> Tensor<B, 2> {
     let values: Vec<f32> = (0..rows * width)
         .map(|i| ((i * 37 + step * 11) % 101) as f32 / 101.0 - 0.5)
         .collect();
     Tensor::from_data(TensorData::new(values, [rows, width]), device)
 }
 
-fn loss<B: AutodiffBackend>(model: &Deep<B>, x: Tensor<B, 2>) -> Tensor<B, 1> {
+pub(super) fn loss<B: AutodiffBackend>(model: &Deep<B>, x: Tensor<B, 2>) -> Tensor<B, 1> {
     (model.forward(x.clone()) - x * 0.5).powi_scalar(2).mean()
 }
 

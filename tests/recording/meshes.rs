@@ -201,6 +201,32 @@ fn tensors_of_two_meshes_are_an_error_at_every_operation() {
     assert_eq!(b.float.sum().into_scalar(), 16.0);
 }
 
+/// Says how the default device of a program is made: by a data loader that was told no other.
+#[test]
+fn the_error_says_how_batches_come_onto_the_mesh() {
+    let mesh = mesh("fsdp=2");
+    let weight = Tensor::<B, 2>::ones([4, 4], &mesh.device());
+    for swapped in [false, true] {
+        let (weight, batch) = (weight.clone(), Tensor::ones([2, 4], &Default::default()));
+        let two = match swapped {
+            false => vec![batch.clone(), weight.clone()],
+            true => vec![weight.clone(), batch.clone()],
+        };
+        // Burn compares the devices of some operations itself.
+        let text = message(|| drop(batch.matmul(weight)));
+        assert!(text.contains("(1), the default device"), "{text}");
+        let text = message(|| drop(Tensor::cat(two, 0)));
+        for part in [
+            "`cat` was given tensors of two meshes",
+            "(1), the default device",
+            "`DataLoaderBuilder::set_device(mesh.device())`",
+            "`to_device`",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+    }
+}
+
 #[test]
 fn the_error_says_what_was_asked_and_the_way_out() {
     let (first, second) = (mesh("fsdp=2"), mesh("tp=2"));
@@ -218,6 +244,7 @@ fn the_error_says_what_was_asked_and_the_way_out() {
         text.contains("`mesh.device()`") && text.contains("`to_device`"),
         "{text}"
     );
+    assert!(!text.contains("set_device"), "none is the default: {text}");
     let moved = b.float.to_device(&a.device);
     assert_eq!(
         Tensor::cat(vec![a.float, moved], 0).sum().into_scalar(),

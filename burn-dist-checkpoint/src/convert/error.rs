@@ -6,7 +6,7 @@ use burn_dist_mesh::DType;
 use std::path::PathBuf;
 
 /// A conversion that cannot be done.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
     /// One side cannot be read, or not be written.
@@ -87,3 +87,5 @@ pub enum ConvertError {
     #[error("no id could be made: {0}")]
     Random(String),
 }
+
+burn_dist_mesh::debug_by_message!(ConvertError);

@@ -4,7 +4,7 @@ use super::Checksum;
 use crate::region::{Region, RegionError};
 
 /// A manifest that cannot be read, or whose numbers make no sense.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ManifestError {
     /// It starts otherwise.
@@ -167,3 +167,5 @@ pub enum ManifestError {
     #[error("the tensors have more bytes than fit 64 bits")]
     TooLarge,
 }
+
+burn_dist_mesh::debug_by_message!(ManifestError);

@@ -18,7 +18,7 @@ pub(crate) const PREFIX_BYTES: usize = 8;
 pub(crate) const HEADER_BYTES_MAX: usize = 100_000_000;
 
 /// Something that is no header of a safetensors file, or none of this format.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// The file ends within the header, or no reader would accept it.
@@ -45,6 +45,8 @@ pub enum HeaderError {
         max: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(HeaderError);
 
 /// One tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -35,9 +35,11 @@ impl fmt::Display for SaveId {
 }
 
 /// A text that is not 32 lower-case hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a save is named by 32 hexadecimal digits, not by `{0}`")]
 pub struct BadSaveId(String);
+
+burn_dist_mesh::debug_by_message!(BadSaveId);
 
 impl FromStr for SaveId {
     type Err = BadSaveId;

@@ -3,7 +3,7 @@
 use crate::format::HeaderError;
 
 /// What is wrong with a file of a folder.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderProblem {
     /// It is not the JSON of an index.
@@ -97,3 +97,5 @@ pub enum FolderProblem {
         missing: u64,
     },
 }
+
+burn_dist_mesh::debug_by_message!(FolderProblem);

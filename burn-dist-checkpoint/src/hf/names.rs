@@ -47,7 +47,7 @@ struct Row {
 }
 
 /// A text that says of no model which parameter is which tensor.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct NamesError {
     /// The line, counted from 1.
@@ -56,8 +56,10 @@ pub struct NamesError {
     pub problem: NamesProblem,
 }
 
+burn_dist_mesh::debug_by_message!(NamesError);
+
 /// What is wrong with a line of a text of names.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamesProblem {
     /// It is not TOML.
@@ -94,6 +96,8 @@ pub enum NamesProblem {
         line: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(NamesProblem);
 
 impl Names {
     /// Reads the text form. `widths` are the numbers that it may call by name.

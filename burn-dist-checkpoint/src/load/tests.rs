@@ -62,7 +62,7 @@ fn large_tensors_load_exactly_too() {
 
 #[test]
 fn contiguous_cuts_read_little_more_than_they_need() {
-    let mesh: burn_dist_mesh::MeshShape = "a=4,b=3".parse().unwrap();
+    let mesh: burn_dist_mesh::MeshShape = "a:model=4,b:model=3".parse().unwrap();
     let of = |axis: &str| {
         let axis = mesh.axis(axis).unwrap();
         let layout = burn_dist_plan::layout::Layout::sharded(&[4096, 2048], 0, &[axis]);

@@ -1,7 +1,7 @@
 //! Why a record cannot be used.
 
 /// What is wrong with a record, or with what is to be one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordProblem {
     /// It ends too early.
@@ -116,3 +116,5 @@ pub enum RecordProblem {
         max: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RecordProblem);

@@ -1,6 +1,6 @@
 //! Random meshes, layouts and states.
 
-use burn_dist_mesh::{AxisIndex, AxisRole, MeshShape};
+use burn_dist_mesh::{AxisIndex, MeshShape};
 use burn_dist_plan::layout::{DimLayout, Factor, Layout};
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ pub(crate) fn layout_of(mesh: MeshShape, shape: Vec<usize>) -> impl Strategy<Val
         let places = dims.iter().map(|dim| dim.factors.len()).sum::<usize>();
         for (axis, &choice) in mesh.axis_indices().zip(for_axes) {
             let place = usize::from(choice) % (places + 1);
-            if mesh.role(axis) != AxisRole::Pipeline {
+            if mesh.role(axis).splits_tensors() {
                 split(&mut dims, place, axis);
             }
         }

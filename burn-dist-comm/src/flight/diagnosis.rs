@@ -4,7 +4,7 @@ use super::evidence::{Evidence, RankState, Whereabouts};
 use super::format::{CallRecord, FaultKind, FlightRecord, PeerRecord};
 
 /// Why records give no diagnosis.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiagnosisError {
     /// No records.
@@ -29,6 +29,8 @@ pub enum DiagnosisError {
         process: u32,
     },
 }
+
+burn_dist_mesh::debug_by_message!(DiagnosisError);
 
 /// What stopped a mesh.
 #[derive(Clone, Debug, PartialEq)]

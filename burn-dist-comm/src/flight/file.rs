@@ -14,7 +14,7 @@ pub const RECORD_BYTES_MAX: u64 = 512 << 20;
 const RANKS_MAX: usize = 1 << 20;
 
 /// Why a file is no flight record.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// The file cannot be read.
@@ -58,6 +58,8 @@ pub enum RecordError {
         source: Box<RecordError>,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RecordError);
 
 /// What every version begins with.
 #[derive(serde::Deserialize)]

@@ -19,7 +19,7 @@ pub struct Device {
 }
 
 /// Why an engine did not compute a product.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// None supports it.
     #[error("no engine computes {product} on a device of compute capability {}.{}: {reasons}", compute.0, compute.1)]
@@ -40,6 +40,8 @@ pub enum EngineError {
         reason: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(EngineError);
 
 /// Something that computes products in float8 on a GPU. `C` is what a product is computed with,
 /// buffers and a stream; `O` is what comes of it.

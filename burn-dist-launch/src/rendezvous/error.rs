@@ -4,7 +4,7 @@ use super::{Lost, SILENCE_SECONDS};
 use std::time::Duration;
 
 /// Why processes could not meet, or no longer do.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
     /// The server cannot listen.
@@ -76,3 +76,5 @@ pub enum RendezvousError {
     )]
     Silence(String),
 }
+
+burn_dist_mesh::debug_by_message!(RendezvousError);

@@ -20,7 +20,7 @@ const TOKEN_BYTES_MAX: usize = 1 << 10;
 pub struct Token(String);
 
 /// Why there is no token.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// Too short to be a secret, or no token at all.
@@ -51,6 +51,8 @@ pub enum TokenError {
         mode: u32,
     },
 }
+
+burn_dist_mesh::debug_by_message!(TokenError);
 
 impl Token {
     /// Returns a token of 32 random bytes from the operating system, in hexadecimal digits.

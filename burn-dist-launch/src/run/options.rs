@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 /// Why nothing was started, or not all of it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// No processes to start.
@@ -169,6 +169,8 @@ pub enum RunError {
         source: std::io::Error,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RunError);
 
 impl RunError {
     /// Returns the exit code of a launcher that ends with this error.

@@ -161,7 +161,7 @@ impl<'a> Pass<'a> {
             let Some((kind, axes)) = along(moved) else {
                 continue;
             };
-            let is_model = |axis: &AxisIndex| self.mesh.role(*axis) == AxisRole::Model;
+            let is_model = |axis: &AxisIndex| self.mesh.role(*axis).splits_model();
             if !axes.iter().all(is_model) {
                 continue;
             }
@@ -240,11 +240,7 @@ impl<'a> Pass<'a> {
         while self.mesh.axis(&name).is_ok() {
             name.push('s');
         }
-        let chunks = Axis {
-            name,
-            size: self.mesh.size(axis),
-            role: AxisRole::Model,
-        };
+        let chunks = Axis::with_role(name, self.mesh.size(axis), AxisRole::Model);
         let axes = self.mesh.axes().iter().cloned().chain([chunks]);
         let mesh = MeshShape::with_roles(axes.collect());
         Arc::new(mesh.expect("a mesh of as many chunks as there are ranks along an axis"))

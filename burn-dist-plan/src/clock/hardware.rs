@@ -150,7 +150,7 @@ pub struct DeviceLink {
 }
 
 /// Hardware that is not known, or cannot be.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HardwareError {
     /// A name without a preset.
@@ -182,6 +182,8 @@ pub enum HardwareError {
         allowed: &'static str,
     },
 }
+
+burn_dist_mesh::debug_by_message!(HardwareError);
 
 fn presets() -> String {
     Hardware::preset_names().collect::<Vec<_>>().join(", ")

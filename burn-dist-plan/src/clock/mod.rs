@@ -39,7 +39,7 @@ use crate::op::Op;
 use crate::task::RankPlan;
 
 /// Why a plan cannot be simulated.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClockError {
     /// Ranks wait for each other.
@@ -59,6 +59,8 @@ pub enum ClockError {
     #[error(transparent)]
     Mesh(#[from] MeshError),
 }
+
+burn_dist_mesh::debug_by_message!(ClockError);
 
 /// Simulates the plans of some ranks of a mesh on hardware.
 ///

@@ -15,7 +15,7 @@ const LINKS: &str = "inside:latency_us=10,gbps=8;between:latency_us=10,gbps=0.8"
 
 /// Asks about a mesh of one axis over two nodes of four ranks.
 fn on_two_nodes<T>(links: &Links, ask: impl FnOnce(&Hierarchy, &[AxisIndex]) -> T) -> T {
-    let mesh: MeshShape = "a=8".parse().expect("a mesh");
+    let mesh: MeshShape = "a:model=8".parse().expect("a mesh");
     let topology = Nodes::Each(4).topology(8, &[]).expect("nodes");
     let hierarchy = Hierarchy {
         mesh: &mesh,

@@ -1,7 +1,7 @@
 //! Making layouts and deriving one from another.
 
 use super::{DimLayout, Factor, Layout, LayoutError, Partial};
-use burn_dist_mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
+use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
 
 impl Layout {
     /// Creates the layout in which every rank holds the whole tensor.
@@ -69,7 +69,7 @@ impl Layout {
             if std::mem::replace(seen, true) {
                 return Err(LayoutError::AxisTwice { axis: name() });
             }
-            if mesh.role(axis) == AxisRole::Pipeline {
+            if mesh.role(axis).cuts_stages() {
                 return Err(LayoutError::PipelineAxis { axis: name() });
             }
         }

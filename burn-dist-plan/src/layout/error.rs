@@ -1,7 +1,7 @@
 //! What can be wrong with a layout.
 
 /// The reason why a layout, or a way between two, cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A dim without factors.
@@ -89,3 +89,5 @@ pub enum LayoutError {
         problem: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(LayoutError);

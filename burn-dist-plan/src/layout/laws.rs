@@ -2,7 +2,7 @@
 
 use super::worlds::{SHAPES, layouts, meshes};
 use super::*;
-use burn_dist_mesh::{AxisIndex, MeshShape, Rank, ReduceOp};
+use burn_dist_mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, ReduceOp};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -204,7 +204,7 @@ fn editing_layouts() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mesh = MeshShape::parse("a=2,b=2,pp=2").unwrap();
+    let mesh = MeshShape::parse("a:model=2,b:model=2,pp=2").unwrap();
     let [a, b, pp, c] = [0, 1, 2, 3].map(AxisIndex);
     let errors = [
         Layout::sharded(&[4], 0, &[c]),
@@ -243,7 +243,11 @@ pub(super) fn world() -> impl Strategy<Value = (MeshShape, Layout)> {
     let dims = prop::collection::vec(prop::collection::vec(0usize..9, 1..4), 0..4);
     (sizes, dims).prop_flat_map(|(sizes, dims)| {
         let axes = sizes.iter().enumerate();
-        let mesh = MeshShape::new(axes.map(|(i, &size)| (format!("x{i}"), size))).unwrap();
+        let mesh = MeshShape::with_roles(
+            axes.map(|(i, &size)| Axis::with_role(format!("x{i}"), size, AxisRole::Model))
+                .collect(),
+        )
+        .unwrap();
         layout_on(mesh.clone(), dims).prop_map(move |layout| (mesh.clone(), layout))
     })
 }

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 pub(crate) fn meshes() -> Vec<MeshShape> {
     let texts = [
         "1",
-        "a=1,b=2",
-        "a=2",
-        "a=3",
-        "a=8",
-        "a=2,b=2",
-        "a=2,b=3",
-        "a=4,b=2",
-        "a=2,b=2,c=2",
+        "a:model=1,b:model=2",
+        "a:model=2",
+        "a:model=3",
+        "a:model=8",
+        "a:model=2,b:model=2",
+        "a:model=2,b:model=3",
+        "a:model=4,b:model=2",
+        "a:model=2,b:model=2,c:model=2",
     ];
     texts.map(|text| MeshShape::parse(text).unwrap()).into()
 }

@@ -7,7 +7,7 @@ use super::{Action, ScheduleKind};
 /// A schedule that is not possible, or a text that is none.
 ///
 /// Lines count from 1, as in the schedule's text form: the header, then rank 0.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
     /// A text that is no schedule.
@@ -173,6 +173,8 @@ pub enum ScheduleError {
         expected: u32,
     },
 }
+
+burn_dist_mesh::debug_by_message!(ScheduleError);
 
 fn room(buffers: u32) -> String {
     match buffers {

@@ -10,7 +10,7 @@ use super::options::{Choice, Cost, Options, keep_cheaper, passing};
 use crate::cost::work_ns;
 use crate::layout::redistribute;
 use crate::layout::{DimLayout, Layout, Partial};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::op::Op;
 use crate::rule::{Assignment, FactorKind, Operand, PartialRule, Rule};
 use crate::window::ValueIndex;
@@ -193,7 +193,7 @@ impl<O: Op> Propagator<'_, O> {
             && rule.inputs.len() > 1
             && self.is_gradient(out, &kept)
         {
-            kept.retain(|partial| self.mesh.role(partial.axis) == AxisRole::Model);
+            kept.retain(|partial| self.mesh.role(partial.axis).splits_model());
         }
         let taken: Vec<AxisIndex> = kept.iter().map(|p| p.axis).collect();
         let only_sums = kept.iter().all(|p| p.op == ReduceOp::Sum);
@@ -327,7 +327,7 @@ impl<O: Op> Propagator<'_, O> {
                     let kind = rule.factors[*factor as usize].kind;
                     matches!(kind, FactorKind::Reduce(ReduceOp::Sum | ReduceOp::Mean))
                 });
-                let data = |axis: &AxisIndex| self.mesh.role(*axis) != AxisRole::Model;
+                let data = |axis: &AxisIndex| self.mesh.role(*axis).splits_data();
                 for axis in dim.axes().filter(data) {
                     match summed {
                         Some(factor) => terms.push((axis, factor)),

@@ -35,7 +35,7 @@ use crate::explain::{Accumulated, Runs};
 use crate::facts::Facts;
 use crate::layout::redistribute::Step;
 use crate::layout::{Layout, of_batch};
-use crate::mesh::{AxisRole, MeshShape};
+use crate::mesh::MeshShape;
 use crate::param::ParamSpec;
 use crate::rule::{Assignment, FactorKind, OpRule, Rule};
 use crate::task::Slot;
@@ -266,8 +266,7 @@ impl<'a, O: Op> Propagator<'a, O> {
                         && !self.facts.of_layer[*value as usize]
                         && version.layout.at_rest.is_empty()
                         && version.layout.dims.first().is_some_and(|dim| {
-                            dim.axes()
-                                .any(|axis| self.mesh.role(axis) != AxisRole::Model)
+                            dim.axes().any(|axis| self.mesh.role(axis).splits_data())
                         })
                 }
                 None => false,

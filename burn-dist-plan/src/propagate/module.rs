@@ -9,7 +9,7 @@ use super::{Propagator, Unflattened};
 use crate::PlanError;
 use crate::facts::Role;
 use crate::layout::{Layout, LayoutText, Partial};
-use crate::mesh::{AxisIndex, AxisRole, ReduceOp};
+use crate::mesh::{AxisIndex, ReduceOp};
 use crate::op::{Adjoint, Layer, Mark, Op};
 use crate::param::ParamSpec;
 use crate::rule::Rule;
@@ -51,7 +51,7 @@ impl<O: Op> Propagator<'_, O> {
 
     /// Returns whether a value that is partial like that is made of terms of a gradient, one per rank of data axes.
     pub(super) fn is_gradient(&self, value: ValueIndex, partial: &[Partial]) -> bool {
-        let is_data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
+        let is_data = |p: &Partial| self.mesh.role(p.axis).splits_data();
         self.facts.backward[value as usize]
             && partial.iter().any(is_data)
             && partial.iter().all(|p| p.op == ReduceOp::Sum)

@@ -9,7 +9,7 @@ use super::values::{SlotInfo, Version};
 use crate::PlanError;
 use crate::layout::redistribute::{self, Step, StepKind};
 use crate::layout::{DimLayout, Layout, Partial};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape, ReduceOp};
+use crate::mesh::{AxisIndex, MeshShape, ReduceOp};
 use crate::op::Op;
 use crate::task::Slot;
 use crate::window::ValueIndex;
@@ -99,8 +99,8 @@ impl<O: Op> Propagator<'_, O> {
             let dims = split.map_or(&[][..], |split| &split.dims);
             let along = |dim: &DimLayout| dim.axes().any(|axis| axis == partial.axis);
             let dim = dims.iter().position(along);
-            match (role, dim) {
-                (AxisRole::Model | AxisRole::Context, Some(dim)) => {
+            match dim {
+                Some(dim) if role.splits_model() || role.splits_sequences() => {
                     let split = &dims[dim];
                     if let Some(cut) = cut_as(&target.dims[dim], split, partial.axis, self.mesh) {
                         target.dims[dim] = cut;
@@ -233,7 +233,7 @@ impl<O: Op> Propagator<'_, O> {
     /// Returns the layout with terms over model axes summed, if there are any: those are the business of a single pass.
     fn model_sums(&self, layout: &Layout) -> Option<Layout> {
         let mut reduced = layout.clone();
-        let data = |p: &Partial| self.mesh.role(p.axis) != AxisRole::Model;
+        let data = |p: &Partial| self.mesh.role(p.axis).splits_data();
         reduced.partial.retain(data);
         (reduced != *layout).then_some(reduced)
     }

@@ -53,7 +53,7 @@ pub struct SplitOp {
 }
 
 /// A split that gives another value than the operation on whole tensors.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 pub enum Mismatch {
     /// An element differs.
     #[error(
@@ -96,6 +96,8 @@ pub enum Mismatch {
     },
 }
 
+burn_dist_mesh::debug_by_message!(Mismatch);
+
 /// Runs a case on `view.rank`: takes the blocks of the inputs (`None` of those of which only the shape is read) and
 /// returns those of the outputs.
 pub trait Run: FnMut(&LocalView<'_>, Vec<Option<Values>>) -> Vec<Vec<f64>> {}
@@ -103,7 +105,12 @@ impl<F: FnMut(&LocalView<'_>, Vec<Option<Values>>) -> Vec<Vec<f64>>> Run for F {
 
 /// Returns the meshes of the check: one axis of 2 and of 3, two axes.
 pub fn meshes() -> Vec<MeshShape> {
-    let texts = ["a=2", "a=3", "a=2,b=2", "a=2,b=3"];
+    let texts = [
+        "a:model=2",
+        "a:model=3",
+        "a:model=2,b:model=2",
+        "a:model=2,b:model=3",
+    ];
     let parse = |text| MeshShape::parse(text).expect("a mesh");
     texts.map(parse).to_vec()
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 /// Why a configuration cannot be read or written.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The command line is wrong, or asks for help: what clap says of it.
@@ -35,6 +35,8 @@ pub enum ConfigError {
     },
 }
 
+burn_dist_mesh::debug_by_message!(ConfigError);
+
 impl ConfigError {
     /// Prints it and ends the program: with 2, or 0 if help or the version was asked for.
     pub fn exit(&self) -> ! {
@@ -54,7 +56,7 @@ fn lines(problems: &[Problem]) -> String {
 }
 
 /// Something that is wrong in a file, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("{}:{line}:{column}: {fault}", file.display())]
 pub struct Problem {
     /// The file.
@@ -67,8 +69,10 @@ pub struct Problem {
     pub fault: Fault,
 }
 
+burn_dist_mesh::debug_by_message!(Problem);
+
 /// What is wrong in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// It is not TOML.
@@ -145,6 +149,8 @@ pub enum Fault {
         needed: Vec<String>,
     },
 }
+
+burn_dist_mesh::debug_by_message!(Fault);
 
 fn way_out(nearest: &Option<String>, known: &[String]) -> String {
     match nearest {

@@ -1,12 +1,14 @@
 //! Choices that have names.
 
 /// A word that names none of the choices.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{found}` is none of {choices}")]
 pub struct UnknownChoice {
     found: String,
     choices: &'static str,
 }
+
+burn_dist_mesh::debug_by_message!(UnknownChoice);
 
 impl UnknownChoice {
     pub(super) fn new(found: &str, choices: &'static str) -> Self {

@@ -25,7 +25,7 @@ impl fmt::Display for Difference {
 }
 
 /// Data of which no rows can be made. Lines and rows of a file are counted from 1.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum CorpusError {
     /// There is nothing to read.
@@ -226,3 +226,5 @@ pub enum CorpusError {
         name: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(CorpusError);

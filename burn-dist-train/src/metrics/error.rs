@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// Figures that cannot be written, or go on in a file.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum MetricsError {
     /// A file cannot be opened, made or read.
@@ -42,3 +42,5 @@ pub enum MetricsError {
     #[error("there is no thread to write figures: {0}")]
     NoThread(io::Error),
 }
+
+burn_dist_mesh::debug_by_message!(MetricsError);

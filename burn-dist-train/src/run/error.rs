@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// A folder that a program cannot have for its run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// Another program that runs has it.
@@ -48,3 +48,5 @@ pub enum RunError {
         source: io::Error,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RunError);

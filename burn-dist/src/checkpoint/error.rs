@@ -7,7 +7,7 @@ use crate::mesh::DType;
 use crate::run::Fault;
 
 /// Training state that cannot be saved or loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
     /// The files say no.
@@ -99,3 +99,5 @@ pub enum StateError {
         paths: Vec<String>,
     },
 }
+
+burn_dist_mesh::debug_by_message!(StateError);

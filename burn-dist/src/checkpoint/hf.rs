@@ -262,7 +262,11 @@ pub fn save<B: MeshBackend>(
 ) -> Result<Option<NonFinite>, StateError> {
     mesh_with_values::<B>(device)?;
     let mut parts = BTreeMap::new();
-    for (path, value) in values::<B>(module) {
+    let values = values::<B>(module).map_err(|unsaved| StateError::Unsaved {
+        name: unsaved.path,
+        reason: unsaved.reason,
+    })?;
+    for (path, value) in values {
         let tensor = names.tensor(&path);
         let (name, form) = tensor.ok_or(StateError::Unnamed { path })?;
         let from = value.dtype();

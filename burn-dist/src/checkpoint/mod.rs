@@ -7,6 +7,7 @@
 //! | `checkpointer` | saving: who writes what, in all processes |
 //! | `saved` | loading: what goes where |
 //! | `parameters`, `restore` | the parameters of any module: listed, taken, replaced |
+//! | `settle` | what of a module neither `visit` nor `map` sees |
 //! | `record` | Burn's records as text and tensors |
 //! | `load_record` | a record of a checkpoint, put together again |
 //! | `recorder` | records as files, for burn-train |
@@ -30,6 +31,7 @@ mod record;
 mod recorder;
 mod restore;
 mod saved;
+mod settle;
 mod state;
 mod threads;
 mod write;

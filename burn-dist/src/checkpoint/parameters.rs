@@ -1,5 +1,6 @@
 //! The parameters of any Burn module, of every kind, by their paths.
 
+use std::collections::HashSet;
 use std::marker::PhantomData;
 
 use burn_backend::tensor::{BoolTensor, IntTensor};
@@ -11,6 +12,7 @@ use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use burn_dist_plan::ParamSpec;
 use burn_std::future::block_on;
 
+use super::settle::{settle, unseen};
 use super::write::Keyed;
 use crate::mesh::DType;
 use crate::ops::dtype::of_burn;
@@ -130,18 +132,27 @@ impl<B: MeshBackend> ModuleVisitor<B> for Lister<B> {
     }
 }
 
+/// What of a module cannot be saved: where it is, and why.
+pub(super) struct Unsaved {
+    pub path: String,
+    pub reason: String,
+}
+
 /// Returns the tensors of a module that records hold, with their paths. Parameters that have no value yet get one.
 ///
 /// # Errors
-/// The path of a quantized parameter.
+/// Those of [`values`], and a quantized parameter.
 pub(super) fn take_parameters<B: MeshBackend>(
     module: &impl Module<B>,
-) -> Result<Vec<Keyed>, String> {
+) -> Result<Vec<Keyed>, Unsaved> {
     let mut taken = Vec::new();
-    for (path, value) in values::<B>(module) {
+    for (path, value) in values::<B>(module)? {
         let tensor = match value {
             Value::Float(TensorPrimitive::Float(tensor)) => B::take_float(tensor),
-            Value::Float(TensorPrimitive::QFloat(_)) => return Err(path),
+            Value::Float(TensorPrimitive::QFloat(_)) => {
+                let reason = "it is quantized: save the model that it was made of".into();
+                return Err(Unsaved { path, reason });
+            }
             Value::Int(tensor) => B::take_int(tensor),
             Value::Bool(tensor) => B::take_bool(tensor),
         };
@@ -195,18 +206,43 @@ impl<B: MeshBackend> Value<B> {
 
 /// Returns the values of a module's parameters as records hold them, with their paths. Parameters that have no value
 /// yet get one.
-pub(super) fn values<B: MeshBackend>(module: &impl Module<B>) -> Vec<(String, Value<B>)> {
+///
+/// # Errors
+/// What the module's record holds beside them.
+pub(super) fn values<B: MeshBackend>(
+    module: &impl Module<B>,
+) -> Result<Vec<(String, Value<B>)>, Unsaved> {
+    let record = settle(module);
     let mut collector = Collector::<B> {
         place: Place::default(),
         values: Vec::new(),
+        ids: HashSet::new(),
     };
     module.visit(&mut collector);
-    collector.values
+    let found = unseen::<B>(record, &collector.ids);
+    let (path, reason) = match found {
+        Ok(None) => return Ok(collector.values),
+        Ok(Some(path)) => {
+            let reason = "the module's record has it, and `visit` does not show it: save the record of the module, with \
+                          `State::record`";
+            (path, reason.to_string())
+        }
+        Err(error) => (String::new(), error.to_string()),
+    };
+    Err(Unsaved { path, reason })
 }
 
 struct Collector<B: MeshBackend> {
     place: Place,
     values: Vec<(String, Value<B>)>,
+    ids: HashSet<String>,
+}
+
+impl<B: MeshBackend> Collector<B> {
+    fn push(&mut self, id: ParamId, value: Value<B>) {
+        self.values.push((self.place.path(), value));
+        self.ids.insert(id.serialize());
+    }
 }
 
 impl<B: MeshBackend> ModuleVisitor<B> for Collector<B> {
@@ -220,17 +256,17 @@ impl<B: MeshBackend> ModuleVisitor<B> for Collector<B> {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let value = Value::Float(saved_float(param).into_primitive());
-        self.values.push((self.place.path(), value));
+        self.push(param.id, value);
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
         let value = Value::Int(param.transform_for_save().into_value().into_primitive());
-        self.values.push((self.place.path(), value));
+        self.push(param.id, value);
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
         let value = Value::Bool(param.transform_for_save().into_value().into_primitive());
-        self.values.push((self.place.path(), value));
+        self.push(param.id, value);
     }
 }
 

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use burn_backend::TensorData;
 use burn_core::record::{FullPrecisionSettings, Record};
 use serde_json::{Map, Value};
 
@@ -140,14 +139,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the index of the tensor that an object stands for.
     fn token(&self, map: &Map<String, Value>) -> Option<usize> {
-        let is_data = map.len() == 3 && map.contains_key("bytes") && map.contains_key("dtype");
-        if !is_data {
-            return None;
-        }
-        let data: TensorData = serde_json::from_value(Value::Object(map.clone())).ok()?;
-        self.nonce.index(&data)
+        self.nonce.index_in(map)
     }
 }
 

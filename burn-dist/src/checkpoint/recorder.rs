@@ -32,6 +32,10 @@ const VERSION: u64 = 1;
 /// A record is a file, `model-3.dist`, and beside it a directory with its tensors, `model-3.tensors`, written by the
 /// ranks. Removing the file removes the record; its directory goes when the next one of that name is recorded.
 ///
+/// Burn's `load_file` and `load_record` leave in a model that was trained on the last update of its running statistics
+/// (`BatchNorm`), which replaces later what they have loaded: load into a new model, or call
+/// `drop(model.clone().into_record())` before.
+///
 /// It is for one process with any number of ranks: burn-train records on threads of its own, on which processes cannot
 /// agree. In several, a [`Checkpointer`](super::Checkpointer) saves.
 ///

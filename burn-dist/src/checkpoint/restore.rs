@@ -9,6 +9,7 @@ use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use super::StateError;
 use super::parameters::{Kind, Parameter};
 use super::read::{Reader, Want};
+use super::settle::settle;
 use crate::parallel::{MeshBackend, Place};
 use crate::record::parts::AnyTensor;
 use crate::run::Fault;
@@ -36,6 +37,8 @@ pub(super) fn restore<B: MeshBackend, M: Module<B>>(
         reader,
         error: None,
     };
+    // An update that the module still keeps apart would replace what it is given.
+    drop(settle(&module));
     let module = module.map(&mut restorer);
     match restorer.error {
         Some(error) => Err(error),

@@ -56,7 +56,8 @@ impl<B: MeshBackend> State<B> {
     }
 
     /// Adds the parameters of a module: a model, or the average of one
-    /// ([`Ema::model`](crate::optim::Ema::model)). A parameter that has no value yet gets one.
+    /// ([`Ema::model`](crate::optim::Ema::model)). A parameter that has no value yet gets one. Running statistics
+    /// (`BatchNorm`) are those after the last forward, as in the module's record.
     pub fn module(mut self, name: &str, module: &impl Module<B>) -> Self {
         match take_parameters::<B>(module) {
             Ok(taken) => {
@@ -66,9 +67,9 @@ impl<B: MeshBackend> State<B> {
                 let each = each.map(|(path, tensor)| (format!("{name}.{path}"), tensor));
                 self.tensors.extend(each);
             }
-            Err(path) => self.fail(StateError::Unsaved {
-                name: format!("{name}.{path}"),
-                reason: "it is quantized: save the model that it was made of".into(),
+            Err(unsaved) => self.fail(StateError::Unsaved {
+                name: format!("{name}.{}", unsaved.path),
+                reason: unsaved.reason,
             }),
         }
         self

@@ -3,7 +3,7 @@ use std::io;
 use thiserror::Error;
 
 /// Why there is no batch.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// The data set has no item where its length says that it has one.
@@ -41,3 +41,5 @@ pub enum DataError {
         source: io::Error,
     },
 }
+
+burn_dist_mesh::debug_by_message!(DataError);

@@ -64,7 +64,7 @@ impl Position {
 }
 
 /// Why a run cannot go on at a position.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ResumeError {
     /// The position is one in other data, or in another order.
@@ -89,3 +89,5 @@ pub enum ResumeError {
         samples: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(ResumeError);

@@ -173,7 +173,7 @@ pub trait Execute<B: Backend>: CustomOp {
 }
 
 /// Why an operation cannot be recorded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CustomError {
     /// Two types have one id.
@@ -195,6 +195,8 @@ pub enum CustomError {
         id: &'static str,
     },
 }
+
+burn_dist_mesh::debug_by_message!(CustomError);
 
 /// Notes that `O` has its id.
 ///

@@ -43,7 +43,7 @@ pub trait Env<B: BackendIr> {
 }
 
 /// Why an op could not run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecuteError {
     /// No implementation of the op exists.
@@ -65,6 +65,8 @@ pub enum ExecuteError {
         expected: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(ExecuteError);
 
 /// As [`execute`], of whatever was recorded.
 ///

@@ -1,15 +1,19 @@
 //! Exponential moving averages of weights.
 
+use std::any::Any;
+use std::collections::HashMap;
+
 use burn_core::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn_core::tensor::Tensor;
 use burn_core::tensor::backend::{AutodiffBackend, Backend};
 use burn_core::tensor::container::TensorContainer;
+use burn_core::tensor::{Bool, Int, Tensor};
 use core::marker::PhantomData;
 
 /// The exponential moving average of a model's weights: `average = decay * average + (1 - decay) * weights`.
 ///
 /// The average is a model itself, without autodiff: ready to be evaluated or saved. Its parameters keep the ids of the
-/// model's.
+/// model's. Running statistics (`BatchNorm`) are averaged as weights are; integers and booleans are those of the model
+/// at the last update.
 ///
 /// # Communication
 /// None on a mesh: averages lie as the parameters do, in pieces where those rest in pieces.
@@ -58,11 +62,15 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Ema<B, M> {
 
     /// Takes the weights of `model` into account.
     pub fn update(&mut self, model: &M) {
-        let mut weights = Weights(TensorContainer::new());
+        let mut weights = Weights {
+            floats: TensorContainer::new(),
+            others: HashMap::new(),
+        };
+        // Burn settles running statistics there; a model with autodiff would show those of the step before.
         model.valid().visit(&mut weights);
         if let Some(average) = self.average.take() {
             self.average = Some(average.map(&mut Blend {
-                weights: weights.0,
+                weights,
                 decay: self.decay,
             }));
         }
@@ -74,26 +82,66 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>> Ema<B, M> {
     }
 }
 
-struct Weights(TensorContainer<ParamId>);
+struct Weights {
+    floats: TensorContainer<ParamId>,
+    /// What has no average.
+    others: HashMap<ParamId, Box<dyn Any>>,
+}
 
 impl<B: Backend> ModuleVisitor<B> for Weights {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.0.register::<B>(param.id, param.val().into_primitive());
+        self.floats
+            .register::<B>(param.id, param.val().into_primitive());
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
+        self.others.insert(param.id, Box::new(param.val()));
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
+        self.others.insert(param.id, Box::new(param.val()));
     }
 }
 
 struct Blend {
-    weights: TensorContainer<ParamId>,
+    weights: Weights,
     decay: f64,
+}
+
+impl Blend {
+    fn other<T: 'static>(&mut self, id: ParamId) -> Option<T> {
+        let other = self.weights.others.remove(&id)?.downcast();
+        other.ok().map(|other| *other)
+    }
 }
 
 impl<B: Backend> ModuleMapper<B> for Blend {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let Some(weights) = self.weights.remove::<B>(&param.id) else {
+        let Some(weights) = self.weights.floats.remove::<B>(&param.id) else {
             return param;
         };
         let weights = Tensor::<B, D>::from_primitive(weights);
         let decay = self.decay;
         param.map(|average| average * decay + weights * (1.0 - decay))
+    }
+
+    fn map_int<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Int>>,
+    ) -> Param<Tensor<B, D, Int>> {
+        match self.other::<Tensor<B, D, Int>>(param.id) {
+            Some(other) => param.map(|_| other),
+            None => param,
+        }
+    }
+
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<B, D, Bool>>,
+    ) -> Param<Tensor<B, D, Bool>> {
+        match self.other::<Tensor<B, D, Bool>>(param.id) {
+            Some(other) => param.map(|_| other),
+            None => param,
+        }
     }
 }

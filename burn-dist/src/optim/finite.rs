@@ -17,7 +17,7 @@ pub enum NonFinite {
 }
 
 /// A gradient that is not finite: the first in the order of the model's parameters.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the gradient of {path} has {nans} NaN and {infinities} infinite of {elements} elements at step {step}: \
      lower the learning rate, clip gradients (`clip_grad_norm`), or skip such steps (`NonFinite::Skip`)"
@@ -34,6 +34,8 @@ pub struct NonFiniteGradient {
     /// Elements in all.
     pub elements: u64,
 }
+
+burn_dist_mesh::debug_by_message!(NonFiniteGradient);
 
 /// Looks at the gradients of every step before the optimizer does.
 ///

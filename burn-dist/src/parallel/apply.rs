@@ -2,7 +2,8 @@
 
 use super::walk::Place;
 use super::{Annotate, ParallelError, ParamSpec, Plan};
-use crate::mesh::MeshShape;
+use crate::mesh::{Axis, AxisIndex, MeshShape};
+use crate::warn::warn;
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
 use core::marker::PhantomData;
@@ -17,6 +18,10 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     /// rank.
     ///
     /// Only `plan` counts: to amend a module's own attributes, start from [`super::Parallelize::plan`].
+    ///
+    /// An axis that splits the model (`tp`), and over which none of its parameters and none of the layouts that the plan
+    /// says of activations is split, is a warning: ranks along it all compute the same, unless the program itself splits
+    /// tensors over it.
     ///
     /// # Communication
     /// None by itself: layouts are recorded, and moves happen where values are used.
@@ -38,7 +43,11 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
             error: None,
             backend: PhantomData,
         };
-        for spec in plan.resolve(&self, mesh)? {
+        let specs = plan.resolve(&self, mesh)?;
+        for axis in idle_axes(&specs, mesh) {
+            warn(&idle(axis, mesh));
+        }
+        for spec in specs {
             installer
                 .specs
                 .entry(spec.path.clone())
@@ -54,6 +63,32 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
 }
 
 impl<B: Annotate, M: Module<B>> ParallelizeWith<B> for M {}
+
+/// Returns the axes that are there to split the model, and split nothing of it.
+fn idle_axes<'a>(specs: &[ParamSpec], mesh: &'a MeshShape) -> Vec<&'a Axis> {
+    let is_used = |index: AxisIndex| {
+        specs.iter().any(|spec| {
+            let mut activations = spec.input.iter().chain(&spec.output);
+            spec.layout.sharded_axes().any(|axis| axis == index)
+                || activations.any(|text| text.axes().any(|axis| axis == mesh.name(index)))
+        })
+    };
+    let is_idle = |index: &AxisIndex| {
+        mesh.role(*index).splits_model() && mesh.size(*index) > 1 && !is_used(*index)
+    };
+    let idle = mesh.axis_indices().filter(is_idle);
+    idle.map(|index| &mesh.axes()[usize::from(index.0)])
+        .collect()
+}
+
+fn idle(axis: &Axis, mesh: &MeshShape) -> String {
+    let Axis { name, size, .. } = axis;
+    format!(
+        "axis `{name}` of the mesh {mesh} splits nothing of this model: its {size} ranks compute the same. Say what is \
+         split over it (`colwise`, `rowwise`, `vocab` of a `Plan`, or the attributes of `Parallelize`), or use `fsdp`, \
+         over which every model is"
+    )
+}
 
 struct Installer<'a, B> {
     place: Place,

@@ -22,7 +22,7 @@ use crate::record::{Dist, Hold, MeshDevice, MeshReport, Parts};
 use crate::run::{Fault, Trace};
 
 /// A layout that cannot be asked for or read.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DTensorError {
     /// The text is not a layout of that tensor on that mesh.
@@ -93,6 +93,8 @@ pub enum DTensorError {
         found: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(DTensorError);
 
 /// A backend whose float and int tensors have layouts: [`Dist<B>`] and `Autodiff` over it.
 pub trait MeshBackend: Backend + Parts {

@@ -6,7 +6,7 @@ use crate::mesh::MeshShape;
 use crate::plan::Precision;
 
 /// Why a module could not be parallelised. Nothing has been changed or moved when one is returned.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParallelError {
     /// A pattern names nothing in the module.
@@ -294,6 +294,8 @@ pub enum ParallelError {
         path: String,
     },
 }
+
+burn_dist_mesh::debug_by_message!(ParallelError);
 
 /// The module itself has the empty path, which would read as nothing.
 fn path_or_root(path: &str) -> &str {

@@ -10,7 +10,7 @@ use burn_optim::{GradientsAccumulator, GradientsParams};
 use super::MeshBackend;
 
 /// Why a batch cannot be cut into microbatches. Nothing has been computed when one is returned.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineError {
     /// No microbatches were asked for.
@@ -36,6 +36,8 @@ pub enum PipelineError {
         rows: Vec<usize>,
     },
 }
+
+burn_dist_mesh::debug_by_message!(PipelineError);
 
 /// A batch that can be cut into microbatches along its rows: tensors, along dim 0; tuples and options of such; lists of
 /// items on the host.

@@ -7,7 +7,7 @@ use super::stages;
 use super::walk::{Parameter, Walk};
 use super::{LayoutText, ParallelError, ParamRole, ParamSpec, Style};
 use crate::layout::{Layout, LayoutError};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::{Policy, Stage, UnitPolicy};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ fn check_axes(entry: &Entry, mesh: &MeshShape) -> Result<(), ParallelError> {
     }
     for name in of_style.into_iter().chain(others.iter().copied()) {
         match mesh.axis(name) {
-            Ok(axis) if mesh.role(axis) == AxisRole::Pipeline => {
+            Ok(axis) if mesh.role(axis).cuts_stages() => {
                 return Err(ParallelError::PipelineAxis {
                     place: entry.place(),
                     axis: name.into(),

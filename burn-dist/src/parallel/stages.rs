@@ -4,7 +4,7 @@ use super::ParallelError;
 use super::plan::{Action, Entry, Plan};
 use super::resolve::Meeting;
 use super::walk::{Parameter, Walk};
-use crate::mesh::{AxisIndex, AxisRole, MeshShape};
+use crate::mesh::{AxisIndex, MeshShape};
 use crate::plan::clock::{ModuleCosts, is_inside};
 use crate::plan::{Pipeline, ScheduleChoice, Stage};
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub(super) fn stages(
     met: &[Vec<Meeting>],
     mesh: &MeshShape,
 ) -> Result<Option<Vec<Stage>>, ParallelError> {
-    let splits = |axis: &AxisIndex| mesh.role(*axis) == AxisRole::Pipeline && mesh.size(*axis) > 1;
+    let splits = |axis: &AxisIndex| mesh.role(*axis).cuts_stages() && mesh.size(*axis) > 1;
     let Some(axis) = mesh.axis_indices().find(splits) else {
         return Ok(None);
     };

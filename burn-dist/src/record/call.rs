@@ -93,13 +93,18 @@ fn mixed<B: BackendIr>(function: &str, first: &MeshClient<B>, other: &MeshClient
             Some(format!("; {:?} has stopped: {fault}", client.device()))
         })
         .collect();
+    let (first, other) = (first.device(), other.device());
+    let way_out = match first.is_default() || other.is_default() {
+        true => {
+            "Burn's data loaders make batches on the default device unless they are told another, \
+             `DataLoaderBuilder::set_device(mesh.device())`. Make all tensors on one device"
+        }
+        false => "make all of them on one device (`mesh.device()`)",
+    };
     panic!(
-        "`{}` was given tensors of two meshes, {:?} and {:?}: make all of them on one device (`mesh.device()`; \
-         `Default::default()` is a \
-         mesh of its own), or move one with `to_device`{ended}",
+        "`{}` was given tensors of two meshes, {first:?} and {other:?}: {way_out}, or move one with \
+         `to_device`{ended}",
         name.unwrap_or(function),
-        first.device(),
-        other.device(),
     );
 }
 

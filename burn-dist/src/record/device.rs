@@ -14,7 +14,7 @@ use crate::clock::Hardware;
 use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
 use crate::flight::default_folder;
 use crate::layout::Rows;
-use crate::mesh::{Axis, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
+use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::plan::DeviceLinks;
 
 /// Burn's type id of mesh devices.
@@ -136,6 +136,8 @@ pub(crate) struct MeshInner {
     pub(crate) topology: Topology,
     pub(crate) devices: Vec<DeviceId>,
     pub(crate) options: MeshOptions,
+    /// Whether it was made for [`MeshDevice::default`].
+    is_default: bool,
     /// Whether a fault has stopped it.
     pub(crate) faulted: Arc<AtomicBool>,
     closers: Mutex<Vec<Closer>>,
@@ -199,6 +201,7 @@ fn register(
     shape: MeshShape,
     devices: Vec<DeviceId>,
     mut options: MeshOptions,
+    is_default: bool,
 ) -> Result<DeviceMesh, MeshError> {
     shape.check_one_pipeline()?;
     if !devices.is_empty() && devices.len() != shape.num_ranks() {
@@ -245,6 +248,7 @@ fn register(
         topology,
         devices,
         options,
+        is_default,
         faulted: Arc::default(),
         closers: Mutex::new(Vec::new()),
     });
@@ -280,9 +284,11 @@ impl DeviceMesh {
     /// Makes a mesh from its text form, such as `fsdp=2,tp=2`.
     ///
     /// # Errors
-    /// [`MeshError`] if the text names an axis twice, a size of zero, or is not of that form.
+    /// [`MeshError`] if the text names an axis twice, one whose name says no role, a size of zero, or is not of that
+    /// form.
     pub fn parse(text: &str) -> Result<Self, MeshError> {
-        register(MeshShape::parse(text)?, Vec::new(), MeshOptions::default())
+        let shape = MeshShape::parse(text)?;
+        register(shape, Vec::new(), MeshOptions::default(), false)
     }
 
     /// Returns the Burn device that stands for the whole mesh.
@@ -347,23 +353,29 @@ impl std::fmt::Display for DeviceMesh {
 /// Collects the axes and options of a [`DeviceMesh`].
 #[derive(Clone, Debug, Default)]
 pub struct DeviceMeshBuilder {
-    axes: Vec<(String, usize)>,
-    exact: Option<Vec<Axis>>,
+    /// Outermost first, with what was wrong with the name of one.
+    axes: Vec<Result<Axis, MeshError>>,
     devices: Vec<DeviceId>,
     options: MeshOptions,
+    is_default: bool,
 }
 
 impl DeviceMeshBuilder {
-    /// Adds an axis, inside the ones before it. Its role follows from its name (see
-    /// [`AxisRole`](crate::mesh::AxisRole)).
+    /// Adds an axis, inside the ones before it. Its role follows from its name (see [`AxisRole`]).
     pub fn axis(mut self, name: impl Into<String>, size: usize) -> Self {
-        self.axes.push((name.into(), size));
+        self.axes.push(Axis::new(name, size));
+        self
+    }
+
+    /// Adds an axis of any name, as [`Self::axis`] does, and says what it is for.
+    pub fn axis_with_role(mut self, name: impl Into<String>, size: usize, role: AxisRole) -> Self {
+        self.axes.push(Ok(Axis::with_role(name, size, role)));
         self
     }
 
     /// Takes all axes, with their roles, from `axes`.
     pub fn axes(mut self, axes: &MeshShape) -> Self {
-        self.exact = Some(axes.axes().to_vec());
+        self.axes = axes.axes().iter().cloned().map(Ok).collect();
         self
     }
 
@@ -549,16 +561,15 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, a size of zero, two pipeline axes, a link for an axis that is not there,
-    /// a number of ranks that the processes cannot share out evenly, nodes that do not hold exactly the ranks, more
-    /// ranks than a process can run, or a number of devices other than the product of the sizes.
+    /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link for
+    /// an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not hold
+    /// exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
+    /// sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
-        let shape = match self.exact {
-            Some(axes) => MeshShape::with_roles(axes)?,
-            None => MeshShape::new(self.axes)?,
-        };
+        let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();
+        let shape = MeshShape::with_roles(axes?)?;
         self.options.links.check(&shape)?;
-        register(shape, self.devices, self.options)
+        register(shape, self.devices, self.options, self.is_default)
     }
 }
 
@@ -568,6 +579,8 @@ impl DeviceMeshBuilder {
 /// `BURN_DIST_FUZZ_LAYOUTS=SEED` turns [fuzz layouts](DeviceMeshBuilder::fuzz_layouts) on for it. Once a fault has
 /// stopped it, the default device is a new mesh; tensors of the old one keep answering with the fault. In a program of
 /// several processes it stays stopped.
+///
+/// It keeps its mesh going, so it is cloned, not copied as the devices of other backends are.
 #[derive(Clone)]
 pub struct MeshDevice {
     id: u16,
@@ -613,6 +626,11 @@ impl MeshDevice {
         Self { id, inner }
     }
 
+    /// Whether it is the default device, or was until a fault stopped it. Makes no default device.
+    pub(crate) fn is_default(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.is_default)
+    }
+
     /// Returns the axes of the mesh, or `None` if it has ended.
     pub fn shape(&self) -> Option<&MeshShape> {
         self.inner.as_deref().map(|inner| &inner.shape)
@@ -622,6 +640,8 @@ impl MeshDevice {
 impl std::fmt::Debug for MeshDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.inner {
+            // Burn names the devices of tensors that do not go together, and nothing else.
+            Some(inner) if inner.is_default => write!(f, "{inner:?}, the default device"),
             Some(inner) => inner.fmt(f),
             None => write!(f, "mesh {} (ended)", self.id),
         }
@@ -663,6 +683,7 @@ fn default_mesh() -> Result<DeviceMesh, MeshError> {
     let text = std::env::var("BURN_DIST_MESH").unwrap_or_default();
     let shape = MeshShape::parse(&text)?;
     let mut builder = DeviceMesh::builder().axes(&shape);
+    builder.is_default = true;
     if shape.num_ranks() == 1 {
         builder = builder.alone();
     }

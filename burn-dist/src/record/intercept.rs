@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 
 use burn_backend::{DType, TensorData};
+use serde_json::{Map, Value};
 
 use super::parts::{AnyTensor, Taken};
 use crate::parallel::ParamSpec;
@@ -59,6 +60,16 @@ impl Nonce {
         };
         let (nonce, index) = bits.split_at(NONCE_BITS);
         (number(nonce) == self.0).then(|| number(index) as usize)
+    }
+
+    /// As [`Self::index`], of data that a record has as an object of JSON.
+    pub(crate) fn index_in(self, object: &Map<String, Value>) -> Option<usize> {
+        let has = |key| object.contains_key(key);
+        if object.len() != 3 || !has("bytes") || !has("dtype") {
+            return None;
+        }
+        let data: TensorData = serde_json::from_value(Value::Object(object.clone())).ok()?;
+        self.index(&data)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A window is as long as a step: planned in pieces, a step would lose its checkpointing and the accumulation of its
 //! gradients. A program that reads every step says where they end. One that never reads is cut where it repeats, at the
 //! place in its loop where the least is alive (between two steps, where activations are gone), so that its windows are
-//! equal and their plans are known.
+//! equal and their plans are known. What each pass leaves and the program keeps (losses, outputs of an evaluation) counts
+//! for nothing there: memory grows by that alone.
 
 use std::hash::{Hash, Hasher};
 
@@ -78,8 +79,12 @@ impl Repeats {
         }
         let found = repetition(&digests).and_then(|period| {
             let lives = Lives::new(ops, dropped, is_host);
-            let sure = ops.len() >= OPS_SURE || bytes >= BYTES_SURE;
-            let end = lives.boundary(ops, period, sure, may_end)?;
+            let is_long = ops.len() >= OPS_SURE;
+            let sure = is_long || bytes >= BYTES_SURE;
+            let end = lives.boundary(ops, period, sure, &may_end);
+            // Layers leave activations behind. They take no data in, which a loop does that fills a log with it.
+            let sure = is_long || bytes >= BYTES_SURE && lives.takes_data(ops.len() - period);
+            let end = end.or_else(|| lives.boundary_beside_kept(ops, period, sure, &may_end))?;
             Some((period, end))
         });
         let Some((period, end)) = found else {
@@ -185,6 +190,7 @@ struct Life {
     born: usize,
     last: usize,
     dead: bool,
+    is_host: bool,
     bytes: u64,
 }
 
@@ -193,6 +199,8 @@ struct Lives {
     of: FxHashMap<TensorId, Life>,
     /// Bytes alive before each operation, and at the end.
     bytes: Vec<u64>,
+    /// The same without what outlives the log.
+    passing: Vec<u64>,
 }
 
 impl Lives {
@@ -204,11 +212,12 @@ impl Lives {
             is_host: F,
         }
         impl<F: Fn(TensorId) -> bool> Reader<'_, F> {
-            fn see(&mut self, tensor: &TensorIr, born: usize) {
+            fn see(&mut self, tensor: &TensorIr, born: usize, is_host: bool) {
                 let life = self.lives.entry(tensor.id).or_insert_with(|| Life {
                     born,
                     last: born,
                     dead: self.dropped.contains(&tensor.id),
+                    is_host,
                     bytes: (tensor.shape.num_elements() * tensor.dtype.size()) as u64,
                 });
                 life.last = self.at;
@@ -218,14 +227,15 @@ impl Lives {
         impl<F: Fn(TensorId) -> bool> OpReader for Reader<'_, F> {
             fn input(&mut self, tensor: &TensorIr) {
                 // Data waits on the host until it is used.
-                let born = match (self.is_host)(tensor.id) {
+                let is_host = (self.is_host)(tensor.id);
+                let born = match is_host {
                     true => self.at + 1,
                     false => 0,
                 };
-                self.see(tensor, born);
+                self.see(tensor, born, is_host);
             }
             fn output(&mut self, tensor: &TensorIr) {
-                self.see(tensor, self.at + 1);
+                self.see(tensor, self.at + 1, false);
             }
         }
         let dropped: FxHashSet<TensorId> = dropped.iter().copied().collect();
@@ -239,21 +249,22 @@ impl Lives {
             };
             visit_ref(op, &mut reader);
         }
-        let mut steps = vec![0i64; ops.len() + 2];
-        for life in of.values() {
-            steps[life.born] += life.bytes as i64;
-            if life.dead {
-                steps[(life.last + 1).max(life.born)] -= life.bytes as i64;
+        let alive = |is_counted: fn(&Life) -> bool| {
+            let mut steps = vec![0i64; ops.len() + 2];
+            for life in of.values().filter(|life| is_counted(life)) {
+                steps[life.born] += life.bytes as i64;
+                if life.dead {
+                    steps[(life.last + 1).max(life.born)] -= life.bytes as i64;
+                }
             }
-        }
-        let bytes = steps[..=ops.len()]
-            .iter()
-            .scan(0, |alive, step| {
+            let bytes = steps[..=ops.len()].iter().scan(0, |alive, step| {
                 *alive += step;
                 Some(*alive as u64)
-            })
-            .collect();
-        Self { of, bytes }
+            });
+            bytes.collect()
+        };
+        let (bytes, passing) = (alive(|_| true), alive(|life| life.dead));
+        Self { of, bytes, passing }
     }
 
     /// Returns where the last pass of a loop of `period` operations ends: where the least is alive, and as much as a
@@ -269,18 +280,50 @@ impl Lives {
         sure: bool,
         may_end: impl Fn(usize) -> bool,
     ) -> Option<usize> {
+        let alive = |at: usize| self.bytes.get(at).copied();
+        self.end_of_pass(ops, period, sure, may_end, alive)
+    }
+
+    /// As [`Self::boundary`], of a loop whose passes leave something that the program keeps. What is kept outlives the
+    /// log; what passes from one step to the next does not, but for that of the last one: so it is asked of the place
+    /// a pass before how much is alive there. A loop that takes up in reverse what another one has left has less of it
+    /// with every pass.
+    fn boundary_beside_kept(
+        &self,
+        ops: &[Recorded],
+        period: usize,
+        sure: bool,
+        may_end: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let alive = |at: usize| self.passing.get(at.checked_sub(period)?).copied();
+        self.end_of_pass(ops, period, sure, may_end, alive)
+    }
+
+    /// Returns the end of a pass, with `alive` bytes at each place.
+    fn end_of_pass(
+        &self,
+        ops: &[Recorded],
+        period: usize,
+        sure: bool,
+        may_end: impl Fn(usize) -> bool,
+        alive: impl Fn(usize) -> Option<u64>,
+    ) -> Option<usize> {
         let range = ops.len() + 1 - period..=ops.len();
         let range = range.filter(|at| may_end(*at));
-        let least = range.clone().map(|at| self.bytes[at]).min()?;
-        let is_steady = |end: usize| {
+        let least = range.clone().filter_map(&alive).min()?;
+        let is_least = |at: Option<usize>| at.and_then(&alive) == Some(least);
+        let is_steady = |end: &usize| {
             let before = [end.checked_sub(period), end.checked_sub(2 * period)];
-            before
-                .iter()
-                .all(|at| at.is_some_and(|at| self.bytes[at] == least))
+            is_least(Some(*end)) && before.into_iter().all(is_least)
         };
-        let ends = range.rev().filter(|at| self.bytes[*at] == least);
-        let mut ends = ends.filter(|end| is_steady(*end)).take(ENDS_MAX);
+        let mut ends = range.rev().filter(is_steady).take(ENDS_MAX);
         ends.find(|end| sure || self.uses_up(&ops[..*end], *end - period))
+    }
+
+    /// Returns whether data enters from an operation on.
+    fn takes_data(&self, start: usize) -> bool {
+        let mut lives = self.of.values();
+        lives.any(|life| life.is_host && life.born > start)
     }
 
     /// Returns whether an operation from `start` on that is more than elementwise uses up something which was there

@@ -12,7 +12,7 @@ use crate::plan::PlanError;
 use crate::record::MeshDevice;
 
 /// Why a mesh has stopped. The first fault wins: every later read or sync returns it.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The mesh was dropped.
@@ -98,6 +98,8 @@ pub enum Fault {
         what: &'static str,
     },
 }
+
+burn_dist_mesh::debug_by_message!(Fault);
 
 fn at(path: &Option<Arc<str>>) -> String {
     path.as_ref()

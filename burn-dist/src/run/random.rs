@@ -22,7 +22,7 @@ use draw::{Bernoulli, Draw, Float, Int, IntNormal, IntUniform, Normal, Uniform};
 use philox::Philox;
 
 /// Why no random tensor could be made.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RandomError {
     /// The bounds of a uniform distribution have nothing between them.
@@ -78,6 +78,8 @@ pub enum RandomError {
         found: usize,
     },
 }
+
+burn_dist_mesh::debug_by_message!(RandomError);
 
 /// Makes the part of a random tensor that lies in `region`, a range per dim.
 ///

@@ -16,7 +16,7 @@ use burn::optim::{AdamWConfig, Optimizer};
 use burn::tensor::activation::{gelu, log_softmax, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
-use burn_dist::mesh::{AxisRole, MeshError, MeshShape, TextError};
+use burn_dist::mesh::{MeshError, MeshShape, TextError};
 use burn_dist::parallel::ParallelError;
 use burn_dist::pipeline::{self, PipelineError};
 use burn_dist::{DeviceMesh, Dist, Parallelize, ParallelizeWith, Plan, ScheduleKind};
@@ -252,7 +252,7 @@ enum Error {
 /// Number of stages on a mesh: one if no axis is for them.
 fn num_stages(mesh: &MeshShape, schedule: ScheduleKind) -> usize {
     let sizes = mesh.axes().iter();
-    let pipeline = sizes.filter(|axis| axis.role == AxisRole::Pipeline && axis.size > 1);
+    let pipeline = sizes.filter(|axis| axis.role.cuts_stages() && axis.size > 1);
     let per_rank = if schedule.is_v() { 2 } else { 1 };
     pipeline
         .map(|axis| per_rank * axis.size)

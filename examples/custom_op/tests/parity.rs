@@ -56,7 +56,12 @@ where
 #[test]
 fn random_layouts_change_no_value() {
     let expected = gradients::<Flex>(&Default::default());
-    for axes in ["dp=2", "tp=3", "fsdp=2,tp=2", "a=2,b=2,c=2"] {
+    for axes in [
+        "dp=2",
+        "tp=3",
+        "fsdp=2,tp=2",
+        "a:model=2,b:model=2,c:model=2",
+    ] {
         for seed in 0..40 {
             let mesh = DeviceMesh::builder()
                 .axes(&axes.parse().expect("a mesh"))

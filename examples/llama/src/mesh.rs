@@ -71,9 +71,9 @@ pub struct Explanation {
 
 /// Returns what the shard axes of `shape` do.
 fn strategy(shape: &MeshShape, strategy: Strategy) -> anyhow::Result<ShardStrategy> {
-    let has = |role: AxisRole| shape.axes().iter().any(|axis| axis.role == role);
+    let has = |is: fn(AxisRole) -> bool| shape.axes().iter().any(|axis| is(axis.role));
     Ok(match strategy {
-        Strategy::Hsdp if !has(AxisRole::Replicate) || !has(AxisRole::Shard) => {
+        Strategy::Hsdp if !has(AxisRole::replicates) || !has(AxisRole::shards) => {
             bail!(
                 "--strategy hsdp shards over fsdp within each replica of dp, and the mesh {shape} lacks one of them: \
                  try --mesh dp=2,fsdp=2"
@@ -261,7 +261,7 @@ impl Mesh {
         let forward = &args.forward;
         if let Some(shape) = &forward.axes.mesh {
             // All its ranks would do the same work.
-            let idle = |axis: &&Axis| axis.role == AxisRole::Model && axis.name != "tp";
+            let idle = |axis: &&Axis| axis.role.splits_model() && axis.name != "tp";
             if let Some(axis) = shape.axes().iter().find(idle) {
                 bail!(
                     "nothing of this model is split over axis `{}` of the mesh {shape}: use pp, dp, fsdp, cp and tp",

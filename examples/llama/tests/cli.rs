@@ -59,7 +59,12 @@ fn a_mesh_that_cannot_be_read_is_explained() {
 
 #[test]
 fn an_axis_that_splits_nothing_is_refused() {
-    for mesh in ["foo=2", "fsdp=2,heads=2"] {
+    let refused = |mesh: &str, parts: &[&str]| {
+        fails(&short(&["--no-plot", "--mesh", mesh]), 2, parts);
+    };
+    refused("fdsp=2", &["--mesh", "`fdsp`", "did you mean `fsdp=2`?"]);
+    refused("fsdp=2,heads=2", &["--mesh", "`heads`", "`heads:model=2`"]);
+    for mesh in ["model=2", "fsdp=2,heads:model=2"] {
         let args = short(&["--no-plot", "--mesh", mesh]);
         fails(
             &args,

@@ -1,4 +1,4 @@
-//! Both programs run, and the swap changes no loss, on any number of ranks.
+//! All programs run, and the swap changes no loss, on any number of ranks.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -36,10 +36,13 @@ fn after(mesh: &str) -> Metrics {
     metrics(&run(env!("CARGO_BIN_EXE_after"), &[mesh]))
 }
 
+fn by_hand(mesh: &str) -> Metrics {
+    metrics(&run(env!("CARGO_BIN_EXE_by_hand"), &[mesh]))
+}
+
 /// Same metrics at the same steps; losses within 1e-4, relative: sums of f32 in another order, over 52 steps of Adam,
 /// of a network without kinks.
-fn compare(mesh: &str, expected: &Metrics) {
-    let found = after(mesh);
+fn compare(mesh: &str, found: &Metrics, expected: &Metrics) {
     assert!(found.keys().eq(expected.keys()), "{mesh}: {found:?}");
     for (name, expected) in expected.iter().filter(|(name, _)| name.ends_with("Loss")) {
         let found = found[name];
@@ -70,7 +73,18 @@ fn the_swap_changes_no_loss() {
     // The same kernels in the same order.
     assert_eq!(after("dp=1"), expected);
     for mesh in ["fsdp=2", "fsdp=3", "fsdp=4", "dp=2,fsdp=2", "fsdp=2,tp=2"] {
-        compare(mesh, &expected);
+        compare(mesh, &after(mesh), &expected);
+    }
+}
+
+#[test]
+fn a_loop_written_by_hand_has_its_batches_on_the_mesh() {
+    let expected = by_hand("dp=1");
+    // 13 batches and an accuracy, 3 epochs.
+    assert_eq!(expected.len(), (13 + 1) * 3);
+    assert!(expected["valid 3/3 Accuracy"] > 80.0, "{expected:?}");
+    for mesh in ["fsdp=2", "dp=3"] {
+        compare(mesh, &by_hand(mesh), &expected);
     }
 }
 

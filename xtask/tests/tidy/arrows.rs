@@ -46,10 +46,10 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ),
     (
         "burn-dist-kernels",
-        &["burn-dist-plan", "cubecl", "cubecl-cpp"],
+        &["burn-dist-mesh", "burn-dist-plan", "cubecl", "cubecl-cpp"],
     ),
-    ("burn-dist-launch", &["burn-dist-comm"]),
-    ("burn-dist-train", &[]),
+    ("burn-dist-launch", &["burn-dist-comm", "burn-dist-mesh"]),
+    ("burn-dist-train", &["burn-dist-mesh"]),
 ];
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];

@@ -3,6 +3,7 @@
 mod arrows;
 mod circles;
 mod duplicates;
+mod errors;
 mod falling;
 mod lengths;
 mod paths;

@@ -8,7 +8,7 @@ use crate::cost::{Network, work_ns};
 use crate::layout::laws::layout_on;
 use crate::layout::worlds::{SHAPES, blocks, check, layouts, meshes, plain_layouts};
 use crate::layout::{Layout, LayoutError};
-use burn_dist_mesh::{AxisIndex, MeshShape, ReduceOp};
+use burn_dist_mesh::{Axis, AxisIndex, AxisRole, MeshShape, ReduceOp};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn every_pair_of_layouts() {
 
 #[test]
 fn every_reduction() {
-    for mesh in ["a=3", "a=2,b=2"].map(|text| MeshShape::parse(text).unwrap()) {
+    for mesh in ["a:model=3", "a:model=2,b:model=2"].map(|text| MeshShape::parse(text).unwrap()) {
         let all = layouts(&mesh, &[3], &ReduceOp::ALL);
         for (from, to) in pairs(&all, usize::MAX) {
             redistributes(&mesh, from, to);
@@ -89,8 +89,8 @@ fn terms_reduce_to_the_bits_of_the_value() {
     // Mantissas of all kinds at their low end: three times some of them rounds away from the value.
     values.extend((0..16).map(|i| 1.75 + f64::from(i) * f64::EPSILON));
     let bits = |block: &[f64]| block.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    let meshes = (2..=8).map(|k| format!("a={k}"));
-    for text in meshes.chain(["a=2,b=3".into(), "a=3,b=2".into()]) {
+    let meshes = (2..=8).map(|k| format!("a:model={k}"));
+    for text in meshes.chain(["a:model=2,b:model=3".into(), "a:model=3,b:model=2".into()]) {
         let mesh = MeshShape::parse(&text).unwrap();
         let whole = Layout::replicated(&[values.len()]);
         let start = vec![values.clone(); mesh.num_ranks()];
@@ -211,10 +211,10 @@ fn transfers(mesh: &MeshShape, from: &Layout, to: &Layout) -> f64 {
 #[test]
 fn no_cheaper_way() {
     let worlds: [(&str, &[usize]); 4] = [
-        ("a=2,b=2", &[64, 64]),
-        ("a=4,b=2", &[2, 3]),
-        ("a=2,b=4", &[100, 80]),
-        ("a=2,b=2", &[8, 8, 512]),
+        ("a:model=2,b:model=2", &[64, 64]),
+        ("a:model=4,b:model=2", &[2, 3]),
+        ("a:model=2,b:model=4", &[100, 80]),
+        ("a:model=2,b:model=2", &[8, 8, 512]),
     ];
     for (mesh, shape) in worlds {
         let mesh = MeshShape::parse(mesh).unwrap();
@@ -247,7 +247,9 @@ fn no_cheaper_way() {
 /// What is known to be best without a search is what the search finds.
 #[test]
 fn direct_plans_are_cheapest() {
-    for mesh in ["a=2,b=2", "a=2,b=2,c=2"].map(|text| MeshShape::parse(text).unwrap()) {
+    for mesh in ["a:model=2,b:model=2", "a:model=2,b:model=2,c:model=2"]
+        .map(|text| MeshShape::parse(text).unwrap())
+    {
         let all = plain_layouts(&mesh, &[16, 8], &[ReduceOp::Sum]);
         for (from, to) in pairs(&all, 4000) {
             let planned = transfers(&mesh, from, to);
@@ -481,7 +483,11 @@ fn two() -> impl Strategy<Value = (MeshShape, Layout, Layout)> {
     let dims = prop::collection::vec((dim, any::<bool>()), 0..4);
     (sizes, dims).prop_flat_map(|(sizes, dims)| {
         let axes = sizes.iter().enumerate();
-        let mesh = MeshShape::new(axes.map(|(i, &size)| (format!("x{i}"), size))).unwrap();
+        let mesh = MeshShape::with_roles(
+            axes.map(|(i, &size)| Axis::with_role(format!("x{i}"), size, AxisRole::Model))
+                .collect(),
+        )
+        .unwrap();
         let (a, b) = dims
             .into_iter()
             .map(|((a, b), swap)| if swap { (b, a) } else { (a, b) })

@@ -2,7 +2,7 @@ use super::*;
 use insta::assert_snapshot;
 
 fn mesh() -> MeshShape {
-    MeshShape::parse("dp=2,fsdp=2,cp=2,tp=2,one=1").unwrap()
+    MeshShape::parse("dp=2,fsdp=2,cp=2,tp=2,one:model=1").unwrap()
 }
 
 #[test]

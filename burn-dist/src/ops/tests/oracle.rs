@@ -173,7 +173,7 @@ fn every_op_split_equals_the_op_on_whole_tensors() {
 
 /// A replicated op is the same on every rank.
 fn assert_unchanged(op: &OperationIr) {
-    let mesh = MeshShape::parse("a=2").unwrap();
+    let mesh = MeshShape::parse("a:model=2").unwrap();
     let layout = |tensor: &TensorIr| Arc::new(Layout::replicated(&tensor.shape.to_vec()));
     let (inputs, outputs): (Vec<_>, Vec<_>) = (
         op.inputs().map(layout).collect(),
@@ -210,7 +210,7 @@ fn a_scalar_slot_is_copied() {
             out: tensor(1, TensorStatus::NotInit),
         }),
     );
-    let mesh = MeshShape::parse("a=4").unwrap();
+    let mesh = MeshShape::parse("a:model=4").unwrap();
     let layout = Arc::new(Layout::sharded(&[6], 0, &[AxisIndex(0)]));
     let rule = rule(&op);
     let view = LocalView {
@@ -239,7 +239,7 @@ fn a_scalar_slot_is_copied() {
 fn a_maximum_over_nothing_is_refused() {
     // Four elements over three ranks: 2, 2 and none.
     let op = samples::max_of(4);
-    let mesh = MeshShape::parse("a=3").unwrap();
+    let mesh = MeshShape::parse("a:model=3").unwrap();
     let case = case(&op);
     let OpRule::Factors(rule) = &case.rule else {
         panic!("max has factors");

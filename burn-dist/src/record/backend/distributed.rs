@@ -48,7 +48,7 @@ mod distributed {
 }
 
 /// A reduction over several meshes was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot reduce over {devices} devices of `Dist`: each is a mesh of its own, and reduces gradients over its own \
      ranks; train with \
@@ -57,6 +57,8 @@ mod distributed {
 struct SeveralMeshes {
     devices: usize,
 }
+
+burn_dist_mesh::debug_by_message!(SeveralMeshes);
 
 /// Returns what the reduction of `tensor` over the meshes of `device_ids` is: itself, where there is one.
 fn reduced<B: BackendIr>(

@@ -1,0 +1,190 @@
+//! Loops that never read and keep something of every pass: their windows end all the same, so that memory grows by what
+//! is kept and nothing else.
+
+use std::collections::VecDeque;
+
+use burn::module::AutodiffModule;
+use burn::optim::{AdamConfig, GradientsParams, Optimizer};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use burn_dist::{DeviceMesh, MeshBackend, MeshDevice, Parallelize};
+
+use super::length::{Deep, batch, loss};
+use super::{A, B, mesh};
+
+const ROWS: usize = 4;
+const WIDTH: usize = 8;
+
+/// Something that a program does again and again, on a model, and what it keeps.
+struct Loop {
+    name: &'static str,
+    passes: usize,
+    run: fn(&DeviceMesh, usize, &mut dyn FnMut()) -> Vec<f32>,
+}
+
+fn model(mesh: &DeviceMesh) -> Deep<A> {
+    let model = Deep::<A>::new(2, WIDTH, &mesh.device());
+    model.parallelize(mesh).expect("it fits")
+}
+
+fn data(pass: usize, device: &MeshDevice) -> Tensor<A, 2> {
+    batch(ROWS, WIDTH, pass, device)
+}
+
+/// Trains on what `input` makes for each step, and hands it the loss.
+fn train(
+    mesh: &DeviceMesh,
+    steps: usize,
+    mut input: impl FnMut(usize, Option<Tensor<B, 1>>) -> Tensor<A, 2>,
+    after: &mut dyn FnMut(),
+) -> Deep<A> {
+    let mut model = model(mesh);
+    let mut optimizer = AdamConfig::new().init();
+    let mut last = None;
+    for step in 0..steps {
+        let loss = loss(&model, input(step, last.take()));
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        model = optimizer.step(1e-3, model, gradients);
+        last = Some(loss.inner());
+        after();
+    }
+    input(steps, last);
+    model
+}
+
+/// Reads tensors of one shape, many at once.
+fn values<const D: usize>(kept: Vec<Tensor<B, D>>) -> Vec<f32> {
+    let read = |kept: &[Tensor<B, D>]| {
+        let kept = Tensor::cat(kept.to_vec(), 0).into_data();
+        kept.iter::<f32>().collect::<Vec<_>>()
+    };
+    kept.chunks(100).flat_map(read).collect()
+}
+
+const LOOPS: [Loop; 5] = [
+    Loop {
+        name: "losses in a list",
+        passes: 400,
+        run: |mesh, steps, after| {
+            let (device, mut losses) = (mesh.device(), Vec::new());
+            let input = |step, loss| {
+                losses.extend(loss);
+                data(step, &device)
+            };
+            train(mesh, steps, input, after);
+            values(losses)
+        },
+    },
+    Loop {
+        name: "the weights of every step",
+        passes: 400,
+        run: |mesh, steps, after| {
+            let mut model = model(mesh);
+            let mut optimizer = AdamConfig::new().init();
+            let mut kept = Vec::new();
+            for step in 0..steps {
+                let loss = loss(&model, data(step, &mesh.device()));
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                model = optimizer.step(1e-3, model, gradients);
+                kept.push(model.blocks[1].up.weight.val().inner());
+                after();
+            }
+            values(kept)
+        },
+    },
+    Loop {
+        name: "a replay buffer",
+        passes: 400,
+        run: |mesh, steps, after| {
+            let device = mesh.device();
+            let mut buffer: VecDeque<Tensor<A, 2>> = (0..100).map(|n| data(n, &device)).collect();
+            let input = |step: usize, loss: Option<Tensor<B, 1>>| {
+                if let Some(loss) = loss {
+                    buffer.pop_front();
+                    buffer.push_back(data(step, &device) + Tensor::from_inner(loss).unsqueeze());
+                }
+                let of = |n: usize| buffer[(step * 37 + n * 53) % buffer.len()].clone();
+                Tensor::cat(vec![of(0), of(1)], 0)
+            };
+            train(mesh, steps, input, after);
+            values(buffer.into_iter().map(Tensor::inner).collect())
+        },
+    },
+    Loop {
+        name: "outputs of an evaluation",
+        passes: 8000,
+        run: |mesh, passes, after| {
+            let (model, mut outputs) = (model(mesh).valid(), Vec::new());
+            for pass in 0..passes {
+                outputs.push(model.forward(batch(ROWS, WIDTH, pass, &mesh.device())));
+                after();
+            }
+            values(outputs)
+        },
+    },
+    Loop {
+        name: "confusion matrices of an evaluation",
+        passes: 8000,
+        run: |mesh, passes, after| {
+            let (model, device) = (model(mesh).valid(), mesh.device());
+            let mut matrices = Vec::new();
+            let mut total = Tensor::<B, 2>::zeros([WIDTH, WIDTH], &device);
+            let classes = Tensor::<B, 1, Int>::arange(0..WIDTH as i64, &device).unsqueeze();
+            for pass in 0..passes {
+                let x = batch::<B>(ROWS, WIDTH, pass, &device);
+                let found = model.forward(x.clone()).argmax(1);
+                let matrix = x.transpose().matmul(found.equal(classes.clone()).float());
+                total = total + matrix.clone();
+                matrices.push(matrix);
+                after();
+            }
+            matrices.push(total);
+            values(matrices)
+        },
+    },
+];
+
+#[test]
+fn what_a_loop_keeps_does_not_keep_its_windows_open() {
+    for Loop { name, passes, run } in LOOPS {
+        for text in ["", "fsdp=2"] {
+            let (kept, windows, misses) = {
+                let mesh = mesh(text);
+                let device = mesh.device();
+                A::seed(&device, 5);
+                let (mut pass, mut warm) = (0, B::report(&device).cache);
+                let mut end = warm;
+                let kept = run(&mesh, passes, &mut || {
+                    pass += 1;
+                    // Asked of the recorder itself, it closes a window.
+                    if pass == passes * 3 / 4 {
+                        warm = B::report(&device).cache;
+                    } else if pass == passes {
+                        end = B::report(&device).cache;
+                    }
+                });
+                let (windows, misses) = (end.windows - warm.windows, end.misses - warm.misses);
+                (kept, windows, misses)
+            };
+            let case = format!("{name} on `{text}`: {windows} windows, {misses} planned anew");
+            eprintln!("{case}");
+            assert!(windows as usize >= passes / 64, "{case}");
+            assert!(misses <= 8, "{case}");
+            // The same loop, which is cut elsewhere.
+            let mesh = mesh(text);
+            let device = mesh.device();
+            A::seed(&device, 5);
+            let mut pass = 0;
+            let expected = run(&mesh, passes, &mut || {
+                pass += 1;
+                if pass % 10 == 0 {
+                    B::sync(&device).expect("no fault");
+                }
+            });
+            assert!(
+                kept == expected,
+                "{case}: how windows are cut changes no bit"
+            );
+        }
+    }
+}
