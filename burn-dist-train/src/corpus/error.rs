@@ -2,6 +2,9 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
+/// Between a property and what it is of, in the names of an identity.
+pub(super) const OF: &str = " of ";
+
 /// What is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {

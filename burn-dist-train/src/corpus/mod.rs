@@ -88,7 +88,7 @@ mod tests;
 use std::ops::Range;
 use std::path::Path;
 
-use position::OF;
+use error::OF;
 
 pub use batches::{Batches, Part};
 pub use choice::UnknownChoice;

@@ -2,11 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{CorpusError, Difference};
+use super::error::{CorpusError, Difference, OF};
 use super::lane::Start;
-
-/// Between a property and what it is of, in the names of an identity.
-pub(super) const OF: &str = " of ";
 
 /// How much of a corpus has been handed out, saved with a checkpoint as JSON for instance. It says nothing of batches,
 /// processes or meshes.
