@@ -78,7 +78,7 @@ fn known(mesh: DeviceMeshBuilder) -> (MeshDevice, Net<B>) {
 
 fn save_known(mesh: DeviceMeshBuilder, folder: &Path, export: &Export) -> Result<(), StateError> {
     let (device, net) = known(mesh);
-    save(&net, &names(), folder, export, &device)
+    save(&net, &names(), folder, export, &device).map(drop)
 }
 
 fn open(folder: &Path) -> Folder {
@@ -408,7 +408,7 @@ fn what_cannot_be_in_8_bits_is_named() {
             ..Export::default()
         };
         let here = directory();
-        save(&net, &names(), here.path(), &export, &device).map(|()| here)
+        save(&net, &names(), here.path(), &export, &device).map(|_| here)
     };
     let refused = |name: &str, scale: f32| match save_in(name, scale) {
         Ok(_) => panic!("{name} was written"),
