@@ -253,7 +253,7 @@ fn accumulating(axes: &str, microbatches: usize) -> Explanation {
         let step = train::step_with(model.clone(), &mut optimizer, &batch, recipe, 1e-4, &device);
         drop(hold);
         model = step.0;
-        step.1.into_data();
+        let _ = step.1.into_data();
     };
     step();
     burn_dist::explain::<B, _>(&device, step).1
@@ -267,6 +267,9 @@ fn gradients_and_moments_are_held_as_such() {
     let bytes = 4 * config.num_params() as u64;
     // On one rank the gradient of a table is made where it is needed, of those of the rows that were read.
     let table = 4 * (config.vocab * config.dim) as u64;
+    let kv_dim = config.num_kv_heads * config.head_dim();
+    let matrices = 2 * config.dim * (config.dim + kv_dim) + 3 * config.dim * config.hidden_dim;
+    let layer = 4 * matrices as u64;
     for (axes, parameters, gradients) in [
         ("", bytes, bytes - table),
         ("dp=2", bytes, bytes),
@@ -284,7 +287,12 @@ fn gradients_and_moments_are_held_as_such() {
             near(at_peak(MemoryClass::Optimizer), 2 * parameters),
             "{what}"
         );
-        assert!(near(at_peak(MemoryClass::Gradient), gradients), "{what}");
+        // With those under way, of one layer at most.
+        let held = at_peak(MemoryClass::Gradient);
+        assert!(
+            19 * gradients <= 20 * held && 20 * held <= 21 * (gradients + layer),
+            "{what}"
+        );
         let text = plan.to_string();
         assert!(text.contains("; gradients at most "), "{text}");
     }

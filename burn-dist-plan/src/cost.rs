@@ -16,6 +16,7 @@ const START_NS: f64 = 512.0;
 const BYTE_NS: f64 = 1.0;
 /// A floating-point operation of a rank: 100 teraflops a second.
 const FLOP_NS: f64 = 1.0 / 100_000.0;
+const NS_PER_US: f64 = 1e3;
 /// A byte that a rank writes to its memory: one terabyte a second.
 const WRITE_NS: f64 = 1.0 / 1_000.0;
 
@@ -24,24 +25,50 @@ pub fn work_ns(flops: f64, bytes: f64) -> f64 {
     flops * FLOP_NS + bytes * WRITE_NS
 }
 
-/// The links of the devices that ranks run on; no collective is made to take their time.
+/// What the devices that ranks run on take, as far as it is known. Nothing is made to take that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceLinks {
+pub struct DeviceCosts {
     /// Devices of a node; ranks fill nodes in order.
     pub per_node: usize,
     /// To the devices of its node; none if it is slower or faster than any [`Link`].
     pub inside: Option<Link>,
     /// To those of other nodes.
     pub between: Option<Link>,
+    /// Flops of products in a microsecond, by the size of their operands' elements: of 8, 4, 2 bytes and of one.
+    pub flops_per_us: [u64; 4],
+    /// What a product takes besides, in flops.
+    pub flops_besides: u64,
+    /// Bytes that memory moves in a microsecond.
+    pub bytes_per_us: u64,
+    /// What every kernel takes beside its work, in nanoseconds.
+    pub start_ns: u64,
 }
 
-impl DeviceLinks {
+impl DeviceCosts {
     /// Returns whether ranks are on several nodes.
     pub fn spans(&self, ranks: &[Rank]) -> bool {
         let node = |rank: &Rank| rank.0 as usize / self.per_node.max(1);
         ranks
             .windows(2)
             .any(|pair| node(&pair[0]) != node(&pair[1]))
+    }
+
+    /// Returns how long a product takes of operands with elements of so many bytes, in nanoseconds.
+    pub fn product_ns(&self, flops: f64, elem_bytes: usize) -> f64 {
+        let [f64s, f32s, f16s, f8s] = self.flops_per_us;
+        let per_us = match elem_bytes {
+            8 => f64s,
+            2 => f16s,
+            1 => f8s,
+            _ => f32s,
+        };
+        let flops = flops + self.flops_besides as f64;
+        flops / per_us.max(1) as f64 * NS_PER_US + self.start_ns as f64
+    }
+
+    /// Returns how long a kernel takes that copies so many bytes, in nanoseconds.
+    pub fn copy_ns(&self, bytes: f64) -> f64 {
+        2.0 * bytes / self.bytes_per_us.max(1) as f64 * NS_PER_US + self.start_ns as f64
     }
 }
 
@@ -94,7 +121,7 @@ impl<'a> Network<'a> {
     }
 
     /// Takes the links of devices for axes of which nothing else is known.
-    pub fn or_devices(mut self, devices: Option<&DeviceLinks>) -> Self {
+    pub fn or_devices(mut self, devices: Option<&DeviceCosts>) -> Self {
         let mesh = self.mesh;
         let Some(devices) = devices else {
             return self;

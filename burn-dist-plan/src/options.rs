@@ -2,7 +2,7 @@
 //! [`Policy`](crate::Policy) of each parameter, which is part of the window.
 
 use crate::Float;
-use crate::cost::DeviceLinks;
+use crate::cost::DeviceCosts;
 use crate::float8::Float8Store;
 use crate::mesh::{BoolStore, Links, Rank, Topology};
 use crate::storage::Storage;
@@ -32,9 +32,8 @@ pub struct PlanOptions {
     /// Links inside and between nodes, if known: where they say that it takes less time, collectives over several nodes
     /// are composed.
     pub links: Links,
-    /// Those of the devices that ranks run on, if these are known: by them, what may run beside a transfer knows how
-    /// long that takes.
-    pub device_links: Option<DeviceLinks>,
+    /// What the devices take that ranks run on, if these are known: what may run beside a transfer is decided by it.
+    pub device_costs: Option<DeviceCosts>,
     /// Collectives over several nodes are composed from this many bytes on, whatever the links.
     pub hierarchy_bytes_min: Option<u64>,
     /// How many microbatches a step is to have that is planned for the [clock](crate::clock) alone: in a window of

@@ -4,7 +4,7 @@ use crate::ops::Recorded;
 
 pub use burn_dist_plan::PASSES;
 pub use burn_dist_plan::cache::CacheStats;
-pub use burn_dist_plan::cost::DeviceLinks;
+pub use burn_dist_plan::cost::DeviceCosts;
 pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
 pub(crate) use burn_dist_plan::policy::Pattern;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cost::{DeviceLinks, Network, work_ns};
+use crate::cost::{DeviceCosts, Network, work_ns};
 use crate::layout::redistribute::StepKind;
 use crate::mesh::{Axis, AxisIndex, AxisRole, MeshShape, Rank, Topology};
 use crate::op::Op;
@@ -125,8 +125,8 @@ pub struct Overlap {
 pub(super) struct Pass<'a> {
     mesh: &'a MeshShape,
     topology: &'a Topology,
-    /// See [`PlanOptions::device_links`].
-    devices: Option<&'a DeviceLinks>,
+    /// See [`PlanOptions::device_costs`].
+    devices: Option<&'a DeviceCosts>,
     network: Network<'a>,
     visits: &'a Visits,
 }
@@ -142,9 +142,9 @@ impl<'a> Pass<'a> {
         axes.any(|axis| mesh.size(axis) > 1).then(|| Self {
             mesh,
             topology: &options.topology,
-            devices: options.device_links.as_ref(),
+            devices: options.device_costs.as_ref(),
             network: Network::new(mesh, &options.links, &options.topology)
-                .or_devices(options.device_links.as_ref()),
+                .or_devices(options.device_costs.as_ref()),
             visits,
         })
     }
@@ -271,6 +271,23 @@ impl<'a> Pass<'a> {
         let transfer = self
             .network
             .transfer_ns(&[chunked.axis], parts - 1, received);
+        if let Some(devices) = self.devices {
+            let product = |step: &LocalStep<O>, parts: f64| {
+                let elem_bytes = match step.op.multiplies_float8() {
+                    true => 1,
+                    false => step.op.inputs().next().map_or(4, |x| x.dtype.size()),
+                };
+                parts * devices.product_ns(self.flops(step) / parts, elem_bytes)
+            };
+            let products = |parts: f64| -> f64 {
+                let steps = chunked.steps.iter();
+                let steps = steps.filter(|step| step.op.product_flops().is_some());
+                steps.map(|step| product(step, parts)).sum()
+            };
+            let (whole, cut) = (products(1.0), products(parts as f64));
+            let in_chunks = cut.max(transfer + cut / parts as f64);
+            return in_chunks + devices.copy_ns(copied) < transfer + whole;
+        }
         // Either all chunks are computed, or one is before or after all that the link brings.
         let in_chunks = compute.max(transfer + compute / parts as f64);
         in_chunks + work_ns(0.0, copied) < transfer + compute

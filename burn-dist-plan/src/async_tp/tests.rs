@@ -214,19 +214,26 @@ fn what_takes_less_time_in_chunks_is_cut() {
             ..options(&b.mesh)
         };
         // What the devices say counts where no link is named.
-        let of_devices = |per_node: usize| PlanOptions {
-            device_links: Some(DeviceLinks {
+        let of_devices = |per_node: usize, flops_besides: u64| PlanOptions {
+            device_costs: Some(DeviceCosts {
                 per_node,
-                ..Hardware::preset("h100").expect("a preset").device_links()
+                flops_besides,
+                ..Hardware::preset("h100").expect("a preset").device_costs()
             }),
             ..options(&b.mesh)
         };
+        let longer = Some("in chunks it would take longer");
         let apart = Some("it goes over several nodes");
         for (options, whole, what) in [
             (fast, None, "fast"),
             (slow, None, "slow"),
-            (of_devices(8), None, "an h100"),
-            (of_devices(parts - 1), apart, "nodes of fewer"),
+            (of_devices(8, 0), None, "an h100"),
+            (
+                of_devices(8, 1 << 40),
+                longer,
+                "products that are slow to start",
+            ),
+            (of_devices(parts - 1, 0), apart, "nodes of fewer"),
             (
                 options(&b.mesh),
                 Some("nothing is known of its link"),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cost::DeviceLinks;
+use crate::cost::DeviceCosts;
 use crate::mesh::{DType, Link, Split};
 use crate::task::{CollectiveKind, CommunicationKind};
 
@@ -10,6 +10,7 @@ use crate::task::{CollectiveKind, CommunicationKind};
 const TREE_BANDWIDTH: f64 = 0.92;
 const NS_PER_US: f64 = 1e3;
 const NS_PER_S: f64 = 1e9;
+const US_PER_S: f64 = 1e6;
 const TERA: f64 = 1e12;
 const GIGA: f64 = 1e9;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -340,16 +341,28 @@ impl Hardware {
         (self.memory.reserved_gib * GIB) as u64
     }
 
-    /// Returns the links, as the planner weighs them.
-    pub fn device_links(&self) -> DeviceLinks {
+    /// Returns what it takes, as the planner weighs it.
+    pub fn device_costs(&self) -> DeviceCosts {
         let link = |link: DeviceLink| {
             let gbps = link.gb_per_s * link.efficiency * 8.0;
             Link::new(link.latency_us, gbps).ok()
         };
-        DeviceLinks {
+        DeviceCosts {
             per_node: self.devices_per_node,
             inside: link(self.links.inside),
             between: link(self.links.between),
+            flops_per_us: [
+                Operands::Of(DType::F64),
+                Operands::Of(DType::F32),
+                Operands::Of(DType::F16),
+                Operands::Float8,
+            ]
+            .map(|operands| {
+                (self.peak_flops(operands) * self.products.efficiency / US_PER_S) as u64
+            }),
+            flops_besides: (self.products.half_gflop * GIGA) as u64,
+            bytes_per_us: (self.memory.gb_per_s * self.memory.efficiency * GIGA / US_PER_S) as u64,
+            start_ns: self.start_ns() as u64,
         }
     }
 

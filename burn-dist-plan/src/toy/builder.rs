@@ -28,7 +28,7 @@ pub(crate) fn options(mesh: &MeshShape) -> PlanOptions {
         everyone_reads: false,
         topology: Topology::single(mesh.num_ranks()),
         links: Default::default(),
-        device_links: None,
+        device_costs: None,
         hierarchy_bytes_min: None,
         microbatches: None,
         ranks: mesh.ranks().collect(),

@@ -15,7 +15,7 @@ use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, Worl
 use crate::flight::default_folder;
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
-use crate::plan::DeviceLinks;
+use crate::plan::DeviceCosts;
 
 /// Burn's type id of mesh devices.
 const MESH_TYPE_ID: u16 = 0xD157;
@@ -77,8 +77,8 @@ pub struct MeshOptions {
     pub scatter_bytes_min: usize,
     /// Links whose time collectives take.
     pub links: Links,
-    /// Those of the devices that ranks run on, if these are known.
-    pub device_links: Option<DeviceLinks>,
+    /// What the devices take that ranks run on, if these are known.
+    pub device_costs: Option<DeviceCosts>,
     /// Whether ranks note what they do when.
     pub trace: bool,
     /// The processes that share the ranks out; `None` if this one has all of them.
@@ -113,7 +113,7 @@ impl Default for MeshOptions {
             timeout: Duration::from_secs(30),
             scatter_bytes_min: 16 * 1024,
             links: Links::default(),
-            device_links: None,
+            device_costs: None,
             trace: false,
             world: None,
             alone: false,
@@ -460,10 +460,10 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Says what the ranks run on: [async TP](crate::AsyncTp::Auto) knows by it how long transfers take. It delays none
-    /// and changes no layout.
+    /// Says what the ranks run on: [async TP](crate::AsyncTp::Auto) knows by it how long products and transfers take.
+    /// It delays none and changes no layout.
     pub fn hardware(mut self, hardware: &Hardware) -> Self {
-        self.options.device_links = Some(hardware.device_links());
+        self.options.device_costs = Some(hardware.device_costs());
         self
     }
 

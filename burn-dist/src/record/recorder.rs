@@ -172,7 +172,7 @@ impl<B: BackendIr> Recorder<B> {
             },
             topology: topology.clone(),
             links: options.links.clone(),
-            device_links: options.device_links,
+            device_costs: options.device_costs,
             hierarchy_bytes_min: options.hierarchy_bytes_min,
             ranks: ranks.clone(),
             everyone_reads: options.world.is_some(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use burn_dist::clock::Hardware;
 use burn_dist::plan::memory::MemoryPlan;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -45,6 +46,55 @@ fn at(cause: &str) -> String {
     match cause {
         "" => String::new(),
         cause => format!(" (at {cause})"),
+    }
+}
+
+/// Fewer rows than ranks that take rows of their own.
+#[derive(Debug, Error)]
+#[error(
+    "a microbatch has {rows} row(s), too few to split over the {ranks} ranks of {mesh} that take rows of their own: each \
+     would compute all of them, {:.1} % of the work more than once; give --batch {} at least, or dp and fsdp {rows} ranks \
+     together at most; --repeat-rows runs it all the same",
+    100.0 * (1.0 - 1.0 / *ranks as f64), ranks * accumulate
+)]
+pub struct TooFewRows {
+    /// Of the microbatch.
+    pub rows: usize,
+    /// Along the axes that split rows, together.
+    pub ranks: usize,
+    /// Text form of the mesh.
+    pub mesh: String,
+    /// Microbatches of a step.
+    pub accumulate: usize,
+}
+
+/// A step that a device has too little memory for.
+#[derive(Debug, Error)]
+#[error(
+    "this does not run on {device}: the fullest rank holds {} (at {cause}), of the {} that a device has {} is reserved; \
+     use more ranks along fsdp or tp, a smaller --batch or --seq, --accumulate, or --activation-checkpoint full",
+    bytes_text(*held), bytes_text(*has), bytes_text(*reserved)
+)]
+pub struct Unfit {
+    device: String,
+    held: u64,
+    cause: String,
+    has: u64,
+    reserved: u64,
+}
+
+impl Unfit {
+    /// Returns what to say of a step whose ranks need more memory than devices have.
+    pub fn of(plans: &[MemoryPlan], hardware: &Hardware) -> Option<Self> {
+        let fullest = plans.iter().max_by_key(|plan| plan.peak_bytes)?;
+        let (has, reserved) = (hardware.memory_bytes(), hardware.reserved_bytes());
+        (fullest.peak_bytes + reserved > has).then(|| Self {
+            device: hardware.name.clone(),
+            held: fullest.peak_bytes,
+            cause: fullest.peak_cause.to_string(),
+            has,
+            reserved,
+        })
     }
 }
 

@@ -10,6 +10,8 @@ fn main() -> ExitCode {
         Ok(commands::End::Done) => ExitCode::SUCCESS,
         // 128 + SIGINT, as shells report it.
         Ok(commands::End::Interrupted) => ExitCode::from(130),
+        // As of any configuration that cannot be.
+        Ok(commands::End::Unfit) => ExitCode::from(78),
         Err(error) => {
             voice::complain(&error);
             ExitCode::from(mesh::exit_code(&error))

@@ -25,7 +25,7 @@ use burn_dist::{
     Plan, Precision, ShardStrategy,
 };
 
-use crate::capacity::TooLarge;
+use crate::capacity::{TooFewRows, TooLarge, Unfit};
 use crate::checkpoints::SaveFailed;
 use crate::cli::{MeshArgs, Strategy};
 use crate::files::write_whole;
@@ -61,6 +61,8 @@ pub struct Explanation {
     pub text: String,
     /// For programs.
     pub json: serde_json::Value,
+    /// Flops of the model in a step.
+    pub model_flops: f64,
     /// Memory of each planned rank.
     pub memory: Vec<MemoryPlan>,
     /// How it runs over the tasks of the step.
@@ -157,7 +159,8 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
     let of_cause = |cause: &(dyn std::error::Error + 'static)| {
         let call = cause.downcast_ref().map(CommError::exit_code);
         // As of any configuration that cannot be.
-        let memory = cause.downcast_ref().map(|_: &TooLarge| 78);
+        let misfit = cause.is::<TooLarge>() || cause.is::<TooFewRows>() || cause.is::<Unfit>();
+        let memory = misfit.then_some(78);
         // The run is over, and a file of it is not all there.
         let unwritten = cause.is::<SaveFailed>() || cause.is::<MetricsError>();
         let unwritten = unwritten.then_some(UNWRITTEN);
@@ -227,6 +230,7 @@ fn memory(rank: &RankStats) -> RankMemory {
         peak_bytes: rank.peak_bytes,
         host_peak_bytes: rank.host_peak_bytes,
         peak_bytes_by_class: rank.peak_by_class(),
+        most_bytes_by_class: rank.most_by_class(),
         at_rest_bytes: rank.at_rest_bytes,
     }
 }
@@ -277,6 +281,9 @@ impl Mesh {
             .gpu_transport(forward.gpu_transport.into())
             .nodes(forward.axes.ranks_per_node.clone().unwrap_or_default())
             .account_memory(true);
+        if let Some(hardware) = &args.hardware {
+            builder = builder.hardware(hardware);
+        }
         if trace {
             builder = builder.trace();
         }
@@ -313,6 +320,12 @@ impl Mesh {
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
         self.mesh.shape().num_ranks()
+    }
+
+    /// Number of parts that the rows of a batch are split into, if there are enough.
+    pub fn num_row_groups(&self) -> usize {
+        let shape = self.mesh.shape();
+        shape.group_size(&shape.data_axes())
     }
 
     /// What to write instead, if another order of the axes would be better.
@@ -450,6 +463,7 @@ impl Mesh {
             after: explanation.after.join("\n"),
             text: explanation.to_string(),
             json: explanation.to_json(),
+            model_flops: explanation.redundancy.model_flops,
             memory: explanation.memory,
             timelines: explanation.timelines,
             simulations: explanation

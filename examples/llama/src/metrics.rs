@@ -152,7 +152,7 @@ impl RunMetrics {
     /// That of the run; without any, if one of the files lacks something.
     pub fn close(self, end: anyhow::Result<End>) -> anyhow::Result<End> {
         self.event(match &end {
-            Ok(End::Done) => Event::new("end"),
+            Ok(End::Done | End::Unfit) => Event::new("end"),
             Ok(End::Interrupted) => Event::new("interrupted"),
             Err(error) => Event::new("error").with("reason", in_one_line(error)),
         });

@@ -142,6 +142,7 @@ mod tests {
             predicted_peak_bytes: peak_bytes,
             peak_bytes,
             peak_bytes_by_class: Default::default(),
+            most_bytes_by_class: Default::default(),
             host_peak_bytes: 0,
             at_rest_bytes: 0,
         };

@@ -21,6 +21,8 @@ pub struct RankMemory {
     pub peak_bytes: u64,
     /// What these were used for.
     pub peak_bytes_by_class: BTreeMap<String, u64>,
+    /// The most that it held of each class, not all at once.
+    pub most_bytes_by_class: BTreeMap<String, u64>,
     /// The most host memory that offloaded tensors took.
     pub host_peak_bytes: u64,
     /// What it holds of parameters and optimizer state between steps.

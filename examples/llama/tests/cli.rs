@@ -3,6 +3,8 @@
 #[cfg(unix)]
 #[path = "cli/guide.rs"]
 mod guide;
+#[path = "cli/planned.rs"]
+mod planned;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -646,7 +648,8 @@ fn what_does_not_fit_into_memory_is_refused_before_the_run() {
     // One rank that would hold many TiB of activations.
     let large = ["--size", "8b", "--batch", "64"];
     // Rows that 1,000 ranks cannot share are on each of them.
-    let many = ["--size", "M", "--mesh", "fsdp=1000", "--batch", "999"];
+    let rows = ["--batch", "999", "--repeat-rows"];
+    let many = [&["--size", "M", "--mesh", "fsdp=1000"], &rows[..]].concat();
     for more in [&large[..], &many] {
         let args = [&["pretrain", "--no-plot"], more].concat();
         let parts = [
@@ -676,7 +679,7 @@ fn a_limit_of_the_address_space_counts_and_can_be_overridden() {
         let output = Command::new("sh")
             .args(["-c", "ulimit -v 1300000; exec \"$@\"", "sh"])
             .arg(env!("CARGO_BIN_EXE_llama"))
-            .args(short(&["--no-plot", "--mesh", "fsdp=40"]))
+            .args(short(&["--no-plot", "--mesh", "fsdp=40", "--repeat-rows"]))
             .args(more)
             .output()
             .expect("a shell");

@@ -72,6 +72,7 @@ pub const SECTIONS: &[Section] = &[
             Key::of("batch"),
             Key::of("seq"),
             Key::of("accumulate"),
+            Key::of("repeat-rows"),
             Key::of("packing"),
             Key::of("longer"),
             Key::of("document-mask"),
@@ -159,7 +160,12 @@ pub const SECTIONS: &[Section] = &[
     Section::new(
         "explain",
         "What is shown",
-        &[Key::of("json"), Key::of("after")],
+        &[
+            Key::of("hardware"),
+            Key::of("hardware-file"),
+            Key::of("json"),
+            Key::of("after"),
+        ],
     )
     .of_command("explain"),
     Section::new(

@@ -15,6 +15,7 @@ pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use self::numbers::{at_least_0, positive};
@@ -222,6 +223,9 @@ pub struct MeshArgs {
     /// How a pipeline is scheduled.
     #[command(flatten)]
     pub pipeline: PipelineArgs,
+    /// What the ranks run on, once it is known.
+    #[arg(skip)]
+    pub hardware: Option<Hardware>,
 }
 
 impl From<ForwardArgs> for MeshArgs {
@@ -284,6 +288,9 @@ pub struct ModelArgs {
     /// gradients to rounding. Ranks along pp work on different ones at a time.
     #[arg(long, visible_alias = "microbatches", value_name = "N", default_value_t = 1, value_parser = positive)]
     pub accumulate: usize,
+    /// Let every rank compute all rows where a microbatch has fewer than there are ranks along dp and fsdp.
+    #[arg(long)]
+    pub repeat_rows: bool,
 }
 
 /// How to train and what to keep.
@@ -399,17 +406,47 @@ pub struct GenerateArgs {
     pub seed: u64,
 }
 
+/// What the ranks are.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HardwareArgs {
+    /// The devices: a100, h100, h100-hbm2e-500w or h200, eight to a node; simulate takes h100 by default.
+    #[arg(long, value_name = "NAME", value_parser = Hardware::preset)]
+    pub hardware: Option<Hardware>,
+    /// A file that describes other devices, in the form of docs/simulator.md.
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "hardware")]
+    pub hardware_file: Option<PathBuf>,
+}
+
+impl HardwareArgs {
+    /// Returns the devices, if the command line names some.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or describes none.
+    pub fn read(&self) -> anyhow::Result<Option<Hardware>> {
+        let Some(path) = &self.hardware_file else {
+            return Ok(self.hardware.clone());
+        };
+        let text = std::fs::read_to_string(path);
+        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let hardware = Hardware::from_toml(&text).with_context(|| path.display().to_string())?;
+        Ok(Some(hardware))
+    }
+}
+
 /// What to explain.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// The model and the devices.
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Devices whose memory the step has to fit into; any by default.
+    #[command(flatten)]
+    pub hardware: HardwareArgs,
     /// Write the plan here.
     #[arg(long, value_name = "FILE.json")]
     pub json: Option<PathBuf>,
-    /// Print what there is of a step after a pass of the planner: precision, float8, propagate, redundancy,
-    /// checkpoint, staging, schedule, hierarchy, async_tp, lower, offload or lifetimes.
+    /// Print what there is of a step after a pass of the planner: precision, float8, propagate, checkpoint,
+    /// redundancy, staging, schedule, hierarchy, async_tp, lower, offload or lifetimes.
     #[arg(long, value_name = "PASS", value_parser = pass)]
     pub after: Option<&'static str>,
 }
@@ -423,12 +460,9 @@ pub struct SimulateArgs {
     /// Rows of a training step for each group of ranks that has its own rows: for each rank of dp x fsdp.
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "batch")]
     pub batch_per_rank: Option<usize>,
-    /// The devices: a100, h100, h100-hbm2e-500w or h200, eight to a node.
-    #[arg(long, value_name = "NAME", default_value = "h100", value_parser = Hardware::preset)]
-    pub hardware: Hardware,
-    /// A file that describes other devices, in the form of docs/simulator.md.
-    #[arg(long, value_name = "FILE.toml", conflicts_with = "hardware")]
-    pub hardware_file: Option<PathBuf>,
+    /// The devices; h100 by default.
+    #[command(flatten)]
+    pub hardware: HardwareArgs,
     /// Run chains of operations between products as one kernel, as a compiler makes it; burn-dist runs them one by one.
     #[arg(long)]
     pub compile: bool,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::End;
 use super::predict;
 use super::session::Shape;
+use crate::capacity::Unfit;
 use crate::cli::ExplainArgs;
 use crate::mesh::Mesh;
 use crate::model::LlamaConfig;
@@ -25,54 +26,49 @@ struct Explained {
     parameter_bytes: u64,
     gradient_bytes: u64,
     optimizer_bytes: u64,
-    plan: Option<serde_json::Value>,
+    plan: serde_json::Value,
 }
 
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
     let shape = Shape::new(&args.model)?;
+    let hardware = args.hardware.read()?;
     let (devices, seed) = (&args.model.devices, args.model.seed);
-    let devices = predict::costed(devices, &shape, seed, &Hardware::preset("h100")?)?;
+    let costs_on = hardware
+        .clone()
+        .map_or_else(|| Hardware::preset("h100"), Ok)?;
+    let mut devices = predict::costed(devices, &shape, seed, &costs_on)?;
+    devices.hardware.clone_from(&hardware);
     let mesh = Mesh::dry(&devices)?;
+    shape.check_rows(&mesh, args.model.repeat_rows)?;
     let config = &shape.config;
+    let ask = Ask {
+        after: args.after,
+        ..Ask::default()
+    };
+    let rows = predict::Rows::default();
+    let plan = predict::step(&mesh, &shape, seed, rows, &ask)?.steady;
+    let unfit = hardware.and_then(|hardware| Unfit::of(&plan.memory, &hardware));
     let num_params = config.num_params();
     let bytes = 4 * num_params as u64;
-    let explained = |plan| Explained {
+    let explained = Explained {
         size: shape.name.clone(),
         num_params,
         mesh: mesh.name(),
         world_size: mesh.world_size(),
         batch: shape.batch,
         seq: shape.seq,
-        step_flops: step_flops(config, shape.batch, shape.seq),
+        step_flops: plan.model_flops,
         parameter_bytes: bytes,
         gradient_bytes: bytes,
         // AdamW keeps two moments.
         optimizer_bytes: 2 * bytes,
-        plan,
+        plan: plan.json,
     };
-
-    let ask = Ask {
-        after: args.after,
-        ..Ask::default()
-    };
-    let plan = predict::step(
-        &mesh,
-        &shape,
-        args.model.seed,
-        predict::Rows::default(),
-        &ask,
-    )?
-    .steady;
-    let memory = predict::table(&plan.memory);
-    let explained = explained(Some(plan.json));
-
+    if let Some(unfit) = &unfit {
+        say!("{unfit}\n");
+    }
     table(&shape.name, config);
-    say!(
-        "\na step of {} x {} tokens: {:.3e} floating-point operations",
-        shape.batch,
-        shape.seq,
-        explained.step_flops
-    );
+    say!("\na step of {} x {} tokens", shape.batch, shape.seq);
     say!(
         "in f32, over all ranks: parameters {}, gradients {}, AdamW {}",
         bytes_text(explained.parameter_bytes),
@@ -80,7 +76,7 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         bytes_text(explained.optimizer_bytes)
     );
     say!("\n{}", plan.text);
-    say!("{memory}");
+    say!("{}", predict::table(&plan.memory));
     if let Some(pass) = args.after {
         say!("\na step after the pass {pass}\n\n{}", plan.after);
     }
@@ -89,7 +85,10 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<End> {
         write_json(path, &explained)?;
         say!("report: {}", path.display());
     }
-    Ok(End::Done)
+    Ok(match unfit {
+        Some(_) => End::Unfit,
+        None => End::Done,
+    })
 }
 
 /// Prints the matrices of the model with their shapes and counts.
@@ -131,31 +130,5 @@ fn table(name: &str, config: &LlamaConfig) {
     row(*num_layers, "ffn w2", &[*hidden_dim, *dim]);
     if !config.tied {
         row(1, "output", &[*dim, *vocab]);
-    }
-}
-
-/// Floating-point operations of the matrix products of a training step: each once forward and twice backward.
-pub(super) fn step_flops(config: &LlamaConfig, batch: usize, seq: usize) -> f64 {
-    let tokens = (batch * seq) as f64;
-    let embedding = (config.vocab * config.dim) as f64;
-    // A tied embedding is multiplied with once, as the output.
-    let read = if config.tied { 0.0 } else { embedding };
-    let matrices = config.num_params() as f64 - read;
-    // Scores and their product with the values; the masked half is computed too.
-    let attention = (config.num_layers * 2 * seq * config.dim) as f64;
-    3.0 * 2.0 * tokens * (matrices + attention)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Size;
-
-    #[test]
-    fn a_token_costs_six_operations_per_parameter_and_more_for_attention() {
-        let config = Size::B8.config();
-        let short = step_flops(&config, 1, 1);
-        assert!((short / (6.0 * 7.5e9) - 1.0).abs() < 0.01, "{short:e}");
-        assert!(step_flops(&config, 1, 8192) > 8192.0 * short * 1.2);
     }
 }

@@ -29,6 +29,7 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
         batch: None,
         seq: None,
         accumulate: 1,
+        repeat_rows: true,
     })?;
     let text = read_text(&args.model, &shape)?;
     let wrap = match &args.template {

@@ -24,6 +24,8 @@ pub enum End {
     Done,
     /// Ctrl-C ended it early; what it had is written.
     Interrupted,
+    /// It has shown a step that its devices cannot run.
+    Unfit,
 }
 
 /// Runs what the command line asks for.

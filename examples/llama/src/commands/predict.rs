@@ -1,5 +1,6 @@
 //! What a step will do and hold, known before it runs: planned on a mesh that executes nothing.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Context;
@@ -164,7 +165,8 @@ pub(super) fn token(
     Ok(plan)
 }
 
-/// Memory of the ranks as a table; ranks of which the same is said share a row.
+/// Memory of the ranks as a table: what they hold when they hold most, and the most of each class; ranks of which the
+/// same is said share their rows.
 pub(super) fn table(memory: &[MemoryPlan]) -> String {
     let mut text = format!("memory of a step, as planned\n{:>8} {:>10}", "rank", "peak");
     for class in MemoryClass::ALL {
@@ -173,12 +175,21 @@ pub(super) fn table(memory: &[MemoryPlan]) -> String {
     text += "  at\n";
     let mut rows: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, plan) in memory.iter().enumerate() {
-        let mut row = format!("{:>10}", bytes_text(plan.peak_bytes));
-        for class in MemoryClass::ALL {
-            let bytes = plan.peak_by_class.get(&class).copied().unwrap_or(0);
-            let _ = write!(row, " {:>10}", bytes_text(bytes));
-        }
-        let _ = write!(row, "  {}", plan.peak_cause);
+        let cells = |bytes: &BTreeMap<MemoryClass, u64>| {
+            let bytes = MemoryClass::ALL.map(|class| bytes.get(&class).copied().unwrap_or(0));
+            bytes
+                .map(|bytes| format!(" {:>10}", bytes_text(bytes)))
+                .concat()
+        };
+        let row = format!(
+            "{:>10}{}  {}\n{:>8} {:>10}{}  each by itself",
+            bytes_text(plan.peak_bytes),
+            cells(&plan.peak_by_class),
+            plan.peak_cause,
+            "",
+            "at most",
+            cells(&plan.class_peaks)
+        );
         match rows.iter_mut().find(|(same, _)| *same == row) {
             Some((_, ranks)) => ranks.push(rank),
             None => rows.push((row, vec![rank])),
@@ -213,10 +224,11 @@ mod tests {
             rows[0].contains("0..1") && rows[0].contains("1.0 KiB"),
             "{text}"
         );
+        assert!(rows[1].contains("at most"), "{text}");
         assert!(
-            rows[1].contains(" 2 ") && rows[1].contains("2.0 KiB"),
+            rows[2].contains(" 2 ") && rows[2].contains("2.0 KiB"),
             "{text}"
         );
-        assert_eq!(rows.len(), 2);
+        assert_eq!(rows.len(), 4);
     }
 }

@@ -20,7 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use super::End;
 use super::predict;
-use crate::capacity::{self, Needs};
+use crate::capacity::{self, Needs, TooFewRows};
 use crate::checkpoints::{Described, Keeper, SoFar};
 use crate::cli::{ModelArgs, Resume, TrainArgs};
 use crate::data::batch::RandomTokens;
@@ -118,6 +118,25 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Checks that each rank that takes rows of its own has some, unless all are `allowed` to compute the same.
+    ///
+    /// # Errors
+    /// [`TooFewRows`].
+    pub(super) fn check_rows(&self, mesh: &Mesh, allowed: bool) -> Result<(), TooFewRows> {
+        let (rows, ranks) = (self.batch / self.accumulate, mesh.num_row_groups());
+        match rows < ranks && !allowed {
+            true => Err(TooFewRows {
+                mesh: mesh.name(),
+                rows,
+                ranks,
+                accumulate: self.accumulate,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A training command between its start and its end.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
@@ -183,11 +202,13 @@ impl<'a> Session<'a> {
             axes.mesh = Some(default.parse().context("the default mesh")?);
         }
         let hardware = Hardware::preset("h100")?;
-        let devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
+        let mut devices = predict::costed(&devices, &shape, args.model.seed, &hardware)?;
+        devices.hardware.clone_from(&args.run.hardware);
         let mesh = match args.trace.is_some() || args.chart.is_some() {
             true => Mesh::traced(&devices)?,
             false => Mesh::open(&devices)?,
         };
+        shape.check_rows(&mesh, args.model.repeat_rows)?;
         check_chart(args.chart.as_ref(), &mesh)?;
         let lock = match &folder {
             Some(folder) => take(folder, args, mesh.processes())?,

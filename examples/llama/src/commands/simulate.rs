@@ -1,4 +1,3 @@
-use anyhow::Context;
 use burn_dist::clock::{Hardware, RankSimulation, Simulation};
 use burn_dist::mesh::DType;
 use burn_dist::plan::PlanError;
@@ -8,14 +7,14 @@ use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
 use super::End;
-use super::explain::step_flops;
 use super::predict;
 use super::session::{Shape, check_chart, draw_chart};
+use crate::capacity::Unfit;
 use crate::cli::SimulateArgs;
 use crate::mesh::{Mesh, TrainBackend};
 use crate::report::bytes_text;
 use crate::say;
-use crate::voice::speaks;
+use crate::voice::complain;
 
 /// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
 /// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
@@ -40,17 +39,15 @@ struct Simulated<'a> {
     hardware_flops_utilization: f64,
     /// Of the fullest rank, with what is reserved.
     peak_bytes: u64,
+    /// Whether that is no more than a device has.
+    fits: bool,
     windows: &'a [Simulation],
 }
 
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
-    let hardware = match &args.hardware_file {
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-            Hardware::from_toml(&text).with_context(|| path.display().to_string())?
-        }
-        None => args.hardware.clone(),
+    let hardware = match args.hardware.read()? {
+        Some(hardware) => hardware,
+        None => Hardware::preset("h100")?,
     };
     let compile = args.compile || hardware.kernels.compile;
     let hardware = hardware.compiled(compile);
@@ -62,17 +59,19 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let batch = args.batch_per_rank.map(|rows| rows * groups);
     let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     let (devices, seed) = (&args.model.devices, args.model.seed);
-    let devices = predict::costed(devices, &shape, seed, &hardware)?;
+    let mut devices = predict::costed(devices, &shape, seed, &hardware)?;
+    devices.hardware = Some(hardware.clone());
     let (batch, microbatches) = (shape.batch, shape.accumulate);
     let mut planned_microbatches = microbatches.min(args.plan_microbatches.unwrap_or(PLANNED));
     let mut why_all = None;
-    let (mesh, windows) = loop {
+    let (mesh, steady) = loop {
         let few = Shape {
             accumulate: planned_microbatches,
             batch: batch / microbatches * planned_microbatches,
             ..shape.clone()
         };
         let mesh = Mesh::dry(&devices)?;
+        shape.check_rows(&mesh, args.model.repeat_rows)?;
         check_chart(args.chart.as_ref(), &mesh)?;
         let asked = (planned_microbatches < microbatches).then(|| u32::try_from(microbatches));
         let ask = Ask {
@@ -81,7 +80,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             ..Ask::default()
         };
         let error = match predict::steady(&mesh, &few, args.model.seed, &ask) {
-            Ok(steady) => break (mesh, steady.simulations),
+            Ok(steady) => break (mesh, steady),
             Err(error) => error,
         };
         match TrainBackend::fault(mesh.device()) {
@@ -95,6 +94,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
             _ => return Err(error),
         }
     };
+    let windows = steady.simulations;
     let dtype = match args.model.devices.forward.param_dtype {
         Float::F32 => DType::F32,
         Float::BF16 => DType::BF16,
@@ -102,6 +102,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     };
     let ranks = || windows.iter().flat_map(|window| &window.ranks);
     let executed = |window: &Simulation| most(&window.ranks, |rank| rank.flops);
+    let unfit = Unfit::of(&steady.memory, &hardware);
     let step_s: f64 = windows.iter().map(Simulation::step_s).sum();
     let world_size = mesh.world_size();
     let share = |flops: f64| flops / step_s / hardware.peak_flops(dtype);
@@ -116,11 +117,10 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         hardware: &hardware,
         step_s,
         tokens_per_s_per_rank: (batch * shape.seq) as f64 / step_s / world_size as f64,
-        model_flops_utilization: share(
-            step_flops(&shape.config, batch, shape.seq) / world_size as f64,
-        ),
+        model_flops_utilization: share(steady.model_flops / world_size as f64),
         hardware_flops_utilization: share(windows.iter().map(executed).sum()),
         peak_bytes: ranks().map(|rank| rank.peak_bytes).max().unwrap_or(0),
+        fits: unfit.is_none(),
         windows: &windows,
     };
     let pipeline = windows.iter().find_map(Simulation::pipeline);
@@ -128,11 +128,19 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         let title = format!("{}, {}", mesh.name(), hardware.name);
         draw_chart(path, &[(&title, pipeline)])?;
     }
+    let end = match &unfit {
+        Some(_) => End::Unfit,
+        None => End::Done,
+    };
     if args.json {
-        if speaks() {
-            say!("{}", serde_json::to_string(&simulated)?);
+        if let Some(unfit) = unfit {
+            complain(&unfit.into());
         }
-        return Ok(End::Done);
+        say!("{}", serde_json::to_string(&simulated)?);
+        return Ok(end);
+    }
+    if let Some(unfit) = unfit {
+        say!("{unfit}");
     }
     let float8 = args.model.devices.forward.float8.as_ref();
     let float8 = float8.map(|float8| format!(", layers in float8 {float8}"));
@@ -171,7 +179,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     for window in &windows {
         say!("{}", window.to_string().trim_end());
     }
-    Ok(End::Done)
+    Ok(end)
 }
 
 /// Returns the most that a rank has.

@@ -1,0 +1,79 @@
+//! What is said of a step that is planned and not run: whether rows and memory suffice, and what hardware decides.
+
+use std::path::Path;
+
+use super::{fails, llama, text, works};
+
+/// Whether products run beside tensor-parallel transfers is decided by the links of the hardware that is simulated.
+#[test]
+fn simulated_hardware_says_how_long_transfers_take() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/70b.toml");
+    let large = format!("--config {}", text(&file));
+    // Products that take no longer than to start them once more for each chunk.
+    let small = "--size 8b --mesh fsdp=4,tp=8 --batch 4 --seq 4096 --param-dtype bf16";
+    for (step, is_faster) in [(&*large, true), (small, false)] {
+        let [auto, on, off] = ["auto", "on", "off"].map(|when| {
+            let args = format!("simulate --json {step} --async-tp {when}");
+            let said = works(&args.split_whitespace().collect::<Vec<_>>());
+            let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+            json["tokens_per_s_per_rank"].as_f64().unwrap()
+        });
+        assert_eq!(on > 1.01 * off, is_faster, "{step}: {on} and {off}");
+        assert!(auto >= 0.99 * on.max(off), "{step}: {auto}, {on}, {off}");
+    }
+    let explained = |more: &[&str]| {
+        let step = ["explain", "--mesh", "tp=2"];
+        works(&[&step[..], more].concat())
+    };
+    let unknown = "nothing is known of its link";
+    assert!(explained(&[]).contains(unknown));
+    assert!(!explained(&["--hardware", "h100"]).contains(unknown));
+}
+
+/// Every command that plans a step refuses it, and does it all the same if it is told to.
+#[test]
+fn fewer_rows_than_ranks_are_refused_by_all_commands() {
+    let parts = [
+        "a microbatch has 3 row(s), too few to split over the 4 ranks",
+        "75.0 % of the work more than once",
+        "--batch 8 at least",
+        "--repeat-rows runs it all the same",
+    ];
+    let few = "--mesh dp=2,fsdp=2 --batch 6 --accumulate 2 --seq 8";
+    let few: Vec<&str> = few.split_whitespace().collect();
+    for command in ["pretrain", "finetune", "explain", "simulate"] {
+        let said = fails(&[&[command][..], &few].concat(), 78, &parts);
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let shown = works(&[&["explain", "--repeat-rows"][..], &few].concat());
+    for axis in ["50.0 % along dp", "50.0 % along fsdp"] {
+        assert!(shown.contains(axis), "no {axis} in {shown}");
+    }
+    works(&[&["simulate", "--repeat-rows"][..], &few].concat());
+}
+
+/// What devices have too little memory for is told in the first line, and by the exit code.
+#[test]
+fn a_step_that_no_device_holds_is_shown_as_such() {
+    let step = "--size 8b --mesh 1 --batch 1 --seq 1024 --hardware h100";
+    let run = |command: &str, more: &[&str]| {
+        let step: Vec<&str> = step.split_whitespace().collect();
+        let output = llama(&[&[command][..], &step, more].concat());
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(78), "{command} {more:?}");
+        (text(output.stdout), text(output.stderr))
+    };
+    for command in ["simulate", "explain"] {
+        let (said, _) = run(command, &[]);
+        let first = said.lines().next().unwrap_or_default();
+        for part in ["does not run on h100", "GiB", "use more ranks"] {
+            assert!(first.contains(part), "{command}: no {part} in {first}");
+        }
+        // What it would do is shown all the same.
+        assert!(said.contains("8b"), "{said}");
+    }
+    let (json, said) = run("simulate", &["--json"]);
+    assert!(said.contains("does not run on h100"), "{said}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["fits"], false);
+}
