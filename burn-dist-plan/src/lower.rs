@@ -159,7 +159,8 @@ impl<'a, O: Op> Lowering<'a, O> {
             }
             OnNodes::Stage { split, .. } => split,
         };
-        // Ranks differ by a chunk that is not whole: those of a node inside it, and between nodes the first is the longest.
+        // Ranks differ by a chunk that is not whole: those of a node inside it, and between nodes the first is the
+        // longest.
         let first = self.collective(Rank(0), moved, 0);
         let group = self.group(Rank(0), moved);
         let bytes = group
