@@ -225,7 +225,7 @@ fn nonsense_is_refused() {
     ]
     .map(|layout| layout.validate(&mesh).unwrap_err().to_string());
     insta::assert_snapshot!(errors.join("\n"), @r"
-    the layout uses mesh axis 3, but the mesh `a=2,b=2,pp=2` has only 3 axes: build it for this mesh
+    the layout uses mesh axis 3, but the mesh `a:model=2,b:model=2,pp=2` has only 3 axes: build it for this mesh
     axis `a` is used twice: an axis splits at most one dim, or makes the value partial
     axis `a` is used twice: an axis splits at most one dim, or makes the value partial
     no tensor is split over axis `pp`, which splits the model into stages: leave it out

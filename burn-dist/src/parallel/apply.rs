@@ -65,7 +65,7 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
 impl<B: Annotate, M: Module<B>> ParallelizeWith<B> for M {}
 
 /// Returns the axes that are there to split the model, and split nothing of it.
-fn idle_axes<'a>(specs: &[ParamSpec], mesh: &'a MeshShape) -> Vec<&'a Axis> {
+pub(super) fn idle_axes<'a>(specs: &[ParamSpec], mesh: &'a MeshShape) -> Vec<&'a Axis> {
     let is_used = |index: AxisIndex| {
         specs.iter().any(|spec| {
             let mut activations = spec.input.iter().chain(&spec.output);

@@ -1,5 +1,6 @@
 //! What `parallelize` does to parameters, on a backend that only writes down what it is asked.
 
+use super::apply::idle_axes;
 use super::{Annotate, ParallelError, ParallelizeWith, ParamSpec, Plan};
 use crate as burn_dist;
 use crate::mesh::MeshShape;
@@ -322,4 +323,37 @@ fn walks_that_disagree_are_refused() {
             path: "hidden".into()
         }
     );
+}
+
+#[test]
+fn axes_that_split_nothing_of_a_model_are_found() {
+    let idle = |text: &str, plan: Plan| {
+        let mesh = MeshShape::parse(text).expect("a mesh");
+        let specs = plan.resolve(&pair::<Plain>(LinearLayout::Row), &mesh);
+        let specs = specs.expect("it fits");
+        let idle = idle_axes(&specs, &mesh).into_iter();
+        idle.map(|axis| axis.name.clone()).collect::<Vec<_>>()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(idle("fsdp=2,tp=2", Plan::new()), ["tp"]);
+    assert_eq!(idle("fsdp=2,tp=2", Plan::new().colwise("up")), none);
+    assert_eq!(idle("tp=2", Plan::new().output("up", "[-, {tp}]")), none);
+    assert_eq!(
+        idle("heads:model=2,tp=2", Plan::new().colwise("up")),
+        ["heads"]
+    );
+    // Batches and what rests are split over these, whatever the model is.
+    let others = "tp=1,dp=2,fsdp=2,cp=2,ep=2";
+    assert_eq!(idle(others, Plan::new()), none);
+}
+
+#[test]
+fn a_program_that_returns_an_error_prints_what_it_says() {
+    let mesh = MeshShape::parse("pp=2").expect("a mesh");
+    let error = Plan::new().resolve(&pair::<Plain>(LinearLayout::Row), &mesh);
+    let error = error.expect_err("no stage is said");
+    assert!(matches!(error, ParallelError::NoStage { .. }));
+    let message = error.to_string();
+    let returned: Box<dyn std::error::Error> = error.into();
+    assert_eq!(format!("{returned:?}"), message);
 }
