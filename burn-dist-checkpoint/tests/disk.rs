@@ -244,6 +244,8 @@ fn steps_are_listed_and_pruned() {
         save(&root, step);
     }
     // What an interrupted save leaves, and files that are not ours.
+    let interrupted = format!(".tmp-step-0000000040-{}", SaveId::new(7));
+    fs::create_dir(root.join(interrupted)).unwrap();
     fs::create_dir(root.join(".tmp-step-0000000040-x")).unwrap();
     fs::write(root.join("notes.txt"), "mine").unwrap();
     let keep = burn_dist_checkpoint::Keep {
@@ -256,7 +258,14 @@ fn steps_are_listed_and_pruned() {
         .map(|e| e.unwrap().file_name())
         .collect();
     names.sort();
-    assert_eq!(names, ["notes.txt", "step-0000000020", "step-0000000030"]);
+    let kept = [
+        ".tmp-step-0000000040-x",
+        "checkpoints.lock",
+        "notes.txt",
+        "step-0000000020",
+        "step-0000000030",
+    ];
+    assert_eq!(names, kept);
     let (step, latest) = checkpoints.open_latest().unwrap().unwrap();
     assert_eq!(step, 30);
     assert_loads(&latest);
