@@ -175,7 +175,7 @@ fn a_rule_that_contradicts_the_kernel_is_told_with_the_element() {
     let text = error.expect_err("terms do not pass").to_string();
     assert!(
         text.starts_with(
-            "custom_op.wrong_square split as [-, -] + sum{a} -> [-, -] + sum{a} on a=2"
+            "custom_op.wrong_square split as [-, -] + sum{a} -> [-, -] + sum{a} on a:model=2"
         ),
         "{text}"
     );

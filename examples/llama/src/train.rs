@@ -508,7 +508,8 @@ mod tests {
         // Rotary positions turn queries and keys by products here, and their gradients back.
         let turned = config.num_layers * (config.dim + kv_dim) * head_dim;
         let turns = 4.0 * turned as f64 * rows * seq;
-        let expected = products + turns + of_torchtitan * pairs * 7.0 / 6.0;
+        // Scores that the backward of attention makes again are work of the hardware, not of the model.
+        let expected = products + turns + of_torchtitan * pairs;
         for axes in ["1", "fsdp=2,tp=2", "pp=2", "dp=2,cp=2"] {
             let mesh = Mesh::open(&devices(Some(axes))).unwrap();
             let model = config.init::<TrainBackend>(mesh.device());

@@ -299,13 +299,13 @@ mod tests {
 
     #[test]
     fn held_out_questions_appear_nowhere_in_training() {
-        let data = generate(3, 20_000, 200).expect("so many questions");
+        let data = generate(3, 20_000, 150).expect("so many questions");
         let trained: HashSet<&str> = data
             .train
             .iter()
             .map(|example| example.prompt.as_str())
             .collect();
-        assert_eq!(data.held_out.len(), 200);
+        assert_eq!(data.held_out.len(), 150);
         for example in &data.held_out {
             assert!(
                 !trained.contains(example.prompt.as_str()),
