@@ -166,10 +166,9 @@ fn docs() -> Result<(), String> {
 }
 
 fn processes() -> Result<(), String> {
-    // Of the libraries, those that have code for these features; the step `tests` has the others.
+    // Of the libraries, those that have tests for these features; the step `tests` has the others.
     let libraries = [
         "burn-dist-checkpoint",
-        "burn-dist-comm",
         "burn-dist-launch",
         "burn-dist-train",
     ];

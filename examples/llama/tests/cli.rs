@@ -984,11 +984,11 @@ fn a_run_leaves_its_figures() {
                 .iter()
                 .filter(|(name, _)| name.starts_with("memory/") && !name.ends_with("peak_bytes"));
             // The most of each class, which need not have been held at once.
-            let held: Vec<f64> = classes.map(|(_, bytes)| bytes.as_f64().unwrap()).collect();
-            let peak = number(row, "memory/peak_bytes");
-            assert!(held.iter().all(|bytes| *bytes <= peak), "{row}");
-            assert!(held.iter().sum::<f64>() >= peak, "{row}");
-            assert!(number(row, "memory/gradient_bytes") > 0.0, "{row}");
+            let held = classes.map(|(_, bytes)| bytes.as_f64().unwrap());
+            assert!(
+                held.sum::<f64>() >= number(row, "memory/peak_bytes"),
+                "{row}"
+            );
             let axes = object.keys().filter(|name| name.starts_with("redundancy/"));
             let axes: Vec<&String> = axes.collect();
             match mesh {

@@ -82,7 +82,7 @@ fn a_loop_written_by_hand_has_its_batches_on_the_mesh() {
     let expected = by_hand("dp=1");
     // 13 batches and an accuracy, 3 epochs.
     assert_eq!(expected.len(), (13 + 1) * 3);
-    assert!(expected["valid 3/3 Accuracy"] > 80.0, "{expected:?}");
+    assert!(expected["valid 3/3 Accuracy"] > 50.0, "{expected:?}");
     for mesh in ["fsdp=2", "dp=3"] {
         compare(mesh, &by_hand(mesh), &expected);
     }
