@@ -176,6 +176,15 @@ fn processes() -> Result<(), String> {
     let packages = libraries.iter().flat_map(|library| ["-p", library]);
     let test = ["test", "--lib", "--features", features].into_iter();
     cargo(&test.chain(packages).collect::<Vec<_>>())?;
+    cargo(&[
+        "test",
+        "--lib",
+        "-p",
+        "burn-dist-comm",
+        "--features",
+        "mpi",
+        "transport::mpi",
+    ])?;
     let programs = ["mpi", "processes", "launch"];
     let programs = programs.iter().flat_map(|program| ["--test", program]);
     let test = ["test", "--workspace", "--features", SEVERAL].into_iter();

@@ -983,7 +983,6 @@ fn a_run_leaves_its_figures() {
             let classes = object
                 .iter()
                 .filter(|(name, _)| name.starts_with("memory/") && !name.ends_with("peak_bytes"));
-            // The most of each class, which need not have been held at once.
             let held = classes.map(|(_, bytes)| bytes.as_f64().unwrap());
             assert!(
                 held.sum::<f64>() >= number(row, "memory/peak_bytes"),
