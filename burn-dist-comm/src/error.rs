@@ -3,6 +3,7 @@
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
 use super::process::{Process, processes_text};
+use super::start::StartError;
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
@@ -265,7 +266,7 @@ pub enum CommError {
         /// How many there are.
         processes: usize,
         /// Why not, and the way out.
-        reason: String,
+        reason: StartError,
     },
     /// Ranks that the processes cannot share out evenly.
     #[error(
@@ -357,7 +358,7 @@ impl CommError {
     /// | --- | --- | --- |
     /// | 65 | ranks or processes do not do the same | ends the same way |
     /// | 70 | an operation failed on a rank, a call that cannot be | ends the same way, unless the data are others |
-    /// | 75 | a process or rank is gone, late, or cannot be reached | may help |
+    /// | 75 | a process or rank is gone, late, missing at the start, or cannot be reached | may help |
     /// | 78 | processes that cannot be set up as asked | ends the same way |
     ///
     /// A process that another one stopped has the code of that one.
@@ -377,8 +378,8 @@ impl CommError {
             | Self::NotSent { .. }
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
-            Self::World { .. }
-            | Self::ClusterEnv(_)
+            Self::World { reason, .. } => reason.exit_code(),
+            Self::ClusterEnv(_)
             | Self::Uneven { .. }
             | Self::NcclMissing { .. }
             | Self::NcclUnusable { .. }
@@ -391,7 +392,8 @@ impl CommError {
 const EXIT_DIFFERS: u8 = 65;
 /// An operation failed on a rank, or a call cannot be: see [`CommError::exit_code`].
 pub const EXIT_SOFTWARE: u8 = 70;
-const EXIT_TEMPORARY: u8 = 75;
+/// A process is gone or late, and another start may go better: see [`CommError::exit_code`].
+pub const EXIT_TEMPORARY: u8 = 75;
 /// Processes cannot be set up as asked: see [`CommError::exit_code`].
 pub const EXIT_CONFIG: u8 = 78;
 

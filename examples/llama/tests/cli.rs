@@ -1125,6 +1125,32 @@ fn a_folder_has_one_run() {
     );
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn every_file_that_does_not_fit_has_one_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = |name: &str| {
+        let path = dir.path().join(name);
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        text(&path).to_string()
+    };
+    let [json, plot, memory] = ["report.json", "loss.svg", "memory.svg"].map(full);
+    let [trace, chart] = ["trace.json", "chart.svg"].map(full);
+    for (option, file, mesh) in [
+        ("--json", &json, "1"),
+        ("--plot", &plot, "1"),
+        ("--memory", &memory, "1"),
+        ("--trace", &trace, "1"),
+        ("--chart", &chart, "pp=2"),
+    ] {
+        let mut args = short(&[option, file, "--mesh", mesh]);
+        if option != "--plot" {
+            args.push("--no-plot");
+        }
+        fails(&args, 74, &["cannot write", file, "No space left"]);
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_disk_that_fills_up_does_not_end_a_run() {
