@@ -1,16 +1,15 @@
-//! What `pretrain` and `finetune` share: the model's shape, stopping on Ctrl-C, and what a run leaves behind.
+//! What `pretrain` and `finetune` share: the model's shape, stopping on a signal, and what a run leaves behind.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
 use burn_dist::Float;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::launch::Stop;
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::schedule::Timeline;
@@ -124,7 +123,7 @@ pub(super) struct Session<'a> {
     pub(super) args: &'a TrainArgs,
     pub(super) mesh: Mesh,
     pub(super) shape: Shape,
-    pub(super) stop: Arc<AtomicBool>,
+    pub(super) stop: Stop,
     /// What a step does; known where it is shown, or compared with the memory there is.
     predicted: Option<Explanation>,
     /// What the model brought along, if it came from a folder.
@@ -139,7 +138,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Checks what can be checked before work is spent, opens the mesh, compares the memory that a step needs with what
-    /// there is, and listens for Ctrl-C.
+    /// there is, and listens for Ctrl-C and SIGTERM.
     ///
     /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and
     /// answers.
@@ -216,15 +215,7 @@ impl<'a> Session<'a> {
             false => None,
         };
         TrainBackend::seed(mesh.device(), args.model.seed);
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::Relaxed) {
-                // The second Ctrl-C does not wait for the step.
-                std::process::exit(130);
-            }
-        })
-        .context("cannot listen for Ctrl-C")?;
+        let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
         Ok(Self {
             args,
             mesh,
@@ -662,7 +653,8 @@ impl<'a> Session<'a> {
             say!("{way_on}");
         }
         Ok(match report.interrupted {
-            true => End::Interrupted,
+            // Another process may have been asked.
+            true => End::Interrupted(self.stop.exit_code().unwrap_or(130)),
             false => End::Done,
         })
     }
