@@ -215,6 +215,17 @@ pub enum CommError {
         /// What it has done.
         ahead: String,
     },
+    /// Some processes did not finish work of their own that others wait for, though they answer.
+    #[error(
+        "{} after {:.1} s not finished what the others wait for: does its disk answer, and is its host alive?",
+        have_processes(processes), elapsed.as_secs_f64()
+    )]
+    Unfinished {
+        /// Which.
+        processes: Vec<Process>,
+        /// How long this process waited.
+        elapsed: Duration,
+    },
     /// What was sent to other processes does not leave this one.
     #[error(
         "{call} gave up after {:.1} s: {bytes} bytes for other processes have not left this one; are they stopped, or \
@@ -375,6 +386,7 @@ impl CommError {
             | Self::ProcessLost { .. }
             | Self::WindowTimeout { .. }
             | Self::TooFarAhead { .. }
+            | Self::Unfinished { .. }
             | Self::NotSent { .. }
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
