@@ -3,7 +3,7 @@
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
 use super::process::{Process, processes_text};
-use super::start::StartError;
+use super::start::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
@@ -404,10 +404,6 @@ impl CommError {
 const EXIT_DIFFERS: u8 = 65;
 /// An operation failed on a rank, or a call cannot be: see [`CommError::exit_code`].
 pub const EXIT_SOFTWARE: u8 = 70;
-/// A process is gone or late, and another start may go better: see [`CommError::exit_code`].
-pub const EXIT_TEMPORARY: u8 = 75;
-/// Processes cannot be set up as asked: see [`CommError::exit_code`].
-pub const EXIT_CONFIG: u8 = 78;
 
 fn in_brackets(label: &str) -> String {
     match label.is_empty() {

@@ -83,7 +83,7 @@ pub use buffer::{Pool, PoolBuffer, PoolMemory, Region, Share};
 pub use call::{Call, Exchange};
 pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
 pub use error::CommError;
-pub use error::{EXIT_CONFIG, EXIT_SOFTWARE, EXIT_TEMPORARY};
+pub use error::EXIT_SOFTWARE;
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub use local::{Agreed, Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
@@ -91,7 +91,7 @@ pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
 pub use processes::{KindName, PartPrint, Peer, WindowPrint};
 pub use record::{KindStats, Stats};
-pub use start::StartError;
+pub use start::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 pub use sync::lock;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;

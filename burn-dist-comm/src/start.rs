@@ -1,6 +1,9 @@
 //! Why processes are not connected at the start.
 
-use super::error::{EXIT_CONFIG, EXIT_TEMPORARY};
+/// A process is gone or late, and another start may go better: see [`CommError::exit_code`](crate::CommError::exit_code).
+pub const EXIT_TEMPORARY: u8 = 75;
+/// Processes cannot be set up as asked: see [`CommError::exit_code`](crate::CommError::exit_code).
+pub const EXIT_CONFIG: u8 = 78;
 
 /// Why processes are not connected at the start, and whether another start may go better.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

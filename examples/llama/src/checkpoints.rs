@@ -16,6 +16,7 @@ use crate::cli::{CheckpointArgs, Resume};
 use crate::data::batch::{BatchSource, Position};
 use crate::lost::Lost;
 use crate::model::{Llama, LlamaConfig};
+use crate::note;
 use crate::optimizer::Optim;
 use crate::options::{self, Options};
 use crate::say;
@@ -405,9 +406,7 @@ impl<B: MeshBackend> Kept<B> {
             .with("step", step)
             .with("reason", failed.to_string());
         if speaks() {
-            eprintln!(
-                "warning: {failed}; earlier ones are whole, and the next is tried in its time"
-            );
+            note!("warning: {failed}; earlier ones are whole, and the next is tried in its time");
         }
         self.failed = Some(failed);
         Ok(event)
@@ -426,7 +425,7 @@ impl<B: MeshBackend> Kept<B> {
             Ok(Some(good)) => format!("; that of step {good} has none, and stays beside it"),
             _ => String::new(),
         };
-        eprintln!("warning: the checkpoint of step {step} has {found}{good}");
+        note!("warning: the checkpoint of step {step} has {found}{good}");
         Some(found)
     }
 }
@@ -439,7 +438,7 @@ fn resumed<B: MeshBackend>(
 ) -> anyhow::Result<Option<(Saved<B>, SoFar)>> {
     if speaks() {
         for passed in checkpoints.checkpoints().newest()?.passed_over {
-            eprintln!("warning: {passed}; it is passed over");
+            note!("warning: {passed}; it is passed over");
         }
     }
     let unreadable = || format!("cannot read the checkpoints in {}", root.display());
@@ -490,7 +489,7 @@ fn resumed<B: MeshBackend>(
             earlier(checkpoints, step)
         ),
         (Some(found), _) if speaks() => {
-            eprintln!("warning: the checkpoint of step {step} has {found}");
+            note!("warning: the checkpoint of step {step} has {found}");
         }
         _ => {}
     }

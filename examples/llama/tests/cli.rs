@@ -809,57 +809,6 @@ fn texts_of_several_files_are_mixed_and_what_is_wrong_with_them_is_told() {
     );
 }
 
-#[cfg(unix)]
-#[test]
-fn a_signal_ends_training_after_a_step_with_everything_written() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
-
-    for (signal, code, others_too) in [
-        ("-INT", 130, false),
-        ("-TERM", 143, false),
-        ("-TERM", 143, true),
-    ] {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("run");
-        let json = dir.path().join("run.json");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
-            .args(steps("1000000", &folder, &["--every", "1000000"]))
-            .args(["--mesh", "fsdp=2,tp=2", "--no-plot", "--json", text(&json)])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // Kept open until the program ends: it has more to say.
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.starts_with("tiny") {
-            line.clear();
-            assert!(stdout.read_line(&mut line).unwrap() > 0, "it has ended");
-        }
-        // A launcher passes on what the system has sent to all: together they are one.
-        for _ in 0..=u8::from(others_too) {
-            let kill = Command::new("kill")
-                .args([signal, &child.id().to_string()])
-                .status();
-            assert!(kill.unwrap().success());
-        }
-
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{said}");
-        let report: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        assert_eq!(report["interrupted"], true);
-        let done = report["losses"].as_array().unwrap().len();
-        let place = format!("pretrain interrupted after step {done} of 1000000");
-        assert!(said.contains(&place), "{place}: {said}");
-        let saved = folder.join("checkpoints");
-        let mut saved = std::fs::read_dir(&saved).unwrap();
-        assert!(saved.any(|step| step.unwrap().path().join("manifest.json").exists()));
-    }
-}
-
 #[test]
 fn memory_is_told_before_the_run_and_drawn_after_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -1137,32 +1086,6 @@ fn a_folder_has_one_run() {
         2,
         &["--every", "--checkpoint", "--run"],
     );
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn every_file_that_does_not_fit_has_one_exit_code() {
-    let dir = tempfile::tempdir().unwrap();
-    let full = |name: &str| {
-        let path = dir.path().join(name);
-        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        text(&path).to_string()
-    };
-    let [json, plot, memory] = ["report.json", "loss.svg", "memory.svg"].map(full);
-    let [trace, chart] = ["trace.json", "chart.svg"].map(full);
-    for (option, file, mesh) in [
-        ("--json", &json, "1"),
-        ("--plot", &plot, "1"),
-        ("--memory", &memory, "1"),
-        ("--trace", &trace, "1"),
-        ("--chart", &chart, "pp=2"),
-    ] {
-        let mut args = short(&[option, file, "--mesh", mesh]);
-        if option != "--plot" {
-            args.push("--no-plot");
-        }
-        fails(&args, 74, &["cannot write", file, "No space left"]);
-    }
 }
 
 #[cfg(unix)]

@@ -5,6 +5,7 @@ mod circles;
 mod duplicates;
 mod falling;
 mod lengths;
+mod panics;
 mod paths;
 mod text;
 mod undone;

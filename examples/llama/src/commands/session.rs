@@ -31,7 +31,9 @@ use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
+use crate::note;
 use crate::options;
+use crate::out;
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
 use crate::report::{
@@ -286,7 +288,7 @@ impl<'a> Session<'a> {
             .processes()
             .together(checked, "go on with the run")?;
         if let (Some(step), Resume::Auto) = (later.flatten(), args.resumes()?) {
-            eprintln!("warning: a checkpoint of step {step} was saved, and is not there any more");
+            note!("warning: a checkpoint of step {step} was saved, and is not there any more");
         }
         Ok(keeper)
     }
@@ -402,7 +404,7 @@ impl<'a> Session<'a> {
         if let Some(found) = non_finite(found, &self.mesh)? {
             let what = format!("the weights of {} have {found}", dir.display());
             if speaks() {
-                eprintln!("warning: {what}");
+                note!("warning: {what}");
             }
             keeper.loaded(what);
         }
@@ -523,7 +525,7 @@ impl<'a> Session<'a> {
             cause: &cause,
         };
         plot::write_memory(path, &drawing)?;
-        println!("memory: {}", path.display());
+        out!("memory: {}", path.display());
         Ok(())
     }
 
@@ -611,7 +613,7 @@ impl<'a> Session<'a> {
         };
         let (config, origin) = (&self.shape.config, self.origin.as_ref());
         if let Some(found) = hf::save(model, config, text, origin, dir, self.mesh.device())? {
-            eprintln!("warning: the model in {} has {found}", dir.display());
+            note!("warning: the model in {} has {found}", dir.display());
         }
         say!("model: {}", dir.display());
         Ok(())
@@ -667,9 +669,9 @@ impl<'a> Session<'a> {
         let path = of_process(path, self.mesh.processes().process());
         let left_out = self.mesh.save_trace(&path)?;
         if left_out > 0 {
-            println!("the trace shows the first steps; {left_out} later events did not fit");
+            out!("the trace shows the first steps; {left_out} later events did not fit");
         }
-        println!("trace: {}", path.display());
+        out!("trace: {}", path.display());
         Ok(())
     }
 
@@ -687,7 +689,7 @@ impl<'a> Session<'a> {
             .iter()
             .filter_map(|(name, of)| Some((*name, of.as_ref()?)));
         draw_chart(&path, &timelines.collect::<Vec<_>>())?;
-        println!("chart: {}", path.display());
+        out!("chart: {}", path.display());
         Ok(())
     }
 }
@@ -759,7 +761,7 @@ pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::R
     match capacity::check(needs, mesh.world_size(), mesh.processes()) {
         Err(error) if force && error.is::<capacity::TooLarge>() => {
             if speaks() {
-                eprintln!("forced: {error}");
+                note!("forced: {error}");
             }
             Ok(())
         }
