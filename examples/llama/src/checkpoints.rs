@@ -540,10 +540,9 @@ fn check_writable(root: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
+    use burn_dist::launch::Stop;
     use burn_dist::layout::Rows;
 
     use super::*;
@@ -561,13 +560,15 @@ mod tests {
     struct Stopping<'a> {
         source: RandomTokens,
         left: usize,
-        stop: &'a AtomicBool,
+        stop: &'a Stop,
     }
 
     impl BatchSource for Stopping<'_> {
         fn next_batch(&mut self) -> anyhow::Result<Batch> {
             self.left = self.left.saturating_sub(1);
-            self.stop.store(self.left == 0, Ordering::Relaxed);
+            if self.left == 0 {
+                self.stop.ask();
+            }
             self.source.next_batch()
         }
 
@@ -625,7 +626,7 @@ mod tests {
         };
         let mut keeper = Keeper::open(&args, Some(root), mesh.device())?;
         let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
-        let stop = AtomicBool::new(false);
+        let stop = Stop::new();
         let mut source = Stopping {
             source: RandomTokens {
                 batch: rows,
