@@ -70,7 +70,8 @@ impl Ckpt {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
-                eprintln!("{error}");
+                // Whoever has closed it does not read it.
+                let _ = writeln!(io::stderr(), "{error}");
                 FAILED.into()
             }
         }
@@ -138,7 +139,7 @@ fn open(path: &Path) -> Result<(u64, Checkpoint), Box<dyn std::error::Error>> {
     let checkpoints = Checkpoints::at(path);
     let newest = checkpoints.newest()?;
     for passed in newest.passed_over {
-        eprintln!("warning: {passed}; it is passed over");
+        let _ = writeln!(io::stderr(), "warning: {passed}; it is passed over");
     }
     let Some(step) = newest.step else {
         let path = path.display();

@@ -3,6 +3,7 @@
 use super::group::{Group, fmt_ranks};
 use super::info::CallInfo;
 use super::process::{Process, processes_text};
+use super::start::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
 use burn_dist_mesh::ReduceOp;
@@ -214,6 +215,17 @@ pub enum CommError {
         /// What it has done.
         ahead: String,
     },
+    /// Some processes did not finish work of their own that others wait for, though they answer.
+    #[error(
+        "{} after {:.1} s not finished what the others wait for: does its disk answer, and is its host alive?",
+        have_processes(processes), elapsed.as_secs_f64()
+    )]
+    Unfinished {
+        /// Which.
+        processes: Vec<Process>,
+        /// How long this process waited.
+        elapsed: Duration,
+    },
     /// What was sent to other processes does not leave this one.
     #[error(
         "{call} gave up after {:.1} s: {bytes} bytes for other processes have not left this one; are they stopped, or \
@@ -265,7 +277,7 @@ pub enum CommError {
         /// How many there are.
         processes: usize,
         /// Why not, and the way out.
-        reason: String,
+        reason: StartError,
     },
     /// Ranks that the processes cannot share out evenly.
     #[error(
@@ -359,7 +371,7 @@ impl CommError {
     /// | --- | --- | --- |
     /// | 65 | ranks or processes do not do the same | ends the same way |
     /// | 70 | an operation failed on a rank, a call that cannot be | ends the same way, unless the data are others |
-    /// | 75 | a process or rank is gone, late, or cannot be reached | may help |
+    /// | 75 | a process or rank is gone, late, missing at the start, or cannot be reached | may help |
     /// | 78 | processes that cannot be set up as asked | ends the same way |
     ///
     /// A process that another one stopped has the code of that one.
@@ -376,11 +388,12 @@ impl CommError {
             | Self::ProcessLost { .. }
             | Self::WindowTimeout { .. }
             | Self::TooFarAhead { .. }
+            | Self::Unfinished { .. }
             | Self::NotSent { .. }
             | Self::Connection { .. } => EXIT_TEMPORARY,
             Self::Stopped { exit_code, .. } => *exit_code,
-            Self::World { .. }
-            | Self::ClusterEnv(_)
+            Self::World { reason, .. } => reason.exit_code(),
+            Self::ClusterEnv(_)
             | Self::Uneven { .. }
             | Self::NcclMissing { .. }
             | Self::NcclUnusable { .. }
@@ -393,9 +406,6 @@ impl CommError {
 const EXIT_DIFFERS: u8 = 65;
 /// An operation failed on a rank, or a call cannot be: see [`CommError::exit_code`].
 pub const EXIT_SOFTWARE: u8 = 70;
-const EXIT_TEMPORARY: u8 = 75;
-/// Processes cannot be set up as asked: see [`CommError::exit_code`].
-pub const EXIT_CONFIG: u8 = 78;
 
 fn in_brackets(label: &str) -> String {
     match label.is_empty() {

@@ -1,8 +1,14 @@
 //! What all processes decide or know alike, whatever each of them sees.
 
-use crate::{Block, Call, CommError, Communicator, Group, LocalComm, Strided};
-use burn_dist_mesh::{DType, ReduceOp};
+use crate::processes::Answer;
+use crate::{Block, Call, CommError, Communicator, Group, LocalComm, LocalHub, Strided};
+use burn_dist_mesh::{DType, Rank, ReduceOp};
 use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a process works before it answers the others: well below the time for which they wait for it.
+const TURN: Duration = Duration::from_secs(2);
 
 /// The most that a process hands in at once: TCP carries bodies of at most a MiB.
 const PART_BYTES_MAX: usize = 512 << 10;
@@ -45,6 +51,84 @@ impl Votes {
         Ok(self.here.run(call.labelled("a vote of processes"))?[0] != 0)
     }
 
+    /// Has what stops the ranks of `mesh` in this process end these votes too: who waits here for a process whose ranks
+    /// have stopped would wait in vain.
+    pub fn following(self, mesh: &Arc<LocalHub>) -> Self {
+        mesh.lead(self.here.hub());
+        self
+    }
+
+    /// Does `work`, and returns what it gives once all processes have done theirs, however long that takes.
+    ///
+    /// # Communication
+    /// Every two seconds, and at the end, processes tell each other whether they still work; a thread does that
+    /// meanwhile. So one that has stopped is named in the time that votes have, and not in that of the work.
+    /// # Errors
+    /// Beside what `work` gives: if one of the processes is late to answer or has left, or still works `work_max` after
+    /// this one has ended its own ([`CommError::Unfinished`]); if the system starts no thread.
+    pub fn while_working<T>(
+        &self,
+        work_max: Duration,
+        work: impl FnOnce() -> T,
+    ) -> (T, Result<(), CommError>) {
+        self.in_turns(TURN, work_max, work)
+    }
+
+    fn in_turns<T>(
+        &self,
+        turn: Duration,
+        work_max: Duration,
+        work: impl FnOnce() -> T,
+    ) -> (T, Result<(), CommError>) {
+        let done = Answer::<bool>::default();
+        std::thread::scope(|scope| {
+            let asking = std::thread::Builder::new().name("votes".into());
+            let asking = asking.spawn_scoped(scope, || self.ask_until(&done, turn, work_max));
+            let made = {
+                let _done = Done(&done);
+                work()
+            };
+            let asked = match asking {
+                Ok(asking) => asking.join().unwrap_or_else(|_| Err(gone("has panicked"))),
+                Err(error) => Err(gone(&format!("cannot be started ({error})"))),
+            };
+            // The others hear of it now, and not in their next vote.
+            (made, asked.map_err(|error| self.here.hub().abort(error)))
+        })
+    }
+
+    /// Answers the others until no process works any more.
+    fn ask_until(
+        &self,
+        done: &Answer<bool>,
+        turn: Duration,
+        work_max: Duration,
+    ) -> Result<(), CommError> {
+        let mut ended: Option<Instant> = None;
+        loop {
+            let is_done = done.wait(turn, |done| done.then_some(())).is_some();
+            if is_done {
+                ended.get_or_insert_with(Instant::now);
+            }
+            let works = self.gather(&[u8::from(!is_done)])?;
+            let working: Vec<Rank> = (0..)
+                .zip(&works)
+                .filter(|(_, works)| works.as_slice() == [1])
+                .map(|(process, _)| Rank(process))
+                .collect();
+            if working.is_empty() {
+                return Ok(());
+            }
+            let elapsed = ended.map_or(Duration::ZERO, |ended| ended.elapsed());
+            if elapsed > work_max {
+                return Err(CommError::Unfinished {
+                    processes: self.here.hub().processes_of(&working),
+                    elapsed,
+                });
+            }
+        }
+    }
+
     /// Returns what every process says, in order: reports of their ranks, say. The texts may differ in length, and be
     /// of any.
     ///
@@ -59,6 +143,22 @@ impl Votes {
             let call = Call::all_gather(&self.group, DType::U8, parts, mine);
             self.here.run(call.labelled(what)).map(Block::from)
         })
+    }
+}
+
+/// The thread that answers the others is not there.
+fn gone(what: &str) -> CommError {
+    CommError::Connection {
+        reason: format!("the thread of this process that answers the others {what}"),
+    }
+}
+
+/// Tells the thread that answers the others that the work is done, also if it panics.
+struct Done<'a>(&'a Answer<bool>);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.set(true);
     }
 }
 
@@ -103,6 +203,135 @@ impl fmt::Debug for Votes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::lock;
+    use crate::{LocalOptions, World};
+    use std::sync::mpsc::channel;
+
+    /// Longer than any test takes.
+    const HOURS: Duration = Duration::from_secs(7200);
+    const SHORT: Duration = Duration::from_millis(5);
+
+    #[test]
+    fn who_votes_hears_of_a_fault_of_the_mesh() {
+        // Before the votes are made, and while one process waits for the other.
+        for is_early in [true, false] {
+            let worlds = World::simulated(2);
+            let errors = std::thread::scope(|scope| {
+                let run = |world: World| {
+                    let rank = world.connect(2, LocalOptions::default()).unwrap().remove(0);
+                    let fault = || CommError::Aborted {
+                        rank: Rank(1),
+                        what: "matmul".into(),
+                        label: "layers.2".into(),
+                        reason: "out of memory".into(),
+                    };
+                    if is_early && world.process() == 1 {
+                        rank.hub().abort(fault());
+                    }
+                    let votes = world.votes_within(HOURS).unwrap().following(rank.hub());
+                    if !is_early && world.process() == 1 {
+                        rank.hub().abort(fault());
+                        return rank.hub().fault().unwrap();
+                    }
+                    votes.any(true).unwrap_err()
+                };
+                let threads: Vec<_> = worlds
+                    .into_iter()
+                    .map(|world| scope.spawn(move || run(world)))
+                    .collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, CommError>| thread.join();
+                threads
+                    .into_iter()
+                    .map(|thread| join(thread).expect("no panic"))
+                    .collect::<Vec<_>>()
+            });
+            for error in errors {
+                assert_eq!(error.exit_code(), 70);
+                assert!(error.to_string().contains("out of memory"), "{error}");
+            }
+        }
+    }
+
+    /// Runs `program` in two processes, whose votes wait so long for each other.
+    fn in_two<T: Send>(timeout: Duration, program: impl Fn(usize, Votes) -> T + Sync) -> Vec<T> {
+        let (worlds, program) = (World::simulated(2), &program);
+        std::thread::scope(|scope| {
+            let run = |world: World| {
+                let votes = world.votes_within(timeout).unwrap();
+                program(world.process(), votes)
+            };
+            let threads: Vec<_> = worlds
+                .into_iter()
+                .map(|world| scope.spawn(move || run(world)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn work_may_take_long_while_a_process_answers() {
+        // Ten times as long as a vote may take, in one process.
+        let timeout = Duration::from_millis(500);
+        let made = in_two(timeout, |process, votes| {
+            let work = || {
+                if process == 1 {
+                    std::thread::sleep(10 * timeout);
+                }
+                process
+            };
+            let (made, together) = votes.in_turns(SHORT, HOURS, work);
+            together.unwrap();
+            assert!(votes.any(process == 0).unwrap());
+            made
+        });
+        assert_eq!(made, [0, 1]);
+    }
+
+    #[test]
+    fn who_does_not_answer_or_does_not_end_is_named() {
+        // It answers, and does not end its work.
+        let (tells, told) = channel::<()>();
+        let (tells, told) = (
+            std::sync::Mutex::new(Some(tells)),
+            std::sync::Mutex::new(told),
+        );
+        in_two(HOURS, |process, votes| match process {
+            0 => {
+                let (_, together) = votes.in_turns(SHORT, Duration::ZERO, || ());
+                let error = together.unwrap_err();
+                assert_eq!(error.exit_code(), 75);
+                let error = error.to_string();
+                assert!(error.starts_with("process 1 ("), "{error}");
+                assert!(error.contains("does its disk answer"), "{error}");
+                lock(&tells).take();
+            }
+            _ => {
+                let work = || lock(&told).recv().is_err();
+                let (is_over, together) = votes.in_turns(SHORT, HOURS, work);
+                let error = together.unwrap_err().to_string();
+                assert!(is_over && error.contains("process 0 ("), "{error}");
+            }
+        });
+        // It does not answer, as one that is stopped.
+        let (tells, told) = channel::<()>();
+        let (tells, told) = (
+            std::sync::Mutex::new(Some(tells)),
+            std::sync::Mutex::new(told),
+        );
+        in_two(Duration::from_millis(100), |process, votes| match process {
+            0 => {
+                let (_, together) = votes.in_turns(SHORT, HOURS, || ());
+                let error = together.unwrap_err();
+                assert!(matches!(error, CommError::Timeout { .. }), "{error}");
+                assert!(error.to_string().contains("process 1 ("), "{error}");
+                lock(&tells).take();
+            }
+            _ => assert!(lock(&told).recv().is_err()),
+        });
+    }
 
     #[test]
     fn texts_of_any_lengths_come_together_in_parts() {

@@ -5,7 +5,7 @@ mod tests;
 
 use crate::processes::{Engine, LIMITS, Limits, Peer, Placement, Remote};
 use crate::transport::{Channels, Transport};
-use crate::{Chaos, CommError, Group, LocalComm, LocalHub, LocalOptions, Votes};
+use crate::{Chaos, CommError, Group, LocalComm, LocalHub, LocalOptions, StartError, Votes};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl World {
     /// # Errors
     /// What `start` says; who does not say who it is.
     pub fn over<T: Transport + 'static>(
-        start: impl FnOnce() -> Result<T, String> + Send + 'static,
-    ) -> Result<Self, String> {
+        start: impl FnOnce() -> Result<T, StartError> + Send + 'static,
+    ) -> Result<Self, StartError> {
         Self::new(Engine::start(start, LIMITS)?, false)
     }
 
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Waits for the other processes to say who they are.
-    fn new(engine: Engine, is_simulated: bool) -> Result<Self, String> {
+    fn new(engine: Engine, is_simulated: bool) -> Result<Self, StartError> {
         let peers = engine.peers(HELLO_TIMEOUT)?;
         Ok(Self(Arc::new(Inner {
             engine: Arc::new(engine),

@@ -5,7 +5,7 @@ use super::rendezvous::{
 };
 use super::seconds::seconds;
 use super::{ClusterEnv, ClusterEnvError, restarts};
-use burn_dist_comm::lock;
+use burn_dist_comm::{EXIT_CONFIG, lock};
 use std::net::ToSocketAddrs;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -54,6 +54,20 @@ pub enum JoinError {
 }
 
 burn_dist_mesh::debug_by_message!(JoinError);
+
+impl JoinError {
+    /// Returns the exit code for a program that this ends: see [`CommError::exit_code`](burn_dist_comm::CommError).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Rendezvous(error) => error.exit_code(),
+            Self::ClusterEnv(_)
+            | Self::Token(_)
+            | Self::Nowhere { .. }
+            | Self::NoToken { .. }
+            | Self::Seconds(_) => EXIT_CONFIG,
+        }
+    }
+}
 
 impl From<TokenError> for JoinError {
     fn from(error: TokenError) -> Self {
@@ -125,13 +139,7 @@ fn connect(env: &ClusterEnv) -> Result<Membership, JoinError> {
         None if is_loopback(&address) => Token::none(),
         None => return Err(JoinError::NoToken { master: address }),
     };
-    let patience = match std::env::var_os(JOIN_SECONDS) {
-        None => PATIENCE,
-        Some(text) => {
-            let text = text.to_string_lossy();
-            seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))?
-        }
-    };
+    let patience = patience()?;
     // There are at most 65,536 of them.
     let me = Member::process(env.rank as u32, env.world_size as u32, restarts);
     let server = match master.is_rank_zero && env.rank == 0 {
@@ -153,6 +161,15 @@ fn connect(env: &ClusterEnv) -> Result<Membership, JoinError> {
         token,
         patience,
     })
+}
+
+/// Returns how long processes wait for each other at the start.
+pub(crate) fn patience() -> Result<Duration, JoinError> {
+    let Some(text) = std::env::var_os(JOIN_SECONDS) else {
+        return Ok(PATIENCE);
+    };
+    let text = text.to_string_lossy();
+    seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))
 }
 
 /// Whether only this machine reaches an address.

@@ -7,7 +7,7 @@
 //! | [`run`] | the program `burn-dist run` (feature `cli`) |
 //!
 //! A mesh does all of this by itself; who else needs to know the other processes asks [`world()`]. A program that can
-//! resume asks [`restarts`].
+//! resume asks [`restarts`], and one that saves when it is asked to stop has a [`Stop`].
 
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
@@ -22,6 +22,7 @@ pub mod rendezvous;
 pub mod run;
 #[cfg(feature = "rendezvous")]
 mod seconds;
+mod stop;
 #[cfg(feature = "rendezvous")]
 mod tcp;
 mod world;
@@ -29,6 +30,7 @@ mod world;
 pub use cluster_env::{ClusterEnv, ClusterEnvError, Launcher, Master};
 #[cfg(feature = "rendezvous")]
 pub use join::join;
+pub use stop::Stop;
 pub use world::world;
 
 /// The variable in which `burn-dist run --max-restarts` counts its restarts.

@@ -6,7 +6,7 @@
 //! says what to do instead.
 
 use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
-use burn_dist_comm::{Block, Matcher, Message, Pool, Transport};
+use burn_dist_comm::{Block, Matcher, Message, Pool, StartError, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
@@ -139,29 +139,37 @@ impl<C: Deref<Target = Client> + Send> Tcp<C> {
     ///
     /// # Errors
     /// Who is missing, or what the system refuses.
-    pub(crate) fn connect(client: C, token: &Token, patience: Duration) -> Result<Self, String> {
+    pub(crate) fn connect(
+        client: C,
+        token: &Token,
+        patience: Duration,
+    ) -> Result<Self, StartError> {
         let (rank, size) = (client.me().rank, client.me().world_size);
-        let text = |error: RendezvousError| error.to_string();
-        let failed = |error: std::io::Error| format!("cannot listen for other processes: {error}");
+        let met = |error: RendezvousError| StartError::told(error.to_string(), error.exit_code());
+        let failed = |error: std::io::Error| {
+            StartError::temporary(format!("cannot listen for other processes: {error}"))
+        };
         // The address by which the rendezvous is reached is one by which the others reach this machine.
         let listener =
             TcpListener::bind((client.local_ip().map_err(failed)?, 0)).map_err(failed)?;
         let here = listener.local_addr().map_err(failed)?;
         client
             .set(&key(rank), here.to_string().as_bytes())
-            .map_err(text)?;
+            .map_err(met)?;
         client
             .barrier("tcp: all are there", patience)
-            .map_err(text)?;
+            .map_err(met)?;
         let mut connections: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
         // Those before this one are called; those after it call.
         for other in 0..rank {
-            let address = client.get(&key(other), patience).map_err(text)?;
-            let address: SocketAddr = String::from_utf8_lossy(&address)
-                .parse()
-                .map_err(|_| format!("process {other} says what is no address"))?;
+            let address = client.get(&key(other), patience).map_err(met)?;
+            let address: SocketAddr = String::from_utf8_lossy(&address).parse().map_err(|_| {
+                StartError::config(format!("process {other} says what is no address"))
+            })?;
             let connection = call(address, token, rank, patience).map_err(|error| {
-                format!("cannot reach process {other} at {address}: {error}; does a firewall keep the machines apart?")
+                StartError::temporary(format!(
+                    "cannot reach process {other} at {address}: {error}; does a firewall keep the machines apart?"
+                ))
             })?;
             connections[other as usize] = Some(connection);
         }
@@ -172,7 +180,7 @@ impl<C: Deref<Target = Client> + Send> Tcp<C> {
             patience,
             stranger_patience: STRANGER_PATIENCE,
         };
-        acceptor.answer_all(&mut connections, || client.trouble())?;
+        acceptor.answer_all(&mut connections, || client.start_trouble())?;
         Ok(Self {
             client,
             connections,
@@ -220,11 +228,13 @@ impl Acceptor<'_> {
     fn answer_all(
         &self,
         connections: &mut [Option<Connection>],
-        trouble: impl Fn() -> Option<String>,
-    ) -> Result<(), String> {
+        trouble: impl Fn() -> Option<StartError>,
+    ) -> Result<(), StartError> {
         /// Between looks at who calls.
         const LOOK: Duration = Duration::from_millis(1);
-        let failed = |error: std::io::Error| format!("cannot answer other processes: {error}");
+        let failed = |error: std::io::Error| {
+            StartError::temporary(format!("cannot answer other processes: {error}"))
+        };
         let (start, first) = (Instant::now(), self.rank as usize + 1);
         self.listener.set_nonblocking(true).map_err(failed)?;
         let (sender, answered) = channel();
@@ -237,11 +247,11 @@ impl Acceptor<'_> {
             }
             if start.elapsed() > self.patience {
                 let here = self.listener.local_addr().map_err(failed)?;
-                return Err(format!(
+                return Err(StartError::temporary(format!(
                     "process {missing} has not called this one at {here} for {:.0} s: does a firewall keep the \
                      machines apart?",
                     self.patience.as_secs_f64()
-                ));
+                )));
             }
             while num_callers < CALLERS_MAX
                 && let Ok((stream, _)) = self.listener.accept()

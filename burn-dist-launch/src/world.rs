@@ -1,6 +1,8 @@
 //! The processes that this one was started with.
 
 use super::ClusterEnv;
+#[cfg(not(feature = "rendezvous"))]
+use burn_dist_comm::StartError;
 use burn_dist_comm::{CommError, World};
 use std::sync::{Arc, OnceLock};
 
@@ -44,8 +46,8 @@ pub fn world() -> Result<Option<World>, CommError> {
 }
 
 #[cfg(not(feature = "rendezvous"))]
-fn launched(_env: &ClusterEnv) -> Result<World, String> {
-    Err(WITHOUT_MPI.into())
+fn launched(_env: &ClusterEnv) -> Result<World, StartError> {
+    Err(StartError::config(WITHOUT_MPI))
 }
 
 #[cfg(feature = "rendezvous")]
@@ -55,12 +57,13 @@ use connect::launched;
 mod connect {
     use super::{ClusterEnv, TRANSPORT};
     use crate::join;
+    use crate::join::JoinError;
     use crate::tcp::Tcp;
-    use burn_dist_comm::World;
+    use burn_dist_comm::{StartError, World};
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    pub(super) fn launched(env: &ClusterEnv) -> Result<World, String> {
+    pub(super) fn launched(env: &ClusterEnv) -> Result<World, StartError> {
         /// How long the end of the program waits for the others to take what was sent to them.
         const PATIENCE: Duration = Duration::from_secs(10);
         static ENDING: OnceLock<World> = OnceLock::new();
@@ -77,50 +80,58 @@ mod connect {
     }
 
     /// Connects the processes over what carries messages here.
-    fn connected(env: &ClusterEnv) -> Result<World, String> {
+    fn connected(env: &ClusterEnv) -> Result<World, StartError> {
         let has_mpi = env.launcher.has_mpi();
         match std::env::var(TRANSPORT).as_deref() {
             // Launchers that say no address are those of MPI.
             Err(_) if has_mpi && (cfg!(feature = "mpi") || env.master.is_none()) => over_mpi(env),
             Ok("mpi") if has_mpi => over_mpi(env),
-            Ok("mpi") => Err(format!(
+            Ok("mpi") => Err(StartError::config(format!(
                 "{TRANSPORT}=mpi, but {} started no MPI: start the program with `mpirun`, `burn-dist run --transport \
                  mpi` or `srun --mpi=pmix`, or unset {TRANSPORT}",
                 env.launcher
-            )),
+            ))),
             Err(_) | Ok("tcp") => over_tcp(env),
-            Ok(other) => Err(format!(
+            Ok(other) => Err(StartError::config(format!(
                 "{TRANSPORT}={other} is no way between processes: write mpi or tcp"
-            )),
+            ))),
         }
     }
 
-    fn over_tcp(env: &ClusterEnv) -> Result<World, String> {
-        let membership = join(env).map_err(|error| error.to_string())?;
+    fn not_joined(error: JoinError) -> StartError {
+        StartError::told(error.to_string(), error.exit_code())
+    }
+
+    fn over_tcp(env: &ClusterEnv) -> Result<World, StartError> {
+        let membership = join(env).map_err(not_joined)?;
         let (client, token) = (membership.client(), membership.token());
         let transport = Tcp::connect(client, token, membership.patience());
-        let transport = transport.inspect_err(|reason| client.fail(reason))?;
+        let transport = transport
+            .inspect_err(|error| client.fail_with(&error.to_string(), error.exit_code()))?;
         World::over(move || Ok(transport))
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn over_mpi(_env: &ClusterEnv) -> Result<World, String> {
-        Err(super::WITHOUT_MPI.into())
+    fn over_mpi(_env: &ClusterEnv) -> Result<World, StartError> {
+        Err(StartError::config(super::WITHOUT_MPI))
     }
 
     /// Sets MPI up; ends with the name of a process that vanishes meanwhile, for which MPI would wait, if a launcher
-    /// keeps a rendezvous that tells.
+    /// keeps a rendezvous that tells; else after the time of the start.
     #[cfg(feature = "mpi")]
-    fn over_mpi(env: &ClusterEnv) -> Result<World, String> {
+    fn over_mpi(env: &ClusterEnv) -> Result<World, StartError> {
+        use crate::join::patience;
         use burn_dist_comm::{Mpi, Transport};
-        use std::sync::mpsc::{RecvTimeoutError, channel};
-        use std::time::Instant;
-        /// Between looks at who has vanished.
-        const LOOK: Duration = Duration::from_millis(20);
+        use std::sync::mpsc::channel;
         let is_kept = |master: &crate::Master| !master.is_rank_zero;
         let membership = match env.master.as_ref().is_some_and(is_kept) {
-            true => Some(join(env).map_err(|error| error.to_string())?),
+            true => Some(join(env).map_err(not_joined)?),
             false => None,
+        };
+        // Those who have met at a rendezvous are all there, and only MPI may need more time.
+        let patience = match membership {
+            Some(membership) => membership.patience() * 3,
+            None => patience().map_err(not_joined)?,
         };
         let trouble = move || membership.and_then(|membership| membership.client().trouble());
         let (rank, size, launcher) = (env.rank, env.world_size, env.launcher);
@@ -130,49 +141,103 @@ mod connect {
             let found = (mpi.process() as usize, mpi.num_processes());
             match found == (rank, size) {
                 true => Ok(mpi),
-                false => Err(format!(
+                false => Err(StartError::config(format!(
                     "{launcher} says that this is process {rank} of {size}, and MPI that it is {} of {}: was the \
                      program built with the MPI that started it?",
                     found.0, found.1
-                )),
+                ))),
             }
         };
         let starting = std::thread::Builder::new().name("setting MPI up".into());
         let start = move || {
             let _ = sender.send(World::over(set_up));
         };
-        starting.spawn(start).map_err(|error| error.to_string())?;
-        let began = Instant::now();
+        starting.spawn(start).map_err(|error| {
+            StartError::temporary(format!(
+                "the system starts no thread to set MPI up: {error}"
+            ))
+        })?;
+        let trouble = move || membership?.client().start_trouble();
+        let set_up = wait(&started, patience, trouble)?;
+        set_up.map_err(|error| {
+            let error = match launcher {
+                crate::Launcher::Slurm { .. } => StartError::told(
+                    format!("{error} (srun offers MPI what it asks for with `--mpi=pmix`)"),
+                    error.exit_code(),
+                ),
+                _ => error,
+            };
+            // The others would wait for this process.
+            if let Some(membership) = membership {
+                let client = membership.client();
+                client.fail_with(&error.to_string(), error.exit_code());
+            }
+            error
+        })
+    }
+
+    /// Waits for the thread that sets MPI up: MPI itself waits for all processes, and for ever.
+    ///
+    /// # Errors
+    /// The `trouble` that the others have; that MPI is not set up in time.
+    #[cfg(any(feature = "mpi", test))]
+    fn wait<T>(
+        started: &std::sync::mpsc::Receiver<T>,
+        patience: Duration,
+        trouble: impl Fn() -> Option<StartError>,
+    ) -> Result<T, StartError> {
+        use std::sync::mpsc::RecvTimeoutError;
+        /// Between looks at who has vanished.
+        const LOOK: Duration = Duration::from_millis(20);
+        let began = std::time::Instant::now();
         loop {
             match started.recv_timeout(LOOK) {
-                Ok(Ok(world)) => return Ok(world),
-                Ok(Err(mut reason)) => {
-                    if matches!(launcher, crate::Launcher::Slurm { .. }) {
-                        reason += " (srun offers MPI what it asks for with `--mpi=pmix`)";
-                    }
-                    // The others would wait for this process.
-                    if let Some(membership) = membership {
-                        membership.client().fail(&reason);
-                    }
-                    return Err(reason);
-                }
+                Ok(set_up) => return Ok(set_up),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err("MPI could not be set up: its thread has panicked".into());
+                    return Err(StartError::config(
+                        "MPI could not be set up: its thread has panicked",
+                    ));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            let Some(membership) = membership else {
-                continue;
-            };
             if let Some(trouble) = trouble() {
                 return Err(trouble);
             }
-            if began.elapsed() > membership.patience() * 3 {
-                return Err(format!(
-                    "MPI has not been set up within {:.0} s: does a firewall keep the processes apart?",
-                    began.elapsed().as_secs_f64()
-                ));
+            if began.elapsed() > patience {
+                return Err(StartError::temporary(format!(
+                    "MPI has not been set up within {:.0} s, for which it waits for all processes: do all of them \
+                     run, and come here, or does a firewall keep them apart? (more time: {})",
+                    patience.as_secs_f64(),
+                    crate::join::JOIN_SECONDS
+                )));
             }
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::sync::mpsc::channel;
+
+        #[test]
+        fn whoever_waits_for_mpi_hears_how_it_ended() {
+            let (sender, started) = channel::<u8>();
+            let code = |error: StartError| error.exit_code();
+            // Nobody has come, and there is no more time.
+            let late = wait(&started, Duration::ZERO, || None).unwrap_err();
+            assert!(
+                late.to_string().contains("BURN_DIST_JOIN_SECONDS"),
+                "{late}"
+            );
+            assert_eq!(code(late), 75);
+            // Another process has told of what ended it.
+            let told = || Some(StartError::told("rank 1 cannot go on", 70));
+            assert_eq!(wait(&started, Duration::MAX, told).map_err(code), Err(70));
+            sender.send(3).unwrap();
+            assert_eq!(wait(&started, Duration::ZERO, || None), Ok(3));
+            drop(sender);
+            let ended = wait(&started, Duration::MAX, || None);
+            assert_eq!(ended.map_err(code), Err(78));
         }
     }
 }

@@ -268,7 +268,13 @@ fn run(
         0 | 1 => work(),
         _ => std::thread::scope(|scope| {
             for _ in 1..threads {
-                scope.spawn(work);
+                // What the system does not start, the others do the work of.
+                if std::thread::Builder::new()
+                    .spawn_scoped(scope, work)
+                    .is_err()
+                {
+                    break;
+                }
             }
             work();
         }),

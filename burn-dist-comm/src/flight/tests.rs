@@ -592,6 +592,7 @@ fn the_record_keeps_the_last_calls_only() {
     }
     comm.hub().begin_window(Rank(0), 41);
     comm.abort(CommError::EmptyGroup);
+    assert!(comm.hub().flight_record().is_some());
     let record = folder.records().remove(0);
     let rank = &record.ranks[0];
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use super::hub::{ChannelKey, LocalHub};
 use super::options::FlightOptions;
+use super::record_file::RecordFile;
 use crate::flight::{
     self, CallRecord, FaultKind, FaultRecord, FlightRecord, PeerRecord, RankRecord,
 };
@@ -40,9 +41,9 @@ impl Clock {
 }
 
 impl LocalHub {
-    /// Where the flight record of this process lies, if one was written.
+    /// Where the flight record of this process lies, if one was written. Waits a moment for one that is being written.
     pub fn flight_record(&self) -> Option<&Path> {
-        self.record.get().map(|path| path.as_path())
+        self.record.get()?.path()
     }
 
     /// Notes that `rank` begins a window.
@@ -58,9 +59,9 @@ impl LocalHub {
             .map(|placement| placement.name(placement.process))
     }
 
-    /// Writes the record of this process, if that is asked for. What goes wrong with that is a warning: there is a
+    /// Has the record of this process written, if that is asked for. What goes wrong with that is a warning: there is a
     /// fault already.
-    pub(super) fn write_record(&self, fault: &CommError) {
+    pub(super) fn begin_record(&self, fault: &CommError) {
         let Some(options) = &self.options.flight else {
             return;
         };
@@ -72,17 +73,21 @@ impl LocalHub {
             number => format!("-mesh-{number}"),
         };
         let name = format!("burn-dist-{run}{mesh}-process-{}.json", record.process);
-        match flight::write(&options.folder, &name, &record) {
-            Ok(path) => {
-                let _ = self.record.set(path);
-            }
-            Err(error) => tracing::warn!(
-                target: "burn_dist",
-                folder = %options.folder.display(),
-                %error,
-                "no flight record could be written: name another folder (BURN_DIST_FLIGHT)"
-            ),
-        }
+        let folder = options.folder.clone();
+        let file = RecordFile::begin(move || {
+            let written = flight::write(&folder, &name, &record);
+            let warn = |error: &std::io::Error| {
+                tracing::warn!(
+                    target: "burn_dist",
+                    folder = %folder.display(),
+                    %error,
+                    "no flight record could be written: name another folder (BURN_DIST_FLIGHT)"
+                );
+            };
+            written.inspect_err(warn).ok()
+        });
+        // The first fault alone has one.
+        let _ = self.record.set(file);
     }
 
     fn make_record(&self, fault: &CommError, options: &FlightOptions) -> FlightRecord {
@@ -274,6 +279,10 @@ impl LocalHub {
             }
             CommError::TooFarAhead { process, .. } => {
                 record.process = Some(process.number);
+                FaultKind::Other
+            }
+            CommError::Unfinished { processes, .. } => {
+                record.missing_processes = processes.iter().map(|process| process.number).collect();
                 FaultKind::Other
             }
             CommError::Connection { .. } | CommError::NotSent { .. } => FaultKind::Connection,

@@ -3,6 +3,7 @@
 use super::LocalOptions;
 use super::channel::{Arrival, Channel, Deposit, Input};
 use super::endpoint::LocalComm;
+use super::record_file::RecordFile;
 use super::wire::Wire;
 use crate::buffer::{Memory, Pool};
 use crate::collective::Collective;
@@ -13,12 +14,11 @@ use crate::info::{CallInfo, What};
 use crate::processes::{Answer, Opened, Placement, Ranks, Remote, Verdict, WindowPrint};
 use crate::record::{Counters, FlightRecorder};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, RwLock, lock};
-use crate::{CommError, Group, Lane, Stats};
+use crate::{CommError, Group, Lane, Process, Stats};
 use burn_dist_mesh::Rank;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, Weak};
 use std::time::Instant;
 
 /// What the ranks of one process share: channels, output buffers, the fault, and the records.
@@ -36,8 +36,19 @@ pub struct LocalHub {
     pub(super) remote: Option<Remote>,
     /// Processes that have ended without a word.
     pub(super) lost: RwLock<Vec<u32>>,
-    /// Where the flight record lies, once it is written.
-    pub(super) record: OnceLock<PathBuf>,
+    /// The flight record, from the fault on.
+    pub(super) record: OnceLock<RecordFile>,
+    /// What a fault here ends too.
+    followers: Mutex<Vec<Weak<LocalHub>>>,
+}
+
+impl Drop for LocalHub {
+    fn drop(&mut self) {
+        // A program may end with its mesh; what it knows of the fault is for people.
+        if let Some(record) = self.record.get() {
+            record.path();
+        }
+    }
 }
 
 /// That all processes run a window, perhaps later.
@@ -120,12 +131,16 @@ impl Ranks for LocalHub {
     }
 
     fn stopped(&self, error: CommError) {
-        // Whoever looks meanwhile waits: the error is not known before its record is there.
+        let mut is_first = false;
         self.fault.get_or_init(|| {
-            self.write_record(&error);
+            is_first = true;
+            self.begin_record(&error);
             error
         });
         self.wake_all();
+        if is_first {
+            self.tell_followers();
+        }
     }
 }
 
@@ -181,6 +196,7 @@ impl LocalHub {
             remote,
             lost: RwLock::default(),
             record: OnceLock::new(),
+            followers: Mutex::default(),
         });
         if let Some(remote) = &hub.remote {
             let ranks: Arc<dyn Ranks> = Arc::<Self>::clone(&hub);
@@ -203,18 +219,38 @@ impl LocalHub {
         let mut is_first = false;
         let first = self.fault.get_or_init(|| {
             is_first = true;
-            self.write_record(&error);
-            // Before anyone here can see it, and leave.
+            // Before anyone here can see it, and leave; and before anything that may take long.
             if let Some(remote) = &self.remote {
                 remote.stop(&error);
             }
+            self.begin_record(&error);
             error
         });
         if let (true, Some(remote)) = (is_first, &self.remote) {
             remote.wake();
         }
         self.wake_all();
+        if is_first {
+            self.tell_followers();
+        }
         first.clone()
+    }
+
+    /// Has what stops these ranks stop those of `follower` too, which lives in this process.
+    pub(crate) fn lead(&self, follower: &Arc<Self>) {
+        lock(&self.followers).push(Arc::downgrade(follower));
+        // Either this sees the fault, or whoever sets it sees the follower.
+        if let Some(fault) = self.fault() {
+            follower.abort(fault);
+        }
+    }
+
+    fn tell_followers(&self) {
+        let Some(fault) = self.fault() else { return };
+        let followers = std::mem::take(&mut *lock(&self.followers));
+        for follower in followers.iter().filter_map(Weak::upgrade) {
+            follower.abort(fault.clone());
+        }
     }
 
     fn rank_left(&self, rank: Rank, call: Arc<CallInfo>) -> CommError {
@@ -263,6 +299,12 @@ impl LocalHub {
     pub(super) fn placement(&self) -> Option<&Placement> {
         let remote = self.remote.as_ref()?;
         Some(&*remote.placement)
+    }
+
+    /// Returns the other processes that these ranks live in, with those of them.
+    pub(crate) fn processes_of(&self, ranks: &[Rank]) -> Vec<Process> {
+        let placement = self.placement();
+        placement.map_or_else(Vec::new, |placement| placement.names_of(ranks))
     }
 
     pub(super) fn is_local(&self, rank: Rank) -> bool {

@@ -18,6 +18,7 @@ mod flight;
 mod hub;
 mod options;
 mod pending;
+mod record_file;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -10,6 +10,7 @@
 use super::membership::Introduced;
 use super::peer::Peer;
 use super::progress::{Progress, Status};
+use crate::StartError;
 use crate::sync::lock;
 use crate::transport::Transport;
 use std::collections::VecDeque;
@@ -143,11 +144,11 @@ impl Engine {
     /// Starts the thread and, in it, the transport.
     ///
     /// # Errors
-    /// The transport's.
+    /// The transport's, or that the system starts no thread.
     pub(crate) fn start<T: Transport + 'static>(
-        transport: impl FnOnce() -> Result<T, String> + Send + 'static,
+        transport: impl FnOnce() -> Result<T, StartError> + Send + 'static,
         limits: Limits,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, StartError> {
         let (started, starts) = channel();
         let status = Arc::<Status>::default();
         let seen = Arc::clone(&status);
@@ -169,7 +170,11 @@ impl Engine {
             }
         };
         let thread = std::thread::Builder::new().name("engine".into());
-        let thread = thread.spawn(run).expect("the system can start a thread");
+        let thread = thread.spawn(run).map_err(|error| {
+            StartError::temporary(format!(
+                "the system starts no thread for messages: {error} (how many a user may have, `ulimit -u` says)"
+            ))
+        })?;
         let (process, shared) = starts
             .recv()
             .expect("the thread answers before it does anything else")?;
@@ -191,22 +196,22 @@ impl Engine {
     ///
     /// # Errors
     /// Who is of another version, or has not been heard of in time.
-    pub(crate) fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, String> {
+    pub(crate) fn peers(&self, timeout: Duration) -> Result<Arc<[Arc<Peer>]>, StartError> {
         let met = self.status.introduced.wait(timeout, |state| match state {
             Introduced::Waiting(_) => None,
             Introduced::All(peers) => Some(Ok(Arc::clone(peers))),
-            Introduced::Failed(reason) => Some(Err(reason.clone())),
+            Introduced::Failed(error) => Some(Err(error.clone())),
         });
         met.unwrap_or_else(|| {
             let silent = self.status.introduced.look(|state| match state {
                 Introduced::Waiting(silent) => silent.iter().map(u32::to_string).collect(),
                 Introduced::All(_) | Introduced::Failed(_) => Vec::new(),
             });
-            Err(format!(
+            Err(StartError::temporary(format!(
                 "no word from process {} in {:.0} s: is it running?",
                 silent.join(", "),
                 timeout.as_secs_f64()
-            ))
+            )))
         })
     }
 

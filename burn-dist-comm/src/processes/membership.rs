@@ -9,6 +9,7 @@
 //! Plain data: what happens and the time come in.
 
 use super::peer::Peer;
+use crate::StartError;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub(super) enum Introduced {
     /// These have not.
     Waiting(Vec<u32>),
     All(Arc<[Arc<Peer>]>),
-    Failed(String),
+    Failed(StartError),
 }
 
 impl Default for Introduced {
@@ -51,7 +52,7 @@ pub(super) struct Membership {
     presence: Vec<Presence>,
     peers: Vec<Option<Arc<Peer>>>,
     /// Why the program cannot run.
-    refused: Option<String>,
+    refused: Option<StartError>,
     /// Processes that have ended, and since when.
     ended: Vec<(u32, Instant)>,
 }
@@ -73,10 +74,10 @@ impl Membership {
             return;
         };
         if version != VERSION {
-            return self.refuse(format!(
+            return self.refuse(StartError::config(format!(
                 "process {process} ({peer}) runs burn-dist {version}, this one {VERSION}: build and start the same \
                  program everywhere"
-            ));
+            )));
         }
         *presence = Presence::Here;
         self.peers[process as usize] = Some(Arc::new(peer));
@@ -106,8 +107,8 @@ impl Membership {
     }
 
     /// The program cannot run, unless all processes have met already.
-    pub(super) fn refuse(&mut self, reason: String) {
-        self.refused.get_or_insert(reason);
+    pub(super) fn refuse(&mut self, error: StartError) {
+        self.refused.get_or_insert(error);
     }
 
     /// Returns who has introduced themselves.
@@ -115,7 +116,7 @@ impl Membership {
         let all: Option<Vec<_>> = self.peers.iter().cloned().collect();
         match (all, &self.refused) {
             (Some(all), _) => Introduced::All(all.into()),
-            (None, Some(reason)) => Introduced::Failed(reason.clone()),
+            (None, Some(error)) => Introduced::Failed(error.clone()),
             (None, None) => {
                 let silent = (0..).zip(&self.peers).filter(|(_, peer)| peer.is_none());
                 Introduced::Waiting(silent.map(|(process, _)| process).collect())
@@ -169,7 +170,7 @@ mod tests {
         hello(&mut membership, 0, VERSION);
         // What happens later changes nothing.
         hello(&mut membership, 1, "0.0.7");
-        membership.refuse("cut off".into());
+        membership.refuse(StartError::temporary("cut off"));
         let Introduced::All(all) = membership.introduced() else {
             panic!("all have spoken");
         };
@@ -180,9 +181,11 @@ mod tests {
     fn another_version_is_named() {
         let mut membership = Membership::new(0, 2);
         hello(&mut membership, 1, "0.0.7");
-        let Introduced::Failed(text) = membership.introduced() else {
+        let Introduced::Failed(error) = membership.introduced() else {
             panic!("another version");
         };
+        assert_eq!(error.exit_code(), 78);
+        let text = error.to_string();
         for part in ["process 1", "node7", "0.0.7", VERSION] {
             assert!(text.contains(part), "{text}");
         }

@@ -13,9 +13,9 @@ use super::ranks::Ranks;
 use super::waiting::Waiting;
 use super::watch::Watch;
 use super::window::KindName;
-use crate::Block;
 use crate::sync::{AtomicBool, AtomicUsize, Ordering, lock};
 use crate::transport::{Destination, Message, Transport};
+use crate::{Block, StartError};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -209,7 +209,8 @@ impl Progress {
 
     /// Stops every mesh, also those to come: nothing arrives any more.
     fn fail(&mut self, reason: String) {
-        self.membership.refuse(reason.clone());
+        self.membership
+            .refuse(StartError::temporary(reason.as_str()));
         self.status.introduced.set(self.membership.introduced());
         self.failed = Some(reason.clone());
         self.on_meshes(|mesh, out| mesh.cut_off(&reason, out));

@@ -9,8 +9,8 @@
 //! into the buffer that the reduction reads.
 
 use super::{Destination, Matcher, Message, Transport};
-use crate::Block;
 use crate::buffer::{Pool, PoolMemory, Region};
+use crate::{Block, StartError};
 use mpi::environment::Universe;
 use mpi::ffi;
 use mpi::topology::Communicator;
@@ -148,10 +148,12 @@ impl Mpi {
     ///
     /// # Errors
     /// Why there is no MPI.
-    pub fn init(trouble: impl Fn() -> Option<String> + Send + 'static) -> Result<Self, String> {
+    pub fn init(trouble: impl Fn() -> Option<String> + Send + 'static) -> Result<Self, StartError> {
         let (universe, threading) = mpi::initialize_with_threading(mpi::Threading::Serialized)
-            .ok_or("MPI has been initialised by someone else: let burn-dist do it, before any other use")?;
-        has_threads(threading)?;
+            .ok_or_else(|| {
+                StartError::config("MPI has been initialised by someone else: let burn-dist do it, before any other use")
+            })?;
+        has_threads(threading).map_err(StartError::config)?;
         let world = universe.world();
         // SAFETY: MPI is initialised, and the handler is one of its own.
         unsafe { ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN) };

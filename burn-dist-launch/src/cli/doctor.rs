@@ -27,7 +27,8 @@ impl Doctor {
         for file in &self.files {
             match FlightRecord::from_file(file) {
                 Ok(record) => records.push(record),
-                Err(error) => eprintln!("{error}"),
+                // Whoever has closed it does not read it.
+                Err(error) => drop(writeln!(io::stderr(), "{error}")),
             }
         }
         match diagnose(&records) {
@@ -37,7 +38,7 @@ impl Doctor {
                 Err(_) => ExitCode::FAILURE,
             },
             Err(error) => {
-                eprintln!("{error}");
+                let _ = writeln!(io::stderr(), "{error}");
                 NO_INPUT.into()
             }
         }

@@ -3,6 +3,7 @@
 use crate::run::{Options, Transport, run, supervise};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,7 +79,8 @@ impl Run {
         match run(&options) {
             Ok(code) => ExitCode::from(code),
             Err(error) => {
-                eprintln!("burn-dist: {error}");
+                // Whoever has closed it does not read it.
+                let _ = writeln!(io::stderr(), "burn-dist: {error}");
                 ExitCode::from(error.exit_code())
             }
         }
@@ -98,7 +100,7 @@ impl Supervise {
         match supervise(&self.socket, &self.program) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("burn-dist supervise: {error}");
+                let _ = writeln!(io::stderr(), "burn-dist supervise: {error}");
                 ExitCode::from(125)
             }
         }

@@ -8,8 +8,8 @@ use super::message::{
 use super::silence::silence;
 use super::token::{Token, random};
 use super::until::Until;
-use burn_dist_comm::EXIT_CONFIG;
 use burn_dist_comm::lock;
+use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 use std::collections::HashMap;
 use std::fmt;
 use std::io::ErrorKind;
@@ -238,11 +238,16 @@ impl Client {
             }
         })?;
         let (run, keeper) = match answer {
-            Answer::Refused { reason, again } => {
+            Answer::Refused {
+                reason,
+                again,
+                exit_code,
+            } => {
                 return Err(Attempt {
                     error: RendezvousError::Refused {
                         address: address.to_string(),
                         reason,
+                        exit_code,
                     },
                     again,
                 });
@@ -389,6 +394,18 @@ impl Client {
         self.first(|trouble| Some(trouble.to_string()))
     }
 
+    /// As [`Client::trouble`], with what to end with.
+    pub(crate) fn start_trouble(&self) -> Option<StartError> {
+        self.first(|trouble| {
+            Some(match trouble {
+                Trouble::Lost(lost) => StartError::temporary(lost.to_string()),
+                Trouble::Failed(failure) => {
+                    StartError::told(failure.reason.as_str(), failure.exit_code)
+                }
+            })
+        })
+    }
+
     fn first<T>(&self, wanted: impl FnMut(&Trouble) -> Option<T>) -> Option<T> {
         match self.shared.is_troubled.load(Ordering::Acquire) {
             true => lock(&self.shared.inbox).troubles.iter().find_map(wanted),
@@ -413,7 +430,8 @@ impl Client {
     }
 
     /// Tells all processes, those still to come too, and all launchers that this process cannot go on: whatever they
-    /// wait for here ends with the reason, and the exit code of what cannot be set up.
+    /// wait for here ends with the reason, and the exit code of what cannot be set up. [`Client::fail_with`] takes that
+    /// of another failure.
     pub fn fail(&self, reason: &str) {
         self.fail_with(reason, EXIT_CONFIG);
     }
@@ -490,14 +508,18 @@ impl Client {
                 return Ok(Some(answer));
             }
             let end = match inbox.troubles.first() {
-                Some(Trouble::Failed(failure)) => {
-                    Some(RendezvousError::Broken(failure.reason.clone()))
-                }
+                Some(Trouble::Failed(failure)) => Some(RendezvousError::Broken {
+                    reason: failure.reason.clone(),
+                    exit_code: failure.exit_code,
+                }),
                 Some(Trouble::Lost(lost)) => Some(RendezvousError::Lost(lost.clone())),
-                None if inbox.is_closed => Some(RendezvousError::Broken(format!(
-                    "the rendezvous at {} is over: its process has ended",
-                    self.address
-                ))),
+                None if inbox.is_closed => Some(RendezvousError::Broken {
+                    reason: format!(
+                        "the rendezvous at {} is over: its process has ended",
+                        self.address
+                    ),
+                    exit_code: EXIT_TEMPORARY,
+                }),
                 None => None,
             };
             let left = patience.checked_sub(start.elapsed());

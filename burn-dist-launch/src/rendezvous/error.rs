@@ -1,6 +1,7 @@
 //! What can go wrong where processes meet.
 
 use super::{Lost, SILENCE_SECONDS};
+use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY};
 use std::time::Duration;
 
 /// Why processes could not meet, or no longer do.
@@ -36,6 +37,8 @@ pub enum RendezvousError {
         address: String,
         /// Why.
         reason: String,
+        /// What to end with.
+        exit_code: u8,
     },
     /// What answers is no server of ours, or one without the token.
     #[error("what listens at {address} is not the rendezvous of this program: {reason}")]
@@ -63,9 +66,14 @@ pub enum RendezvousError {
         /// Why not.
         reason: String,
     },
-    /// The processes cannot come together: one of them is wrong.
-    #[error("{0}")]
-    Broken(String),
+    /// The processes cannot come together: one of them is wrong, or has failed, or the rendezvous is over.
+    #[error("{reason}")]
+    Broken {
+        /// Who, and why.
+        reason: String,
+        /// What to end with: the exit code of what failed there.
+        exit_code: u8,
+    },
     /// A process has vanished.
     #[error("{0}")]
     Lost(Lost),
@@ -78,3 +86,19 @@ pub enum RendezvousError {
 }
 
 burn_dist_mesh::debug_by_message!(RendezvousError);
+
+impl RendezvousError {
+    /// Returns the exit code for a program that this ends: see [`CommError::exit_code`](burn_dist_comm::CommError). Who
+    /// is missing, late or gone may be there at another start.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused { exit_code, .. } | Self::Broken { exit_code, .. } => *exit_code,
+            // What is asked at the start is not granted because someone has gone.
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Failed { .. }
+            | Self::Lost(_) => EXIT_TEMPORARY,
+            Self::Listen { .. } | Self::Impostor { .. } | Self::Silence(_) => EXIT_CONFIG,
+        }
+    }
+}

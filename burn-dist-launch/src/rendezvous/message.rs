@@ -126,6 +126,7 @@ pub(super) enum Answer {
         reason: String,
         /// Whether it may be different in a moment.
         again: bool,
+        exit_code: u8,
     },
 }
 

@@ -10,7 +10,7 @@ use super::state::{Out, State};
 use super::token::{PROOF_BYTES, Token, random};
 use super::until::Until;
 use crate::seconds::DAY;
-use burn_dist_comm::lock;
+use burn_dist_comm::{EXIT_CONFIG, lock};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -381,6 +381,7 @@ impl Shared {
                 &Answer::Refused {
                     reason,
                     again: false,
+                    exit_code: EXIT_CONFIG,
                 }
                 .to_bytes(),
             );
@@ -419,8 +420,12 @@ impl Shared {
                 if !refusal.again {
                     turn_away(reason.clone());
                 }
-                let again = refusal.again;
-                let _ = write_frame(stream, &Answer::Refused { reason, again }.to_bytes());
+                let refused = Answer::Refused {
+                    reason,
+                    again: refusal.again,
+                    exit_code: refusal.exit_code,
+                };
+                let _ = write_frame(stream, &refused.to_bytes());
                 self.send(refusal.out);
                 None
             }

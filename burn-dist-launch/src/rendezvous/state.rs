@@ -1,7 +1,7 @@
 //! Who is there, keys and barriers: what each message changes. Knows no socket and no clock.
 
 use super::message::{Id, Member, Reply, Request, Role, truncated};
-use burn_dist_comm::EXIT_CONFIG;
+use burn_dist_comm::{EXIT_CONFIG, EXIT_TEMPORARY};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
 
@@ -36,6 +36,7 @@ pub(super) struct Refusal {
     pub reason: String,
     /// Whether it may be different in a moment.
     pub again: bool,
+    pub exit_code: u8,
     /// What the others are told.
     pub out: Vec<Out>,
 }
@@ -55,7 +56,8 @@ pub(super) struct State {
     /// Which processes are at a barrier, with their requests.
     barriers: BTreeMap<String, BTreeMap<Id, u64>>,
     turned_away: VecDeque<String>,
-    broken: Option<String>,
+    /// Why they cannot come together, and the exit code of that.
+    broken: Option<(String, u8)>,
 }
 
 impl State {
@@ -129,10 +131,11 @@ impl State {
 
     /// Lets a process or a launcher in that has proved to hold the token.
     pub(super) fn hello(&mut self, version: &str, member: Option<Member>) -> Result<(), Refusal> {
-        if let Some(reason) = &self.broken {
+        if let Some((reason, exit_code)) = &self.broken {
             return Err(Refusal {
                 reason: reason.clone(),
                 again: false,
+                exit_code: *exit_code,
                 out: Vec::new(),
             });
         }
@@ -159,6 +162,7 @@ impl State {
             return Err(Refusal {
                 reason,
                 again,
+                exit_code: EXIT_TEMPORARY,
                 out: Vec::new(),
             });
         }
@@ -199,7 +203,7 @@ impl State {
     fn wrong(&mut self, reason: String) -> Refusal {
         let mut out = Vec::new();
         if !self.is_complete() {
-            self.broken = Some(reason.clone());
+            self.broken = Some((reason.clone(), EXIT_CONFIG));
             let broken = Reply::Broken {
                 reason: reason.clone(),
                 exit_code: EXIT_CONFIG,
@@ -209,6 +213,7 @@ impl State {
         Refusal {
             reason,
             again: false,
+            exit_code: EXIT_CONFIG,
             out,
         }
     }
@@ -229,7 +234,7 @@ impl State {
         };
         let others = self.here().filter(|other| *other != who);
         let out = others.map(|other| (other, broken.clone())).collect();
-        self.broken.get_or_insert(reason);
+        self.broken.get_or_insert((reason, exit_code));
         out
     }
 

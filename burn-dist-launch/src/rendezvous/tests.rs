@@ -818,7 +818,7 @@ proptest! {
             prop_assert_eq!(Reply::read(&reply.to_bytes()), Ok(reply));
         }
         for answer in [
-            Answer::Refused { reason: text.clone(), again: flag },
+            Answer::Refused { reason: text.clone(), again: flag, exit_code },
             Answer::Welcome { proof: [3; 32], run: id, keeper: flag.then(|| member.clone()) },
         ] {
             prop_assert_eq!(Answer::read(&answer.to_bytes()), Ok(answer));
@@ -908,4 +908,46 @@ fn whoever_is_missing_of_very_many_is_counted() {
         reason.ends_with("rank 8 has not said hello, and 3999999991 more"),
         "{reason}"
     );
+}
+
+#[test]
+fn the_end_of_a_start_says_whether_another_may_go_better() {
+    let code = |result: Result<Client, RendezvousError>| result.map(drop).unwrap_err().exit_code();
+    // Nobody is there.
+    let free = TcpStream::connect("127.0.0.1:1").is_err();
+    assert!(free, "something listens at port 1");
+    let nobody = Client::connect("127.0.0.1:1", &token("right"), member(0, 2), NOW);
+    assert_eq!(code(nobody), 75);
+    // Someone has not come in time, and then vanishes.
+    let two = server(2);
+    let first = connect(&two, member(0, 2)).expect("in");
+    let late = first.barrier("start", NOW).unwrap_err();
+    assert!(matches!(late, RendezvousError::Timeout { .. }), "{late}");
+    assert_eq!(late.exit_code(), 75);
+    let second = connect(&two, member(1, 2)).expect("in");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| first.barrier("start", SOON).unwrap_err());
+        second.goodbye();
+        assert_eq!(waiting.join().expect("no panic").exit_code(), 75);
+    });
+    // Who is wrong is so the next time too.
+    assert_eq!(code(connect(&server(2), member(0, 3))), 78);
+    let stranger = Client::connect(
+        &two.address().to_string(),
+        &token("wrong"),
+        member(1, 2),
+        SOON,
+    );
+    assert_eq!(code(stranger), 78);
+    // What one of them fails of is what all end with, also those that come later.
+    for failed in [70, 75, 78] {
+        let three = server(3);
+        let first = connect(&three, member(0, 3)).expect("in");
+        let second = connect(&three, member(1, 3)).expect("in");
+        first.fail_with("it is so", failed);
+        assert_eq!(second.get("never", SOON).unwrap_err().exit_code(), failed);
+        assert_eq!(code(connect(&three, member(2, 3))), failed);
+        let told = second.start_trouble().expect("it was told");
+        assert_eq!(told.exit_code(), failed);
+    }
 }

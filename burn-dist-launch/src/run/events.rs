@@ -70,11 +70,12 @@ impl Events {
         ]))?;
         let events = Self { sender, receiver };
         let teller = events.teller(0);
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("signals".into());
+        thread.spawn(move || {
             for signal in signals.forever() {
                 teller.tell(What::Signal(signal));
             }
-        });
+        })?;
         Ok(events)
     }
 

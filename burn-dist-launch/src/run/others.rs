@@ -4,11 +4,12 @@
 use super::events::{Teller, What};
 use super::options::Options;
 use super::outcome::Heard;
-use crate::rendezvous::{Client, Member, Role, Token};
+use crate::rendezvous::{Client, Member, RendezvousError, Role, Token};
 use crate::seconds::DAY;
 use burn_dist_comm::lock;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long the launcher of machine 0 may take to come.
@@ -46,17 +47,21 @@ impl Others {
         let (address, token) = (address.to_string(), token.clone());
         let shared = Arc::<Shared>::default();
         let joining = Arc::clone(&shared);
-        std::thread::spawn(
-            move || match Client::connect(&address, &token, me, MEET_PATIENCE) {
-                Err(error) => teller.tell(What::Unmet(error)),
-                Ok(client) => {
-                    let client = joining.meet(client);
-                    if client.wait_for_trouble().is_some() {
-                        teller.tell(What::Trouble);
+        let told = teller.clone();
+        let thread = std::thread::Builder::new().name("other launchers".into());
+        let started =
+            thread.spawn(
+                move || match Client::connect(&address, &token, me, MEET_PATIENCE) {
+                    Err(error) => teller.tell(What::Unmet(error)),
+                    Ok(client) => {
+                        let client = joining.meet(client);
+                        if client.wait_for_trouble().is_some() {
+                            teller.tell(What::Trouble);
+                        }
                     }
-                }
-            },
-        );
+                },
+            );
+        tell_unstarted(started, &told);
         let first = options.first_rank();
         Self {
             shared,
@@ -100,7 +105,9 @@ impl Others {
     pub(super) fn finish(&self, teller: Teller) {
         let key = |machine: usize| format!("machine {machine} is done");
         let (shared, machine, num) = (Arc::clone(&self.shared), self.machine, self.num_machines);
-        std::thread::spawn(move || {
+        let told = teller.clone();
+        let thread = std::thread::Builder::new().name("other launchers' ends".into());
+        let started = thread.spawn(move || {
             let client = shared.client.wait();
             let is_said = client.set(&key(machine), b"").is_ok();
             // Whatever else ends the wait is trouble, of which the other thread tells.
@@ -108,6 +115,17 @@ impl Others {
                 teller.tell(What::AllDone);
             }
         });
+        tell_unstarted(started, &told);
+    }
+}
+
+/// Tells of a thread that the system has not started: nobody would meet the others.
+fn tell_unstarted(started: std::io::Result<JoinHandle<()>>, teller: &Teller) {
+    if let Err(error) = started {
+        teller.tell(What::Unmet(RendezvousError::Failed {
+            what: "be reached".into(),
+            reason: format!("the system starts no thread: {error}"),
+        }));
     }
 }
 

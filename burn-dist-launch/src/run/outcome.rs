@@ -173,6 +173,7 @@ mod tests {
         };
         for (end, may_go_better) in [
             (End::Exited(1), true),
+            (End::Exited(75), true),
             (End::Exited(101), true),
             (End::Signalled(9), true),
             (End::Vanished, true),

@@ -11,7 +11,7 @@ use super::starters::{Starters, status_text};
 use super::supervisor::{self, End, Word};
 use super::terminal::Terminal;
 use crate::rendezvous::{self, Server, Token};
-use burn_dist_comm::Peer;
+use burn_dist_comm::{Peer, lock};
 use nix::libc::{SIGTERM, SIGWINCH};
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, PipeReader};
@@ -20,8 +20,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -129,7 +129,8 @@ impl Start<'_> {
         let listener =
             UnixListener::bind(&self.socket).map_err(system("make a socket for supervisors"))?;
         let is_closed = Arc::new(AtomicBool::new(false));
-        self.accept_supervisors(listener, Arc::clone(&is_closed));
+        self.accept_supervisors(listener, Arc::clone(&is_closed))
+            .map_err(system("start a thread"))?;
         let said = Arc::new(Tail::default());
         // Those who are killed here if anything fails on the way.
         let mut starters = Starters::default();
@@ -225,9 +226,10 @@ impl Start<'_> {
                 };
                 let source = Source::new(from, Arc::clone(running));
                 let screen = Arc::clone(self.screen);
-                readers.push(std::thread::spawn(move || {
-                    forward(source, &screen, stream, rank, is_raw, kept)
-                }));
+                let thread = std::thread::Builder::new().name("output".into());
+                readers.push(
+                    thread.spawn(move || forward(source, &screen, stream, rank, is_raw, kept))?,
+                );
                 Ok(end)
             };
             let files = (open(Stream::Stdout)?, open(Stream::Stderr)?);
@@ -243,10 +245,15 @@ impl Start<'_> {
     }
 
     /// Takes the supervisors' connections in a thread of its own, until one comes after it was closed.
-    fn accept_supervisors(&self, listener: UnixListener, is_closed: Arc<AtomicBool>) {
+    fn accept_supervisors(
+        &self,
+        listener: UnixListener,
+        is_closed: Arc<AtomicBool>,
+    ) -> std::io::Result<()> {
         let teller = self.events.teller(self.restart);
         let (first_rank, nproc) = (self.options.first_rank(), self.options.nproc);
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("supervisors".into());
+        let accepting = thread.spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 if is_closed.load(Ordering::Acquire) {
@@ -267,12 +274,18 @@ impl Start<'_> {
                 };
                 teller.tell(What::Connected(local, stream));
                 let teller = teller.clone();
-                std::thread::spawn(move || {
+                let told = teller.clone();
+                let thread = std::thread::Builder::new().name("supervisor".into());
+                let listening = thread.spawn(move || {
                     supervisor::listen(listening, |word| teller.tell(What::Word(local, word)));
                     teller.tell(What::Gone(local));
                 });
+                if listening.is_err() {
+                    told.tell(What::Gone(local));
+                }
             }
         });
+        accepting.map(drop)
     }
 
     /// Starts `mpirun`, or one supervisor per process.
@@ -337,7 +350,8 @@ impl Start<'_> {
         let mut watch = |index: usize, child: Child| {
             let teller = self.events.teller(self.restart);
             let ended = move |status| teller.tell(What::StarterEnded(index, status));
-            starters.add(child, said, ended);
+            let watched = starters.add(child, said, ended);
+            watched.map_err(system("start a thread"))
         };
         match transport {
             Transport::Mpi => {
@@ -349,7 +363,7 @@ impl Start<'_> {
                     self.options.mpirun_environment(),
                 );
                 let child = command.stdin(stdin()).spawn().map_err(RunError::NoMpirun)?;
-                watch(0, child);
+                watch(0, child)?;
             }
             Transport::Direct => {
                 for local in 0..self.options.nproc {
@@ -360,7 +374,7 @@ impl Start<'_> {
                         Stdio::null()
                     });
                     let child = command.spawn().map_err(system("start a supervisor"))?;
-                    watch(local, child);
+                    watch(local, child)?;
                 }
             }
         }
@@ -523,12 +537,23 @@ impl Start<'_> {
     /// Waits until all output has been passed on; returns the signal that came before that.
     fn drain(&self, readers: Vec<JoinHandle<()>>) -> Option<i32> {
         let teller = self.events.teller(self.restart);
-        std::thread::spawn(move || {
-            for reader in readers {
+        let readers = Arc::new(Mutex::new(readers));
+        let drained = Arc::clone(&readers);
+        let join = |readers: &Mutex<Vec<JoinHandle<()>>>| {
+            for reader in lock(readers).drain(..) {
                 let _ = reader.join();
             }
+        };
+        let thread = std::thread::Builder::new().name("drain".into());
+        let draining = thread.spawn(move || {
+            join(&drained);
             teller.tell(What::Drained);
         });
+        if draining.is_err() {
+            // Without a thread, no signal ends this wait.
+            join(&readers);
+            return None;
+        }
         self.events
             .wait(self.restart, None, |what| matches!(what, What::Drained))
     }
@@ -537,11 +562,17 @@ impl Start<'_> {
     /// wait, as does `patience`.
     pub(super) fn say(&self, text: String, patience: Option<Duration>) -> Option<i32> {
         let teller = self.events.teller(self.restart);
-        let screen = Arc::clone(self.screen);
-        std::thread::spawn(move || {
+        let (screen, text) = (Arc::clone(self.screen), Arc::<str>::from(text));
+        let said = Arc::clone(&text);
+        let thread = std::thread::Builder::new().name("saying".into());
+        let saying = thread.spawn(move || {
             screen.say(&text);
             teller.tell(What::Said);
         });
+        if saying.is_err() {
+            self.screen.say(&said);
+            return None;
+        }
         let until = patience.map(|patience| Instant::now() + patience);
         self.events
             .wait(self.restart, until, |what| matches!(what, What::Said))

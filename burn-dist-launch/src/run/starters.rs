@@ -28,35 +28,40 @@ struct Starter {
 
 impl Starters {
     /// Keeps a child, collects what it says, and calls `ended` when it has ended.
+    ///
+    /// # Errors
+    /// If the system starts no thread for that; the child is killed with the others.
     pub(super) fn add(
         &mut self,
         mut child: Child,
         said: &Arc<Tail>,
         ended: impl FnOnce(ExitStatus) + Send + 'static,
-    ) {
+    ) -> std::io::Result<()> {
         let (hears, heard) = channel::<()>();
         let pipes = [
             child.stdout.take().map(OwnedFd::from),
             child.stderr.take().map(OwnedFd::from),
         ];
-        for pipe in pipes.into_iter().flatten() {
-            let (said, hears) = (Arc::clone(said), hears.clone());
-            std::thread::spawn(move || {
-                let lines = BufReader::new(File::from(pipe)).split(b'\n');
-                for line in lines.map_while(Result::ok) {
-                    said.push(&line);
-                }
-                drop(hears);
-            });
-        }
-        drop(hears);
         let pid = Pid::from_raw(child.id() as i32);
         let child = Arc::new(Mutex::new(Some(child)));
         self.0.push(Starter {
             child: Arc::clone(&child),
             is_over: false,
         });
-        std::thread::spawn(move || {
+        for pipe in pipes.into_iter().flatten() {
+            let (said, hears) = (Arc::clone(said), hears.clone());
+            let thread = std::thread::Builder::new().name("what a starter says".into());
+            thread.spawn(move || {
+                let lines = BufReader::new(File::from(pipe)).split(b'\n');
+                for line in lines.map_while(Result::ok) {
+                    said.push(&line);
+                }
+                drop(hears);
+            })?;
+        }
+        drop(hears);
+        let thread = std::thread::Builder::new().name("end of a starter".into());
+        let watching = thread.spawn(move || {
             // It stays a zombie until it is taken: nobody kills a number that is someone else's by now.
             let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
             while waitid(Id::Pid(pid), flags) == Err(Errno::EINTR) {}
@@ -69,6 +74,7 @@ impl Starters {
                 ended(status);
             }
         });
+        watching.map(drop)
     }
 
     /// Notes that one has ended.

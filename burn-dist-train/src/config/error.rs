@@ -1,5 +1,6 @@
 //! What can be wrong with a configuration.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -43,7 +44,8 @@ impl ConfigError {
         match self {
             Self::CommandLine(error) => error.exit(),
             other => {
-                eprintln!("error: {other}");
+                // Whoever has closed it does not read it.
+                let _ = writeln!(std::io::stderr(), "error: {other}");
                 std::process::exit(2)
             }
         }

@@ -135,11 +135,20 @@ impl Batches {
 impl Making {
     fn start(stream: Stream, part: Part, ahead: usize) -> Self {
         let (to, made) = sync_channel(ahead.max(1));
+        let here = to.clone();
         let work = move || make(stream, &part, &to);
+        let thread = std::thread::Builder::new().name("batches".into());
+        let thread = thread.spawn(work).inspect_err(|error| {
+            let error = CorpusError::Thread {
+                reason: error.to_string(),
+            };
+            // There is room for one.
+            let _ = here.try_send(Err(error));
+        });
         Self {
             next: None,
             made: Some(made),
-            thread: Some(std::thread::spawn(work)),
+            thread: thread.ok(),
         }
     }
 

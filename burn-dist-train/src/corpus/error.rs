@@ -71,6 +71,14 @@ pub enum CorpusError {
         /// Why.
         error: io::Error,
     },
+    /// The system starts no thread to make batches.
+    #[error(
+        "cannot start a thread that makes batches: {reason} (how many a user may have, `ulimit -u` says)"
+    )]
+    Thread {
+        /// Why not.
+        reason: String,
+    },
     /// A document cannot be understood.
     #[error("{place}: {reason}")]
     Malformed {

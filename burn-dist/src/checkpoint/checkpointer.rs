@@ -22,7 +22,7 @@ use crate::run::Fault;
 pub(super) const ENTRY: &str = "burn-dist";
 /// The version of that entry.
 pub(super) const STATE_VERSION: u64 = 1;
-/// How long a process waits for the others to have written their parts.
+/// How long a process that has done its part waits for the disks of others, while these answer.
 const PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// The checkpoints of a training run on a mesh.
@@ -88,12 +88,11 @@ pub(super) struct Processes {
 impl Processes {
     /// Returns those that share the ranks out, if they are several. All make one, at the same point of the program.
     pub(super) fn of<B: MeshBackend>(device: &B::Device) -> Result<Option<Self>, StateError> {
-        let processes = B::world(device).map(|world| {
-            let votes = Arc::new(Mutex::new(world.votes_within(PATIENCE)?));
-            let this = world.process();
-            Ok(Self { votes, this })
+        let processes = B::votes(device)?.map(|(votes, this)| Self {
+            votes: Arc::new(Mutex::new(votes)),
+            this,
         });
-        processes.transpose()
+        Ok(processes)
     }
 
     /// Whether this is the one that does what only one does.
@@ -101,27 +100,36 @@ impl Processes {
         self.this == 0
     }
 
-    /// Tells all processes what this one has, and returns what each has.
-    fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, StateError> {
+    /// Has every process do its `work`, and returns what it gave here, and what each says of its own. One that answers
+    /// may work long; one that does not is named as one that is late for a collective.
+    fn gather<T>(
+        &self,
+        work: impl FnOnce() -> T,
+        told: impl FnOnce(&T) -> Vec<u8>,
+    ) -> (T, Result<Vec<Vec<u8>>, StateError>) {
         let votes = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(votes.gather(mine)?)
+        let (made, together) = votes.while_working(PATIENCE, work);
+        let all = together.and_then(|()| votes.gather(&told(&made)));
+        (made, all.map_err(StateError::from))
     }
 }
 
-/// Tells all processes how this one fared, and returns what they made, or the first failure.
+/// Has every process do its `work`, tells all how this one fared, and returns what they made, or the first failure.
 pub(super) fn agree(
     processes: Option<&Processes>,
     action: &'static str,
-    mine: Result<Value, StateError>,
+    work: impl FnOnce() -> Result<Value, StateError>,
 ) -> Result<Vec<Value>, StateError> {
     let Some(processes) = processes else {
-        return mine.map(|mine| vec![mine]);
+        return work().map(|mine| vec![mine]);
     };
-    let text = match &mine {
-        Ok(value) => json!({ "ok": value }),
-        Err(error) => json!({ "error": error.to_string() }),
-    };
-    let all = processes.gather(text.to_string().as_bytes());
+    let (mine, all) = processes.gather(work, |mine| {
+        let text = match mine {
+            Ok(value) => json!({ "ok": value }),
+            Err(error) => json!({ "error": error.to_string() }),
+        };
+        text.to_string().into_bytes()
+    });
     mine?;
     let each = all?.into_iter().enumerate().map(|(process, text)| {
         let elsewhere = |reason: &str| StateError::Elsewhere {
@@ -139,17 +147,17 @@ pub(super) fn agree(
     each.collect()
 }
 
-/// Returns what this process has, if all have theirs, or the first failure.
+/// Has every process do its `work`, and returns what it gave here, if all have done theirs, or the first failure.
 pub(super) fn in_all<T>(
     processes: Option<&Processes>,
     action: &'static str,
-    here: Result<T, StateError>,
+    work: impl FnOnce() -> Result<T, StateError>,
 ) -> Result<T, StateError> {
-    let (value, told) = match here {
-        Ok(value) => (Some(value), Ok(Value::Null)),
-        Err(error) => (None, Err(error)),
-    };
-    agree(processes, action, told)?;
+    let mut value = None;
+    agree(processes, action, || {
+        value = Some(work()?);
+        Ok(Value::Null)
+    })?;
     value.ok_or_else(|| Fault::bug("processes agreed on a failure").into())
 }
 
@@ -211,11 +219,12 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// # Errors
     /// [`CheckpointError::Taken`](burn_dist_checkpoint::CheckpointError::Taken); [`StateError`].
     pub fn lock(&self) -> Result<(), StateError> {
-        let locked = match self.leads() {
-            true => self.checkpoints.lock().map_err(StateError::from),
-            false => Ok(()),
-        };
-        in_all(self.processes.as_ref(), "take the directory of", locked)
+        in_all(self.processes.as_ref(), "take the directory of", || {
+            Ok(match self.leads() {
+                true => self.checkpoints.lock()?,
+                false => (),
+            })
+        })
     }
 
     /// Takes the checkpoints of all steps after `step` their names, or of all, so that a run that goes on from it saves
@@ -227,13 +236,13 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// As [`Self::lock`].
     pub fn set_aside_after(&self, step: Option<u64>) -> Result<Vec<(u64, PathBuf)>, StateError> {
         // Nobody needs what they are called any more.
-        in_all(self.processes.as_ref(), "go on from", Ok(()))?;
-        let moved = match self.leads() {
-            true => self.checkpoints.set_aside_after(step),
-            false => Ok(Vec::new()),
-        };
-        let moved = moved.map_err(StateError::from);
-        in_all(self.processes.as_ref(), "set aside", moved)
+        in_all(self.processes.as_ref(), "go on from", || Ok(()))?;
+        in_all(self.processes.as_ref(), "set aside", || {
+            Ok(match self.leads() {
+                true => self.checkpoints.set_aside_after(step)?,
+                false => Vec::new(),
+            })
+        })
     }
 
     /// Whether this process does what only one does.
@@ -296,17 +305,16 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// # Errors
     /// [`StateError`].
     pub fn newest(&self) -> Result<Option<u64>, StateError> {
-        let newest = match self.leads() {
-            true => self.checkpoints.newest().map_err(StateError::from),
-            false => Ok(Newest::default()),
-        };
-        let newest = newest.map(|newest| {
+        let all = agree(self.processes.as_ref(), "find", || {
+            let newest = match self.leads() {
+                true => self.checkpoints.newest()?,
+                false => Newest::default(),
+            };
             for passed in &newest.passed_over {
                 tracing::warn!("{passed}; it is passed over");
             }
-            json!(newest.step)
-        });
-        let all = agree(self.processes.as_ref(), "find", newest)?;
+            Ok(json!(newest.step))
+        })?;
         Ok(all.first().and_then(Value::as_u64))
     }
 
@@ -315,8 +323,9 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// # Errors
     /// [`StateError`], if one of the processes cannot.
     pub fn open(&self, step: u64) -> Result<Saved<B>, StateError> {
-        let opened = self.checkpoints.open(step).map_err(StateError::from);
-        let opened = in_all(self.processes.as_ref(), "open", opened)?;
+        let opened = in_all(self.processes.as_ref(), "open", || {
+            Ok(self.checkpoints.open(step)?)
+        })?;
         Saved::new(step, opened, self.device.clone(), self.mesh.clone())
     }
 
@@ -363,47 +372,39 @@ impl Job {
         let processes = self.processes.as_ref();
         let leads = processes.is_none_or(Processes::leads);
         // All use the one of process 0.
-        let locked = match leads {
-            true => self.checkpoints.lock(),
-            false => Ok(()),
-        };
-        let id = locked.and_then(|()| new_id(&self.checkpoints));
-        let ids = agree(
-            processes,
-            "begin",
-            id.map(|id| json!(id)).map_err(StateError::from),
-        )?;
+        let ids = agree(processes, "begin", || {
+            if leads {
+                self.checkpoints.lock()?;
+            }
+            Ok(json!(new_id(&self.checkpoints)?))
+        })?;
         let id = serde_json::from_value(ids[0].clone()).map_err(not_understood)?;
 
         let (checkpoints, plan, step) = (self.checkpoints.clone(), self.plan, self.step);
-        let begun = checkpoints.save(step, id);
-        let written = match &begun {
-            Ok(save) => write(save, &plan, self.writers, meter),
-            Err(_) => Ok(Vec::new()),
-        };
-        let (save, parts) = match (begun, written) {
-            (Ok(save), Ok(parts)) => (Some(save), Ok(json!(parts))),
-            (Ok(save), Err(error)) => (Some(save), Err(error.into())),
-            (Err(error), _) => (None, Err(error.into())),
-        };
-        let all = agree(processes, "write", parts);
-        let committed = match (save.filter(|_| leads), &all) {
-            (Some(save), Ok(all)) => commit(save, &plan, all, self.metadata),
-            (Some(save), Err(_)) => {
+        let mut begun = None;
+        let all = agree(processes, "write", || {
+            let save = begun.insert(checkpoints.save(step, id)?);
+            Ok(json!(write(save, &plan, self.writers, meter)?))
+        });
+        let (save, all) = match (begun.filter(|_| leads), all) {
+            (save, Ok(all)) => (save, all),
+            (Some(save), Err(error)) => {
                 save.abandon();
-                Ok(())
+                return Err(error);
             }
-            (None, _) => Ok(()),
+            (None, Err(error)) => return Err(error),
         };
-        all?;
-        in_all(processes, "commit", committed)?;
-        if let (Some(keep), true) = (self.keep, leads) {
+        in_all(processes, "commit", || {
+            let Some(save) = save else { return Ok(()) };
+            commit(save, &plan, &all, self.metadata)?;
             // The checkpoint is there; what could not be removed is for people to know.
-            if let Err(error) = checkpoints.prune(keep) {
+            if let Some(keep) = self.keep
+                && let Err(error) = checkpoints.prune(keep)
+            {
                 tracing::warn!(%error, "old checkpoints were not removed");
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }
 

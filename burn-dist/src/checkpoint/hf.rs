@@ -95,8 +95,9 @@ pub fn load_reported<B: MeshBackend, M: Module<B>>(
         count: ByteCount::default(),
         non_finite: Mutex::default(),
     };
-    let read = read(module, folder, names, matching, &reader);
-    let (module, report) = in_all(processes.as_ref(), "read", read)?;
+    let (module, report) = in_all(processes.as_ref(), "read", || {
+        read(module, folder, names, matching, &reader)
+    })?;
     let (bytes_needed, bytes_read) = reader.count.get();
     let loaded = Loaded {
         report,
@@ -314,36 +315,39 @@ pub fn save<B: MeshBackend>(
     // The disk of process 0 takes its time. The others wait for it here, and not in a collective.
     let processes = processes.as_ref();
     let (mut writer, mut non_finite) = (None, None);
-    let created = match processes.is_none_or(Processes::leads) {
-        true => FolderWriter::create(folder, described, export.shard_bytes)
-            .map(|created| writer = Some(created))
-            .map_err(StateError::from),
-        false => Ok(()),
-    };
-    in_all(processes, "write", created)?;
+    in_all(processes, "write", || {
+        if processes.is_none_or(Processes::leads) {
+            writer = Some(FolderWriter::create(folder, described, export.shard_bytes)?);
+        }
+        Ok(())
+    })?;
     for name in order {
         // Factors come first, for their elements are larger: what they are of is read twice.
         if let Some(of) = factors.get(&name)
             && let Some((form, dtype, value)) = parts.get(of)
         {
             let part = (*form, *dtype, value.clone());
-            let written = write(writer.as_mut(), &name, part, Some(Half::Factors));
-            in_all(processes, "write", written)?;
+            in_all(processes, "write", || {
+                write(writer.as_mut(), &name, part, Some(Half::Factors))
+            })?;
         }
         let half = export.float8.contains(&name).then_some(Half::Bits);
         if let Some(part) = parts.remove(&name) {
-            let written = write(writer.as_mut(), &name, part, half);
-            let found = in_all(processes, "write", written)?;
+            let found = in_all(processes, "write", || {
+                write(writer.as_mut(), &name, part, half)
+            })?;
             non_finite = NonFinite::sum([non_finite, found]);
         }
     }
-    let committed = writer.map_or(Ok(()), |mut writer| {
+    in_all(processes, "write", || {
+        let Some(mut writer) = writer else {
+            return Ok(());
+        };
         for (name, bytes) in &export.others {
             writer.write_other(name, bytes)?;
         }
         Ok(writer.commit()?)
-    });
-    in_all(processes, "write", committed)?;
+    })?;
     Ok(non_finite)
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn_dist_checkpoint::CheckpointError;
 
-/// Does jobs on up to so many threads, this one included; returns the results, in any order. A thread ends with its
+/// Does jobs on up to so many threads, this one included, and fewer if the system starts fewer; returns the results, in any order. A thread ends with its
 /// first error.
 ///
 /// # Errors
@@ -27,7 +27,9 @@ pub(super) fn in_threads<J: Send, T: Send>(
         }
     };
     let results: Vec<Result<Vec<T>, CheckpointError>> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // What the system does not start, the others do the work of.
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads).map_while(start).collect();
         let mut results = vec![work()];
         let joined = others.into_iter().map(|thread| thread.join());
         results.extend(joined.map(|result| result.unwrap_or(Err(CheckpointError::Panicked))));

@@ -6,7 +6,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use burn_backend::tensor::{BoolTensor, FloatTensor, IntTensor};
 use burn_backend::{Backend, BackendTypes, Shape, TensorMetadata};
@@ -207,12 +207,15 @@ pub(crate) fn register<O: CustomOp>() -> Result<(), CustomError> {
     static KNOWN: OnceLock<Known> = OnceLock::new();
     let known = KNOWN.get_or_init(Known::default);
     let here = (TypeId::of::<O>(), type_name::<O>());
-    let found = known.read().expect("no panic").get(O::ID).copied();
+    // A panic elsewhere leaves a whole map.
+    let read = known.read().unwrap_or_else(PoisonError::into_inner);
+    let found = read.get(O::ID).copied();
+    drop(read);
     let (of, first) = match found {
         Some(found) => found,
         None => *known
             .write()
-            .expect("no panic")
+            .unwrap_or_else(PoisonError::into_inner)
             .entry(O::ID)
             .or_insert(here),
     };

@@ -15,7 +15,7 @@ use burn_std::device::{Device, DeviceId};
 use rustc_hash::FxHashMap;
 
 use super::{Dist, MeshChannel, MeshClient, MeshDevice};
-use crate::comm::{Block, World};
+use crate::comm::{Block, CommError, Votes};
 use crate::layout::Layout;
 use crate::mesh::{DType, Rank};
 use crate::ops::dtype::{of_burn, to_burn};
@@ -170,8 +170,12 @@ pub trait Parts: Backend {
     fn random_state(device: &Self::Device) -> (u64, u64);
     /// Goes on with the random numbers of another run.
     fn set_random_state(device: &Self::Device, state: (u64, u64));
-    /// Returns the processes that share the ranks out.
-    fn world(device: &Self::Device) -> Option<World>;
+    /// Returns votes of the processes that share the ranks out, if they are several, and which of them this is. A process
+    /// waits for another one as long as a rank does, and no longer than the ranks run.
+    ///
+    /// # Errors
+    /// What has stopped the processes.
+    fn votes(device: &Self::Device) -> Result<Option<(Votes, usize)>, CommError>;
     /// Whether nothing is computed on the mesh.
     fn is_dry_run(device: &Self::Device) -> bool;
 }
@@ -219,9 +223,21 @@ impl<B: BackendIr> Parts for Dist<B> {
         client.with(|recorder| recorder.set_random_state(state));
     }
 
-    fn world(device: &MeshDevice) -> Option<World> {
+    fn votes(device: &MeshDevice) -> Result<Option<(Votes, usize)>, CommError> {
         let options = device.inner().map(|inner| &inner.options);
-        options.filter(|options| !options.dry_run)?.world.clone()
+        let Some(options) = options.filter(|options| !options.dry_run) else {
+            return Ok(None);
+        };
+        let Some(world) = &options.world else {
+            return Ok(None);
+        };
+        let votes = world.votes_within(options.timeout)?;
+        let client = burn_router::get_client::<MeshChannel<B>>(device);
+        let votes = match client.with(|recorder| recorder.hub()) {
+            Some(ranks) => votes.following(&ranks),
+            None => votes,
+        };
+        Ok(Some((votes, world.process())))
     }
 
     fn is_dry_run(device: &MeshDevice) -> bool {
@@ -267,8 +283,8 @@ impl<B: Parts, C: CheckpointStrategy> Parts for Autodiff<B, C> {
         B::set_random_state(device, state);
     }
 
-    fn world(device: &Self::Device) -> Option<World> {
-        B::world(device)
+    fn votes(device: &Self::Device) -> Result<Option<(Votes, usize)>, CommError> {
+        B::votes(device)
     }
 
     fn is_dry_run(device: &Self::Device) -> bool {

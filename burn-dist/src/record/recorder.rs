@@ -19,6 +19,7 @@ use super::log::Log;
 use super::parts::Placement;
 use super::repeat::Repeats;
 use super::{InputPolicy, MeshDevice, MeshOptions};
+use crate::comm::LocalHub;
 use crate::layout::{Layout, Rows, of_batch};
 use crate::mesh::{BoolStore, MeshShape, Rank, Topology};
 use crate::ops::dtype::{bool_store, of_burn, of_float};
@@ -571,6 +572,13 @@ impl<B: BackendIr> Recorder<B> {
     pub(crate) fn random_state(&mut self) -> (u64, u64) {
         self.flush_all();
         (self.seed, self.streams)
+    }
+
+    /// Returns what the ranks of this process share, while they run.
+    pub(crate) fn hub(&self) -> Option<Arc<LocalHub>> {
+        self.runtime
+            .as_ref()
+            .map(|runtime| Arc::clone(runtime.hub()))
     }
 
     /// Goes on with the random numbers of another run.

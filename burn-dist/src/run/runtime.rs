@@ -472,6 +472,11 @@ impl<B: BackendIr> Runtime<B> {
         self.fault.get()
     }
 
+    /// What the ranks of this process share.
+    pub(crate) fn hub(&self) -> &Arc<LocalHub> {
+        &self.hub
+    }
+
     /// Stops every rank with `fault`, or an earlier one; returns which.
     pub(crate) fn poison(&self, fault: Fault) -> Fault {
         let first = self.ranks.first().copied().unwrap_or(Rank(0));

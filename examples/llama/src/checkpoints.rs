@@ -16,6 +16,7 @@ use crate::cli::{CheckpointArgs, Resume};
 use crate::data::batch::{BatchSource, Position};
 use crate::lost::Lost;
 use crate::model::{Llama, LlamaConfig};
+use crate::note;
 use crate::optimizer::Optim;
 use crate::options::{self, Options};
 use crate::say;
@@ -405,9 +406,7 @@ impl<B: MeshBackend> Kept<B> {
             .with("step", step)
             .with("reason", failed.to_string());
         if speaks() {
-            eprintln!(
-                "warning: {failed}; earlier ones are whole, and the next is tried in its time"
-            );
+            note!("warning: {failed}; earlier ones are whole, and the next is tried in its time");
         }
         self.failed = Some(failed);
         Ok(event)
@@ -426,7 +425,7 @@ impl<B: MeshBackend> Kept<B> {
             Ok(Some(good)) => format!("; that of step {good} has none, and stays beside it"),
             _ => String::new(),
         };
-        eprintln!("warning: the checkpoint of step {step} has {found}{good}");
+        note!("warning: the checkpoint of step {step} has {found}{good}");
         Some(found)
     }
 }
@@ -439,7 +438,7 @@ fn resumed<B: MeshBackend>(
 ) -> anyhow::Result<Option<(Saved<B>, SoFar)>> {
     if speaks() {
         for passed in checkpoints.checkpoints().newest()?.passed_over {
-            eprintln!("warning: {passed}; it is passed over");
+            note!("warning: {passed}; it is passed over");
         }
     }
     let unreadable = || format!("cannot read the checkpoints in {}", root.display());
@@ -490,7 +489,7 @@ fn resumed<B: MeshBackend>(
             earlier(checkpoints, step)
         ),
         (Some(found), _) if speaks() => {
-            eprintln!("warning: the checkpoint of step {step} has {found}");
+            note!("warning: the checkpoint of step {step} has {found}");
         }
         _ => {}
     }
@@ -541,10 +540,9 @@ fn check_writable(root: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use burn::tensor::backend::Backend;
     use burn_dist::checkpoint::tools;
+    use burn_dist::launch::Stop;
     use burn_dist::layout::Rows;
 
     use super::*;
@@ -562,13 +560,15 @@ mod tests {
     struct Stopping<'a> {
         source: RandomTokens,
         left: usize,
-        stop: &'a AtomicBool,
+        stop: &'a Stop,
     }
 
     impl BatchSource for Stopping<'_> {
         fn next_batch(&mut self) -> anyhow::Result<Batch> {
             self.left = self.left.saturating_sub(1);
-            self.stop.store(self.left == 0, Ordering::Relaxed);
+            if self.left == 0 {
+                self.stop.ask();
+            }
             self.source.next_batch()
         }
 
@@ -626,7 +626,7 @@ mod tests {
         };
         let mut keeper = Keeper::open(&args, Some(root), mesh.device())?;
         let model = mesh.parallelize(LlamaConfig::test().init::<TrainBackend>(mesh.device()))?;
-        let stop = AtomicBool::new(false);
+        let stop = Stop::new();
         let mut source = Stopping {
             source: RandomTokens {
                 batch: rows,

@@ -9,6 +9,11 @@ pub fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
 }
 
+/// A file that a run should leave behind was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unwritten(pub io::Error);
+
 /// Writes a file under another name in its folder, and gives it its own name when all of it is on the disk. If anything
 /// fails, that other file is removed, and one that was there before stays as it was.
 ///
@@ -19,7 +24,11 @@ pub fn without_mark(bytes: &[u8]) -> &[u8] {
 pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
+) -> Result<(), Unwritten> {
+    whole(path, write).map_err(Unwritten)
+}
+
+fn whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let before = fs::metadata(path).ok();
     if before.as_ref().is_some_and(|before| !before.is_file()) {
         let mut file = BufWriter::new(OpenOptions::new().write(true).open(path)?);
@@ -79,7 +88,7 @@ mod tests {
                 Err(io::Error::from(io::ErrorKind::StorageFull))
             };
             let error = write_whole(&path, full).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            assert_eq!(error.0.kind(), io::ErrorKind::StorageFull);
             assert!(names(dir.path()).is_empty(), "{:?}", names(dir.path()));
         }
         write_whole(&path, |to| to.write_all(b"first")).unwrap();

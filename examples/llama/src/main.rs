@@ -8,8 +8,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match commands::run(&cli::Cli::read()) {
         Ok(commands::End::Done) => ExitCode::SUCCESS,
-        // 128 + SIGINT, as shells report it.
-        Ok(commands::End::Interrupted) => ExitCode::from(130),
+        Ok(commands::End::Interrupted(code)) => ExitCode::from(code),
         // As of any configuration that cannot be.
         Ok(commands::End::Unfit) => ExitCode::from(78),
         Err(error) => {

@@ -3,6 +3,7 @@
 //! Everything else in this program is generic over Burn's `Backend` and would run on one device as it is.
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -28,7 +29,7 @@ use burn_dist::{
 use crate::capacity::{TooFewRows, TooLarge, Unfit};
 use crate::checkpoints::SaveFailed;
 use crate::cli::{MeshArgs, Strategy};
-use crate::files::write_whole;
+use crate::files::{Unwritten, write_whole};
 use crate::model::Llama;
 use crate::processes::{Elsewhere, Processes};
 use crate::report::{PlanStats, RankMemory, Traffic};
@@ -146,8 +147,8 @@ impl Drop for Mesh {
     }
 }
 
-/// The exit code of a run whose last checkpoint or figures could not be written: an error of input or output, as
-/// `sysexits.h` numbers it.
+/// The exit code of a run whose last checkpoint, figures, report or other files could not be written: an error of input
+/// or output, as `sysexits.h` numbers it.
 const UNWRITTEN: u8 = 74;
 
 /// What the fault that ended a mesh means to a scheduler; 1, for errors of other kinds.
@@ -162,7 +163,16 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
         let misfit = cause.is::<TooLarge>() || cause.is::<TooFewRows>() || cause.is::<Unfit>();
         let memory = misfit.then_some(78);
         // The run is over, and a file of it is not all there.
-        let unwritten = cause.is::<SaveFailed>() || cause.is::<MetricsError>();
+        let is_full = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+            )
+        };
+        let unwritten = cause.is::<SaveFailed>()
+            || cause.is::<MetricsError>()
+            || cause.is::<Unwritten>()
+            || cause.downcast_ref().is_some_and(is_full);
         let unwritten = unwritten.then_some(UNWRITTEN);
         // As of any configuration that cannot be.
         let folder = cause.downcast_ref().map(|_: &RunError| 78);
@@ -497,6 +507,13 @@ mod tests {
         };
         let opening = anyhow::Error::from(unreachable).context("cannot open the mesh");
         assert_eq!(exit_code(&opening), 78);
+        let unwritten = Unwritten(io::Error::from(ErrorKind::PermissionDenied));
+        let report = anyhow::Error::from(unwritten).context("cannot write the report");
+        assert_eq!(exit_code(&report), 74);
+        let full = io::Error::from(ErrorKind::StorageFull);
+        assert_eq!(exit_code(&anyhow::Error::from(full).context("a model")), 74);
+        let unread = io::Error::from(ErrorKind::NotFound);
+        assert_eq!(exit_code(&unread.into()), 1);
         assert_eq!(exit_code(&anyhow!("the loss is NaN")), 1);
     }
 }

@@ -153,7 +153,7 @@ impl RunMetrics {
     pub fn close(self, end: anyhow::Result<End>) -> anyhow::Result<End> {
         self.event(match &end {
             Ok(End::Done | End::Unfit) => Event::new("end"),
-            Ok(End::Interrupted) => Event::new("interrupted"),
+            Ok(End::Interrupted(_)) => Event::new("interrupted"),
             Err(error) => Event::new("error").with("reason", in_one_line(error)),
         });
         let metrics = self.0.and_then(|kept| kept.metrics);

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::note;
 use crate::report::{RankMemory, bytes_text, count_text};
 use crate::voice::speaks;
 
@@ -68,7 +69,7 @@ impl Progress {
                 bar.set_position(done as u64);
             }
             None if done == self.steps || done.is_multiple_of(self.steps.div_ceil(PLAIN_LINES)) => {
-                eprintln!("{:>9} {done:>5}/{} {message}", self.name, self.steps);
+                note!("{:>9} {done:>5}/{} {message}", self.name, self.steps);
             }
             None => {}
         }
@@ -85,7 +86,7 @@ impl Progress {
         );
         match &self.bar {
             Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+            None => note!("{line}"),
         }
     }
 
@@ -100,9 +101,10 @@ impl Progress {
     pub fn interrupted(&self, done: usize) {
         self.finish();
         if !self.quiet {
-            eprintln!(
+            note!(
                 "{:>9} interrupted after step {done} of {}",
-                self.name, self.steps
+                self.name,
+                self.steps
             );
         }
     }

@@ -157,7 +157,7 @@ pub struct Report {
     pub num_params: usize,
     /// Positions of all rows of a step, padding included.
     pub tokens_per_step: usize,
-    /// Whether Ctrl-C ended the run early.
+    /// Whether Ctrl-C or SIGTERM ended the run early.
     pub interrupted: bool,
     /// Losses of the base model's steps, where `finetune` trained one.
     pub pretrain_losses: Vec<f32>,

@@ -1,7 +1,6 @@
 //! The training loop of `pretrain` and `finetune`: plain Burn, with no word about ranks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -10,6 +9,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use burn_dist::MeshBackend;
+use burn_dist::launch::Stop;
 use burn_dist::nn::AttentionBackend;
 use burn_dist::optim::{clip_grad_norm, grad_norm};
 use burn_dist::train::StepFigures;
@@ -217,8 +217,8 @@ pub struct Phase<'a> {
     pub recipe: Recipe,
     /// Shows how far it is.
     pub progress: &'a Progress,
-    /// Ends it after the step in which it is set.
-    pub stop: &'a AtomicBool,
+    /// Ends it after the step in which it is asked.
+    pub stop: &'a Stop,
     /// What there was before it, for its checkpoints.
     pub before: &'a checkpoints::SoFar,
     /// What is held out.
@@ -312,7 +312,7 @@ where
         before = after;
         let tokens_per_second = trace.tokens_per_second().unwrap_or(0.0);
         progress.step(done, loss, tokens_per_second, &before.memory);
-        trace.interrupted = mesh.processes().any(phase.stop.load(Ordering::Relaxed))?;
+        trace.interrupted = mesh.processes().any(phase.stop.is_asked())?;
         let validation = match held_out.filter(|_| loss.is_finite()) {
             Some(held_out) => {
                 let found = held_out.loss(&model.valid(), recipe.accumulate, device, mesh)?;
@@ -458,7 +458,7 @@ mod tests {
         )
     }
 
-    fn thirty_steps(model: Llama<TrainBackend>, mesh: &Mesh, stop: &AtomicBool) -> Trace {
+    fn thirty_steps(model: Llama<TrainBackend>, mesh: &Mesh, stop: &Stop) -> Trace {
         let phase = Phase {
             schedule: Schedule::new(1e-2, 30),
             recipe: Recipe::default(),
@@ -479,7 +479,7 @@ mod tests {
         TrainBackend::seed(mesh.device(), 0);
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
         let model = mesh.parallelize(model).unwrap();
-        let trace = thirty_steps(model, &mesh, &AtomicBool::new(false));
+        let trace = thirty_steps(model, &mesh, &Stop::new());
         assert_eq!((trace.losses.len(), trace.interrupted), (30, false));
         assert_eq!(trace.tokens_per_step, 32);
         let (first, last) = (trace.losses[0], trace.losses[29]);
@@ -621,7 +621,9 @@ mod tests {
     fn a_stopped_run_ends_after_its_step() {
         let mesh = Mesh::open(&MeshArgs::default()).unwrap();
         let model = LlamaConfig::test().init::<TrainBackend>(mesh.device());
-        let trace = thirty_steps(model, &mesh, &AtomicBool::new(true));
+        let stop = Stop::new();
+        stop.ask();
+        let trace = thirty_steps(model, &mesh, &stop);
         assert_eq!((trace.losses.len(), trace.interrupted), (1, true));
     }
 

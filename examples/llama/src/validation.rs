@@ -99,7 +99,7 @@ fn losses<B: AttentionBackend>(model: &Llama<B>, batch: BatchTensors<B>) -> [Ten
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use burn_dist::launch::Stop;
 
     use burn::tensor::Distribution;
     use burn::tensor::backend::Backend;
@@ -222,7 +222,7 @@ mod tests {
                 ..Recipe::default()
             },
             progress: &Progress::quiet(),
-            stop: &AtomicBool::new(false),
+            stop: &Stop::new(),
             before: &SoFar::of("pretrain"),
             validation,
             metrics,

@@ -1,5 +1,8 @@
 //! Who speaks where several processes run the same program: the first; and each of its own errors.
 
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+
 use burn_dist::launch;
 
 /// Whether this process prints, draws and writes files; all of them compute.
@@ -14,9 +17,36 @@ pub fn speaks() -> bool {
 macro_rules! say {
     ($($text:tt)*) => {
         if $crate::voice::speaks() {
-            println!($($text)*);
+            $crate::out!($($text)*);
         }
     };
+}
+
+/// Prints a line, as `println!` does; whoever has closed the output wants no more, and the program goes on.
+#[macro_export]
+macro_rules! out {
+    ($($text:tt)*) => { $crate::voice::to_stdout(format_args!($($text)*)) };
+}
+
+/// Prints a line for people, as `eprintln!` does; nobody may read it.
+#[macro_export]
+macro_rules! note {
+    ($($text:tt)*) => { $crate::voice::to_stderr(format_args!($($text)*)) };
+}
+
+/// Writes a line to standard output.
+pub fn to_stdout(line: fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(io::stdout(), "{line}")
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        note!("cannot write to standard output: {error}");
+    }
+}
+
+/// Writes a line to standard error.
+pub fn to_stderr(line: fmt::Arguments<'_>) {
+    // There is nobody to tell.
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Tells an error, with the process whose it is if there are others.
@@ -25,7 +55,7 @@ pub fn complain(error: &anyhow::Error) {
         Ok(Some(world)) => format!("process {}: ", world.process()),
         _ => String::new(),
     };
-    eprintln!("{process}error: {}", in_one_line(error));
+    note!("{process}error: {}", in_one_line(error));
 }
 
 /// An error with its causes, without those that the text before them already tells.

@@ -817,43 +817,6 @@ fn texts_of_several_files_are_mixed_and_what_is_wrong_with_them_is_told() {
     );
 }
 
-#[cfg(unix)]
-#[test]
-fn ctrl_c_ends_after_the_step_with_the_report() {
-    use std::io::{BufRead, BufReader};
-    use std::process::Stdio;
-
-    let dir = tempfile::tempdir().unwrap();
-    let json = dir.path().join("run.json");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_llama"))
-        .args([
-            "pretrain", "--steps", "1000000", "--batch", "2", "--seq", "8",
-        ])
-        .args(["--mesh", "fsdp=2,tp=2", "--no-plot", "--json", text(&json)])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // Kept open until the program ends: it has more to say.
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    assert!(line.starts_with("tiny"), "{line}");
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.unwrap().success());
-
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    assert_eq!(report["interrupted"], true);
-    let done = report["losses"].as_array().unwrap().len();
-    let place = format!("pretrain interrupted after step {done} of 1000000");
-    assert!(said.contains(&place), "{place}: {said}");
-}
-
 #[test]
 fn memory_is_told_before_the_run_and_drawn_after_it() {
     let dir = tempfile::tempdir().unwrap();

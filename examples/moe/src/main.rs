@@ -13,8 +13,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(End::Done) => ExitCode::SUCCESS,
-        // 128 + SIGINT, as shells report it.
-        Ok(End::Interrupted) => ExitCode::from(130),
+        Ok(End::Interrupted(code)) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)

@@ -1,12 +1,11 @@
-//! A run from the command line: steps until they are done or Ctrl-C, and what is told of them.
+//! A run from the command line: steps until they are done or a signal, and what is told of them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
+use burn_dist::launch::Stop;
 use burn_dist::{DeviceMesh, Dist};
 
 use crate::cli::TrainArgs;
@@ -22,8 +21,8 @@ type B = Autodiff<Dist<Flex>>;
 pub enum End {
     /// It took all steps.
     Done,
-    /// Ctrl-C ended it early.
-    Interrupted,
+    /// Ctrl-C or SIGTERM ended it early; with the exit code of that.
+    Interrupted(u8),
 }
 
 /// Trains.
@@ -38,15 +37,7 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
     B::seed(&device, model.seed);
     let decoder = config.init::<B>(&device);
     let mut decoder = parallelize(decoder, &mesh, model.experts_over.as_deref())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            // The second Ctrl-C does not wait for the step.
-            std::process::exit(130);
-        }
-    })
-    .context("cannot listen for Ctrl-C")?;
+    let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
 
     println!(
         "mesh {}: {} experts, {} of them for each token, {} slot(s) of each for every {} tokens: {:.2} times the work \
@@ -76,8 +67,8 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
             figures.loss
         );
         since += 1;
-        let interrupted = stop.load(Ordering::Relaxed);
-        let is_last = number == args.steps || interrupted;
+        let interrupted = stop.exit_code();
+        let is_last = number == args.steps || interrupted.is_some();
         if number == 1 || number % args.every as usize == 0 || is_last {
             let tokens = (since * model.batch * model.seq) as f64;
             let speed = tokens / start.elapsed().as_secs_f64();
@@ -87,9 +78,9 @@ pub fn run(args: &TrainArgs) -> anyhow::Result<End> {
             );
             (start, since) = (Instant::now(), 0);
         }
-        if interrupted {
+        if let Some(code) = interrupted {
             println!("stopped after step {number}");
-            return Ok(End::Interrupted);
+            return Ok(End::Interrupted(code));
         }
     }
     Ok(End::Done)

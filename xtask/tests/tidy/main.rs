@@ -6,6 +6,7 @@ mod duplicates;
 mod errors;
 mod falling;
 mod lengths;
+mod panics;
 mod paths;
 mod text;
 mod undone;

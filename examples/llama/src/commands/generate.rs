@@ -12,6 +12,7 @@ use crate::generate::{Decoding, answer, extent};
 use crate::hf;
 use crate::mesh::{IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::model::{Llama, Size};
+use crate::note;
 use crate::say;
 use crate::voice::speaks;
 
@@ -59,15 +60,15 @@ pub(super) fn run(args: &GenerateArgs) -> anyhow::Result<End> {
     }
     if speaks() {
         // Not among the answers.
-        eprintln!("{}", unverified(&args.model));
-        eprintln!("{}", text.told());
+        note!("{}", unverified(&args.model));
+        note!("{}", text.told());
     }
     let model = mesh.parallelize(shape.config.init::<TrainBackend>(mesh.device()))?;
     let (model, found) = hf::load_reported(model, &shape.config, &args.model, mesh.device())?;
     if let Some(found) = non_finite(found, &mesh)?
         && speaks()
     {
-        eprintln!(
+        note!(
             "warning: the weights of {} have {found}",
             args.model.display()
         );

@@ -22,8 +22,8 @@ use session::Shape;
 pub enum End {
     /// It did all of its work.
     Done,
-    /// Ctrl-C ended it early; what it had is written.
-    Interrupted,
+    /// Ctrl-C or SIGTERM ended it early; what it had is written. With the exit code of the signal.
+    Interrupted(u8),
     /// It has shown a step that its devices cannot run.
     Unfit,
 }

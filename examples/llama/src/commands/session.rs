@@ -1,16 +1,15 @@
-//! What `pretrain` and `finetune` share: the model's shape, stopping on Ctrl-C, and what a run leaves behind.
+//! What `pretrain` and `finetune` share: the model's shape, stopping on a signal, and what a run leaves behind.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use burn::tensor::backend::Backend;
 use burn_dist::Float;
 use burn_dist::checkpoint::NonFinite;
 use burn_dist::clock::{Hardware, Simulation};
+use burn_dist::launch::Stop;
 use burn_dist::layout::Rows;
 use burn_dist::plan::explain::Ask;
 use burn_dist::plan::schedule::Timeline;
@@ -32,7 +31,9 @@ use crate::hf::{self, Origin};
 use crate::mesh::{Explanation, IN_HOST_MEMORY, Mesh, TrainBackend};
 use crate::metrics::{RunMetrics, Wanted};
 use crate::model::{Llama, LlamaConfig, Size};
+use crate::note;
 use crate::options;
+use crate::out;
 use crate::plot::{self, Curve, MemoryPlot};
 use crate::processes::Processes;
 use crate::report::{
@@ -143,7 +144,7 @@ pub(super) struct Session<'a> {
     pub(super) args: &'a TrainArgs,
     pub(super) mesh: Mesh,
     pub(super) shape: Shape,
-    pub(super) stop: Arc<AtomicBool>,
+    pub(super) stop: Stop,
     /// What a step does; known where it is shown, or compared with the memory there is.
     predicted: Option<Explanation>,
     /// What the model brought along, if it came from a folder.
@@ -158,7 +159,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Checks what can be checked before work is spent, opens the mesh, compares the memory that a step needs with what
-    /// there is, and listens for Ctrl-C.
+    /// there is, and listens for Ctrl-C and SIGTERM.
     ///
     /// `default_mesh` are the devices if the command line names none; rows are `weighted` if they are questions and
     /// answers.
@@ -237,15 +238,7 @@ impl<'a> Session<'a> {
             false => None,
         };
         TrainBackend::seed(mesh.device(), args.model.seed);
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        ctrlc::set_handler(move || {
-            if flag.swap(true, Ordering::Relaxed) {
-                // The second Ctrl-C does not wait for the step.
-                std::process::exit(130);
-            }
-        })
-        .context("cannot listen for Ctrl-C")?;
+        let stop = Stop::on_signals().context("cannot listen for Ctrl-C and SIGTERM")?;
         Ok(Self {
             args,
             mesh,
@@ -316,7 +309,7 @@ impl<'a> Session<'a> {
             .processes()
             .together(checked, "go on with the run")?;
         if let (Some(step), Resume::Auto) = (later.flatten(), args.resumes()?) {
-            eprintln!("warning: a checkpoint of step {step} was saved, and is not there any more");
+            note!("warning: a checkpoint of step {step} was saved, and is not there any more");
         }
         Ok(keeper)
     }
@@ -432,7 +425,7 @@ impl<'a> Session<'a> {
         if let Some(found) = non_finite(found, &self.mesh)? {
             let what = format!("the weights of {} have {found}", dir.display());
             if speaks() {
-                eprintln!("warning: {what}");
+                note!("warning: {what}");
             }
             keeper.loaded(what);
         }
@@ -553,7 +546,7 @@ impl<'a> Session<'a> {
             cause: &cause,
         };
         plot::write_memory(path, &drawing)?;
-        println!("memory: {}", path.display());
+        out!("memory: {}", path.display());
         Ok(())
     }
 
@@ -641,7 +634,7 @@ impl<'a> Session<'a> {
         };
         let (config, origin) = (&self.shape.config, self.origin.as_ref());
         if let Some(found) = hf::save(model, config, text, origin, dir, self.mesh.device())? {
-            eprintln!("warning: the model in {} has {found}", dir.display());
+            note!("warning: the model in {} has {found}", dir.display());
         }
         say!("model: {}", dir.display());
         Ok(())
@@ -683,7 +676,8 @@ impl<'a> Session<'a> {
             say!("{way_on}");
         }
         Ok(match report.interrupted {
-            true => End::Interrupted,
+            // Another process may have been asked.
+            true => End::Interrupted(self.stop.exit_code().unwrap_or(130)),
             false => End::Done,
         })
     }
@@ -696,9 +690,9 @@ impl<'a> Session<'a> {
         let path = of_process(path, self.mesh.processes().process());
         let left_out = self.mesh.save_trace(&path)?;
         if left_out > 0 {
-            println!("the trace shows the first steps; {left_out} later events did not fit");
+            out!("the trace shows the first steps; {left_out} later events did not fit");
         }
-        println!("trace: {}", path.display());
+        out!("trace: {}", path.display());
         Ok(())
     }
 
@@ -716,7 +710,7 @@ impl<'a> Session<'a> {
             .iter()
             .filter_map(|(name, of)| Some((*name, of.as_ref()?)));
         draw_chart(&path, &timelines.collect::<Vec<_>>())?;
-        println!("chart: {}", path.display());
+        out!("chart: {}", path.display());
         Ok(())
     }
 }
@@ -788,7 +782,7 @@ pub(super) fn check_memory(needs: &Needs, mesh: &Mesh, force: bool) -> anyhow::R
     match capacity::check(needs, mesh.world_size(), mesh.processes()) {
         Err(error) if force && error.is::<capacity::TooLarge>() => {
             if speaks() {
-                eprintln!("forced: {error}");
+                note!("forced: {error}");
             }
             Ok(())
         }
