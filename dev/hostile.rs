@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MORE: u64 = 64 << 20;
 const FACTOR: u64 = 4;
 
-/// A hole counts as no more than this, whatever its size.
+/// A hole counts as no more than this, whatever its size, and a device as this.
 const HOLE: u64 = 16 << 20;
 
 /// Counts the bytes that are held.
@@ -145,7 +145,7 @@ fn one(
         Content::Link(to) => {
             #[cfg(unix)]
             std::os::unix::fs::symlink(to, path).unwrap();
-            0
+            HOLE
         }
     };
     let before = HELD.load(Ordering::Relaxed);

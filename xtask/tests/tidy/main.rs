@@ -6,6 +6,7 @@ mod duplicates;
 mod falling;
 mod lengths;
 mod paths;
+mod readers;
 mod text;
 mod undone;
 mod workspace;

@@ -13,7 +13,7 @@ pub use data::{ByteSize, DataArgs};
 pub use metrics::RunArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
@@ -27,6 +27,7 @@ use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
 use burn_dist::train::config::Resolved;
+use burn_dist::train::files;
 use burn_dist::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
 };
@@ -103,13 +104,16 @@ pub enum StagesBy {
     Cost,
 }
 
+/// No table of a schedule is longer.
+const TABLE_BYTES_MAX: u64 = 8 << 20;
+
 /// Reads the name of a schedule, or the file of a table.
 fn schedule(text: &str) -> Result<ScheduleChoice, String> {
     let unknown = match text.parse::<ScheduleChoice>() {
         Ok(choice) => return Ok(choice),
         Err(unknown) => unknown,
     };
-    match std::fs::read_to_string(text) {
+    match files::read_text(Path::new(text), TABLE_BYTES_MAX) {
         Ok(table) => match table.parse::<Schedule>() {
             Ok(table) => Ok(table.into()),
             Err(error) => Err(format!("{text}: {error}")),

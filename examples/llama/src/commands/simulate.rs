@@ -4,6 +4,7 @@ use burn_dist::mesh::DType;
 use burn_dist::plan::PlanError;
 use burn_dist::plan::explain::Ask;
 use burn_dist::run::Fault;
+use burn_dist::train::files;
 use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
@@ -20,6 +21,9 @@ use crate::voice::speaks;
 /// Microbatches that are planned of a step with more, unless the command line says otherwise: the first three, which
 /// begin the sums of gradients and losses, one that may stand for others, and the last, which the optimizer follows.
 const PLANNED: usize = 5;
+
+/// No description of devices is longer.
+const HARDWARE_BYTES_MAX: u64 = 512 << 10;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -46,7 +50,7 @@ struct Simulated<'a> {
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
     let hardware = match &args.hardware_file {
         Some(path) => {
-            let text = std::fs::read_to_string(path);
+            let text = files::read_text(path, HARDWARE_BYTES_MAX);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
             Hardware::from_toml(&text).with_context(|| path.display().to_string())?
         }
@@ -59,7 +63,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         Some(mesh) => mesh.group_size(&mesh.data_axes()),
         None => 1,
     };
-    let batch = args.batch_per_rank.map(|rows| rows * groups);
+    let batch = args.batch_per_rank.map(|rows| rows.saturating_mul(groups));
     let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     let (devices, seed) = (&args.model.devices, args.model.seed);
     let devices = predict::costed(devices, &shape, seed, &hardware)?;
