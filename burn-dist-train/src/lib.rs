@@ -6,5 +6,6 @@
 
 pub mod config;
 pub mod corpus;
+pub mod files;
 pub mod metrics;
 pub mod run;

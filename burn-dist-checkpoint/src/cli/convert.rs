@@ -1,11 +1,12 @@
 //! `burn-dist ckpt convert`.
 
 use crate::convert::{Conversion, Kind};
-use crate::hf::Names;
+use crate::hf::{Names, TEXT_BYTES_MAX};
 use burn_dist_mesh::DType;
 use burn_dist_plan::explain::human_bytes;
-use std::io::Write;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _, Write};
+use std::path::{Path, PathBuf};
 
 /// Converts parameters: between checkpoints, folders in the form of Hugging Face, and records of Burn's modules.
 #[derive(clap::Args)]
@@ -39,7 +40,7 @@ impl Convert {
     pub(super) fn run(self, out: &mut dyn Write) -> Result<(), Box<dyn std::error::Error>> {
         let names = self.names.as_ref().map(|path| {
             let widths: Vec<_> = self.widths.iter().map(|(n, w)| (n.as_str(), *w)).collect();
-            let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+            let text = read_names(path).map_err(|error| error.to_string());
             let names = text
                 .and_then(|text| Names::parse(&text, &widths).map_err(|error| error.to_string()));
             names.map_err(|error| format!("the names {} cannot be used: {error}", path.display()))
@@ -63,6 +64,14 @@ impl Convert {
         )?;
         Ok(())
     }
+}
+
+/// Reads a file of names, and no more of it than one has: what is longer is refused as it is parsed.
+fn read_names(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let most = TEXT_BYTES_MAX as u64 + 1;
+    File::open(path)?.take(most).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn width(text: &str) -> Result<(String, usize), String> {

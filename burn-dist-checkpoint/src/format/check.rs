@@ -1,7 +1,8 @@
 //! What must hold for the numbers of a manifest, before anything is read by them.
 
+use super::overlap::{Tangled, overlapping};
 use super::{
-    BLOCK_BYTES_MAX, HEADER_BYTES_MAX, Manifest, ManifestError, PREFIX_BYTES, PieceEntry,
+    BLOCK_BYTES_MAX, DIMS_MAX, HEADER_BYTES_MAX, Manifest, ManifestError, PREFIX_BYTES, PieceEntry,
     TensorEntry, is_key,
 };
 use crate::region::Region;
@@ -24,7 +25,8 @@ impl Manifest {
             });
         }
         self.check_files()?;
-        let mut places: Vec<Place> = Vec::new();
+        let num_pieces = self.tensors.iter().map(|tensor| tensor.pieces.len());
+        let mut places: Vec<Place> = Vec::with_capacity(num_pieces.sum());
         let (mut last, mut total) = ("", 0u64);
         for (index, tensor) in self.tensors.iter().enumerate() {
             let key = tensor.key.as_str();
@@ -92,6 +94,14 @@ impl Manifest {
             dtype: tensor.dtype.clone(),
         })?;
         let region_error = |source| ManifestError::Region { key: key(), source };
+        let dims = tensor.grid().len().max(tensor.shape.len());
+        if dims > DIMS_MAX {
+            return Err(ManifestError::TooManyDims {
+                key: key(),
+                dims,
+                max: DIMS_MAX,
+            });
+        }
         // Counts the elements, too.
         let whole = Region::whole(&tensor.shape).map_err(region_error)?;
         if let Some(factors) = &tensor.factors
@@ -103,21 +113,23 @@ impl Manifest {
                 shape: tensor.shape.clone(),
             });
         }
-        let mut regions = Vec::with_capacity(tensor.pieces.len());
+        let mut found = 0usize;
         for piece in &tensor.pieces {
             let region = tensor.region(piece).map_err(region_error)?;
             let bytes = self.check_piece(tensor, piece, &region, dtype.size() as u64)?;
             places.push((piece.file, piece.offset, piece.offset + bytes, index));
-            regions.push(region);
+            found = found.saturating_add(region.numel());
         }
-        let found = regions
-            .iter()
-            .fold(0usize, |n, r| n.saturating_add(r.numel()));
-        if let Some((first, second)) = overlapping(&mut regions) {
+        let overlap = overlapping(&tensor.grid(), &tensor.pieces);
+        let overlap = overlap.map_err(|Tangled| ManifestError::Tangled {
+            key: key(),
+            pieces: tensor.pieces.len(),
+        })?;
+        if let Some((first, second)) = overlap {
             return Err(ManifestError::Overlap {
                 key: key(),
-                first: Box::new(first),
-                second: Box::new(second),
+                first: Box::new(tensor.region(first).map_err(region_error)?),
+                second: Box::new(tensor.region(second).map_err(region_error)?),
             });
         }
         if found != whole.numel() {
@@ -197,35 +209,4 @@ fn is_made_of(shape: &[usize], factors: &[Vec<usize>]) -> bool {
             .iter()
             .zip(factors)
             .all(|(&size, dim)| product(dim) == Some(size))
-}
-
-/// Returns two regions of one grid that have an element in common.
-///
-/// Sweeps along the dim in which most starts differ, so grids of pieces take far less than all pairs.
-fn overlapping(regions: &mut [Region]) -> Option<(Region, Region)> {
-    let dims = regions.first()?.grid().len();
-    let starts = |dim: usize| {
-        let mut starts: Vec<usize> = regions.iter().map(|r| r.start()[dim]).collect();
-        starts.sort_unstable();
-        starts.dedup();
-        starts.len()
-    };
-    let Some(dim) = (0..dims).max_by_key(|&dim| starts(dim)) else {
-        // Scalars: one piece is all there is.
-        return match regions {
-            [first, second, ..] => Some((first.clone(), second.clone())),
-            _ => None,
-        };
-    };
-    regions.sort_unstable_by_key(|region| region.start()[dim]);
-    let mut open: Vec<&Region> = Vec::new();
-    for region in regions.iter() {
-        let at = region.start()[dim];
-        open.retain(|other| other.start()[dim] + other.extent()[dim] > at);
-        if let Some(other) = open.iter().find(|other| !other.is_disjoint(region)) {
-            return Some(((*other).clone(), region.clone()));
-        }
-        open.push(region);
-    }
-    None
 }

@@ -163,6 +163,36 @@ pub enum ManifestError {
         /// A tensor that it belongs to.
         key: String,
     },
+    /// More dims than are read.
+    #[error("{key}: a grid of {dims} dims, and at most {max} are read")]
+    TooManyDims {
+        /// The tensor.
+        key: String,
+        /// How many it has.
+        dims: usize,
+        /// How many it may have.
+        max: usize,
+    },
+    /// Pieces that lie so that nobody can tell in time whether two overlap.
+    #[error(
+        "{key}: its {pieces} pieces lie in no order in which it can be told whether two overlap"
+    )]
+    Tangled {
+        /// The tensor.
+        key: String,
+        /// How many there are.
+        pieces: usize,
+    },
+    /// A manifest that is longer than any that is read.
+    #[error(
+        "it would be of {bytes} bytes, of at most {max}: save fewer tensors, or to fewer writers"
+    )]
+    TooLong {
+        /// How long it would be.
+        bytes: u64,
+        /// How long it may be.
+        max: usize,
+    },
     /// The tensors have more bytes than can be counted.
     #[error("the tensors have more bytes than fit 64 bits")]
     TooLarge,

@@ -6,7 +6,7 @@
 //! the rest  data: one tensor after the other, without gaps
 //! ```
 
-use super::{FORMAT, SaveId, VERSION};
+use super::{FORMAT, SaveId, VERSION, dims, push};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -52,29 +52,36 @@ burn_dist_mesh::debug_by_message!(HeaderError);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Entry {
     pub dtype: String,
+    #[serde(deserialize_with = "dims")]
     pub shape: Vec<usize>,
     pub data_offsets: [u64; 2],
 }
 
 /// What the header of a file says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
-    #[serde(rename = "__metadata__", default)]
+    /// As far as they are of this format: see [`Header::metadata_of`].
     pub metadata: BTreeMap<String, String>,
-    #[serde(flatten, deserialize_with = "unique")]
-    pub tensors: BTreeMap<String, Entry>,
+    /// Sorted by name, each there once.
+    tensors: Vec<(String, Entry)>,
 }
+
+/// Where the metadata are among the tensors.
+const METADATA: &str = "__metadata__";
+/// What the files of a save say of themselves.
+const KEYS: [&str; 4] = ["format", "version", "save_id", "writer"];
 
 impl Header {
     /// Returns the metadata of a file of a save.
     pub(crate) fn metadata_of(save_id: SaveId, writer: usize) -> BTreeMap<String, String> {
-        let pairs = [
-            ("format", FORMAT.to_owned()),
-            ("version", VERSION.to_string()),
-            ("save_id", save_id.to_string()),
-            ("writer", writer.to_string()),
+        let values = [
+            FORMAT.to_owned(),
+            VERSION.to_string(),
+            save_id.to_string(),
+            writer.to_string(),
         ];
-        pairs.map(|(k, v)| (k.to_owned(), v)).into()
+        let pairs = KEYS.into_iter().zip(values);
+        pairs.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// Returns the bytes of a header, its length in front, padded with spaces to a multiple of 8.
@@ -128,32 +135,87 @@ impl Header {
         }
     }
 
+    /// Returns the tensor of this name.
+    pub(crate) fn tensor(&self, name: &str) -> Option<&Entry> {
+        let found = self
+            .tensors
+            .binary_search_by(|(own, _)| own.as_str().cmp(name));
+        found.ok().map(|index| &self.tensors[index].1)
+    }
+
+    /// Returns the tensors by name.
+    pub(crate) fn into_tensors(self) -> Vec<(String, Entry)> {
+        self.tensors
+    }
+
     /// Reads a header, without the length in front.
     pub(crate) fn parse(json: &[u8]) -> Result<Self, HeaderError> {
         Ok(serde_json::from_slice(json)?)
     }
 }
 
-/// Reads tensors; a name that is there twice is an error.
-fn unique<'de, D: Deserializer<'de>>(reader: D) -> Result<BTreeMap<String, Entry>, D::Error> {
-    struct Tensors;
-    impl<'de> Visitor<'de> for Tensors {
-        type Value = BTreeMap<String, Entry>;
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Header;
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("tensors by name")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut tensors = BTreeMap::new();
-            while let Some((name, entry)) = map.next_entry::<String, Entry>()? {
-                if tensors.contains_key(&name) {
-                    return Err(A::Error::custom(format_args!("{name} is there twice")));
-                }
-                tensors.insert(name, entry);
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("tensors by name")
             }
-            Ok(tensors)
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+                let (mut metadata, mut tensors) = (None, Vec::new());
+                while let Some(name) = map.next_key::<String>()? {
+                    if name != METADATA {
+                        let entry = map.next_value()?;
+                        push(&mut tensors, (name, entry));
+                    } else if metadata.is_some() {
+                        return Err(A::Error::custom(format_args!("{METADATA} is there twice")));
+                    } else {
+                        metadata = Some(map.next_value::<Metadata>()?.0);
+                    }
+                }
+                tensors.sort_unstable_by(|(one, _): &(String, _), (other, _)| one.cmp(other));
+                match tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                    Some(pair) => {
+                        let name = &pair[0].0;
+                        Err(A::Error::custom(format_args!("{name} is there twice")))
+                    }
+                    None => Ok(Header {
+                        metadata: metadata.unwrap_or_default(),
+                        tensors,
+                    }),
+                }
+            }
         }
+        reader.deserialize_map(All)
     }
-    reader.deserialize_map(Tensors)
+}
+
+/// Texts by name, of which those of this format are kept.
+struct Metadata(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl<'de> Visitor<'de> for Texts {
+            type Value = Metadata;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("texts by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+                let mut own = BTreeMap::new();
+                while let Some((name, text)) = map.next_entry::<String, String>()? {
+                    if KEYS.contains(&name.as_str()) {
+                        own.insert(name, text);
+                    }
+                }
+                Ok(Metadata(own))
+            }
+        }
+        reader.deserialize_map(Texts)
+    }
 }

@@ -1,7 +1,7 @@
 //! The manifest: what a checkpoint holds, and where.
 
 use super::checksum::{self, Checksum, checksum};
-use super::{FORMAT, ManifestError, NonFinite, SaveId, dtype_of};
+use super::{FORMAT, ManifestError, NonFinite, SaveId, bounded, dtype_of};
 use crate::region::{Region, RegionError};
 use burn_dist_mesh::{DType, MeshShape};
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 
 /// The version of the format that is written, and the highest that is read.
 pub const VERSION: u64 = 1;
+/// No manifest is longer: it is read as a whole.
+pub(crate) const MANIFEST_BYTES_MAX: usize = 1 << 30;
 /// The entry of the metadata that the commit makes.
 const NON_FINITE: &str = "non-finite";
 
@@ -27,10 +29,13 @@ pub struct Manifest {
     pub mesh: MeshShape,
     /// What the user has to say: step, schedule, position in the data. The entry `non-finite` is the commit's: see
     /// [`Manifest::non_finite`].
+    #[serde(deserialize_with = "bounded::metadata")]
     pub metadata: Map<String, Value>,
     /// The files, one for each writer.
+    #[serde(deserialize_with = "bounded::rows")]
     pub files: Vec<FileEntry>,
     /// The tensors, sorted by key.
+    #[serde(deserialize_with = "bounded::rows")]
     pub tensors: Vec<TensorEntry>,
 }
 
@@ -57,9 +62,14 @@ pub struct TensorEntry {
     /// The [name](DType::name) of its type.
     pub dtype: String,
     /// The global shape.
+    #[serde(deserialize_with = "bounded::dims")]
     pub shape: Vec<usize>,
     /// The factors of every dim, where the layout splits one within: pieces are boxes in the grid of all factors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "bounded::factors"
+    )]
     pub factors: Option<Vec<Vec<usize>>>,
     /// The layout that it had, in the text form of layouts.
     pub layout: String,
@@ -67,6 +77,7 @@ pub struct TensorEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<usize>,
     /// Where its elements are.
+    #[serde(deserialize_with = "bounded::rows")]
     pub pieces: Vec<PieceEntry>,
 }
 
@@ -79,8 +90,10 @@ pub struct PieceEntry {
     /// The first byte, counted from the start of the file.
     pub offset: u64,
     /// Where the box starts along each dim of the grid.
+    #[serde(deserialize_with = "bounded::dims")]
     pub start: Vec<usize>,
     /// The size of the box along each dim of the grid.
+    #[serde(deserialize_with = "bounded::dims")]
     pub extent: Vec<usize>,
     /// The checksums of its blocks.
     #[serde(with = "checksum::list")]
@@ -177,7 +190,13 @@ impl Manifest {
         let body = &json[1..];
         bytes.extend_from_slice(format!("{}\",", checksum(body)).as_bytes());
         bytes.extend_from_slice(body);
-        Ok(bytes)
+        match bytes.len() <= MANIFEST_BYTES_MAX {
+            true => Ok(bytes),
+            false => Err(ManifestError::TooLong {
+                bytes: bytes.len() as u64,
+                max: MANIFEST_BYTES_MAX,
+            }),
+        }
     }
 
     /// Whether a file that starts so may be a manifest.
@@ -223,6 +242,8 @@ impl Manifest {
         let brace = bytes.len() - body.len() - 1;
         bytes[brace] = b'{';
         let manifest: Self = serde_json::from_slice(&bytes[brace..])?;
+        // The check takes memory of its own.
+        drop(bytes);
         manifest.check()?;
         Ok(manifest)
     }

@@ -80,8 +80,8 @@ fn headers_are_read_back_and_aligned() {
     assert!(Header::length([255; 8], u64::MAX).is_err());
     let header = Header::parse(&bytes[PREFIX_BYTES..]).unwrap();
     assert_eq!(header.metadata, metadata);
-    assert_eq!(header.tensors["a\"b"].data_offsets, [0, 24]);
-    assert_eq!(header.tensors["c"].shape, [0; 0]);
+    assert_eq!(header.tensor("a\"b").unwrap().data_offsets, [0, 24]);
+    assert_eq!(header.tensor("c").unwrap().shape, [0; 0]);
     let nothing = Header::to_bytes(&Default::default(), std::iter::empty()).unwrap();
     assert_eq!(&nothing[PREFIX_BYTES..], b"{}      ");
 }

@@ -86,7 +86,7 @@ impl FolderWriter {
     fn superfluous(&self) -> Vec<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         if let Ok(Some(index)) = read_index(&*self.storage, &self.path.join(INDEX)) {
-            let files = index.weight_map.into_values();
+            let files = index.weight_map.files.into_keys();
             names.extend(files.filter(|name| is_file_name(name)));
         }
         let is_left = |name: &&String| match name.strip_suffix(PARTIAL) {

@@ -2,13 +2,15 @@
 
 use super::{FolderProblem, Form, INDEX, NumBytes, SINGLE, header};
 use crate::error::{CheckpointError, io_error};
-use crate::format::{HEADER_BYTES_MAX, is_file_name};
+use crate::format::{HEADER_BYTES_MAX, is_file_name, push};
 use crate::load::{KeyReport, Match, Request};
 use crate::storage::{Disk, Storage};
 use crate::stored::Tensors;
 use burn_dist_mesh::DType;
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +38,53 @@ pub struct Wanted<'a> {
 /// Which tensor is in which file.
 #[derive(Deserialize)]
 pub(super) struct Index {
-    pub weight_map: BTreeMap<String, String>,
+    pub weight_map: Places,
+}
+
+/// An index has no more files.
+const FILES_MAX: usize = 100_000;
+
+/// The files of an index, and the tensors with the number of their file.
+#[derive(Default)]
+pub(super) struct Places {
+    pub files: BTreeMap<String, usize>,
+    tensors: Vec<(String, usize)>,
+}
+
+impl<'de> Deserialize<'de> for Places {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Places;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names of files by tensor")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Places, A::Error> {
+                let mut places = Places::default();
+                while let Some((tensor, file)) = map.next_entry::<String, String>()? {
+                    let next = places.files.len();
+                    let number = *places.files.entry(file).or_insert(next);
+                    if number >= FILES_MAX {
+                        let error = format_args!("there are more than {FILES_MAX} files");
+                        return Err(A::Error::custom(error));
+                    }
+                    push(&mut places.tensors, (tensor, number));
+                }
+                places.tensors.sort_unstable();
+                let mut pairs = places.tensors.windows(2);
+                match pairs.find(|pair| pair[0].0 == pair[1].0) {
+                    Some(pair) => {
+                        let tensor = &pair[0].0;
+                        Err(A::Error::custom(format_args!("{tensor} is there twice")))
+                    }
+                    None => Ok(places),
+                }
+            }
+        }
+        reader.deserialize_map(All)
+    }
 }
 
 impl Folder {
@@ -153,19 +201,23 @@ impl Folder {
             let path = path.clone();
             Err(CheckpointError::Folder { path, problem })
         };
-        let names: BTreeSet<&String> = index.weight_map.values().collect();
-        if let Some(name) = names.iter().find(|name| !is_file_name(name)) {
-            let name = (*name).clone();
+        let Places { files, tensors } = index.weight_map;
+        if let Some(name) = files.keys().find(|name| !is_file_name(name)) {
+            let name = name.clone();
             return problem(FolderProblem::FileName { name });
         }
-        for name in &names {
+        // The number in the index of each file that is added.
+        let mut numbers = Vec::with_capacity(files.len());
+        for (name, number) in &files {
             self.add(storage, name)?;
+            numbers.push(*number);
         }
-        let names: Vec<&String> = names.into_iter().collect();
-        for (tensor, file) in &index.weight_map {
-            let stored = self.tensors.tensors.get(tensor);
-            if stored.is_none_or(|stored| names[stored.file] != file) {
-                let (tensor, file) = (tensor.clone(), file.clone());
+        for (tensor, number) in tensors {
+            let stored = self.tensors.tensors.get(&tensor);
+            if stored.is_none_or(|stored| numbers[stored.file] != number) {
+                let mut files = files.into_iter();
+                let file = files.find(|(_, own)| *own == number);
+                let file = file.map(|(name, _)| name).unwrap_or_default();
                 return problem(FolderProblem::Absent { tensor, file });
             }
         }
@@ -178,7 +230,14 @@ impl Folder {
         let file = storage.open_linked(&path);
         let file = file.map_err(io_error("open the file", &path))?;
         let index = self.tensors.files.len();
-        for (tensor, stored) in header::read(&*file, &path, index)? {
+        let tensors = header::read(&*file, &path, index)?;
+        if self.tensors.tensors.is_empty() {
+            // Made at once, a map has no room to spare. No name is there twice in one header.
+            self.tensors.tensors = tensors.into_iter().collect();
+            self.tensors.files.push((path, file));
+            return Ok(());
+        }
+        for (tensor, stored) in tensors {
             if let Some(other) = self.tensors.tensors.get(&tensor) {
                 let (other, _) = &self.tensors.files[other.file];
                 let other = other.display().to_string();

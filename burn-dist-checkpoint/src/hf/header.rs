@@ -30,6 +30,7 @@ pub(super) fn read(
     let mut json = vec![0; length - PREFIX_BYTES];
     read(&mut json, PREFIX_BYTES as u64)?;
     let header = Header::parse(&json).map_err(|error| problem(error.into()))?;
+    drop(json);
     tensors(header, length as u64, file.num_bytes(), index).map_err(problem)
 }
 
@@ -39,7 +40,7 @@ fn tensors(
     file_bytes: u64,
     index: usize,
 ) -> Result<Vec<(String, Stored)>, FolderProblem> {
-    let mut entries: Vec<_> = header.tensors.into_iter().collect();
+    let mut entries = header.into_tensors();
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let mut end = 0;
     let mut tensors = Vec::with_capacity(entries.len());

@@ -46,6 +46,8 @@ pub use crate::stored::{Form, NumBytes};
 pub use error::FolderProblem;
 pub use float8::{FLOAT8_BLOCK, Float8};
 pub use folder::{Folder, Wanted};
+#[cfg(feature = "cli")]
+pub(crate) use names::TEXT_BYTES_MAX;
 pub use names::{Names, NamesError, NamesProblem};
 pub use tensor::Tensor;
 pub use write::FolderWriter;

@@ -5,6 +5,10 @@ use super::pattern::Pattern;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
+/// A text of names is no longer, and has no more rows: each is compared with all before it.
+pub(crate) const TEXT_BYTES_MAX: usize = 512 << 10;
+const ROWS_MAX: usize = 1_000;
+
 /// Where a file of names lists the tensors that are none of the model's parameters.
 const IGNORED: &str = "ignored";
 
@@ -85,6 +89,16 @@ pub enum NamesProblem {
         /// The other.
         tensor: String,
     },
+    /// A text that is longer than that of any model, or has more rows.
+    #[error("it has {found} {what}, and at most {max} are read: write `*` for names that count")]
+    TooLong {
+        /// Bytes, rows, or names that are ignored.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// A path fits two rows.
     #[error("there are names that fit both `{own}` and `{other}` of line {line}")]
     Overlap {
@@ -103,8 +117,9 @@ impl Names {
     /// Reads the text form. `widths` are the numbers that it may call by name.
     ///
     /// # Errors
-    /// [`NamesError`] for the first line that makes no sense.
+    /// [`NamesError`] for the first line that makes no sense, or if the text is longer than that of any model.
     pub fn parse(text: &str, widths: &[(&str, usize)]) -> Result<Self, NamesError> {
+        at_most(1, "bytes", text.len(), TEXT_BYTES_MAX)?;
         let table = DeTable::parse(text).map_err(|error| NamesError {
             line: error.span().map_or(1, |span| line_of(text, span.start)),
             problem: NamesProblem::Toml(error.message().to_owned()),
@@ -152,6 +167,7 @@ impl Names {
         widths: &[(&str, usize)],
     ) -> Result<(), NamesError> {
         for (key, value) in table {
+            at_most(1, "rows", self.rows.len() + 1, ROWS_MAX)?;
             let line = line_of(text, key.span().start);
             let error = |problem| NamesError { line, problem };
             let path = match prefix {
@@ -165,6 +181,7 @@ impl Names {
                     self.rows.push(row);
                 }
                 DeValue::Array(list) if path == IGNORED => {
+                    at_most(line, "names", list.len(), ROWS_MAX)?;
                     for value in list {
                         let line = line_of(text, value.span().start);
                         let error = |problem| NamesError { line, problem };
@@ -200,6 +217,12 @@ impl Names {
         }
         Ok(())
     }
+}
+
+fn at_most(line: usize, what: &'static str, found: usize, max: usize) -> Result<(), NamesError> {
+    let problem = NamesProblem::TooLong { what, found, max };
+    let error = NamesError { line, problem };
+    (found <= max).then_some(()).ok_or(error)
 }
 
 /// Reads a row: `tensor`, or `tensor, form`.

@@ -4,7 +4,7 @@ use super::plan::Job;
 use super::read::Scratch;
 use super::{KeyReport, Match, Reader, Request};
 use crate::error::{CheckpointError, io_error};
-use crate::format::{MANIFEST, Manifest, ManifestError, NonFinite};
+use crate::format::{MANIFEST, MANIFEST_BYTES_MAX, Manifest, ManifestError, NonFinite};
 use crate::storage::{Disk, Storage};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -198,7 +198,8 @@ impl Checkpoint {
     }
 }
 
-/// Returns the bytes of a manifest; of what is none, the first.
+/// Returns the bytes of a manifest; of what is none, the first, and up to a zero byte, which no text has: to a file's
+/// hole, say.
 pub(crate) fn read_manifest(storage: &dyn Storage, path: &Path) -> io::Result<Vec<u8>> {
     let file = storage.open(path)?;
     let length = usize::try_from(file.num_bytes()).map_err(io::Error::other)?;
@@ -208,9 +209,29 @@ pub(crate) fn read_manifest(storage: &dyn Storage, path: &Path) -> io::Result<Ve
     if !Manifest::is_start(&start) {
         return Ok(start);
     }
+    // How much of it is text, before there is room for all of it.
+    let mut part = vec![0; length.min(1 << 20)];
+    let mut text = 0;
+    while text < length {
+        let part = &mut part[..(length - text).min(1 << 20)];
+        file.read_at(part, text as u64)?;
+        match part.iter().position(|byte| *byte == 0) {
+            Some(at) => {
+                text += at;
+                break;
+            }
+            None => text += part.len(),
+        }
+        if text > MANIFEST_BYTES_MAX {
+            let reason =
+                format!("it has {length} bytes, and a manifest has at most {MANIFEST_BYTES_MAX}");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+        }
+    }
+    drop(part);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(io::Error::other)?;
-    bytes.resize(length, 0);
+    bytes.try_reserve_exact(text).map_err(io::Error::other)?;
+    bytes.resize(text, 0);
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
 }

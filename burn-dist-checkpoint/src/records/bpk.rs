@@ -11,12 +11,15 @@
 
 use super::{Layout, Parameter, Record, RecordProblem, dtype};
 use crate::error::{CheckpointError, io_error};
+use crate::format::dims;
 use crate::region::Region;
 use crate::storage::Storage;
 use crate::stored::{Stored, Tensors};
-use ciborium::Value;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 pub(crate) const MAGIC: [u8; 4] = *b"NRUB";
@@ -29,20 +32,143 @@ const TENSOR_BYTES: u64 = 10 << 30;
 const TENSORS: usize = 100_000;
 const FILE_BYTES: u64 = 100 << 30;
 
-#[derive(Serialize, Deserialize)]
+/// What is read of the description; what else it says is passed over.
+#[derive(Deserialize)]
+struct Found {
+    #[serde(deserialize_with = "tensors")]
+    tensors: Vec<(String, Descriptor)>,
+}
+
+/// What is written.
+#[derive(Serialize)]
 struct Description {
     tensors: BTreeMap<String, Descriptor>,
-    #[serde(default)]
     metadata: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Descriptor {
-    dtype: Value,
+    dtype: DTypeName,
+    #[serde(deserialize_with = "shape")]
     shape: Vec<u64>,
     data_offsets: (u64, u64),
     #[serde(default, skip_serializing_if = "Option::is_none")]
     param_id: Option<u64>,
+}
+
+/// The name of a type: a text, or a map of one to how it is stored.
+#[derive(Default)]
+struct DTypeName {
+    name: String,
+    store: Option<String>,
+}
+
+impl Serialize for DTypeName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.store {
+            None => serializer.serialize_str(&self.name),
+            Some(store) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry(&self.name, store)?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for DTypeName {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl<'de> Visitor<'de> for Name {
+            type Value = DTypeName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a type")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<DTypeName, E> {
+                let name = name.to_owned();
+                Ok(DTypeName { name, store: None })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DTypeName, A::Error> {
+                let Some((name, Store(store))) = map.next_entry()? else {
+                    return Ok(DTypeName::default());
+                };
+                match map.next_key::<IgnoredAny>()? {
+                    None => Ok(DTypeName { name, store }),
+                    Some(_) => Err(A::Error::custom("a type has two names")),
+                }
+            }
+        }
+        reader.deserialize_any(Name)
+    }
+}
+
+/// How a type is stored, if that is a text: of quantized types it is more.
+struct Store(Option<String>);
+
+impl<'de> Deserialize<'de> for Store {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Store;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("how a type is stored")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Store, E> {
+                Ok(Store(Some(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Store, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Store(None))
+            }
+        }
+        reader.deserialize_any(Text)
+    }
+}
+
+/// Reads tensors by name, no more than Burn reads; a name that is there twice is an error.
+fn tensors<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<(String, Descriptor)>, D::Error> {
+    struct Tensors;
+    impl<'de> Visitor<'de> for Tensors {
+        type Value = Vec<(String, Descriptor)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("tensors by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut tensors = Vec::new();
+            while let Some(tensor) = map.next_entry()? {
+                if tensors.len() == TENSORS {
+                    return Err(A::Error::custom(format_args!(
+                        "there are more than {TENSORS} tensors"
+                    )));
+                }
+                tensors.push(tensor);
+            }
+            tensors.sort_by(|(one, _): &(String, _), (other, _)| one.cmp(other));
+            match tensors.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                Some(pair) => {
+                    let name = &pair[0].0;
+                    Err(A::Error::custom(format_args!(
+                        "the tensor {name} is there twice"
+                    )))
+                }
+                None => Ok(tensors),
+            }
+        }
+    }
+    reader.deserialize_map(Tensors)
+}
+
+fn shape<'de, D: Deserializer<'de>>(reader: D) -> Result<Vec<u64>, D::Error> {
+    let shape = dims(reader)?;
+    Ok(shape.into_iter().map(|size| size as u64).collect())
 }
 
 /// Reads what a file says of its tensors.
@@ -81,8 +207,10 @@ pub(crate) fn open(storage: &dyn Storage, path: &Path) -> Result<Record, Checkpo
     // No longer than that.
     let mut cbor = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
     read(&mut cbor, HEADER_BYTES as u64)?;
-    let description: Description = ciborium::from_reader(&cbor[..])
+    let description: Found = ciborium::from_reader(&cbor[..])
         .map_err(|error| problem(RecordProblem::Cbor(error.to_string())))?;
+    drop(cbor);
+    check_overlap(&description.tensors).map_err(problem)?;
     let data = data_start(bytes);
     let (mut tensors, mut ids) = (BTreeMap::new(), BTreeMap::new());
     for (key, descriptor) in description.tensors {
@@ -99,6 +227,22 @@ pub(crate) fn open(storage: &dyn Storage, path: &Path) -> Result<Record, Checkpo
     })
 }
 
+/// Checks that no two tensors share a byte.
+fn check_overlap(tensors: &[(String, Descriptor)]) -> Result<(), RecordProblem> {
+    let places = tensors
+        .iter()
+        .map(|(key, tensor)| (tensor.data_offsets, key));
+    let mut places: Vec<_> = places.filter(|((from, to), _)| from < to).collect();
+    places.sort_unstable();
+    let shared = places.windows(2).find(|pair| pair[1].0.0 < pair[0].0.1);
+    shared.map_or(Ok(()), |pair| {
+        Err(RecordProblem::Overlap {
+            key: pair[1].1.clone(),
+            other: pair[0].1.clone(),
+        })
+    })
+}
+
 /// Returns where a tensor is, if it is in the file.
 fn stored(
     key: &str,
@@ -111,14 +255,8 @@ fn stored(
         data_offsets: (from, to),
         ..
     } = descriptor;
-    let (name, store) = match &descriptor.dtype {
-        Value::Text(name) => (name.as_str(), None),
-        Value::Map(pairs) => match &pairs[..] {
-            [(Value::Text(name), store)] => (name.as_str(), store.as_text()),
-            _ => ("", None),
-        },
-        _ => ("", None),
-    };
+    let DTypeName { name, store } = &descriptor.dtype;
+    let (name, store) = (name.as_str(), store.as_deref());
     let Some(dtype) = dtype::find(name, store) else {
         return Err(RecordProblem::DType {
             key: key.to_owned(),
@@ -170,10 +308,9 @@ pub(crate) fn layout(parameters: &[Parameter]) -> Result<Layout, RecordProblem> 
             let found = parameter.dtype.to_string();
             return Err(RecordProblem::DType { key, found });
         };
-        let text = |text: &str| Value::Text(text.to_owned());
-        let dtype = match store {
-            None => text(name),
-            Some(store) => Value::Map(vec![(text(name), text(store))]),
+        let dtype = DTypeName {
+            name: name.to_owned(),
+            store: store.map(str::to_owned),
         };
         let descriptor = Descriptor {
             dtype,

@@ -48,6 +48,26 @@ pub enum RecordProblem {
         /// Its path.
         key: String,
     },
+    /// Two parameters have a byte in common.
+    #[error("the parameters {key} and {other} share bytes of the file")]
+    Overlap {
+        /// One of them.
+        key: String,
+        /// The other.
+        other: String,
+    },
+    /// More values than the parameters of any module have.
+    #[error("it has more than {max} values, which is no record of a module")]
+    Values {
+        /// How many it may have.
+        max: u64,
+    },
+    /// Paths that are longer, all together, than those of any module.
+    #[error("the paths of the parameters have more than {max} bytes together")]
+    Paths {
+        /// How many they may have.
+        max: u64,
+    },
     /// A type that is not converted.
     #[error("{key}: elements of the type {found} are not converted")]
     DType {
@@ -107,8 +127,8 @@ pub enum RecordProblem {
         /// How many it may have.
         max: u64,
     },
-    /// More parameters than Burn reads.
-    #[error("there are {found} parameters, and Burn reads at most {max} from this format")]
+    /// More parameters than are read: of burnpack, by Burn.
+    #[error("there are {found} parameters, and at most {max} are read from this format")]
     TooMany {
         /// How many there are.
         found: usize,

@@ -100,7 +100,7 @@ fn name_in(
     let piece = &tensor.pieces[piece];
     let region = tensor.region(piece)?;
     let name = piece_name(&tensor.key, &region);
-    let is_there = header.tensors.get(&name).is_some_and(|entry| {
+    let is_there = header.tensor(&name).is_some_and(|entry| {
         Some(entry.dtype.as_str()) == tensor.dtype().and_then(safetensors_name)
             && entry.shape == tensor.local_shape(piece)
             && entry.data_offsets[0].checked_add(header_bytes) == Some(piece.offset)

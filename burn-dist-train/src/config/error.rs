@@ -21,10 +21,12 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// Something in the file is wrong: all that is, from top to bottom.
-    #[error("{}", lines(problems))]
+    #[error("{}", lines(problems, *more))]
     File {
-        /// At least one.
+        /// At least one, and no more than are read at once.
         problems: Vec<Problem>,
+        /// How many there are besides.
+        more: usize,
     },
     /// A value has no form in a file.
     #[error(
@@ -52,9 +54,50 @@ impl ConfigError {
     }
 }
 
-fn lines(problems: &[Problem]) -> String {
-    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+fn lines(problems: &[Problem], more: usize) -> String {
+    let mut lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    if more > 0 {
+        lines.push(format!("and {more} more: mend these first"));
+    }
     lines.join("\n       ")
+}
+
+/// How many problems are told at once.
+const PROBLEMS_MAX: usize = 20;
+
+/// The problems of a file as they are found: the first ones, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Problems {
+    first: Vec<Problem>,
+    more: usize,
+}
+
+impl Problems {
+    pub(super) fn push(&mut self, problem: Problem) {
+        self.push_with(|| problem);
+    }
+
+    /// Adds one; what is said of it is made up only if it is told.
+    pub(super) fn push_with(&mut self, problem: impl FnOnce() -> Problem) {
+        match self.first.len() < PROBLEMS_MAX {
+            true => self.first.push(problem()),
+            false => self.more += 1,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+}
+
+impl From<Problems> for ConfigError {
+    fn from(Problems { mut first, more }: Problems) -> Self {
+        first.sort_by_key(|problem| (problem.line, problem.column));
+        Self::File {
+            problems: first,
+            more,
+        }
+    }
 }
 
 /// Something that is wrong in a file, and where.
@@ -131,6 +174,16 @@ pub enum Fault {
         value: String,
         /// Why not, in the words of the option's parser.
         reason: String,
+    },
+    /// More values than any option takes.
+    #[error("`{key}` has {found} values: an array has at most {max}")]
+    TooMany {
+        /// Section and key.
+        key: String,
+        /// How many it has.
+        found: usize,
+        /// How many it may have.
+        max: usize,
     },
     /// A value that excludes another one of the file.
     #[error("`{key}` cannot be given with `{other}` (line {line}): leave out one of them")]

@@ -7,9 +7,17 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ConfigError, Fault, Problem};
+use super::error::{ConfigError, Fault, Problem, Problems};
 use super::outline::{Config, Key, Section, key_name};
 use super::value::{self, Kind};
+
+/// An array has no more values.
+const VALUES_MAX: usize = 10_000;
+/// Messages show so much of a text of the file.
+const SHOWN_CHARS: usize = 200;
+
+/// A name in the file.
+type Name<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
 /// What a file says of a key.
 #[derive(Debug, Clone)]
@@ -37,7 +45,7 @@ pub(super) struct Source<'a> {
     config: &'a Config,
     /// The command that reads it.
     command: &'a str,
-    problems: Vec<Problem>,
+    problems: Problems,
 }
 
 impl<'a> Source<'a> {
@@ -47,7 +55,7 @@ impl<'a> Source<'a> {
             text,
             config,
             command,
-            problems: Vec::new(),
+            problems: Problems::default(),
         }
     }
 
@@ -65,41 +73,27 @@ impl<'a> Source<'a> {
             }
         };
         let mut entries = Vec::new();
-        for (name, value) in table.get_ref() {
+        for (name, value) in in_order(table.get_ref()) {
             match value.get_ref() {
                 DeValue::Table(table) => self.section(name, table, &mut entries),
                 _ => {
-                    let key = name.get_ref().to_string();
-                    let nearest = self.config.nearest_key(None, &key);
-                    let known = self.config.section_names();
-                    self.problem(
-                        &name.span(),
-                        Fault::Outside {
-                            key,
-                            nearest,
-                            known,
-                        },
-                    );
+                    let config = self.config;
+                    self.problem(&name.span(), || Fault::Outside {
+                        key: shown(name.get_ref()),
+                        nearest: config.nearest_key(None, &shown(name.get_ref())),
+                        known: config.section_names(),
+                    });
                 }
             }
         }
         if !self.problems.is_empty() {
-            self.problems
-                .sort_by_key(|problem| (problem.line, problem.column));
-            return Err(ConfigError::File {
-                problems: self.problems,
-            });
+            return Err(self.problems.into());
         }
         entries.sort_by_key(|entry| entry.at);
         Ok(entries)
     }
 
-    fn section(
-        &mut self,
-        name: &Spanned<std::borrow::Cow<'_, str>>,
-        table: &DeTable<'_>,
-        entries: &mut Vec<Entry>,
-    ) {
+    fn section(&mut self, name: &Name<'_>, table: &DeTable<'_>, entries: &mut Vec<Entry>) {
         let section = name.get_ref().as_ref();
         let keys: Vec<_> = self
             .config
@@ -108,23 +102,22 @@ impl<'a> Source<'a> {
             .filter(|found| found.name == section)
             .collect();
         if keys.is_empty() {
-            let fault = Fault::UnknownSection {
-                section: section.to_string(),
-                nearest: self.config.nearest_section(section),
-                known: self.config.section_names(),
-            };
-            return self.problem(&name.span(), fault);
+            let config = self.config;
+            return self.problem(&name.span(), || Fault::UnknownSection {
+                section: shown(section),
+                nearest: config.nearest_section(&shown(section)),
+                known: config.section_names(),
+            });
         }
-        for (key, value) in table {
+        for (key, value) in in_order(table) {
             let Some(found) = self.config.find(section, key.get_ref()) else {
-                let keys = keys.iter().flat_map(|section| section.keys);
-                let fault = Fault::UnknownKey {
+                let (config, keys) = (self.config, keys.iter().flat_map(|section| section.keys));
+                self.problem(&key.span(), || Fault::UnknownKey {
                     section: section.to_string(),
-                    key: key.get_ref().to_string(),
-                    nearest: self.config.nearest_key(Some(section), key.get_ref()),
+                    key: shown(key.get_ref()),
+                    nearest: config.nearest_key(Some(section), &shown(key.get_ref())),
                     known: keys.map(|key| key.name.to_string()).collect(),
-                };
-                self.problem(&key.span(), fault);
+                });
                 continue;
             };
             entries.extend(self.entry(found, key.span(), value));
@@ -149,6 +142,15 @@ impl<'a> Source<'a> {
             }
             _ => vec![value],
         };
+        if all.len() > VALUES_MAX {
+            let found = all.len();
+            self.problem(&value.span(), || Fault::TooMany {
+                key: key_name(section, key),
+                found,
+                max: VALUES_MAX,
+            });
+            return None;
+        }
         let mut values = Vec::with_capacity(all.len());
         for value in all {
             let Some(text) = kind.text(value.get_ref()) else {
@@ -157,12 +159,11 @@ impl<'a> Source<'a> {
             };
             let Some(text) = text else { continue };
             if let Err(reason) = value::check(arg, &text) {
-                let fault = Fault::Value {
+                self.problem(&value.span(), || Fault::Value {
                     key: key_name(section, key),
-                    value: format!("{:?}", text),
-                    reason,
-                };
-                self.problem(&value.span(), fault);
+                    value: format!("{:?}", shown(&text)),
+                    reason: shown(&reason),
+                });
             }
             values.push(text.into());
         }
@@ -182,12 +183,11 @@ impl<'a> Source<'a> {
         kind: Kind,
         found: &DeValue<'_>,
     ) {
-        let fault = Fault::Type {
+        self.problem(&value.span(), || Fault::Type {
             key: key_name(section, key),
             takes: kind.takes(),
             found: value::found(found),
-        };
-        self.problem(&value.span(), fault);
+        });
     }
 
     /// Line and column of where a span begins, from 1.
@@ -197,14 +197,19 @@ impl<'a> Source<'a> {
         (before.matches('\n').count() + 1, line.chars().count() + 1)
     }
 
-    fn problem(&mut self, span: &Range<usize>, fault: Fault) {
-        let (line, column) = self.at(span);
-        self.problems.push(Problem {
-            file: self.path.clone(),
-            line,
-            column,
-            fault,
+    /// Adds a problem; `fault` is called if it is told.
+    fn problem(&mut self, span: &Range<usize>, fault: impl FnOnce() -> Fault) {
+        let mut problems = std::mem::take(&mut self.problems);
+        problems.push_with(|| {
+            let (line, column) = self.at(span);
+            Problem {
+                file: self.path.clone(),
+                line,
+                column,
+                fault: fault(),
+            }
         });
+        self.problems = problems;
     }
 
     fn fails_with(self, (line, column): (usize, usize), fault: Fault) -> ConfigError {
@@ -216,6 +221,22 @@ impl<'a> Source<'a> {
         };
         ConfigError::File {
             problems: vec![problem],
+            more: 0,
         }
+    }
+}
+
+/// The rows of a table from top to bottom, so that the first problems are those that are told.
+fn in_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<(&'t Name<'i>, &'t Spanned<DeValue<'i>>)> {
+    let mut rows: Vec<_> = table.iter().collect();
+    rows.sort_by_key(|(name, _)| name.span().start);
+    rows
+}
+
+/// A text of the file as messages have it: no more than a line.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_string(),
     }
 }

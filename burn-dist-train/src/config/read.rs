@@ -8,11 +8,15 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::error::{ConfigError, Fault, Problem};
+use super::error::{ConfigError, Fault, Problem, Problems};
 use super::file::{Entry, Source};
 use super::outline::{CONFIG, Config, UNSET, key_name, place_of, relaxed};
 use super::resolved::Resolved;
 use super::value::argument;
+use crate::files;
+
+/// No configuration is longer; its parser takes a hundred times as much.
+pub(super) const FILE_BYTES_MAX: u64 = 512 << 10;
 
 /// What a command line and its file say together.
 #[derive(Debug)]
@@ -86,10 +90,11 @@ impl Config {
         let (Some(command), Some(path)) = (command, path) else {
             return Ok(None);
         };
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
+        let text =
+            files::read_text(path, FILE_BYTES_MAX).map_err(|source| ConfigError::Unreadable {
+                path: path.clone(),
+                source,
+            })?;
         let mut entries = Source::new(path, &text, self, name).read()?;
         self.unset(command, given, &mut entries)?;
         let (mine, others): (Vec<Entry>, Vec<Entry>) = entries
@@ -168,7 +173,7 @@ impl Config {
         if !both(&entries.iter().collect::<Vec<_>>()) {
             return Ok(());
         }
-        let mut problems = Vec::new();
+        let mut problems = Problems::default();
         for (index, entry) in entries.iter().enumerate() {
             for before in entries[..index]
                 .iter()
@@ -182,7 +187,7 @@ impl Config {
                 problems.push(problem(path, entry, fault));
             }
         }
-        Err(ConfigError::File { problems })
+        Err(problems.into())
     }
 
     /// What of the file remains beside what the command line has.
@@ -235,7 +240,7 @@ impl Config {
         let problems: Vec<Problem> = problems.collect();
         match problems.is_empty() {
             true => error.into(),
-            false => ConfigError::File { problems },
+            false => ConfigError::File { problems, more: 0 },
         }
     }
 

@@ -100,8 +100,10 @@ impl Policy {
         if let Some(lanes) = self.lanes {
             return lanes.max(1);
         }
-        let block = (BLOCK_ROWS * TOKEN_BYTES * self.seq as u64).max(BLOCK_BYTES);
-        let by_buffer = self.shuffle_bytes / (block * num_sources as u64);
+        let block = (BLOCK_ROWS * TOKEN_BYTES)
+            .saturating_mul(self.seq as u64)
+            .max(BLOCK_BYTES);
+        let by_buffer = self.shuffle_bytes / block.saturating_mul(num_sources as u64);
         let most = by_buffer.min(bytes / LANE_BYTES).clamp(1, LANES_MAX);
         1 << most.ilog2()
     }

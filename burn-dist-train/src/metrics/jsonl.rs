@@ -9,7 +9,7 @@
 //! form of protocol buffers; Python's `float` reads them.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::append::Append;
 use super::{MetricsError, Record, Sink};
+use crate::files;
 
 /// A file of lines.
 #[derive(Debug)]
@@ -127,7 +128,7 @@ fn cut(path: &Path, done: u64) -> Result<(), MetricsError> {
     let outcome = loop {
         line.clear();
         number += 1;
-        match lines.read_until(b'\n', &mut line) {
+        match files::read_line(&mut lines, &mut line) {
             Ok(0) => break Ok(()),
             Ok(_) if !line.ends_with(b"\n") => has_cut = true,
             Ok(_) => match stays(&line, done) {

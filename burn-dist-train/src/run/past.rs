@@ -1,9 +1,10 @@
 //! What the lines of a run tell of it: whether it has begun, and what it can go on from.
 
 use super::{RunError, RunFolder};
+use crate::files;
 use serde::Deserialize;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 /// A line, as far as it matters here. Figures of a step have no `event`.
@@ -106,7 +107,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = Result<Vec<u8>, RunError>> 
     let mut file = file;
     Ok(std::iter::from_fn(move || {
         let mut line = Vec::new();
-        match file.as_mut()?.read_until(b'\n', &mut line) {
+        match files::read_line(file.as_mut()?, &mut line) {
             Ok(0) => None,
             Ok(_) => Some(Ok(line)),
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -25,6 +25,8 @@ const EXTENSION: &str = "dist";
 const TENSORS: &str = "tensors";
 /// The version of the files.
 const VERSION: u64 = 1;
+/// No file is longer: tensors are in the directory.
+const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Records of models, optimizers and schedulers whose tensors no process gathers: for burn-train's
 /// `with_file_checkpointer`, and for `save_file` and `load_file` of modules.
@@ -196,8 +198,22 @@ fn numbered(path: &Path) -> Option<(&str, u64)> {
     Some((name, number.parse().ok()?))
 }
 
+/// Returns the bytes of a record, without its tensors: these are in files of their own.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path)?;
+    file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 <= RECORD_BYTES_MAX {
+        true => Ok(bytes),
+        false => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("a record without its tensors has at most {RECORD_BYTES_MAX} bytes"),
+        )),
+    }
+}
+
 fn load<B: MeshBackend, R: Record<B>>(path: &Path, device: &B::Device) -> Result<R, StateError> {
-    let bytes = fs::read(path).map_err(|source| match source.kind() {
+    let bytes = read(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => CheckpointError::Missing { path: path.into() },
         _ => CheckpointError::Io {
             action: "read",

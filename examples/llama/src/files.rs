@@ -64,6 +64,15 @@ fn partial(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
 }
 
+/// A text of a file as messages have it: no more than a few lines.
+pub fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 400;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -81,6 +81,18 @@ fn an_axis_that_splits_nothing_is_refused() {
 }
 
 #[test]
+fn a_step_has_no_more_tokens_than_can_be_counted() {
+    let most = usize::MAX.to_string();
+    let parts = ["are more than a step can have", "give a --seq of at most"];
+    for command in ["explain", "simulate", "pretrain"] {
+        fails(&[command, "--batch", &most], 1, &parts);
+        fails(&[command, "--seq", &most, "--batch", "1"], 1, &parts);
+    }
+    let many = ["simulate", "--mesh", "fsdp=8", "--batch-per-rank", &most];
+    fails(&many, 1, &parts);
+}
+
+#[test]
 fn a_sequence_has_a_token_for_every_rank_that_splits_it() {
     let args = [
         "explain",

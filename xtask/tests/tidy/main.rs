@@ -8,6 +8,7 @@ mod falling;
 mod lengths;
 mod panics;
 mod paths;
+mod readers;
 mod text;
 mod undone;
 mod workspace;

@@ -33,7 +33,12 @@ pub(super) struct Cursor<'a> {
     window: Vec<u8>,
     /// Where the window starts.
     start: u64,
+    /// How many values were begun.
+    values: u64,
 }
+
+/// A record has no more values: its parameters have twenty each. A hole is as many as it has bytes.
+const VALUES_MAX: u64 = 32_000_000;
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a dyn ReadFile, path: &'a Path) -> Self {
@@ -43,6 +48,7 @@ impl<'a> Cursor<'a> {
             at: 0,
             window: Vec::new(),
             start: 0,
+            values: 0,
         }
     }
 
@@ -54,6 +60,11 @@ impl<'a> Cursor<'a> {
     /// Reads the start of the next value.
     pub(super) fn head(&mut self) -> Result<Head, CheckpointError> {
         let at = self.at;
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            let max = VALUES_MAX;
+            return Err(self.problem(RecordProblem::Values { max }));
+        }
         Ok(match self.byte()? {
             byte @ 0x00..=0x7f => Head::Int(u64::from(byte)),
             byte @ 0x80..=0x8f => Head::Map(u32::from(byte & 15)),

@@ -3,6 +3,7 @@
 use super::cursor::{Cursor, Head};
 use super::{DEPTH, PATH_BYTES};
 use crate::error::{CheckpointError, io_error};
+use crate::format::DIMS_MAX;
 use crate::records::{Record, RecordProblem, dtype, id};
 use crate::region::Region;
 use crate::storage::Storage;
@@ -11,7 +12,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A tensor has no more dims.
-const DIMS: u32 = 64;
+const DIMS: u32 = DIMS_MAX as u32;
+/// A record has no more parameters.
+const TENSORS: usize = 500_000;
+/// The paths of all parameters have no more bytes than this and the file together.
+const PATHS_BYTES: u64 = 32 << 20;
 
 /// Whether a file that starts so may be a record.
 pub(crate) fn is_start(bytes: &[u8]) -> bool {
@@ -29,6 +34,8 @@ pub(crate) fn open(storage: &dyn Storage, path: &Path) -> Result<Record, Checkpo
         path: Vec::new(),
         tensors: BTreeMap::new(),
         ids: BTreeMap::new(),
+        paths_left: PATHS_BYTES.saturating_add(file.num_bytes()),
+        paths_bytes: PATHS_BYTES.saturating_add(file.num_bytes()),
     };
     walk.record()?;
     let (tensors, mut ids) = (walk.tensors, walk.ids);
@@ -46,6 +53,9 @@ struct Walk<'a> {
     path: Vec<String>,
     tensors: BTreeMap<String, Stored>,
     ids: BTreeMap<String, u64>,
+    /// How many bytes paths may still have, and may have in all.
+    paths_left: u64,
+    paths_bytes: u64,
 }
 
 impl Walk<'_> {
@@ -102,6 +112,7 @@ impl Walk<'_> {
                 let text = self.cursor.text(length, 64)?;
                 if let Some(id) = id::decode(&text) {
                     let key = self.path[..self.path.len() - 1].join(".");
+                    self.count_path(&key)?;
                     self.ids.insert(key, id);
                 }
                 Ok(())
@@ -129,6 +140,7 @@ impl Walk<'_> {
             return Err(self.cursor.problem(RecordProblem::NoParameter { key }));
         };
         let key = names.join(".");
+        self.count_path(&key)?;
         let Some(found) = dtype::find(&dtype, store.as_deref()) else {
             let found = dtype;
             return Err(self.cursor.problem(RecordProblem::DType { key, found }));
@@ -219,6 +231,19 @@ impl Walk<'_> {
             Head::Other(bytes) => self.cursor.skip(bytes),
             Head::Int(_) => Ok(()),
         }
+    }
+
+    /// Refuses paths that are out of proportion to the file: one name is above any number of parameters.
+    fn count_path(&mut self, key: &str) -> Result<(), CheckpointError> {
+        let (found, max) = (self.tensors.len().max(self.ids.len()), TENSORS);
+        if found == max {
+            let found = found + 1;
+            return Err(self.cursor.problem(RecordProblem::TooMany { found, max }));
+        }
+        let left = self.paths_left.checked_sub(key.len() as u64);
+        let max = self.paths_bytes;
+        self.paths_left = left.ok_or_else(|| self.cursor.problem(RecordProblem::Paths { max }))?;
+        Ok(())
     }
 
     fn check_depth(&self, depth: usize) -> Result<(), CheckpointError> {

@@ -66,11 +66,16 @@ fn document(line: &[u8], fields: &Fields) -> Result<Option<Document>, String> {
         return Ok(None);
     }
     let expects = |what: String| format!("{what}; each line must be {}", expected(fields));
-    let Found { values, others } = object(line, names(fields)).map_err(expects)?;
+    let Found {
+        values,
+        others,
+        num_others,
+    } = object(line, names(fields)).map_err(expects)?;
     let missing = |field: &str| {
-        let others = match others.is_empty() {
-            true => "it has none".to_string(),
-            false => format!("it has {}", others.join(", ")),
+        let others = match (others.is_empty(), num_others - others.len()) {
+            (true, _) => "it has none".to_string(),
+            (false, 0) => format!("it has {}", others.join(", ")),
+            (false, more) => format!("it has {} and {more} more", others.join(", ")),
         };
         let what = expects(format!("missing field `{field}` ({others})"));
         Err(format!(
@@ -115,10 +120,23 @@ fn expected(fields: &Fields) -> String {
     }
 }
 
-/// Strings of an object: those that are looked for, and the names of all others.
+/// Messages name so many fields, and show so much of each.
+const NAMES_MAX: usize = 16;
+const NAME_CHARS: usize = 40;
+
+/// Strings of an object: those that are looked for, and the names of the first others.
 struct Found {
     values: [Option<String>; 3],
     others: Vec<String>,
+    num_others: usize,
+}
+
+/// A name as messages have it.
+fn shown(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARS) {
+        Some((end, _)) => format!("`{}...`", &name[..end]),
+        None => format!("`{name}`"),
+    }
 }
 
 fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
@@ -135,6 +153,7 @@ fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
             let mut found = Found {
                 values: [None, None, None],
                 others: Vec::new(),
+                num_others: 0,
             };
             while let Some(name) = map.next_key::<String>()? {
                 let wanted = self.0.iter().position(|wanted| *wanted == Some(&name));
@@ -144,7 +163,10 @@ fn object(line: &str, names: [Option<&str>; 3]) -> Result<Found, String> {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                found.others.push(format!("`{name}`"));
+                found.num_others += 1;
+                if found.others.len() < NAMES_MAX {
+                    found.others.push(shown(&name));
+                }
             }
             Ok(found)
         }

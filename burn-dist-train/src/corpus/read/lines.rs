@@ -13,6 +13,9 @@ const OTHER_MARKS: [(&[u8], &str); 4] = [
     (&[0xFE, 0xFF], "UTF-16"),
 ];
 
+/// What is read at once on the way back.
+const BACK_BYTES: usize = 4 << 10;
+
 /// Lines of a file of any size, none longer than a limit.
 pub(super) struct Lines {
     name: String,
@@ -143,21 +146,26 @@ impl Lines {
         let here = self.at;
         let mut line_ends = 0;
         let mut before = at;
-        let found = loop {
-            if before == self.begin {
+        let mut block = [0; BACK_BYTES];
+        // Block by block: a step back in the file throws away what is buffered.
+        let found = 'found: loop {
+            if before <= self.begin {
                 break true;
             }
-            self.go(before - 1)?;
-            let mut byte = [0];
-            self.io(|reader| reader.read_exact(&mut byte))?;
+            let from = before.saturating_sub(BACK_BYTES as u64).max(self.begin);
+            let block = &mut block[..(before - from) as usize];
+            self.go(from)?;
+            self.io(|reader| reader.read_exact(block))?;
             self.at = before;
-            match byte[0] {
-                b'\n' if line_ends == 1 => break true,
-                b'\n' => line_ends += 1,
-                byte if byte.is_ascii_whitespace() => {}
-                _ => break false,
+            for byte in block.iter().rev() {
+                match byte {
+                    b'\n' if line_ends == 1 => break 'found true,
+                    b'\n' => line_ends += 1,
+                    byte if byte.is_ascii_whitespace() => {}
+                    _ => break 'found false,
+                }
             }
-            before -= 1;
+            before = from;
         };
         self.go(here)?;
         Ok(found)

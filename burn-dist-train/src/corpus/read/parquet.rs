@@ -1,24 +1,44 @@
-use std::io::{self, Read, Seek, SeekFrom};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::io::SeekFrom;
 
 use parquet::basic::{Compression, Type};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, FileReader, Length};
+use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::ColumnDescriptor;
 
+use self::chunks::Chunks;
 use super::Reader;
 use crate::corpus::document::Document;
 use crate::corpus::error::CorpusError;
 use crate::corpus::source::{Bytes, Fields, Source};
+use crate::files::caught;
 
+mod chunks;
+mod pages;
+
+/// Whose panics are errors.
+const READER: &str = "its reader";
 /// Rows that are decoded at a time.
 const BATCH: usize = 64;
+/// What a page takes beside one document and one and a half times the file.
+const PAGE_BYTES_MORE: u64 = 8 << 20;
 
 /// Opens a Parquet file: its footer is read, and columns are looked for.
 pub(super) fn open(
+    source: &Source,
+    bytes: Box<dyn Bytes>,
+    document_bytes_max: usize,
+) -> Result<Box<dyn Reader>, CorpusError> {
+    caught(READER, || open_file(source, bytes, document_bytes_max)).unwrap_or_else(|reason| {
+        let place = source.name.clone();
+        Err(CorpusError::Parquet { place, reason })
+    })
+}
+
+fn open_file(
     source: &Source,
     mut bytes: Box<dyn Bytes>,
     document_bytes_max: usize,
@@ -30,15 +50,15 @@ pub(super) fn open(
             name: name.clone(),
             error,
         })?;
-    let chunks = Chunks {
-        bytes: Arc::new(Mutex::new(bytes)),
-        len,
-    };
+    let chunks = Chunks::new(bytes, len);
     let damaged = |error: ParquetError| CorpusError::Parquet {
         place: name.clone(),
         reason: error.to_string(),
     };
-    let file = SerializedFileReader::new(chunks).map_err(damaged)?;
+    chunks
+        .check_footer()
+        .map_err(|error| damaged(error.into()))?;
+    let file = SerializedFileReader::new(chunks.clone()).map_err(damaged)?;
     let metadata = file.metadata();
     let columns = metadata.file_metadata().schema_descr().columns();
     let names: Vec<String> = columns
@@ -94,8 +114,10 @@ pub(super) fn open(
     Ok(Box::new(Parquet {
         name,
         file,
+        chunks,
         columns: wanted,
         firsts,
+        checked: BTreeSet::new(),
         len,
         at: 0,
         open: None,
@@ -125,10 +147,13 @@ fn check_texts(name: &str, column: &str, found: &ColumnDescriptor) -> Result<(),
 struct Parquet {
     name: String,
     file: SerializedFileReader<Chunks>,
+    chunks: Chunks,
     /// The text, or prompt and response.
     columns: Vec<Column>,
     /// The first row of each group, and how many rows there are.
     firsts: Vec<u64>,
+    /// The groups whose pages are known to be no larger than they may be.
+    checked: BTreeSet<usize>,
     len: u64,
     at: u64,
     open: Option<Open>,
@@ -168,8 +193,12 @@ impl Parquet {
     }
 
     /// Opens the group of the row that it is at, and goes there.
-    fn open_group(&self) -> Result<Open, CorpusError> {
+    fn open_group(&mut self) -> Result<Open, CorpusError> {
         let group = self.firsts.partition_point(|first| *first <= self.at) - 1;
+        if !self.checked.contains(&group) {
+            self.check_pages(group)?;
+            self.checked.insert(group);
+        }
         let reader = self.file.get_row_group(group);
         let reader = reader.map_err(|error| self.damaged(error))?;
         let mut readers = Vec::with_capacity(self.columns.len());
@@ -194,6 +223,21 @@ impl Parquet {
             next: self.at,
             decoded: vec![Vec::new(); self.columns.len()],
         })
+    }
+
+    /// Checks the pages of all columns of a group.
+    fn check_pages(&self, group: usize) -> Result<(), CorpusError> {
+        let document = self.document_bytes_max as u64;
+        let all = PAGE_BYTES_MORE
+            .saturating_add(document)
+            .saturating_add(self.len.saturating_mul(3) / 2);
+        let max = all / self.columns.len().max(1) as u64;
+        for column in &self.columns {
+            let chunk = self.file.metadata().row_group(group).column(column.index);
+            let checked = pages::check(&self.chunks, chunk.byte_range(), chunk.compression(), max);
+            checked.map_err(|error| self.damaged(format!("column `{}`: {error}", column.name)))?;
+        }
+        Ok(())
     }
 
     /// The texts of the row that it is at.
@@ -322,7 +366,13 @@ impl Reader for Parquet {
 
     fn next(&mut self) -> Result<Option<(u64, Document)>, CorpusError> {
         while self.at < self.end() {
-            let document = self.document()?;
+            let document = match caught(READER, || self.document()) {
+                Ok(document) => document?,
+                Err(reason) => {
+                    self.open = None;
+                    return Err(self.damaged(reason));
+                }
+            };
             self.at += 1;
             if let Some(document) = document {
                 return Ok(Some((self.at - 1, document)));
@@ -333,69 +383,6 @@ impl Reader for Parquet {
 
     fn place(&mut self, at: u64) -> String {
         self.row(at)
-    }
-}
-
-/// Bytes from any place, as Parquet's reader asks for them.
-#[derive(Clone)]
-struct Chunks {
-    bytes: Arc<Mutex<Box<dyn Bytes>>>,
-    len: u64,
-}
-
-impl Chunks {
-    fn at(&self, start: u64) -> io::Result<MutexGuard<'_, Box<dyn Bytes>>> {
-        // Whoever reads goes to its place first, whatever a panic has left.
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes.seek(SeekFrom::Start(start))?;
-        Ok(bytes)
-    }
-}
-
-impl Length for Chunks {
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-impl ChunkReader for Chunks {
-    type T = io::BufReader<From>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let from = From {
-            chunks: self.clone(),
-            at: start,
-        };
-        Ok(io::BufReader::with_capacity(4 << 10, from))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes, ParquetError> {
-        if start
-            .checked_add(length as u64)
-            .is_none_or(|end| end > self.len)
-        {
-            return Err(ParquetError::EOF(format!(
-                "{length} bytes at {start} are asked for, and there are {}",
-                self.len
-            )));
-        }
-        let mut read = vec![0; length];
-        self.at(start)?.read_exact(&mut read)?;
-        Ok(read.into())
-    }
-}
-
-/// Bytes one after the other from a place on.
-struct From {
-    chunks: Chunks,
-    at: u64,
-}
-
-impl Read for From {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.chunks.at(self.at)?.read(to)?;
-        self.at += read as u64;
-        Ok(read)
     }
 }
 

@@ -13,7 +13,7 @@ pub use data::{ByteSize, DataArgs};
 pub use metrics::RunArgs;
 pub use optimizer::{OptimizerArgs, ScheduleArgs};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
@@ -28,6 +28,7 @@ use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;
 use burn_dist::plan::schedule::Schedule;
 use burn_dist::train::config::Resolved;
+use burn_dist::train::files;
 use burn_dist::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, Float, Float8, Offload, Reshard,
 };
@@ -104,13 +105,16 @@ pub enum StagesBy {
     Cost,
 }
 
+/// No table of a schedule is longer.
+const TABLE_BYTES_MAX: u64 = 8 << 20;
+
 /// Reads the name of a schedule, or the file of a table.
 fn schedule(text: &str) -> Result<ScheduleChoice, String> {
     let unknown = match text.parse::<ScheduleChoice>() {
         Ok(choice) => return Ok(choice),
         Err(unknown) => unknown,
     };
-    match std::fs::read_to_string(text) {
+    match files::read_text(Path::new(text), TABLE_BYTES_MAX) {
         Ok(table) => match table.parse::<Schedule>() {
             Ok(table) => Ok(table.into()),
             Err(error) => Err(format!("{text}: {error}")),
@@ -417,6 +421,9 @@ pub struct HardwareArgs {
     pub hardware_file: Option<PathBuf>,
 }
 
+/// No description of devices is longer.
+const HARDWARE_BYTES_MAX: u64 = 512 << 10;
+
 impl HardwareArgs {
     /// Returns the devices, if the command line names some.
     ///
@@ -426,7 +433,7 @@ impl HardwareArgs {
         let Some(path) = &self.hardware_file else {
             return Ok(self.hardware.clone());
         };
-        let text = std::fs::read_to_string(path);
+        let text = files::read_text(path, HARDWARE_BYTES_MAX);
         let text = text.with_context(|| format!("cannot read {}", path.display()))?;
         let hardware = Hardware::from_toml(&text).with_context(|| path.display().to_string())?;
         Ok(Some(hardware))

@@ -64,6 +64,10 @@ pub(super) struct Shape {
     pub(super) accumulate: usize,
 }
 
+/// More tokens than any row and any step has.
+const SEQ_MAX: usize = 1 << 22;
+const TOKENS_MAX: usize = 1 << 30;
+
 impl Shape {
     pub(super) fn new(args: &ModelArgs) -> anyhow::Result<Self> {
         Self::of_batch(args, args.batch)
@@ -95,6 +99,16 @@ impl Shape {
         };
         let batch = rows.unwrap_or(shape.batch);
         let seq = args.seq.unwrap_or(shape.seq);
+        // What follows from them is counted in 64 bits.
+        let tokens = batch
+            .checked_mul(seq)
+            .filter(|tokens| *tokens <= TOKENS_MAX);
+        if seq > SEQ_MAX || tokens.is_none() {
+            bail!(
+                "{batch} rows of {seq} tokens are more than a step can have: give a --seq of at most {SEQ_MAX}, and a \
+                 --batch with which a step has at most {TOKENS_MAX} tokens"
+            );
+        }
         if !batch.is_multiple_of(args.accumulate) {
             bail!(
                 "--accumulate {} does not divide the {batch} rows of a step: give a --batch that is a multiple of it",

@@ -3,6 +3,7 @@ use burn_dist::mesh::DType;
 use burn_dist::plan::PlanError;
 use burn_dist::plan::explain::Ask;
 use burn_dist::run::Fault;
+use burn_dist::train::files;
 use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
@@ -56,7 +57,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<End> {
         Some(mesh) => mesh.group_size(&mesh.data_axes()),
         None => 1,
     };
-    let batch = args.batch_per_rank.map(|rows| rows * groups);
+    let batch = args.batch_per_rank.map(|rows| rows.saturating_mul(groups));
     let shape = Shape::of_batch(&args.model, batch.or(args.model.batch))?;
     let (devices, seed) = (&args.model.devices, args.model.seed);
     let mut devices = predict::costed(devices, &shape, seed, &hardware)?;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn_dist::train::corpus::{Document, EncodeError, Encoded};
+use burn_dist::train::files::{self, caught};
 use thiserror::Error;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -15,11 +16,16 @@ use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 use super::rng::hash_text;
 use super::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 use super::{Example, plain};
-use crate::files::without_mark;
+use crate::files::{shown, without_mark};
 
 const USER: &str = "<|user|>";
 const ASSISTANT: &str = "<|assistant|>";
 const END: &str = "<|end|>";
+
+/// No `tokenizer.json` is longer.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Whose panics are errors.
+const TOKENIZERS: &str = "the tokenizers crate";
 
 /// Where a template takes the prompt.
 pub const PLACE: &str = "{prompt}";
@@ -42,7 +48,7 @@ pub enum Wrap<'a> {
 #[non_exhaustive]
 pub enum TokenizerError {
     /// The file cannot be read or understood.
-    #[error("cannot read the tokenizer {}: {reason}", path.display())]
+    #[error("cannot read the tokenizer {}: {}", path.display(), shown(reason))]
     Read {
         /// The file.
         path: PathBuf,
@@ -56,7 +62,7 @@ pub enum TokenizerError {
     #[error("cannot train a tokenizer: {0}")]
     Train(String),
     /// Text or ids that the tokenizer cannot take.
-    #[error("the tokenizer failed: {0}")]
+    #[error("the tokenizer failed: {}", shown(.0))]
     Use(String),
     /// Nothing tells how to speak with the model.
     #[error(
@@ -72,7 +78,8 @@ pub enum TokenizerError {
     NoEnd,
     /// A token that texts end or begin with is none.
     #[error(
-        "{TOKENIZER_CONFIG} says that {field} is {token:?}, and tokenizer.json has no such token"
+        "{TOKENIZER_CONFIG} says that {field} is {:?}, and tokenizer.json has no such token",
+        shown(token)
     )]
     NoToken {
         /// What it is to the tokenizer.
@@ -165,12 +172,11 @@ impl Text {
             path: path.to_path_buf(),
             reason,
         };
-        let bytes = std::fs::read(path).map_err(|error| read(error.to_string()))?;
-        let tokenizer = Tokenizer::from_bytes(without_mark(&bytes));
-        Self::new(
-            tokenizer.map_err(|error| read(error.to_string()))?,
-            declared,
-        )
+        let bytes = files::read(path, FILE_BYTES_MAX).map_err(|error| read(error.to_string()))?;
+        let tokenizer = caught(TOKENIZERS, || Tokenizer::from_bytes(without_mark(&bytes)));
+        let tokenizer = tokenizer.map_err(read)?;
+        let tokenizer = tokenizer.map_err(|error| read(error.to_string()))?;
+        caught(TOKENIZERS, || Self::new(tokenizer, declared)).map_err(read)?
     }
 
     /// Returns the text of a `tokenizer.json`.
@@ -307,10 +313,9 @@ impl Text {
     }
 
     fn ids(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = self
-            .tokenizer
-            .encode(text, false)
-            .map_err(|error| TokenizerError::Use(error.to_string()))?;
+        let encoding = caught(TOKENIZERS, || self.tokenizer.encode(text, false));
+        let encoding = encoding.map_err(TokenizerError::Use)?;
+        let encoding = encoding.map_err(|error| TokenizerError::Use(error.to_string()))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -409,7 +414,8 @@ impl Text {
     /// # Errors
     /// [`TokenizerError::Use`].
     pub fn decode_exactly(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        let text = self.tokenizer.decode(ids, true);
+        let text = caught(TOKENIZERS, || self.tokenizer.decode(ids, true));
+        let text = text.map_err(TokenizerError::Use)?;
         text.map_err(|error| TokenizerError::Use(error.to_string()))
     }
 }

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::tokens::Ids;
-use super::{HfError, read_json};
+use super::{CONFIG_BYTES_MAX, HfError, read_json};
 use crate::model::{LlamaConfig, RopeConfig, RopeScaling};
 
 /// The fields of `config.json` that matter here.
@@ -110,7 +110,7 @@ fn default_act() -> String {
 /// [`HfError::Read`], [`HfError::Json`], [`HfError::Unsupported`], [`HfError::Contrary`] or [`HfError::Sizes`].
 pub fn read_config(dir: &Path) -> Result<LlamaConfig, HfError> {
     let path = dir.join("config.json");
-    read_json::<HfConfig>(&path)?.to_llama(&path)
+    read_json::<HfConfig>(&path, CONFIG_BYTES_MAX)?.to_llama(&path)
 }
 
 /// A value, and the field in which it stands.

@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use burn_dist::checkpoint::hf::Names;
 use burn_dist::checkpoint::{CheckpointError, StateError};
 use burn_dist::mesh::DType;
+use burn_dist::train::files;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::data::tokenizer::TokenizerError;
-use crate::files::without_mark;
+use crate::files::{shown, without_mark};
 use crate::model::{ConfigError, LlamaConfig};
 
 /// Returns which tensor is which parameter.
@@ -34,9 +35,12 @@ fn names(config: &LlamaConfig) -> Names {
     names.expect("the file of names is right, and heads of pairs have an even width")
 }
 
-/// Reads a JSON file.
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HfError> {
-    let bytes = std::fs::read(path).map_err(|source| HfError::Read {
+/// No settings of a model are longer; what is made of them takes up to a hundred times as much.
+const CONFIG_BYTES_MAX: u64 = 512 << 10;
+
+/// Reads a JSON file of so many bytes at most.
+fn read_json<T: DeserializeOwned>(path: &Path, max: u64) -> Result<T, HfError> {
+    let bytes = files::read(path, max).map_err(|source| HfError::Read {
         path: path.to_path_buf(),
         source,
     })?;
@@ -44,6 +48,18 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HfError> {
         path: path.to_path_buf(),
         reason: error.to_string(),
     })
+}
+
+/// Lines of messages: the first, and how many there are.
+fn lines(problems: &[String]) -> String {
+    const LINES_MAX: usize = 100;
+    let first = problems.iter().take(LINES_MAX);
+    let first = first.map(|line| format!("\n  {}", shown(line)));
+    let more = match problems.len().saturating_sub(LINES_MAX) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    first.chain([more]).collect()
 }
 
 /// A model folder that cannot be read or written.
@@ -59,7 +75,7 @@ pub enum HfError {
         source: std::io::Error,
     },
     /// A JSON file is not what it should be.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {}", path.display(), shown(reason))]
     Json {
         /// The file.
         path: PathBuf,
@@ -67,7 +83,7 @@ pub enum HfError {
         reason: String,
     },
     /// The configuration asks for what this model does not have.
-    #[error("{}: {field} is {found}, and this model has {supported}", path.display())]
+    #[error("{}: {field} is {}, and this model has {supported}", path.display(), shown(found))]
     Unsupported {
         /// The configuration.
         path: PathBuf,
@@ -79,7 +95,10 @@ pub enum HfError {
         supported: &'static str,
     },
     /// The configuration says one thing in two ways.
-    #[error("{}: {field} is {one} and {field_too} is {other}: keep the one that is meant", path.display())]
+    #[error(
+        "{}: {field} is {} and {field_too} is {}: keep the one that is meant",
+        path.display(), shown(one), shown(other)
+    )]
     Contrary {
         /// The configuration.
         path: PathBuf,
@@ -101,7 +120,7 @@ pub enum HfError {
         source: ConfigError,
     },
     /// The tensors of the folder are not those of the model.
-    #[error("{} does not hold this model:{}", path.display(), problems.iter().map(|line| format!("\n  {line}")).collect::<String>())]
+    #[error("{} does not hold this model:{}", path.display(), lines(problems))]
     Tensors {
         /// The folder.
         path: PathBuf,

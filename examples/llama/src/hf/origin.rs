@@ -5,9 +5,11 @@ use std::path::Path;
 
 use burn_dist::checkpoint::hf::Folder;
 use burn_dist::mesh::DType;
+use burn_dist::train::files;
 use serde_json::{Map, Value};
 
-use super::{HfError, read_json};
+use super::{CONFIG_BYTES_MAX, HfError, read_json};
+use crate::data::tokenizer::FILE_BYTES_MAX;
 
 /// Files beside the weights that say how they are used, as bytes: this program needs the first, others need all.
 const COMPANIONS: [&str; 5] = [
@@ -38,9 +40,10 @@ impl Origin {
     pub fn read(dir: &Path) -> Result<Self, HfError> {
         let read = |name: &str| {
             let path = dir.join(name);
-            std::fs::read(&path).map_err(|source| HfError::Read { path, source })
+            // The longest of them is the tokenizer.
+            files::read(&path, FILE_BYTES_MAX).map_err(|source| HfError::Read { path, source })
         };
-        let config = read_json(&dir.join("config.json"))?;
+        let config = read_json(&dir.join("config.json"), CONFIG_BYTES_MAX)?;
         let mut companions = Vec::new();
         for name in COMPANIONS {
             if dir.join(name).exists() {

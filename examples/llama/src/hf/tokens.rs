@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::{HfError, read_json};
 use crate::data::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 
+/// No file that says it is longer.
+const TOKENS_BYTES_MAX: u64 = 2 << 20;
+
 /// Reads the tokens before and after a text of a folder: the ends of `generation_config.json`, without any those of `config.json`, and what
 /// `tokenizer_config.json` says.
 ///
@@ -33,7 +36,7 @@ pub fn read_tokens(dir: &Path) -> Result<Tokens, HfError> {
 fn read_if_there<T: DeserializeOwned + Default>(dir: &Path, name: &str) -> Result<T, HfError> {
     let path = dir.join(name);
     match path.exists() {
-        true => read_json(&path),
+        true => read_json(&path, TOKENS_BYTES_MAX),
         false => Ok(T::default()),
     }
 }

@@ -1,4 +1,5 @@
 use std::io::Cursor;
+use std::sync::Arc;
 
 use parquet::data_type::Int32Type;
 use parquet::file::properties::WriterProperties;
