@@ -6,12 +6,14 @@ pub const EXIT_TEMPORARY: u8 = 75;
 pub const EXIT_CONFIG: u8 = 78;
 
 /// Why processes are not connected at the start, and whether another start may go better.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct StartError {
     reason: String,
     exit_code: u8,
 }
+
+burn_dist_mesh::debug_by_message!(StartError);
 
 impl StartError {
     /// A process is missing, late or gone, or a connection has ended: another start may go better.

@@ -220,10 +220,10 @@ impl<B: MeshBackend> Checkpointer<B> {
     /// [`CheckpointError::Taken`](burn_dist_checkpoint::CheckpointError::Taken); [`StateError`].
     pub fn lock(&self) -> Result<(), StateError> {
         in_all(self.processes.as_ref(), "take the directory of", || {
-            Ok(match self.leads() {
-                true => self.checkpoints.lock()?,
-                false => (),
-            })
+            if self.leads() {
+                self.checkpoints.lock()?;
+            }
+            Ok(())
         })
     }
 
