@@ -3,7 +3,6 @@ use burn_dist::mesh::DType;
 use burn_dist::plan::PlanError;
 use burn_dist::plan::explain::Ask;
 use burn_dist::run::Fault;
-use burn_dist::train::files;
 use burn_dist::{Float, MeshBackend};
 use serde::Serialize;
 
