@@ -7,7 +7,6 @@
 //!
 //! `cargo bench -p burn-dist --bench metrics [-- S|M [AXES]]`
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::Backend;
@@ -78,7 +77,7 @@ fn main() {
         schedule: Schedule::new(3e-4, 2 * (PAIRS + 2)),
         recipe: Recipe::default(),
         progress: &Progress::new("", 0, 0),
-        stop: &AtomicBool::new(false),
+        stop: &burn_dist::launch::Stop::new(),
         before: &SoFar::default(),
         validation: None,
         metrics: &written,
