@@ -323,7 +323,8 @@ impl Options {
     }
 
     /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than
-    /// they are, and for root too.
+    /// they are, and for root too; and what keeps Open MPI's messages in shared memory, where this process has set
+    /// nothing else for them.
     pub fn mpirun_environment(&self) -> Vec<(&'static str, String)> {
         let mut variables: Vec<(&'static str, String)> = [
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
@@ -340,6 +341,19 @@ impl Options {
         ]
         .map(|(name, value)| (name, String::from(value)))
         .into();
+        // Open MPI would open a port in each process on all interfaces. Ways to other machines are left out, whatever
+        // a build calls the one through shared memory; `ob1` takes messages by these ways alone.
+        let inside = [
+            ("OMPI_MCA_pml", "ob1"),
+            ("OMPI_MCA_btl", "^tcp,openib,usnic,ofi,ugni,portals4,uct"),
+            // Where mpirun says that it can be reached. Open MPI 4 listens on all interfaces all the same.
+            ("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8"),
+            ("PRTE_MCA_prte_if_include", "127.0.0.0/8"),
+        ];
+        let unset = inside
+            .into_iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none());
+        variables.extend(unset.map(|(name, value)| (name, String::from(value))));
         // Whoever is root here has decided to be.
         for name in [
             "OMPI_ALLOW_RUN_AS_ROOT",
