@@ -5,6 +5,7 @@ mod circles;
 mod duplicates;
 mod falling;
 mod lengths;
+mod listeners;
 mod paths;
 mod text;
 mod undone;
