@@ -173,8 +173,8 @@ pub enum ClusterEnvError {
     },
     /// A rank that says alone, in a world of several.
     #[error(
-        "{variable}=-1 says that this process is alone, and WORLD_SIZE={size} that it is one of several: set {variable} \
-         to 0 or more, a number of its own in each process, or unset both to start this program alone"
+        "{variable}=-1 says that this process is alone, and WORLD_SIZE={size} that it is one of several: set \
+         {variable} to 0 or more, a number of its own in each process, or unset both to start this program alone"
     )]
     Alone {
         /// The variable of the rank.
@@ -185,8 +185,8 @@ pub enum ClusterEnvError {
     /// MPI and torchrun, neither of which can have started the other.
     #[error(
         "{mpi} says that it has started {processes} processes ({}={processes}), and torchrun that it has \
-         GROUP_WORLD_SIZE={agents} agents, which are not one for each of these: unset the variables of the one that did \
-         not start this program ({}, {}, or TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE)",
+         GROUP_WORLD_SIZE={agents} agents, which are not one for each of these: unset the variables of the one that \
+         did not start this program ({}, {}, or TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE)",
         mpi.variable(), mpi.rank_variable(), mpi.variable()
     )]
     Agents {

@@ -1,9 +1,9 @@
 //! TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
 //! Such processes tell each other little: what they run, what they read, who stops. Each two of them have a connection
-//! for that. They find each other's addresses at the [rendezvous](super::rendezvous); both ends prove that they know its
-//! token, and seal what they say. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes is an error that
-//! says what to do instead.
+//! for that. They find each other's addresses at the [rendezvous](super::rendezvous); both ends prove that they know
+//! its token, and seal what they say. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`]
+//! bytes is an error that says what to do instead.
 
 use super::rendezvous::{
     Calling, Client, HANDSHAKE_BYTES, Keys, NONCE_BYTES, Open, RendezvousError, Seal, Token, Until,

@@ -13,7 +13,8 @@ use std::process::Command;
 
 use burn_dist_launch::run::Options;
 
-/// Where this process listens and other machines reach it, as the system writes addresses; and the number of all places.
+/// Where this process listens and other machines reach it, as the system writes addresses; and the number of all
+/// places.
 fn open_to_others() -> (Vec<String>, usize) {
     let mut listening = HashMap::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {

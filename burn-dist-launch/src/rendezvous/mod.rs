@@ -10,9 +10,9 @@
 //! what only one with the token can seal. The token never travels, neither side can be replayed, and a client does not
 //! take its keys from an impostor. HMACs are compared in constant time (`hmac`'s `verify_slice`).
 //!
-//! **Who may listen.** All that follows is sealed under what both drew (`secure`). Whoever can read the connection learns
-//! when messages come and how long they are, and from the hello rank, host and pid of the process; whoever changes it
-//! ends it. The token of a program is a secret of its time: who learns it later cannot read what was said.
+//! **Who may listen.** All that follows is sealed under what both drew (`secure`). Whoever can read the connection
+//! learns when messages come and how long they are, and from the hello rank, host and pid of the process; whoever
+//! changes it ends it. The token of a program is a secret of its time: who learns it later cannot read what was said.
 //!
 //! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and
 //! [`STRANGERS_MAX`] that have not said who they are, for [`Options::stranger_patience`] each, five seconds in all),

@@ -511,9 +511,9 @@ mod tests {
 
     #[test]
     fn what_launchers_further_out_say_is_none_of_a_process_that_is_started_here() {
-        let outer = "RANK=9 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=8 GROUP_RANK=1 GROUP_WORLD_SIZE=2 MASTER_ADDR=x \
-            MASTER_PORT=1 TORCHELASTIC_RUN_ID=7 TORCHELASTIC_USE_AGENT_STORE=True BURN_DIST_PORT=5 PMI_RANK=3 PMI_SIZE=5 \
-            OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2";
+        let outer = "RANK=9 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=8 GROUP_RANK=1 GROUP_WORLD_SIZE=2 \
+            MASTER_ADDR=x MASTER_PORT=1 TORCHELASTIC_RUN_ID=7 TORCHELASTIC_USE_AGENT_STORE=True BURN_DIST_PORT=5 PMI_RANK=3 \
+            PMI_SIZE=5 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2";
         let options = options(|_| ());
         let token = Token::random().expect("random");
         for (transport, started) in [
