@@ -7,14 +7,20 @@
 //! | torchrun, `burn-dist run` | `RANK` of `WORLD_SIZE` | `LOCAL_RANK` of `LOCAL_WORLD_SIZE` | `GROUP_RANK` |
 //! | Slurm's `srun` | `SLURM_PROCID` of `SLURM_STEP_NUM_TASKS` | `SLURM_LOCALID` | `SLURM_NODEID` |
 //!
-//! The first that is there counts. What stands below it was set by something further out (torchrun in each task of a
-//! Slurm step, `mpirun` in an allocation), with one exception: an MPI launcher and torchrun's variables that disagree
-//! are an error, since neither starts the other. `SLURM_NTASKS` alone says nothing: a batch script has it too, and is
-//! one process.
+//! Launchers start launchers, and the one that has started this process counts. That Slurm is the outermost is known.
+//! Of an MPI launcher and torchrun it is read from what torchrun says of itself: its mark `TORCHELASTIC_RUN_ID`, and
+//! with `GROUP_WORLD_SIZE` how many of it there are, which are as many as the processes of an MPI launcher that has
+//! started each. Without the mark somebody has set `RANK` and `WORLD_SIZE`, who has to agree with MPI. All else is an
+//! error that names both. What decides is the same in all processes, so that all decide alike.
+//!
+//! `srun --mpi=pmi2` sets Hydra's variables for its own tasks; where they say the same as Slurm's, they are Slurm's.
+//! `SLURM_NTASKS` alone says nothing: a batch script has it too, and is one process. `RANK=-1` is what some scripts say
+//! of a program that is alone.
 //!
 //! Where processes meet is in `BURN_DIST_RENDEZVOUS=HOST:PORT`, if the launcher keeps the rendezvous, or in
 //! `MASTER_ADDR` and `MASTER_PORT`, where the process of rank 0 does.
 
+use crate::address;
 use std::fmt;
 
 /// Which of several processes this one is, and where they meet.
@@ -42,13 +48,13 @@ pub struct ClusterEnv {
 pub enum Launcher {
     /// Open MPI's `mpirun`.
     OpenMpi,
-    /// Hydra: `mpiexec` of MPICH and its relatives, or Slurm's PMI.
+    /// Hydra: `mpiexec` of MPICH and its relatives.
     Hydra,
     /// torchrun, `burn-dist run`, or a person who sets the same variables.
     Torchrun,
     /// Slurm's `srun`.
     Slurm {
-        /// Whether `srun` offers PMI or PMIx, with which MPI finds the other processes.
+        /// Whether `srun` offers PMI-2 or PMIx, with which MPI finds the other processes.
         pmi: bool,
     },
 }
@@ -61,6 +67,16 @@ impl Launcher {
             Self::Hydra => "PMI_SIZE",
             Self::Torchrun => "WORLD_SIZE",
             Self::Slurm { .. } => "SLURM_STEP_NUM_TASKS",
+        }
+    }
+
+    /// Returns the variable that says which of them this one is.
+    pub(crate) fn rank_variable(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "OMPI_COMM_WORLD_RANK",
+            Self::Hydra => "PMI_RANK",
+            Self::Torchrun => "RANK",
+            Self::Slurm { .. } => "SLURM_PROCID",
         }
     }
 
@@ -98,10 +114,7 @@ pub struct Master {
 
 impl fmt::Display for Master {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
+        f.write_str(&address::joined(&self.host, self.port))
     }
 }
 
@@ -158,6 +171,32 @@ pub enum ClusterEnvError {
         /// What to do.
         way_out: &'static str,
     },
+    /// A rank that says alone, in a world of several.
+    #[error(
+        "{variable}=-1 says that this process is alone, and WORLD_SIZE={size} that it is one of several: set \
+         {variable} to 0 or more, a number of its own in each process, or unset both to start this program alone"
+    )]
+    Alone {
+        /// The variable of the rank.
+        variable: &'static str,
+        /// What `WORLD_SIZE` says.
+        size: usize,
+    },
+    /// MPI and torchrun, neither of which can have started the other.
+    #[error(
+        "{mpi} says that it has started {processes} processes ({}={processes}), and torchrun that it has \
+         GROUP_WORLD_SIZE={agents} agents, which are not one for each of these: unset the variables of the one that \
+         did not start this program ({}, {}, or TORCHELASTIC_RUN_ID, RANK and WORLD_SIZE)",
+        mpi.variable(), mpi.rank_variable(), mpi.variable()
+    )]
+    Agents {
+        /// The launcher of MPI's.
+        mpi: Launcher,
+        /// How many processes it has started.
+        processes: usize,
+        /// How many agents torchrun has; a question mark if it does not say.
+        agents: String,
+    },
     /// Two launchers that disagree.
     #[error(
         "{first} says that this is process {} of {}, and {second} that it is process {} of {} ({}={}): unset the \
@@ -184,6 +223,9 @@ pub const WORLD_SIZE_MAX: usize = 1 << 16;
 /// What to do about a number of a launcher that is none.
 const UNSET: &str = "set it as the launcher does, or unset it to start this program alone";
 
+/// A launcher, and rank and size that it says.
+type Place = (Launcher, (usize, usize));
+
 /// Reads variables.
 struct Variables<F>(F);
 
@@ -209,12 +251,9 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
-    /// Returns a rank and the size it lies in, if either is there.
-    fn rank(
-        &self,
-        variable: &'static str,
-        size_variable: &'static str,
-    ) -> Result<Option<(usize, usize)>, ClusterEnvError> {
+    /// Returns a launcher with the rank and the size it lies in, if either is there.
+    fn rank(&self, launcher: Launcher) -> Result<Option<Place>, ClusterEnvError> {
+        let (variable, size_variable) = (launcher.rank_variable(), launcher.variable());
         let missing = |variable, value: usize, missing| ClusterEnvError::Missing {
             variable,
             value: value.to_string(),
@@ -235,7 +274,71 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
                 size_variable,
                 size,
             }),
-            (Some(rank), Some(size)) => Ok(Some((rank, size))),
+            (Some(rank), Some(size)) => Ok(Some((launcher, (rank, size)))),
+        }
+    }
+
+    /// Returns what torchrun's variables say; nothing if they say that this process is alone by a rank of -1.
+    fn torchrun(&self) -> Result<Option<Place>, ClusterEnvError> {
+        if !self.is_alone("RANK") {
+            return self.rank(Launcher::Torchrun);
+        }
+        match self.number("WORLD_SIZE")? {
+            None | Some(1) => Ok(None),
+            Some(size) => Err(ClusterEnvError::Alone {
+                variable: "RANK",
+                size,
+            }),
+        }
+    }
+
+    /// Whether a rank of torchrun's is -1.
+    fn is_alone(&self, variable: &str) -> bool {
+        self.text(variable).is_some_and(|rank| rank == "-1")
+    }
+
+    /// Returns what an MPI launcher says, where it is no part of Slurm.
+    fn mpi(&self, slurm: Option<Place>) -> Result<Option<Place>, ClusterEnvError> {
+        if let found @ Some(_) = self.rank(Launcher::OpenMpi)? {
+            return Ok(found);
+        }
+        let hydra = self.rank(Launcher::Hydra)?;
+        let is_slurm = |(_, env): &Place| slurm.is_some_and(|(_, slurm)| slurm == *env);
+        Ok(hydra.filter(|hydra| !is_slurm(hydra)))
+    }
+
+    /// Returns what Slurm says of a step's task. In a batch script, which is one process, there is a `SLURM_PROCID`
+    /// without a step.
+    fn slurm(&self) -> Result<Option<Place>, ClusterEnvError> {
+        if self.text("SLURM_STEP_NUM_TASKS").is_none() {
+            return Ok(None);
+        }
+        let pmi = self.text("PMIX_RANK").is_some() || self.text("PMI_RANK").is_some();
+        self.rank(Launcher::Slurm { pmi })
+    }
+
+    /// Returns which of an MPI launcher and torchrun has started this process.
+    fn nearer(&self, mpi: Place, torchrun: Place) -> Result<Place, ClusterEnvError> {
+        let ((first, first_env), (second, second_env)) = (mpi, torchrun);
+        if self.text("TORCHELASTIC_RUN_ID").is_some() {
+            let agents = self.number("GROUP_WORLD_SIZE")?;
+            return match agents == Some(first_env.1) {
+                true => Ok(torchrun),
+                false => Err(ClusterEnvError::Agents {
+                    mpi: first,
+                    processes: first_env.1,
+                    agents: agents.map_or("?".into(), |agents| agents.to_string()),
+                }),
+            };
+        }
+        match first_env == second_env {
+            true => Ok(mpi),
+            false => Err(ClusterEnvError::TwoLaunchers {
+                first,
+                first_env,
+                second,
+                second_env,
+            }),
         }
     }
 
@@ -271,17 +374,17 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     /// Where processes meet; `None` if nothing says so.
     fn master(&self) -> Result<Option<Master>, ClusterEnvError> {
         if let Some(address) = self.text(RENDEZVOUS) {
-            let parts = address.rsplit_once(':');
-            let (host, port) = parts.ok_or_else(|| ClusterEnvError::NotANumber {
-                variable: RENDEZVOUS,
-                value: address.clone(),
-                what: "HOST:PORT",
-                way_out: "write it as node7:29500, or [::1]:29500",
-            })?;
-            let port = self.port(RENDEZVOUS, port)?;
-            let host = host.trim_start_matches('[').trim_end_matches(']').into();
+            let parts = address::host_and_port(&address).filter(|(_, port)| *port > 0);
+            let Some((host, port)) = parts else {
+                return Err(ClusterEnvError::NotANumber {
+                    variable: RENDEZVOUS,
+                    value: address,
+                    what: "HOST:PORT",
+                    way_out: "write it as node7:29500, or [::1]:29500",
+                });
+            };
             return Ok(Some(Master {
-                host,
+                host: host.to_string(),
                 port,
                 is_rank_zero: false,
             }));
@@ -301,6 +404,15 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             (Some(host), Some(port)) => (host, port),
         };
         let mut port = self.port("MASTER_PORT", &port)?;
+        let Some(host) = address::host(&host).map(String::from) else {
+            return Err(ClusterEnvError::NotANumber {
+                variable: "MASTER_ADDR",
+                value: host,
+                what: "a name or an address without a port",
+                way_out: "the port is for MASTER_PORT; write node7, 10.0.0.7, fe80::1 or [fe80::1], and the network \
+                    interface of such an address as its number (fe80::1%2)",
+            });
+        };
         // torchrun's agent listens at the port that it names: ours is the next one, unless BURN_DIST_PORT says
         // otherwise.
         let has_agent = self.text("TORCHELASTIC_USE_AGENT_STORE");
@@ -346,33 +458,10 @@ impl ClusterEnv {
     /// As [`ClusterEnv::of_process`].
     pub fn find(read: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ClusterEnvError> {
         let variables = Variables(read);
-        let mpi = match variables.rank("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
-            Some(env) => Some((Launcher::OpenMpi, env)),
-            None => variables
-                .rank("PMI_RANK", "PMI_SIZE")?
-                .map(|env| (Launcher::Hydra, env)),
-        };
-        let torchrun = variables.rank("RANK", "WORLD_SIZE")?;
-        let torchrun = torchrun.map(|env| (Launcher::Torchrun, env));
-        if let (Some((first, first_env)), Some((second, second_env))) = (mpi, torchrun)
-            && first_env != second_env
-        {
-            return Err(ClusterEnvError::TwoLaunchers {
-                first,
-                first_env,
-                second,
-                second_env,
-            });
-        }
-        let found = match mpi.or(torchrun) {
-            Some(found) => Some(found),
-            // In a batch script, which is one process, there is a SLURM_PROCID without a step.
-            None if variables.text("SLURM_STEP_NUM_TASKS").is_none() => None,
-            None => {
-                let env = variables.rank("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
-                let pmi = variables.text("PMIX_RANK").is_some();
-                env.map(|env| (Launcher::Slurm { pmi }, env))
-            }
+        let (slurm, torchrun) = (variables.slurm()?, variables.torchrun()?);
+        let found = match (variables.mpi(slurm)?, torchrun) {
+            (Some(mpi), Some(torchrun)) => Some(variables.nearer(mpi, torchrun)?),
+            (mpi, torchrun) => mpi.or(torchrun).or(slurm),
         };
         let Some((launcher, (rank, world_size))) = found else {
             return Ok(None);
@@ -382,6 +471,13 @@ impl ClusterEnv {
                 variables.local("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?
             }
             Launcher::Hydra => variables.local("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?,
+            Launcher::Torchrun if variables.is_alone("LOCAL_RANK") => match world_size {
+                1 => (None, None),
+                size => {
+                    let variable = "LOCAL_RANK";
+                    return Err(ClusterEnvError::Alone { variable, size });
+                }
+            },
             Launcher::Torchrun => variables.local("LOCAL_RANK", "LOCAL_WORLD_SIZE")?,
             Launcher::Slurm { .. } => (variables.number("SLURM_LOCALID")?, None),
         };
@@ -476,6 +572,14 @@ mod tests {
                 "Torchrun 2/4 -/- - [::1]:7",
             ),
             (
+                "RANK=2 WORLD_SIZE=4 MASTER_ADDR=[fe80::1] MASTER_PORT=7",
+                "Torchrun 2/4 -/- - [fe80::1]:7",
+            ),
+            (
+                "RANK=2 WORLD_SIZE=4 MASTER_ADDR=fe80::1%2 MASTER_PORT=7",
+                "Torchrun 2/4 -/- - [fe80::1%2]:7",
+            ),
+            (
                 "RANK=65535 WORLD_SIZE=65536 MASTER_ADDR=n0 MASTER_PORT=7",
                 "Torchrun 65535/65536 -/- - n0:7",
             ),
@@ -517,6 +621,43 @@ mod tests {
                 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4",
                 "OpenMpi 1/4 -/- - -",
             ),
+            // One torchrun for each task of an MPI launcher, whatever numbers these have: the agents choose their own.
+            (
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 RANK=3 WORLD_SIZE=16 LOCAL_RANK=3 LOCAL_WORLD_SIZE=8 \
+                 GROUP_RANK=0 GROUP_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none MASTER_ADDR=n0 MASTER_PORT=1",
+                "Torchrun 3/16 3/8 0 n0:1",
+            ),
+            (
+                "PMI_RANK=1 PMI_SIZE=2 RANK=1 WORLD_SIZE=2 GROUP_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none MASTER_ADDR=n0 \
+                 MASTER_PORT=1",
+                "Torchrun 1/2 -/- - n0:1",
+            ),
+            // `srun --mpi=pmi2`, alone and with torchrun in each task, as many machines as each of them may have.
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_NODEID=1 PMI_RANK=1 PMI_SIZE=2",
+                "Slurm { pmi: true } 1/2 0/- 1 -",
+            ),
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=2 RANK=9 WORLD_SIZE=16 GROUP_RANK=1 \
+                 GROUP_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=7 MASTER_ADDR=n0 MASTER_PORT=1",
+                "Torchrun 9/16 -/- 1 n0:1",
+            ),
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=2 RANK=0 WORLD_SIZE=4 GROUP_WORLD_SIZE=1 \
+                 TORCHELASTIC_RUN_ID=7 MASTER_ADDR=n0 MASTER_PORT=1",
+                "Torchrun 0/4 -/- - n0:1",
+            ),
+            // Hydra in an allocation of Slurm, which starts its agents as tasks.
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=5 PMI_SIZE=8",
+                "Hydra 5/8 -/- - -",
+            ),
+            // Rank -1 is no rank: some scripts say so of a program that is alone.
+            (
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=-1 WORLD_SIZE=1",
+                "OpenMpi 1/4 -/- - -",
+            ),
+            ("RANK=0 WORLD_SIZE=1 LOCAL_RANK=-1", "Torchrun 0/1 -/- - -"),
             // Launchers that agree.
             (
                 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=4",
@@ -536,6 +677,9 @@ mod tests {
             // A Slurm batch script.
             "SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_LOCALID=0",
             "RANK= WORLD_SIZE=",
+            "RANK=-1 WORLD_SIZE=1",
+            "RANK=-1 WORLD_SIZE=1 LOCAL_RANK=-1 MASTER_ADDR=n0 MASTER_PORT=1",
+            "RANK=-1",
         ] {
             assert_eq!(find(variables), Ok(None), "{variables}");
         }
@@ -551,7 +695,19 @@ mod tests {
             ),
             ("RANK=0 WORLD_SIZE=0", "RANK=0 is outside WORLD_SIZE=0"),
             ("RANK=one WORLD_SIZE=4", "RANK=one is not a number"),
-            ("RANK=-1 WORLD_SIZE=4", "RANK=-1 is not a number"),
+            (
+                "RANK=-1 WORLD_SIZE=4",
+                "RANK=-1 says that this process is alone, and WORLD_SIZE=4 that it is one of several: set RANK to 0",
+            ),
+            (
+                "RANK=0 WORLD_SIZE=4 LOCAL_RANK=-1 MASTER_ADDR=n0 MASTER_PORT=1",
+                "LOCAL_RANK=-1 says that this process is alone, and WORLD_SIZE=4",
+            ),
+            ("RANK=-2 WORLD_SIZE=1", "RANK=-2 is not a number"),
+            (
+                "SLURM_PROCID=-1 SLURM_STEP_NUM_TASKS=1",
+                "SLURM_PROCID=-1 is not a number",
+            ),
             ("RANK=1", "RANK=1, but WORLD_SIZE is not set"),
             ("WORLD_SIZE=2", "WORLD_SIZE=2, but RANK is not set"),
             (
@@ -577,6 +733,26 @@ mod tests {
             (
                 "RANK=1 WORLD_SIZE=2 BURN_DIST_RENDEZVOUS=n0",
                 "BURN_DIST_RENDEZVOUS=n0 is not HOST:PORT",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=2 BURN_DIST_RENDEZVOUS=[n0:29500]:29500",
+                "BURN_DIST_RENDEZVOUS=[n0:29500]:29500 is not HOST:PORT",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=2 BURN_DIST_RENDEZVOUS=::1:29500",
+                "BURN_DIST_RENDEZVOUS=::1:29500 is not HOST:PORT: write it as node7:29500, or [::1]:29500",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0:29500 MASTER_PORT=29500",
+                "MASTER_ADDR=n0:29500 is not a name or an address without a port: the port is for MASTER_PORT",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=[n0:29500] MASTER_PORT=29500",
+                "MASTER_ADDR=[n0:29500] is not a name or an address without a port",
+            ),
+            (
+                "RANK=1 WORLD_SIZE=2 MASTER_ADDR=[::1]:29500 MASTER_PORT=29500",
+                "MASTER_ADDR=[::1]:29500 is not a name or an address without a port",
             ),
             (
                 "RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2",
@@ -608,6 +784,17 @@ mod tests {
                 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=0 WORLD_SIZE=2",
                 "Open MPI says that this is process 1 of 4, and torchrun's variables that it is process 0 of 2 \
                  (WORLD_SIZE=2): unset",
+            ),
+            // A torchrun of its own in each of two tasks, or `mpirun -n 2` by a process of torchrun's.
+            (
+                "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 RANK=1 WORLD_SIZE=2 GROUP_WORLD_SIZE=1 \
+                 TORCHELASTIC_RUN_ID=none MASTER_ADDR=n0 MASTER_PORT=1",
+                "Open MPI says that it has started 2 processes (OMPI_COMM_WORLD_SIZE=2), and torchrun that it has \
+                 GROUP_WORLD_SIZE=1 agents",
+            ),
+            (
+                "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=1 PMI_SIZE=4 RANK=9 WORLD_SIZE=16",
+                "MPICH says that this is process 1 of 4, and torchrun's variables",
             ),
         ] {
             let error = find(variables).expect_err(variables).to_string();

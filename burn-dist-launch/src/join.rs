@@ -6,6 +6,7 @@ use super::rendezvous::{
 use super::seconds::seconds;
 use super::{ClusterEnv, ClusterEnvError, restarts};
 use burn_dist_comm::{EXIT_CONFIG, lock};
+#[cfg(unix)]
 use std::net::ToSocketAddrs;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -135,9 +136,7 @@ fn connect(env: &ClusterEnv) -> Result<Membership, JoinError> {
     let address = master.to_string();
     let token = match Token::of_process()? {
         Some(token) => token,
-        // Nobody from outside gets there.
-        None if is_loopback(&address) => Token::none(),
-        None => return Err(JoinError::NoToken { master: address }),
+        None => default_token(&address)?,
     };
     let patience = patience()?;
     // There are at most 65,536 of them.
@@ -172,8 +171,40 @@ pub(crate) fn patience() -> Result<Duration, JoinError> {
     seconds(&text).ok_or_else(|| JoinError::Seconds(text.into_owned()))
 }
 
+/// Returns the token where none is said. Nobody from another machine gets to its loopback address, but other users do:
+/// there it is that of this user.
+fn default_token(address: &str) -> Result<Token, JoinError> {
+    #[cfg(unix)]
+    if is_loopback(address) {
+        return Ok(Token::of_user()?);
+    }
+    let master = address.to_string();
+    Err(JoinError::NoToken { master })
+}
+
 /// Whether only this machine reaches an address.
+#[cfg(unix)]
 fn is_loopback(address: &str) -> bool {
     let found = address.to_socket_addrs();
     found.is_ok_and(|mut found| found.all(|address| address.ip().is_loopback()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_goes_without_a_secret() {
+        #[cfg(unix)]
+        for address in ["127.0.0.1:7", "[::1]:7", "localhost:7"] {
+            let token = default_token(address).expect("that of the user");
+            let again = default_token(address).expect("that of the user");
+            assert!(token.secret().len() >= 32 && token.secret() == again.secret());
+        }
+        for address in ["10.0.0.7:7", "0.0.0.0:7", "[fe80::1%1]:7"] {
+            let error = default_token(address).expect_err(address).to_string();
+            let expected = format!("processes that meet at {address}, which others can reach too");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
 }

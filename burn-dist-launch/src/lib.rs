@@ -9,6 +9,7 @@
 //! A mesh does all of this by itself; who else needs to know the other processes asks [`world()`]. A program that can
 //! resume asks [`restarts`], and one that saves when it is asked to stop has a [`Stop`].
 
+mod address;
 #[cfg(all(feature = "cli", unix))]
 pub mod cli;
 pub mod cluster_env;

@@ -1,11 +1,14 @@
 //! TCP between processes whose ranks communicate by themselves: GPUs with NCCL, in a program without MPI.
 //!
 //! Such processes tell each other little: what they run, what they read, who stops. Each two of them have a connection
-//! for that. They find each other's addresses at the [rendezvous](super::rendezvous), and both ends prove that they
-//! know its token. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`] bytes is an error that
-//! says what to do instead.
+//! for that. They find each other's addresses at the [rendezvous](super::rendezvous); both ends prove that they know
+//! its token, and seal what they say. This is no transport for tensors: a message with more than [`BODY_BYTES_MAX`]
+//! bytes is an error that says what to do instead.
 
-use super::rendezvous::{Client, NONCE_BYTES, PROOF_BYTES, RendezvousError, Token, Until, random};
+use super::rendezvous::{
+    Calling, Client, HANDSHAKE_BYTES, Keys, NONCE_BYTES, Open, RendezvousError, Seal, Token, Until,
+    answer as answered, random,
+};
 use burn_dist_comm::{Block, Matcher, Message, Pool, StartError, Transport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -47,9 +50,15 @@ pub(super) struct Tcp<C> {
 
 struct Connection {
     stream: TcpStream,
+    /// Seals what is sent.
+    seal: Seal,
     /// What is still to be sent.
     out: Vec<u8>,
-    /// What has come, and is not a whole message yet.
+    /// Opens what has come.
+    open: Open,
+    /// What has come, and is not a whole record yet.
+    sealed: Vec<u8>,
+    /// What was in records, and is not a whole message yet.
     into: Vec<u8>,
 }
 
@@ -62,15 +71,27 @@ enum Broken {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> std::io::Result<Self> {
+    fn new(stream: TcpStream, keys: Keys) -> std::io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(None)?;
         stream.set_nonblocking(true)?;
+        let (seal, open) = keys.split();
         Ok(Self {
             stream,
+            seal,
             out: Vec::new(),
+            open,
+            sealed: Vec::new(),
             into: Vec::new(),
         })
+    }
+
+    /// Adds a message to what is to be sent.
+    fn push(&mut self, head: &[u8], body: &[u8]) -> Result<(), Broken> {
+        let lengths = [head.len(), body.len()].map(|len| (len as u32).to_le_bytes());
+        let message = [&lengths[0][..], &lengths[1], head, body].concat();
+        let sealed = self.seal.append(&message, &mut self.out);
+        sealed.map_err(|error| Broken::Malformed(error.to_string()))
     }
 
     /// Sends what can be sent without waiting.
@@ -97,7 +118,9 @@ impl Connection {
         match self.stream.read(scratch) {
             Ok(0) => Err(Broken::HungUp),
             Ok(bytes) => {
-                self.into.extend_from_slice(&scratch[..bytes]);
+                self.sealed.extend_from_slice(&scratch[..bytes]);
+                let taken = self.open.take(&mut self.sealed, &mut self.into);
+                taken.map_err(|error| Broken::Malformed(error.to_string()))?;
                 take_message(&mut self.into)
             }
             Err(error)
@@ -294,18 +317,22 @@ fn call(
 ) -> std::io::Result<Connection> {
     let until = Instant::now() + patience;
     let mut stream = TcpStream::connect_timeout(&address, patience)?;
-    let (mut theirs, mine) = ([0; NONCE_BYTES], random()?);
+    let mut theirs = [0; NONCE_BYTES];
     Until(&stream, until).read_exact(&mut theirs)?;
     let rank = rank.to_le_bytes();
-    stream.write_all(&rank)?;
-    stream.write_all(&mine)?;
-    stream.write_all(&token.prove("tcp, who calls", &[&theirs, &rank, &mine]))?;
-    let mut proof = [0; PROOF_BYTES];
-    Until(&stream, until).read_exact(&mut proof)?;
-    match token.verify("tcp, who is called", &[&theirs, &mine], &proof) {
-        true => Connection::new(stream),
-        false => Err(std::io::Error::other("who answers there has another token")),
+    let (calling, first) = Calling::begin(token, &context(&theirs, &rank))?;
+    stream.write_all(&[&rank[..], &first].concat())?;
+    let mut answer = [0; HANDSHAKE_BYTES];
+    Until(&stream, until).read_exact(&mut answer)?;
+    match calling.finish(&answer) {
+        Ok((_, keys)) => Connection::new(stream, keys),
+        Err(_) => Err(std::io::Error::other("who answers there has another token")),
     }
+}
+
+/// Returns what a handshake belongs to: what the one who is called has drawn for it, and who calls.
+fn context(nonce: &[u8; NONCE_BYTES], rank: &[u8; 4]) -> Vec<u8> {
+    [&b"tcp"[..], nonce, rank].concat()
 }
 
 /// Answers a call, and takes no longer for it than `patience`, however slowly the caller speaks; returns who calls.
@@ -318,16 +345,13 @@ fn answer(
     stream.set_nonblocking(false)?;
     let mine = random()?;
     stream.write_all(&mine)?;
-    let (mut rank, mut theirs, mut proof) = ([0; 4], [0; NONCE_BYTES], [0; PROOF_BYTES]);
+    let (mut rank, mut first) = ([0; 4], [0; HANDSHAKE_BYTES]);
     let mut caller = Until(&stream, until);
     caller.read_exact(&mut rank)?;
-    caller.read_exact(&mut theirs)?;
-    caller.read_exact(&mut proof)?;
-    if !token.verify("tcp, who calls", &[&mine, &rank, &theirs], &proof) {
-        return Err(std::io::Error::other("another token"));
-    }
-    stream.write_all(&token.prove("tcp, who is called", &[&mine, &theirs]))?;
-    Ok((u32::from_le_bytes(rank), Connection::new(stream)?))
+    caller.read_exact(&mut first)?;
+    let (answer, keys) = answered(token, &context(&mine, &rank), &first, &[])?;
+    stream.write_all(&answer)?;
+    Ok((u32::from_le_bytes(rank), Connection::new(stream, keys)?))
 }
 
 impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
@@ -363,11 +387,8 @@ impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
         let Some(connection) = &mut self.connections[process] else {
             return;
         };
-        connection.out.extend((head.len() as u32).to_le_bytes());
-        connection.out.extend((body.len() as u32).to_le_bytes());
-        connection.out.extend(head);
-        connection.out.extend_from_slice(body.as_slice());
-        if let Err(broken) = connection.flush() {
+        let pushed = connection.push(&head, body.as_slice());
+        if let Err(broken) = pushed.and_then(|()| connection.flush()) {
             self.hang_up(process, broken);
         }
     }
@@ -419,6 +440,6 @@ impl<C: Deref<Target = Client> + Send> Transport for Tcp<C> {
         self.connections
             .iter()
             .flatten()
-            .any(|connection| !connection.into.is_empty())
+            .any(|connection| !connection.sealed.is_empty() || !connection.into.is_empty())
     }
 }

@@ -39,7 +39,7 @@ pub fn machine() -> Result<MachineId> {
     Ok((number ^ of_namespace ^ of_user).to_ne_bytes())
 }
 
-fn user() -> u32 {
+pub(super) fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -141,9 +141,9 @@ fn address(name: &[u8; 16]) -> Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("burn-dist-{digits}"))
 }
 
-/// Checks that the other end of a connection belongs to this user.
-fn trusted(socket: BorrowedFd<'_>) -> Result<bool> {
-    Ok(socket_peercred(socket)?.uid.as_raw() == user())
+/// Checks that the other end of a connection belongs to `user`.
+fn trusted(socket: BorrowedFd<'_>, user: u32) -> Result<bool> {
+    Ok(socket_peercred(socket)?.uid.as_raw() == user)
 }
 
 impl Mailbox {
@@ -163,12 +163,17 @@ impl Mailbox {
     /// # Errors
     /// What the system says.
     pub fn receive(&self) -> Result<Option<Received>> {
+        self.receive_from(user())
+    }
+
+    /// The same, from another user than this one.
+    pub(super) fn receive_from(&self, user: u32) -> Result<Option<Received>> {
         let stream = match self.0.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        if !trusted(stream.as_fd())? {
+        if !trusted(stream.as_fd(), user)? {
             return Ok(None);
         }
         let mut note = [0; NOTE];
@@ -209,7 +214,7 @@ impl Sender {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
             Err(error) => return Err(error),
         };
-        if !trusted(stream.as_fd())? {
+        if !trusted(stream.as_fd(), user())? {
             let reason = "the socket of another rank belongs to another user";
             return Err(Error::new(ErrorKind::PermissionDenied, reason));
         }

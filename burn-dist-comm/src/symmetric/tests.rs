@@ -351,6 +351,20 @@ fn messages_whose_other_end_has_ended_are_none() {
     assert!(Sender::connect(&name).expect("a mailbox").is_none());
 }
 
+/// A mailbox that waits for another user's messages takes none of ours, as ours takes none of theirs.
+#[test]
+fn what_another_user_sends_is_dropped() {
+    let name: [u8; 16] =
+        std::array::from_fn(|at| (std::process::id() >> (at % 3 * 8)) as u8 ^ 0x55);
+    let page = os::memory(4096).expect("memory");
+    let mailbox = Mailbox::open(&name).expect("a name that nobody has");
+    for (user, is_taken) in [(os::user() + 1, false), (os::user(), true)] {
+        assert!(os::send(&name, &[7; NOTE], &[&page]).expect("a mailbox"));
+        let received = mailbox.receive_from(user).expect("a mailbox");
+        assert_eq!(received.is_some(), is_taken, "{user}");
+    }
+}
+
 #[test]
 fn a_machine_is_itself() {
     let found = [(); 2].map(|()| os::machine().expect("/proc"));

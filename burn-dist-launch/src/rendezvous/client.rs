@@ -2,9 +2,10 @@
 
 use super::RendezvousError;
 use super::message::{
-    Answer, FRAME_BYTES_MAX, Greeting, Hello, Member, Message, Reply, Request, STRANGER_BYTES_MAX,
-    read_frame, truncated, write_frame,
+    Answer, FRAME_BYTES_MAX, Greeted, Greeting, Hello, Member, Message, Reply, Request,
+    STRANGER_BYTES_MAX, read_frame, truncated, write_frame,
 };
+use super::secure::{Calling, Opened, Sealed};
 use super::silence::silence;
 use super::token::{Token, random};
 use super::until::Until;
@@ -95,7 +96,7 @@ pub struct Client {
 
 #[derive(Debug)]
 struct Shared {
-    writer: Mutex<TcpStream>,
+    writer: Mutex<Sealed<TcpStream>>,
     inbox: Mutex<Inbox>,
     arrived: Condvar,
     /// Whether `inbox` knows of trouble: what is looked at often.
@@ -217,11 +218,14 @@ impl Client {
         let greeting =
             Greeting::read(&greeting).map_err(|malformed| impostor(malformed.to_string()))?;
         let nonce = random().map_err(broke)?;
+        let context = Hello::context(&greeting.nonce, &nonce);
+        let (calling, handshake) = Calling::begin(token, &context).map_err(broke)?;
         let said = Hello {
             version: env!("CARGO_PKG_VERSION").to_string(),
             nonce,
             member: me.clone(),
             silence,
+            handshake,
         }
         .to_bytes();
         let proof = token.prove("client", &[&greeting.nonce, &said]);
@@ -237,7 +241,7 @@ impl Client {
                 )),
             }
         })?;
-        let (run, keeper) = match answer {
+        let handshake = match answer {
             Answer::Refused {
                 reason,
                 again,
@@ -252,17 +256,19 @@ impl Client {
                     again,
                 });
             }
-            Answer::Welcome { proof, .. }
-                if !token.verify("server", &[&nonce, &greeting.nonce], &proof) =>
-            {
-                return Err(impostor("it does not know the token".into()));
-            }
-            Answer::Welcome { run, keeper, .. } => (run, keeper),
+            Answer::Welcome { handshake } => handshake,
         };
+        let (greeted, keys) = calling
+            .finish(&handshake)
+            .map_err(|_| impostor("it does not know the token".into()))?;
+        let Greeted { run, keeper } =
+            Greeted::read(&greeted).map_err(|malformed| impostor(malformed.to_string()))?;
+        let (seal, open) = keys.split();
         stream.set_read_timeout(None).map_err(broke)?;
-        let writer = stream.try_clone().map_err(broke)?;
+        let to = stream.try_clone().map_err(broke)?;
+        let reader = Opened::new(stream, open);
         let shared = Arc::new(Shared {
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Sealed { to, seal }),
             inbox: Mutex::new(Inbox::default()),
             arrived: Condvar::new(),
             is_troubled: AtomicBool::new(false),
@@ -277,7 +283,7 @@ impl Client {
         };
         spawn(
             "rendezvous in",
-            Box::new(move || reading.read(stream, keeper)),
+            Box::new(move || reading.read(reader, keeper)),
         )
         .map_err(broke)?;
         let alive = move || {
@@ -319,7 +325,7 @@ impl Client {
 
     /// Returns the address of this machine by which it reaches the server.
     pub(crate) fn local_ip(&self) -> std::io::Result<std::net::IpAddr> {
-        Ok(lock(&self.shared.writer).local_addr()?.ip())
+        Ok(lock(&self.shared.writer).to.local_addr()?.ip())
     }
 
     /// Sets a key, once: setting it again to another value is an error.
@@ -447,7 +453,7 @@ impl Client {
     pub fn goodbye(&self) {
         if !self.shared.has_left.swap(true, Ordering::AcqRel) {
             let _ = self.shared.send(&Request::Goodbye);
-            let _ = lock(&self.shared.writer).shutdown(Shutdown::Write);
+            let _ = lock(&self.shared.writer).to.shutdown(Shutdown::Write);
             // Whoever has just seen that it had not left waits by now, and is woken.
             drop(lock(&self.shared.inbox));
             self.shared.arrived.notify_all();
@@ -550,10 +556,10 @@ impl Shared {
     }
 
     /// Reads what the server says until it says no more.
-    fn read(&self, mut stream: TcpStream, keeper: Option<Member>) {
+    fn read(&self, mut reader: Opened<TcpStream>, keeper: Option<Member>) {
         loop {
             let reply =
-                read_frame(&mut stream, FRAME_BYTES_MAX).map_err(|error| match error.kind() {
+                read_frame(&mut reader, FRAME_BYTES_MAX).map_err(|error| match error.kind() {
                     ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
                         "its connection ended without a goodbye".to_string()
                     }

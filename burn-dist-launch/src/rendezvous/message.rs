@@ -4,7 +4,7 @@
 //! [postcard](https://postcard.jamesmunns.com) writes it. A reader allocates what the length of a frame says before so
 //! much has come, at most [`FRAME_BYTES_MAX`] or, for a stranger, 1 KiB; its fields allocate no more than it holds.
 
-use super::token::{NONCE_BYTES, PROOF_BYTES};
+use super::token::NONCE_BYTES;
 use burn_dist_comm::Peer;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -109,17 +109,18 @@ pub(super) struct Hello {
     pub member: Member,
     /// How long it may be silent; `None` if that is for the server to say.
     pub silence: Option<Duration>,
+    /// The first message of the handshake that seals the connection.
+    #[serde(with = "bytes")]
+    pub handshake: Vec<u8>,
 }
 
 /// What the server says to that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Answer {
     Welcome {
-        proof: [u8; PROOF_BYTES],
-        /// A random number of the rendezvous.
-        run: u64,
-        /// The process that keeps the rendezvous; `None` if that is the launcher.
-        keeper: Option<Member>,
+        /// The second message of the handshake, which holds a [`Greeted`]. All that follows is sealed.
+        #[serde(with = "bytes")]
+        handshake: Vec<u8>,
     },
     Refused {
         #[serde(deserialize_with = "printable")]
@@ -128,6 +129,15 @@ pub(super) enum Answer {
         again: bool,
         exit_code: u8,
     },
+}
+
+/// What only those with the token read of a welcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Greeted {
+    /// A random number of the rendezvous.
+    pub run: u64,
+    /// The process that keeps the rendezvous; `None` if that is the launcher.
+    pub keeper: Option<Member>,
 }
 
 /// What a client asks once it is in.
@@ -220,6 +230,7 @@ pub(super) trait Message: Serialize + DeserializeOwned {
 
 impl Message for Hello {}
 impl Message for Answer {}
+impl Message for Greeted {}
 impl Message for Request {}
 impl Message for Reply {}
 
@@ -239,6 +250,11 @@ impl Greeting {
 }
 
 impl Hello {
+    /// Returns what a handshake belongs to: the nonces of both sides, drawn for this connection.
+    pub(super) fn context(greeting: &[u8; NONCE_BYTES], nonce: &[u8; NONCE_BYTES]) -> Vec<u8> {
+        [&b"rendezvous"[..], greeting, nonce].concat()
+    }
+
     /// Returns the version, with which the hello of every version starts.
     pub(super) fn version(bytes: &[u8]) -> Result<String, Malformed> {
         #[derive(Deserialize)]

@@ -5,11 +5,14 @@
 //! [`Client`]. Keys are set once, and waited for. Launchers may come too ([`Member::launcher`]): a failure that one of
 //! them sees reaches all others, with its text and exit code.
 //!
-//! **Who may come in.** Both sides hold a [`Token`]. The server greets with a nonce, the client answers with who it is,
-//! a nonce of its own and an HMAC-SHA256 over all of it, and the server with an HMAC over both nonces: the token never
-//! travels, neither side can be replayed, and a client does not take its keys from an impostor. HMACs are compared in
-//! constant time (`hmac`'s `verify_slice`). After that messages are plain: this keeps strangers out, and is no
-//! protection against one who can write into the connection.
+//! **Who may come in.** Both sides hold a [`Token`]. The server greets with a nonce; the client answers with who it is,
+//! a nonce, a key drawn for this connection and an HMAC-SHA256 over all of it; and the server with a key of its own and
+//! what only one with the token can seal. The token never travels, neither side can be replayed, and a client does not
+//! take its keys from an impostor. HMACs are compared in constant time (`hmac`'s `verify_slice`).
+//!
+//! **Who may listen.** All that follows is sealed under what both drew (`secure`). Whoever can read the connection
+//! learns when messages come and how long they are, and from the hello rank, host and pid of the process; whoever
+//! changes it ends it. The token of a program is a secret of its time: who learns it later cannot read what was said.
 //!
 //! **What is bounded.** Messages ([`FRAME_BYTES_MAX`], 1 KiB from strangers), connections (the world, and
 //! [`STRANGERS_MAX`] that have not said who they are, for [`Options::stranger_patience`] each, five seconds in all),
@@ -25,6 +28,8 @@
 //! | --- | --- |
 //! | `message` | messages as bytes |
 //! | `token` | the secret, and proofs of knowing it |
+//! | `secure` | connections that only those with the token can read, write or change |
+//! | `primitives` | what they are made with |
 //! | `state` | who is there, keys and barriers: what each message changes, without sockets |
 //! | `server` | connections |
 //! | `client` | one process, or one launcher |
@@ -35,6 +40,8 @@
 mod client;
 mod error;
 mod message;
+mod primitives;
+mod secure;
 mod server;
 mod silence;
 mod state;
@@ -46,9 +53,10 @@ mod until;
 pub use client::{Client, Failure, Lost};
 pub use error::RendezvousError;
 pub use message::{FRAME_BYTES_MAX, Member, Role};
+pub(crate) use secure::{Calling, HANDSHAKE_BYTES, Keys, Open, Seal, answer};
 pub use server::{Options, STRANGERS_MAX, Server};
 pub use silence::{SILENCE_SECONDS, silence};
 pub use state::{KEY_BYTES_MAX, KEYS_MAX, STORED_BYTES_MAX};
-pub(crate) use token::{NONCE_BYTES, PROOF_BYTES, random};
+pub(crate) use token::{NONCE_BYTES, random};
 pub use token::{TOKEN, Token, TokenError};
 pub(crate) use until::Until;

@@ -2,9 +2,10 @@
 
 use super::RendezvousError;
 use super::message::{
-    Answer, FRAME_BYTES_MAX, Greeting, Hello, Id, Member, Message, Reply, Request, Role,
+    Answer, FRAME_BYTES_MAX, Greeted, Greeting, Hello, Id, Member, Message, Reply, Request, Role,
     STRANGER_BYTES_MAX, read_frame, truncated, write_frame,
 };
+use super::secure::{Open, Opened, Sealed, answer};
 use super::silence::SILENCE;
 use super::state::{Out, State};
 use super::token::{PROOF_BYTES, Token, random};
@@ -124,7 +125,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     /// How to reach those who are in.
-    writers: Mutex<HashMap<Id, Arc<Mutex<TcpStream>>>>,
+    writers: Mutex<HashMap<Id, Arc<Mutex<Sealed<TcpStream>>>>>,
     /// A random number, the same for all who are in.
     run: u64,
     strangers: AtomicUsize,
@@ -265,9 +266,9 @@ impl Drop for Server {
         self.shared.is_closing.store(true, Ordering::Release);
         let writers: Vec<_> = lock(&self.shared.writers).drain().collect();
         for (_, writer) in writers {
-            let mut stream = lock(&writer);
-            let _ = write_frame(&mut *stream, &Reply::Closing.to_bytes());
-            let _ = stream.shutdown(Shutdown::Both);
+            let mut writer = lock(&writer);
+            let _ = write_frame(&mut *writer, &Reply::Closing.to_bytes());
+            let _ = writer.to.shutdown(Shutdown::Both);
         }
         // Wakes the thread that accepts, which then sees that it is over. It owns the listener: once it has ended, the
         // port is free for the next start.
@@ -318,10 +319,10 @@ impl Shared {
     fn serve(&self, mut stream: TcpStream, from: SocketAddr) {
         let come_in = self.let_in(&mut stream, from);
         self.strangers.fetch_sub(1, Ordering::AcqRel);
-        let Some((who, silence)) = come_in else {
+        let Some((who, silence, open)) = come_in else {
             return;
         };
-        let reason = self.requests(who, silence, &mut stream);
+        let reason = self.requests(who, silence, &stream, open);
         lock(&self.writers).remove(&who);
         if let Some(reason) = reason
             && !self.is_closing.load(Ordering::Acquire)
@@ -333,8 +334,8 @@ impl Shared {
         let _ = stream.shutdown(Shutdown::Both);
     }
 
-    /// Finds out who connects; returns that, and how long it may be silent, if it may stay.
-    fn let_in(&self, stream: &mut TcpStream, from: SocketAddr) -> Option<(Id, Duration)> {
+    /// Finds out who connects; returns that, how long it may be silent, and what opens what it says, if it may stay.
+    fn let_in(&self, stream: &mut TcpStream, from: SocketAddr) -> Option<(Id, Duration, Open)> {
         let until = Instant::now() + self.options.stranger_patience;
         let turn_away = |reason: String| {
             tracing::warn!("the rendezvous turned {from} away: {reason}");
@@ -387,31 +388,38 @@ impl Shared {
             );
             return None;
         }
-        // Its writer is there before anyone can send it anything.
-        let writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
-        let held = lock(&writer);
+        // One of another version says it in another way, and is refused for that.
+        let sealed = hello.as_ref().and_then(|hello| {
+            let context = Hello::context(&nonce, &hello.nonce);
+            let (run, keeper) = (self.run, self.options.keeper.clone());
+            let greeted = Greeted { run, keeper }.to_bytes();
+            answer(&self.token, &context, &hello.handshake, &greeted).ok()
+        });
+        if hello.is_some() && sealed.is_none() {
+            turn_away(format!("{who}, with a handshake that is none"));
+            return None;
+        }
+        let to = stream.try_clone().ok()?;
         let mut state = lock(&self.state);
         let entered = state.hello(
             truncated(&version, 64),
             hello.as_ref().map(|hello| hello.member.clone()),
         );
-        match (entered, hello) {
-            (Ok(()), Some(hello)) => {
+        match (entered, hello.zip(sealed)) {
+            (Ok(()), Some((hello, (handshake, keys)))) => {
+                let (seal, open) = keys.split();
                 let who = hello.member.id();
                 let silence = hello.silence.unwrap_or(self.options.silence);
+                // Its writer is there before anyone can send it anything, and held until it is welcome.
+                let writer = Arc::new(Mutex::new(Sealed { to, seal }));
+                let held = lock(&writer);
                 lock(&self.writers).insert(who, Arc::clone(&writer));
                 drop(state);
                 self.changed.notify_all();
-                let proof = self.token.prove("server", &[&hello.nonce, &nonce]);
-                let welcome = Answer::Welcome {
-                    proof,
-                    run: self.run,
-                    keeper: self.options.keeper.clone(),
-                };
                 // If that fails, reading does too, and the process is lost.
-                let _ = write_frame(stream, &welcome.to_bytes());
+                let _ = write_frame(stream, &Answer::Welcome { handshake }.to_bytes());
                 drop(held);
-                Some((who, silence.min(DAY)))
+                Some((who, silence.min(DAY), open))
             }
             (Ok(()), None) => None,
             (Err(refusal), _) => {
@@ -433,12 +441,19 @@ impl Shared {
     }
 
     /// Serves a process until it goes; returns why, unless it has said goodbye.
-    fn requests(&self, who: Id, silence: Duration, stream: &mut TcpStream) -> Option<String> {
+    fn requests(
+        &self,
+        who: Id,
+        silence: Duration,
+        stream: &TcpStream,
+        open: Open,
+    ) -> Option<String> {
+        let mut reader = Opened::new(stream, open);
         if let Err(error) = stream.set_read_timeout(Some(silence)) {
             return Some(error.to_string());
         }
         loop {
-            let frame = match read_frame(stream, FRAME_BYTES_MAX) {
+            let frame = match read_frame(&mut reader, FRAME_BYTES_MAX) {
                 Ok(frame) => frame,
                 Err(error) => {
                     return Some(match error.kind() {
@@ -472,9 +487,9 @@ impl Shared {
             let Some(writer) = writer else {
                 continue;
             };
-            let mut stream = lock(&writer);
-            if write_frame(&mut *stream, &reply.to_bytes()).is_err() {
-                let _ = stream.shutdown(Shutdown::Both);
+            let mut writer = lock(&writer);
+            if write_frame(&mut *writer, &reply.to_bytes()).is_err() {
+                let _ = writer.to.shutdown(Shutdown::Both);
             }
         }
     }

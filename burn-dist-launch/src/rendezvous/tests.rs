@@ -1,6 +1,9 @@
 //! Real sockets, awkward guests.
 
-use super::message::{Answer, Greeting, Hello, Message, Reply, Request, read_frame, write_frame};
+use super::message::{
+    Answer, Greeted, Greeting, Hello, Message, Reply, Request, read_frame, write_frame,
+};
+use super::secure::{Opened, Sealed};
 use super::state::{State, WAITING_MAX};
 use super::*;
 use proptest::prelude::*;
@@ -212,13 +215,19 @@ fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
         write_frame(&mut stream, &Greeting { version, nonce }.to_bytes()).expect("it listens");
         let frame = read_frame(&mut stream, 1024).expect("a hello");
         let hello = Hello::read(&frame[..frame.len() - 32]).expect("a hello of this version");
-        let proof = token("right").prove("server", &[&hello.nonce, &nonce]);
-        let welcome = Answer::Welcome {
-            proof,
+        let greeted = Greeted {
             run: 7,
             keeper: Some(member(0, 2)),
         };
-        write_frame(&mut stream, &welcome.to_bytes()).expect("it listens");
+        let context = Hello::context(&nonce, &hello.nonce);
+        let answer = super::answer(
+            &token("right"),
+            &context,
+            &hello.handshake,
+            &greeted.to_bytes(),
+        );
+        let (handshake, _) = answer.expect("a handshake");
+        write_frame(&mut stream, &Answer::Welcome { handshake }.to_bytes()).expect("it listens");
     });
     let client = Client::connect(&address, &token("right"), member(1, 2), SOON).expect("in");
     killed.join().expect("no panic");
@@ -229,8 +238,26 @@ fn the_end_of_the_server_is_a_loss_unless_it_says_so() {
     );
 }
 
-/// Someone who says hello and then does as the test likes.
-fn stranger(server: &Server, token: &Token, member: &Member) -> TcpStream {
+/// Someone who has said hello, and then does as the test likes.
+struct Guest {
+    stream: TcpStream,
+    calling: Option<Calling>,
+    line: Option<(Sealed<TcpStream>, Opened<TcpStream>)>,
+}
+
+impl Guest {
+    fn say(&mut self, message: &[u8]) {
+        let (sealed, _) = self.line.as_mut().expect("it is in");
+        write_frame(sealed, message).expect("it listens");
+    }
+
+    fn hear(&mut self) -> Reply {
+        let (_, opened) = self.line.as_mut().expect("it is in");
+        Reply::read(&read_frame(opened, FRAME_BYTES_MAX).expect("a reply")).expect("a reply")
+    }
+}
+
+fn stranger(server: &Server, token: &Token, member: &Member) -> Guest {
     stranger_who(server, token, member, None)
 }
 
@@ -240,25 +267,41 @@ fn stranger_who(
     token: &Token,
     member: &Member,
     silence: Option<Duration>,
-) -> TcpStream {
+) -> Guest {
     let mut stream = TcpStream::connect(server.address()).expect("it listens");
     stream.set_read_timeout(Some(SOON)).expect("a time");
     let greeting =
         Greeting::read(&read_frame(&mut stream, 1024).expect("a greeting")).expect("a greeting");
+    let nonce = [0; 32];
+    let context = Hello::context(&greeting.nonce, &nonce);
+    let (calling, handshake) = Calling::begin(token, &context).expect("a handshake");
     let said = Hello {
         version: env!("CARGO_PKG_VERSION").to_string(),
-        nonce: [0; 32],
+        nonce,
         member: member.clone(),
         silence,
+        handshake,
     }
     .to_bytes();
     let proof = token.prove("client", &[&greeting.nonce, &said]);
     write_frame(&mut stream, &[&said[..], &proof].concat()).expect("it listens");
-    stream
+    Guest {
+        stream,
+        calling: Some(calling),
+        line: None,
+    }
 }
 
-fn answer(stream: &mut TcpStream) -> Answer {
-    Answer::read(&read_frame(stream, FRAME_BYTES_MAX).expect("an answer")).expect("an answer")
+fn answer(guest: &mut Guest) -> Answer {
+    let answer = read_frame(&mut guest.stream, FRAME_BYTES_MAX).expect("an answer");
+    let answer = Answer::read(&answer).expect("an answer");
+    if let (Answer::Welcome { handshake }, Some(calling)) = (&answer, guest.calling.take()) {
+        let (_, keys) = calling.finish(handshake).expect("the same token");
+        let (seal, open) = keys.split();
+        let clone = || guest.stream.try_clone().expect("a connection");
+        guest.line = Some((Sealed { to: clone(), seal }, Opened::new(clone(), open)));
+    }
+    answer
 }
 
 #[test]
@@ -316,11 +359,8 @@ fn a_server_without_the_token_is_an_impostor() {
         )
         .expect("it listens");
         read_frame(&mut stream, 1024).expect("a hello");
-        let welcome = Answer::Welcome {
-            proof: [2; 32],
-            run: 0,
-            keeper: None,
-        };
+        let handshake = vec![2; 60];
+        let welcome = Answer::Welcome { handshake };
         write_frame(&mut stream, &welcome.to_bytes()).expect("it listens");
         let _ = stream.read(&mut [0]);
     });
@@ -596,7 +636,9 @@ fn what_is_open_is_bounded() {
     let second = std::thread::scope(|scope| {
         let coming = scope.spawn(|| connect(&server, member(1, 2)));
         std::thread::sleep(Duration::from_millis(300));
-        assert!(!coming.is_finished());
+        if coming.is_finished() {
+            panic!("it did not wait: {:?}", coming.join());
+        }
         drop(silent);
         coming.join().expect("no panic").expect("in, at last")
     });
@@ -673,11 +715,8 @@ fn a_process_is_silent_for_as_long_as_its_environment_allows() {
     assert!(matches!(answer(&mut patient), Answer::Welcome { .. }));
     let mut other = stranger(&server, &token("right"), &member(1, 2));
     assert!(matches!(answer(&mut other), Answer::Welcome { .. }));
-    let reply = |stream: &mut TcpStream| {
-        Reply::read(&read_frame(stream, FRAME_BYTES_MAX).expect("a reply")).expect("a reply")
-    };
     assert_eq!(
-        reply(&mut patient),
+        patient.hear(),
         Reply::Lost {
             member: member(1, 2),
             reason: "nothing was heard of it for 0.3 s".into()
@@ -689,9 +728,9 @@ fn a_process_is_silent_for_as_long_as_its_environment_allows() {
         key: "key".into(),
         value: Vec::new(),
     };
-    write_frame(&mut patient, &set.to_bytes()).expect("it listens");
+    patient.say(&set.to_bytes());
     let value = Vec::new();
-    assert_eq!(reply(&mut patient), Reply::Done { id: 5, value });
+    assert_eq!(patient.hear(), Reply::Done { id: 5, value });
 }
 
 #[test]
@@ -746,9 +785,89 @@ fn noise_of_a_guest_is_its_end() {
     let first = connect(&server, member(0, 2)).expect("in");
     let mut second = stranger(&server, &token("right"), &member(1, 2));
     assert!(matches!(answer(&mut second), Answer::Welcome { .. }));
-    write_frame(&mut second, &[77, 1, 2]).expect("it listens");
+    second.say(&[77, 1, 2]);
     let lost = lost(&first).to_string();
     assert!(lost.contains("it sent what is no request: "), "{lost}");
+}
+
+/// What passes between a client and its server, each way.
+fn wiretap(server: &Server) -> (String, std::thread::JoinHandle<[Vec<u8>; 2]>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let to = server.address();
+    let tap = std::thread::spawn(move || {
+        let client = listener.accept().expect("a client").0;
+        let server = TcpStream::connect(to).expect("it listens");
+        std::thread::scope(|scope| {
+            let pass = |mut from: TcpStream, mut to: TcpStream| {
+                scope.spawn(move || {
+                    let (mut passed, mut bytes) = (Vec::new(), [0; 4096]);
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        passed.extend_from_slice(&bytes[..len]);
+                        let _ = to.write_all(&bytes[..len]);
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                    passed
+                })
+            };
+            let clone = |stream: &TcpStream| stream.try_clone().expect("a connection");
+            let out = pass(clone(&client), clone(&server));
+            let back = pass(server, client);
+            [out, back].map(|way| way.join().expect("no panic"))
+        })
+    });
+    (address, tap)
+}
+
+#[test]
+fn what_is_said_is_read_by_nobody_on_the_way() {
+    let server = server(2);
+    let (address, tap) = wiretap(&server);
+    let first = Client::connect(&address, &token("right"), member(0, 2), SOON).expect("in");
+    let second = connect(&server, member(1, 2)).expect("in");
+    first
+        .set("a secret key", b"a secret value")
+        .expect("a new key");
+    second
+        .set("another secret", b"what is not said")
+        .expect("a new key");
+    assert_eq!(
+        first.get("another secret", SOON).expect("set"),
+        b"what is not said"
+    );
+    second.fail("a secret reason");
+    assert!(soon(|| first.trouble()).contains("a secret reason"));
+    first.goodbye();
+    drop((first, second, server));
+    for passed in tap.join().expect("no panic") {
+        let text = String::from_utf8_lossy(&passed);
+        assert!(
+            passed.len() > 100 && !text.contains("secret") && !text.contains("not said"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn whoever_writes_into_a_connection_is_its_end() {
+    let server = server(2);
+    let first = connect(&server, member(0, 2)).expect("in");
+    let mut second = stranger(&server, &token("right"), &member(1, 2));
+    assert!(matches!(answer(&mut second), Answer::Welcome { .. }));
+    second.say(&Request::Alive.to_bytes());
+    // A request as it was written before connections were sealed, by someone who has taken it over.
+    let fail = Request::Fail {
+        reason: "the end".into(),
+        exit_code: 1,
+    };
+    write_frame(&mut second.stream, &fail.to_bytes()).expect("it listens");
+    let _ = second.stream.shutdown(std::net::Shutdown::Write);
+    let lost = lost(&first).to_string();
+    assert!(
+        lost.starts_with("rank 1 (host1, pid 101) has vanished: "),
+        "{lost}"
+    );
+    assert!(first.failure().is_none());
 }
 
 fn requests() -> impl Strategy<Value = Request> {
@@ -804,6 +923,7 @@ proptest! {
         numbers in any::<(u64, u32, u32, bool, u8)>(),
     ) {
         let (id, rank, pid, flag, exit_code) = numbers;
+        let handshake = value.clone();
         let role = if flag { Role::Launcher } else { Role::Process };
         let member = Member { role, rank, world_size: pid, host: text.clone(), pid, restarts: rank };
         let fail = Request::Fail { reason: text.clone(), exit_code };
@@ -819,12 +939,14 @@ proptest! {
         }
         for answer in [
             Answer::Refused { reason: text.clone(), again: flag, exit_code },
-            Answer::Welcome { proof: [3; 32], run: id, keeper: flag.then(|| member.clone()) },
+            Answer::Welcome { handshake },
         ] {
             prop_assert_eq!(Answer::read(&answer.to_bytes()), Ok(answer));
         }
         let silence = flag.then(|| Duration::from_millis(id.max(1)));
-        let hello = Hello { version: text.clone(), nonce: [5; 32], member, silence };
+        let greeted = Greeted { run: id, keeper: flag.then(|| member.clone()) };
+        prop_assert_eq!(Greeted::read(&greeted.to_bytes()), Ok(greeted));
+        let hello = Hello { version: text.clone(), nonce: [5; 32], member, silence, handshake: vec![6; 48] };
         prop_assert_eq!(Hello::version(&hello.to_bytes()), Ok(text));
         prop_assert_eq!(Hello::read(&hello.to_bytes()), Ok(hello));
     }

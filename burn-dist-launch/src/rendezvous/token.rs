@@ -35,12 +35,25 @@ pub enum TokenError {
         len: usize,
     },
     /// A file that cannot be read.
-    #[error("cannot read the token from {}: {source}", path.display())]
+    #[error("cannot read the token from {}, or make it: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// A place for the token of this user that is somebody else's, or that others can enter.
+    #[error(
+        "{} is no place for a secret of user {user}: {what}; remove it, or set {TOKEN} to the same in all processes \
+         (`openssl rand -hex 32` makes one)", path.display()
+    )]
+    Foreign {
+        /// The folder or the file.
+        path: PathBuf,
+        /// The user.
+        user: u32,
+        /// What is wrong with it.
+        what: String,
     },
     /// A file that others can read.
     #[error("{} can be read by others (mode {mode:03o}), so its token is no secret: chmod 600 {}, and make a new one", path.display(), path.display())]
@@ -117,9 +130,76 @@ impl Token {
         }
     }
 
-    /// Returns the token for where none is needed: processes of one machine that no launcher of ours has started.
-    pub(crate) fn none() -> Self {
-        Self(String::new())
+    /// Returns the token by which the programs of this user know each other on this machine, and makes it if there is
+    /// none: for processes that meet where nobody else gets, but other users of the machine.
+    ///
+    /// It is in a folder of the system's temporary one that has the user's number in its name, and that only the user
+    /// can enter.
+    ///
+    /// # Errors
+    /// If the folder or the file is somebody else's, or open to others, or cannot be made.
+    #[cfg(unix)]
+    pub(crate) fn of_user() -> Result<Self, TokenError> {
+        // SAFETY: a system call without arguments, which cannot fail.
+        let user = unsafe { libc::geteuid() };
+        Self::in_folder(
+            &std::env::temp_dir().join(format!("burn-dist-user-{user}")),
+            user,
+        )
+    }
+
+    #[cfg(unix)]
+    fn in_folder(folder: &Path, user: u32) -> Result<Self, TokenError> {
+        use std::io::ErrorKind;
+        use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| TokenError::File { path, source }
+        };
+        match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(failed(folder)(error));
+            }
+            _ => {}
+        }
+        // Of the folder itself, not of what a link leads to. Once it is this user's and closed, nobody else changes
+        // what is in it.
+        let found = std::fs::symlink_metadata(folder).map_err(failed(folder))?;
+        let what = match found.mode() & 0o777 {
+            _ if !found.is_dir() => Some("it is no folder".to_string()),
+            _ if found.uid() != user => Some(format!("it is user {}'s", found.uid())),
+            mode if mode & 0o077 != 0 => Some(format!("others can enter it (mode {mode:03o})")),
+            _ => None,
+        };
+        if let Some(what) = what {
+            let path = folder.to_path_buf();
+            return Err(TokenError::Foreign { path, user, what });
+        }
+        let file = folder.join("token");
+        if !file.exists() {
+            // Written beside it and linked: the file is there in full or not at all, and the first of several
+            // processes has made it.
+            let token = Self::random().map_err(failed(&file))?;
+            let beside = folder.join(format!("token-{}", &token.secret()[..16]));
+            let mut options = std::fs::OpenOptions::new();
+            let written = options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&beside);
+            let written = written.and_then(|mut file| {
+                std::io::Write::write_all(&mut file, token.secret().as_bytes())
+            });
+            let linked = written.and_then(|()| std::fs::hard_link(&beside, &file));
+            let _ = std::fs::remove_file(&beside);
+            match linked {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(failed(&file)(error));
+                }
+                _ => {}
+            }
+        }
+        Self::from_file(&file)
     }
 
     /// Returns the token as text, for [`TOKEN`] of a process that is started.
@@ -220,5 +300,69 @@ mod tests {
             "0123456789abcdef"
         );
         std::fs::remove_dir_all(&folder).expect("own folder");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_user_has_one_token_of_which_nobody_else_knows() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let above = std::env::temp_dir().join(format!("burn-dist-user-{}", std::process::id()));
+        std::fs::create_dir_all(&above).expect("a folder");
+        let folder = above.join("mine");
+        let user = std::fs::metadata(&above).expect("own folder").uid();
+        // Processes that start at once come to the same.
+        let tokens: Vec<String> = std::thread::scope(|scope| {
+            let make = || {
+                Token::in_folder(&folder, user)
+                    .expect("a token")
+                    .secret()
+                    .to_string()
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, String>| thread.join();
+            threads
+                .into_iter()
+                .map(|thread| join(thread).expect("no panic"))
+                .collect()
+        });
+        assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+        assert_eq!(std::fs::read_dir(&folder).expect("own folder").count(), 1);
+        let mode = |path: &Path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
+        assert_eq!((mode(&folder), mode(&folder.join("token"))), (0o700, 0o600));
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("own file");
+        };
+        let error = || {
+            Token::in_folder(&folder, user)
+                .expect_err("no secret")
+                .to_string()
+        };
+        // Somebody else has made the folder, or can enter it, or read the file; or has laid a link to another place.
+        let theirs = Token::in_folder(&folder, user + 1).expect_err("another user's");
+        let expected = format!(
+            "is no place for a secret of user {}: it is user {user}'s; remove it",
+            user + 1
+        );
+        assert!(theirs.to_string().contains(&expected), "{theirs}");
+        set(&folder, 0o755);
+        assert!(
+            error().contains("others can enter it (mode 755)"),
+            "{}",
+            error()
+        );
+        set(&folder, 0o700);
+        set(&folder.join("token"), 0o644);
+        assert!(
+            error().contains("can be read by others (mode 644)"),
+            "{}",
+            error()
+        );
+        let link = above.join("link");
+        std::os::unix::fs::symlink(&folder, &link).expect("own folder");
+        let error = Token::in_folder(&link, user)
+            .expect_err("a link")
+            .to_string();
+        assert!(error.contains("it is no folder"), "{error}");
+        std::fs::remove_dir_all(&above).expect("own folder");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::rendezvous::{RendezvousError, Token, TokenError};
 use crate::seconds::DAY;
-use crate::{RESTART, cluster_env, rendezvous};
+use crate::{RESTART, address, cluster_env, rendezvous};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -249,11 +249,8 @@ impl Options {
             None if self.nnodes > 1 => Err(RunError::NoRendezvous(self.nnodes)),
             None => Ok(()),
             Some(address) => {
-                let port = address
-                    .rsplit_once(':')
-                    .and_then(|(_, port)| port.parse::<u16>().ok());
                 // A port that the system chooses is known to this machine only.
-                match port {
+                match address::host_and_port(address).map(|(_, port)| port) {
                     Some(port) if port > 0 || self.nnodes == 1 => Ok(()),
                     _ => Err(RunError::Rendezvous(address.clone())),
                 }
@@ -314,20 +311,22 @@ impl Options {
 
     /// Returns what one process has in its environment beyond that, if it is started directly.
     pub fn environment(&self, local_rank: usize, rendezvous: &str) -> Vec<(&'static str, String)> {
-        let (host, port) = rendezvous.rsplit_once(':').unwrap_or((rendezvous, ""));
+        // It was checked, or is where the server listens.
+        let (host, port) = address::host_and_port(rendezvous).unwrap_or((rendezvous, 0));
         vec![
             ("RANK", (self.first_rank() + local_rank).to_string()),
             ("WORLD_SIZE", self.world_size().to_string()),
             ("LOCAL_RANK", local_rank.to_string()),
             ("LOCAL_WORLD_SIZE", self.nproc.to_string()),
             ("GROUP_RANK", self.node_rank.to_string()),
-            ("MASTER_ADDR", host.trim_matches(['[', ']']).to_string()),
+            ("MASTER_ADDR", host.to_string()),
             ("MASTER_PORT", port.to_string()),
         ]
     }
 
     /// Returns what makes `mpirun` start processes on this machine and no other, also where it has fewer cores than
-    /// they are, and for root too.
+    /// they are, and for root too; and what keeps Open MPI's messages in shared memory, where this process has set
+    /// nothing else for them.
     pub fn mpirun_environment(&self) -> Vec<(&'static str, String)> {
         let mut variables: Vec<(&'static str, String)> = [
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
@@ -344,6 +343,19 @@ impl Options {
         ]
         .map(|(name, value)| (name, String::from(value)))
         .into();
+        // Open MPI would open a port in each process on all interfaces. Ways to other machines are left out, whatever
+        // a build calls the one through shared memory; `ob1` takes messages by these ways alone.
+        let inside = [
+            ("OMPI_MCA_pml", "ob1"),
+            ("OMPI_MCA_btl", "^tcp,openib,usnic,ofi,ugni,portals4,uct"),
+            // Where mpirun says that it can be reached. Open MPI 4 listens on all interfaces all the same.
+            ("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8"),
+            ("PRTE_MCA_prte_if_include", "127.0.0.0/8"),
+        ];
+        let unset = inside
+            .into_iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none());
+        variables.extend(unset.map(|(name, value)| (name, String::from(value))));
         // Whoever is root here has decided to be.
         for name in [
             "OMPI_ALLOW_RUN_AS_ROOT",
@@ -369,9 +381,10 @@ pub(super) fn is_foreign(variable: &str, transport: Transport) -> bool {
         "GROUP_RANK",
         "MASTER_ADDR",
         "MASTER_PORT",
-        "BURN_DIST_PORT",
-        "TORCHELASTIC_USE_AGENT_STORE",
     ];
+    // What torchrun says besides, and nothing that is started here.
+    let of_torchrun = variable.starts_with("TORCHELASTIC_")
+        || ["GROUP_WORLD_SIZE", "BURN_DIST_PORT"].contains(&variable);
     let mpi = [
         "OMPI_COMM_WORLD_",
         "OMPI_UNIVERSE_",
@@ -381,15 +394,10 @@ pub(super) fn is_foreign(variable: &str, transport: Transport) -> bool {
         "OMPI_MCA_orte_",
         "OMPI_MCA_ess",
     ];
+    let is_other = of_torchrun || mpi.iter().any(|prefix| variable.starts_with(prefix));
     match transport {
-        Transport::Mpi => {
-            torchrun.contains(&variable) || mpi.iter().any(|prefix| variable.starts_with(prefix))
-        }
-        Transport::Direct => {
-            variable == "TORCHELASTIC_USE_AGENT_STORE"
-                || variable == "BURN_DIST_PORT"
-                || mpi.iter().any(|prefix| variable.starts_with(prefix))
-        }
+        Transport::Mpi => torchrun.contains(&variable) || is_other,
+        Transport::Direct => is_other,
     }
 }
 
@@ -440,6 +448,14 @@ mod tests {
             (
                 options(|o| (o.nnodes, o.rendezvous) = (2, at("node7"))),
                 "--rendezvous node7 is not HOST:PORT",
+            ),
+            (
+                options(|o| (o.nnodes, o.rendezvous) = (2, at("[node7:29500]:29500"))),
+                "--rendezvous [node7:29500]:29500 is not HOST:PORT",
+            ),
+            (
+                options(|o| o.rendezvous = at("::1:29500")),
+                "--rendezvous ::1:29500 is not HOST:PORT",
             ),
             (
                 options(|o| (o.nnodes, o.rendezvous) = (2, at("node7:0"))),
@@ -493,5 +509,40 @@ mod tests {
             (master.to_string().as_str(), master.is_rank_zero),
             ("[::1]:29500", false)
         );
+    }
+
+    #[test]
+    fn what_launchers_further_out_say_is_none_of_a_process_that_is_started_here() {
+        let outer = "RANK=9 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=8 GROUP_RANK=1 GROUP_WORLD_SIZE=2 \
+            MASTER_ADDR=x MASTER_PORT=1 TORCHELASTIC_RUN_ID=7 TORCHELASTIC_USE_AGENT_STORE=True BURN_DIST_PORT=5 PMI_RANK=3 \
+            PMI_SIZE=5 OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2";
+        let options = options(|_| ());
+        let token = Token::random().expect("random");
+        for (transport, started) in [
+            (Transport::Direct, options.environment(1, "127.0.0.1:7")),
+            (
+                Transport::Mpi,
+                [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")]
+                    .map(|(name, value)| (name, value.to_string()))
+                    .into(),
+            ),
+        ] {
+            let mut variables = options.shared_environment("127.0.0.1:7", &token, 0);
+            variables.extend(started);
+            let kept = outer
+                .split_whitespace()
+                .filter_map(|pair| pair.split_once('='));
+            let kept = kept.filter(|(name, _)| !is_foreign(name, transport));
+            variables.extend(kept.map(|(name, value)| (name, value.to_string())));
+            let read = |name: &str| {
+                let found = variables.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| value.clone())
+            };
+            let env = crate::ClusterEnv::find(read).expect("no contradiction");
+            let env = env.expect("several processes");
+            assert_eq!((env.rank, env.world_size), (1, 2), "{transport:?}");
+            let master = env.master.expect("a rendezvous").to_string();
+            assert_eq!(master, "127.0.0.1:7");
+        }
     }
 }
