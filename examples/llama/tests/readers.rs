@@ -172,7 +172,7 @@ const READERS: &[Reader] = &[
     },
     Reader {
         name: "tables of schedules and descriptions of devices",
-        sources: &["cli/mod.rs", "commands/simulate.rs"],
+        sources: &["cli/mod.rs"],
         file: "table.txt",
         good: || b"0F0 0B0".to_vec(),
         hostile: || {
