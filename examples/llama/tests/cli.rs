@@ -638,7 +638,7 @@ fn a_full_disk_is_reported_and_the_rest_is_written() {
     let args = short(&["--json", "/dev/full", "--plot", text(&plot)]);
     fails(
         &args,
-        1,
+        74,
         &["cannot write the report /dev/full: No space left on device"],
     );
     assert!(plot.exists());
@@ -649,7 +649,7 @@ fn a_full_disk_is_reported_and_the_rest_is_written() {
     let args = short(&["--json", text(&json), "--plot", text(&full)]);
     fails(
         &args,
-        1,
+        74,
         &["cannot write the plot", "full.png: No space left on device"],
     );
     assert!(json.exists());
@@ -724,7 +724,7 @@ fn a_disk_that_fills_up_leaves_nothing_half_written() {
         .output()
         .expect("a shell");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(74), "{said}");
     for (what, path) in [
         ("report", json),
         ("trace", trace),
