@@ -1,6 +1,7 @@
 //! Why processes are not connected at the start.
 
-/// A process is gone or late, and another start may go better: see [`CommError::exit_code`](crate::CommError::exit_code).
+/// A process is gone or late, and another start may go better: see
+/// [`CommError::exit_code`](crate::CommError::exit_code).
 pub const EXIT_TEMPORARY: u8 = 75;
 /// Processes cannot be set up as asked: see [`CommError::exit_code`](crate::CommError::exit_code).
 pub const EXIT_CONFIG: u8 = 78;

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// Writes an error as people read it: its message, and those of its sources that it does not say itself. A program whose
-/// `main` returns an error prints its [`Debug`](fmt::Debug).
+/// Writes an error as people read it: its message, and those of its sources that it does not say itself. A program
+/// whose `main` returns an error prints its [`Debug`](fmt::Debug).
 #[doc(hidden)]
 pub fn debug_by_message(error: &dyn Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut said = error.to_string();

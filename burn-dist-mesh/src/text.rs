@@ -8,8 +8,8 @@ use std::str::FromStr;
 const TABLE_ITEMS_MAX: usize = 64;
 
 impl MeshShape {
-    /// Reads a mesh from its text form, `name=size` joined by commas, outermost first. An axis whose role does not follow
-    /// from its name is `name:role=size`: `hosts:shard=2`.
+    /// Reads a mesh from its text form, `name=size` joined by commas, outermost first. An axis whose role does not
+    /// follow from its name is `name:role=size`: `hosts:shard=2`.
     ///
     /// The empty text and `1` are the mesh of one rank. Law: `MeshShape::parse(&mesh.to_string()) == mesh`.
     /// # Errors

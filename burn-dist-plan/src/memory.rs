@@ -22,7 +22,8 @@ pub enum MemoryClass {
     Gathered,
     /// Gradients of parameters, accumulated ones included, and what updates parameters and optimizer state with them.
     Gradient,
-    /// What an optimizer keeps between windows for a parameter: moments, and what they become before a gradient is added.
+    /// What an optimizer keeps between windows for a parameter: moments, and what they become before a gradient is
+    /// added.
     Optimizer,
     /// What forward and backward compute: activations, their gradients, temporaries.
     #[default]

@@ -309,8 +309,8 @@ pub trait Op: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {
     /// any other operation.
     fn product_flops(&self) -> Option<f64>;
 
-    /// Returns how many of the flops of a product make again what an operation before it has made: work of the hardware,
-    /// and none that the model asks for.
+    /// Returns how many of the flops of a product make again what an operation before it has made: work of the
+    /// hardware, and none that the model asks for.
     fn remade_flops(&self) -> f64 {
         0.0
     }

@@ -253,8 +253,8 @@ fn name<O: Op>(op: &O, step: &LocalStep<O>) -> String {
         .collect()
 }
 
-/// Whether an operation is part of an optimizer's update: elementwise, and on the way to a new parameter. What makes the
-/// gradient that an update begins with is none of it.
+/// Whether an operation is part of an optimizer's update: elementwise, and on the way to a new parameter. What makes
+/// the gradient that an update begins with is none of it.
 fn is_update<O: Op>(step: &LocalStep<O>, program: &Program<O>, facts: &Facts) -> bool {
     let is_elementwise = matches!(&*step.rule, OpRule::Factors(rule) if rule.elementwise);
     is_elementwise

@@ -12,8 +12,8 @@
 //! - one of an *update* runs on the stage of its parameter.
 //!
 //! What is made of constants, random numbers and data alone has no stage: each stage makes what it needs of it. Nor has
-//! what a backward makes, while it runs, of values of the forward alone, such as a transpose or the slope of a function.
-//! What was made before is of the forward, whoever uses it.
+//! what a backward makes, while it runs, of values of the forward alone, such as a transpose or the slope of a
+//! function. What was made before is of the forward, whoever uses it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

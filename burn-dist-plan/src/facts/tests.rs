@@ -253,8 +253,8 @@ fn a_moment_with_weight_decay_is_state() {
     assert_eq!(facts.phases.last(), Some(&Phase::Update));
 }
 
-/// What a moment becomes before a gradient is added is no gradient, and belongs to the update: it may be made as soon as
-/// the window begins.
+/// What a moment becomes before a gradient is added is no gradient, and belongs to the update: it may be made as soon
+/// as the window begins.
 #[test]
 fn a_moment_that_decays_is_state() {
     let mut b = Builder::new("");

@@ -96,8 +96,8 @@ impl Timeline {
         out
     }
 
-    /// Draws an SVG: a row per rank, named after its stages, a colour per kind, lighter for all but the first stage of a
-    /// rank, with microbatches, a time axis, a legend, and the bubble rate beside the title.
+    /// Draws an SVG: a row per rank, named after its stages, a colour per kind, lighter for all but the first stage of
+    /// a rank, with microbatches, a time axis, a legend, and the bubble rate beside the title.
     pub fn svg(&self, title: &str) -> String {
         let title = format!("{title}: {}", self.summary());
         try_svg(&[(title, self)], Unit::Own).expect("writing to a string cannot fail")

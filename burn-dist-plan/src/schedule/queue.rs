@@ -10,8 +10,8 @@
 //!
 //! Reductions of what others leave (HSDP: scattered over one axis, then reduced over another) are launched as soon as
 //! these have been waited for, and never wait for them themselves. So each of the two has the work of a unit to hide
-//! behind. They come after all that was launched before, and are waited for before what is launched later: of them, too,
-//! no more are under way than of two units. Before the last gradients are launched, those of all others are.
+//! behind. They come after all that was launched before, and are waited for before what is launched later: of them,
+//! too, no more are under way than of two units. Before the last gradients are launched, those of all others are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -16,8 +16,8 @@ struct Head {
 
 impl RunFolder {
     /// Checks that the run of the folder can go on after `done` steps, of which there is a checkpoint, or from its
-    /// start without any. Returns the step of the last checkpoint that was saved, if the lines of the run tell of a later one
-    /// than that: it is there no more, or is not wanted.
+    /// start without any. Returns the step of the last checkpoint that was saved, if the lines of the run tell of a
+    /// later one than that: it is there no more, or is not wanted.
     ///
     /// A run whose checkpoints are gone is not begun anew: that would take its figures away.
     ///

@@ -358,8 +358,8 @@ enum Half {
     Factors,
 }
 
-/// Reads a parameter, and writes it, or one half of it in 8 bits, where there is a writer; returns there which values of
-/// it are not finite.
+/// Reads a parameter, and writes it, or one half of it in 8 bits, where there is a writer; returns there which values
+/// of it are not finite.
 fn write<B: MeshBackend>(
     writer: Option<&mut FolderWriter>,
     name: &str,

@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use burn_dist_checkpoint::CheckpointError;
 
-/// Does jobs on up to so many threads, this one included, and fewer if the system starts fewer; returns the results, in any order. A thread ends with its
-/// first error.
+/// Does jobs on up to so many threads, this one included, and fewer if the system starts fewer; returns the results, in
+/// any order. A thread ends with its first error.
 ///
 /// # Errors
 /// One of those of `work`; [`CheckpointError::Panicked`].

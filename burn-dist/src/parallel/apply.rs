@@ -19,9 +19,9 @@ pub trait ParallelizeWith<B: Annotate>: Module<B> {
     ///
     /// Only `plan` counts: to amend a module's own attributes, start from [`super::Parallelize::plan`].
     ///
-    /// An axis that splits the model (`tp`), and over which none of its parameters and none of the layouts that the plan
-    /// says of activations is split, is a warning: ranks along it all compute the same, unless the program itself splits
-    /// tensors over it.
+    /// An axis that splits the model (`tp`), and over which none of its parameters and none of the layouts that the
+    /// plan says of activations is split, is a warning: ranks along it all compute the same, unless the program itself
+    /// splits tensors over it.
     ///
     /// # Communication
     /// None by itself: layouts are recorded, and moves happen where values are used.

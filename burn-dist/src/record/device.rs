@@ -561,9 +561,9 @@ impl DeviceMeshBuilder {
     /// Builds the mesh.
     ///
     /// # Errors
-    /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link for
-    /// an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not hold
-    /// exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
+    /// [`MeshError`] for an axis named twice, one whose name says no role, a size of zero, two pipeline axes, a link
+    /// for an axis that is not there, a number of ranks that the processes cannot share out evenly, nodes that do not
+    /// hold exactly the ranks, more ranks than a process can run, or a number of devices other than the product of the
     /// sizes.
     pub fn build(self) -> Result<DeviceMesh, MeshError> {
         let axes: Result<Vec<Axis>, MeshError> = self.axes.into_iter().collect();

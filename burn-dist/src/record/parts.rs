@@ -170,8 +170,8 @@ pub trait Parts: Backend {
     fn random_state(device: &Self::Device) -> (u64, u64);
     /// Goes on with the random numbers of another run.
     fn set_random_state(device: &Self::Device, state: (u64, u64));
-    /// Returns votes of the processes that share the ranks out, if they are several, and which of them this is. A process
-    /// waits for another one as long as a rank does, and no longer than the ranks run.
+    /// Returns votes of the processes that share the ranks out, if they are several, and which of them this is. A
+    /// process waits for another one as long as a rank does, and no longer than the ranks run.
     ///
     /// # Errors
     /// What has stopped the processes.

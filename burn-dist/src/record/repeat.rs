@@ -3,8 +3,8 @@
 //! A window is as long as a step: planned in pieces, a step would lose its checkpointing and the accumulation of its
 //! gradients. A program that reads every step says where they end. One that never reads is cut where it repeats, at the
 //! place in its loop where the least is alive (between two steps, where activations are gone), so that its windows are
-//! equal and their plans are known. What each pass leaves and the program keeps (losses, outputs of an evaluation) counts
-//! for nothing there: memory grows by that alone.
+//! equal and their plans are known. What each pass leaves and the program keeps (losses, outputs of an evaluation)
+//! counts for nothing there: memory grows by that alone.
 
 use std::hash::{Hash, Hasher};
 

@@ -2,7 +2,8 @@
 
 use crate::workspace::{packages, sources, workspace};
 
-/// What reads files outside of packages with a test `readers`, and why no file of others makes it take more than it may.
+/// What reads files outside of packages with a test `readers`, and why no file of others makes it take more than it
+/// may.
 const BOUNDED: [(&str, &str); 5] = [
     (
         "burn-dist/src/checkpoint/recorder.rs",

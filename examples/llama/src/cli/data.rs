@@ -9,10 +9,10 @@ use crate::data::file::DataFile;
 #[derive(Debug, Clone, Args)]
 pub struct DataArgs {
     /// A file of texts: lines of JSON (.jsonl) or rows of Parquet with a field text, or prompt and response, or plain
-    /// text (.txt, .md); or a folder of such files. May be given several times. After the file: weight=W for its part of
-    /// all positions as against the others (1), text=FIELD or prompt=FIELD,response=FIELD, split=paragraph, line or file
-    /// for what a document of plain text is, format=jsonl, parquet or text where the name does not tell, or for which
-    /// files of a folder are read. finetune takes prompts and responses.
+    /// text (.txt, .md); or a folder of such files. May be given several times. After the file: weight=W for its part
+    /// of all positions as against the others (1), text=FIELD or prompt=FIELD,response=FIELD, split=paragraph, line or
+    /// file for what a document of plain text is, format=jsonl, parquet or text where the name does not tell, or for
+    /// which files of a folder are read. finetune takes prompts and responses.
     #[arg(long, value_name = "FILE[,KEY=VALUE]")]
     pub data: Vec<DataFile>,
     /// A file or folder of held-out texts, whose loss is shown during training. May be given several times.

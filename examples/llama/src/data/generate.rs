@@ -51,8 +51,8 @@ const MONTHS: [(&str, usize); 12] = [
     ("November", 30),
     ("December", 31),
 ];
-/// How far the numbers of a count are apart. A number follows another in several counts, so that a held-out count is made
-/// of steps that training has seen.
+/// How far the numbers of a count are apart. A number follows another in several counts, so that a held-out count is
+/// made of steps that training has seen.
 const STEPS: [(usize, &str); 2] = [(1, "ones"), (10, "tens")];
 /// Numbers of a count after the first.
 const COUNTED: usize = 3;

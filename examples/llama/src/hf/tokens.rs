@@ -12,8 +12,8 @@ use crate::data::tokens::{ENDS, Ends, TOKENIZER_CONFIG, Tokens};
 /// No file that says it is longer.
 const TOKENS_BYTES_MAX: u64 = 2 << 20;
 
-/// Reads the tokens before and after a text of a folder: the ends of `generation_config.json`, without any those of `config.json`, and what
-/// `tokenizer_config.json` says.
+/// Reads the tokens before and after a text of a folder: the ends of `generation_config.json`, without any those of
+/// `config.json`, and what `tokenizer_config.json` says.
 ///
 /// # Errors
 /// [`HfError::Read`] or [`HfError::Json`] of a file that is there.

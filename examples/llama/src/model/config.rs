@@ -161,8 +161,8 @@ pub enum ConfigError {
 /// The most layers of a model: they are objects on the host before any tensor is one on a device. Published models have
 /// up to 126.
 const LAYERS_MAX: usize = 1 << 12;
-/// The largest width of the residual, as the others one at which bytes of a model are counted in 64 bits. Published ones
-/// have up to 2^14, 2^16 and 2^18.
+/// The largest width of the residual, as the others one at which bytes of a model are counted in 64 bits. Published
+/// ones have up to 2^14, 2^16 and 2^18.
 const DIM_MAX: usize = 1 << 20;
 const HIDDEN_MAX: usize = 1 << 22;
 const VOCAB_MAX: usize = 1 << 24;
@@ -469,7 +469,8 @@ mod tests {
         );
     }
 
-    /// Each number of a configuration with the values that none may have, set one at a time in a model with all of them.
+    /// Each number of a configuration with the values that none may have, set one at a time in a model with all of
+    /// them.
     #[test]
     fn numbers_that_no_model_has_are_refused() {
         let scaling = RopeScaling {
