@@ -18,6 +18,12 @@ fn placed(b: &mut Builder, shape: &[usize], role: Role) -> ValueIndex {
     b.placed_as(shape, Layout::replicated(shape), role)
 }
 
+/// What an optimizer has kept for a weight.
+fn moment(b: &mut Builder, of: &str) -> ValueIndex {
+    let shape = [WIDTH, WIDTH];
+    placed(b, &shape, Role::State(spec(of, &shape)))
+}
+
 fn spec(path: &str, shape: &[usize]) -> Arc<ParamSpec> {
     Arc::new(Builder::spec(path, shape, None))
 }
@@ -230,11 +236,7 @@ fn two_parameters_of_one_shape_that_are_multiplied() {
 fn a_moment_with_weight_decay_is_state() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
-    let m = placed(
-        &mut b,
-        &[WIDTH, WIDTH],
-        Role::State(spec("w", &[WIDTH, WIDTH])),
-    );
+    let m = moment(&mut b, "w");
     let gw = weight_gradient(&mut b, w);
     // L2 decay: the moment is made of the parameter too.
     let decayed = b.pair(Kind::Add, gw, w);
@@ -259,11 +261,7 @@ fn a_moment_with_weight_decay_is_state() {
 fn a_moment_that_decays_is_state() {
     let mut b = Builder::new("");
     let w = weight(&mut b, "w");
-    let m = placed(
-        &mut b,
-        &[WIDTH, WIDTH],
-        Role::State(spec("w", &[WIDTH, WIDTH])),
-    );
+    let m = moment(&mut b, "w");
     let gw = weight_gradient(&mut b, w);
     let decayed = b.exp(m);
     let made = b.window.ops.len() - 1;

@@ -10,6 +10,7 @@ use crate::pipeline::Schedule;
 use crate::stage::{Pipeline, ScheduleChoice, Stage};
 use crate::task::{CollectiveKind, CommunicationKind, Task};
 use crate::toy::{Builder, Kind, options, planned};
+use crate::window::ValueIndex;
 use crate::{Checkpoint, PlanError, PlanOptions, Policy, ScheduleKind, plan, text_after};
 
 /// What becomes of the norm of all gradients.
@@ -450,10 +451,8 @@ fn a_backward_goes_one_way() {
             });
         }
     }
-    for (w, sum) in weights.iter().zip(sums) {
-        let new = b.pair(Kind::Sub, *w, sum.expect("a gradient"));
-        b.survive(new);
-    }
+    let sums = sums.into_iter().map(|sum| sum.expect("a gradient"));
+    descend(&mut b, &weights, sums);
     check(&b, &options(&b.mesh), "two towers");
     let plan = plan(&b.window, &b.mesh, &options(&b.mesh)).expect("a plan");
     for rank in &plan.ranks {
@@ -510,6 +509,18 @@ fn counts(b: &Builder, kind: &Kind) -> Vec<usize> {
     ranks.collect()
 }
 
+/// Takes gradients away from their weights.
+fn descend(
+    b: &mut Builder,
+    weights: &[ValueIndex],
+    gradients: impl IntoIterator<Item = ValueIndex>,
+) {
+    for (w, gradient) in weights.iter().zip(gradients) {
+        let new = b.pair(Kind::Sub, *w, gradient);
+        b.survive(new);
+    }
+}
+
 /// What is made before a backward begins is of the forward, also where nothing but that uses it.
 #[test]
 fn what_only_a_backward_uses_may_be_of_the_forward() {
@@ -528,10 +539,7 @@ fn what_only_a_backward_uses_may_be_of_the_forward() {
     let g = b.pair(Kind::Mul, ones, factor);
     let (gh, g1) = b.linear_backward(h, weights[1], g);
     let (_, g0) = b.linear_backward(x, weights[0], gh);
-    for (w, gradient) in weights.iter().zip([g0, g1]) {
-        let new = b.pair(Kind::Sub, *w, gradient);
-        b.survive(new);
-    }
+    descend(&mut b, &weights, [g0, g1]);
     check(&b, &options(&b.mesh), "two towers");
     assert_eq!(counts(&b, &Kind::Linear), [2, 2]);
 }
@@ -554,10 +562,7 @@ fn what_a_backward_makes_again_is_known_by_its_operands() {
     let g = b.pair(Kind::Mul, g, slope);
     let (gh, g1) = b.linear_backward(h, weights[1], g);
     let (_, g0) = b.linear_backward(x, weights[0], gh);
-    for (w, gradient) in weights.iter().zip([g0, g1]) {
-        let new = b.pair(Kind::Sub, *w, gradient);
-        b.survive(new);
-    }
+    descend(&mut b, &weights, [g0, g1]);
     check(&b, &options(&b.mesh), "slopes");
     // Where it is used, and nowhere else.
     assert_eq!(counts(&b, &Kind::Add), [0, 100]);

@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 
-use burn_core::module::{Module, ModuleMapper, Param};
+use burn_core::module::{Module, ModuleMapper, Param, Parameter};
 use burn_core::record::{FullPrecisionSettings, Record};
 use burn_core::tensor::backend::Backend;
-use burn_core::tensor::{Bool, Int, Tensor};
+use burn_core::tensor::{BasicOps, Bool, Int, Tensor};
 use serde_json::Value;
 
 use crate::parallel::MeshBackend;
@@ -29,34 +29,35 @@ struct Bare;
 
 impl<B: Backend> ModuleMapper<B> for Bare {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let value = match param.is_initialized() {
-            true => param.val(),
-            false => Tensor::empty([0; D], &param.lazy_device()),
-        };
-        Param::initialized(param.id, value)
+        bare(param)
     }
 
     fn map_int<const D: usize>(
         &mut self,
         param: Param<Tensor<B, D, Int>>,
     ) -> Param<Tensor<B, D, Int>> {
-        let value = match param.is_initialized() {
-            true => param.val(),
-            false => Tensor::empty([0; D], &param.lazy_device()),
-        };
-        Param::initialized(param.id, value)
+        bare(param)
     }
 
     fn map_bool<const D: usize>(
         &mut self,
         param: Param<Tensor<B, D, Bool>>,
     ) -> Param<Tensor<B, D, Bool>> {
-        let value = match param.is_initialized() {
-            true => param.val(),
-            false => Tensor::empty([0; D], &param.lazy_device()),
-        };
-        Param::initialized(param.id, value)
+        bare(param)
     }
+}
+
+fn bare<B: Backend, const D: usize, K: BasicOps<B>>(
+    param: Param<Tensor<B, D, K>>,
+) -> Param<Tensor<B, D, K>>
+where
+    Tensor<B, D, K>: Parameter<Device = B::Device>,
+{
+    let value = match param.is_initialized() {
+        true => param.val(),
+        false => Tensor::empty([0; D], &param.lazy_device()),
+    };
+    Param::initialized(param.id, value)
 }
 
 /// Returns where a record has something beside parameters of these ids, if it has; an error is one of its text.

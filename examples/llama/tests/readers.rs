@@ -88,6 +88,14 @@ fn read_config(folder: &Path) -> Result<(), String> {
         .map_err(|error| error.to_string())
 }
 
+/// What is there as long as one reads: a device, and a file that is one hole.
+fn endless() -> Vec<(&'static str, Content)> {
+    vec![
+        ("device", Link("/dev/zero")),
+        ("hole", Sparse(Vec::new(), 1 << 40)),
+    ]
+}
+
 const READERS: &[Reader] = &[
     Reader {
         name: "config.json",
@@ -153,12 +161,7 @@ const READERS: &[Reader] = &[
         sources: &["hf/origin.rs"],
         file: "chat_template.jinja",
         good: || b"{{ messages }}".to_vec(),
-        hostile: || {
-            vec![
-                ("device", Link("/dev/zero")),
-                ("hole", Sparse(Vec::new(), 1 << 40)),
-            ]
-        },
+        hostile: endless,
         read: |folder| {
             std::fs::write(folder.join("config.json"), "{}").unwrap();
             let model = [&2u64.to_le_bytes()[..], b"{}"].concat();
@@ -175,12 +178,7 @@ const READERS: &[Reader] = &[
         sources: &["cli/mod.rs"],
         file: "table.txt",
         good: || b"0F0 0B0".to_vec(),
-        hostile: || {
-            vec![
-                ("device", Link("/dev/zero")),
-                ("hole", Sparse(Vec::new(), 1 << 40)),
-            ]
-        },
+        hostile: endless,
         read: |folder| {
             let read = burn_dist::train::files::read_text(&folder.join("table.txt"), 8 << 20);
             read.map(drop).map_err(|error| error.to_string())
