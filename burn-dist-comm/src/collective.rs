@@ -112,13 +112,13 @@ impl AllToAll {
 /// Returns the member that is `by` places further along a group of `num_members`, cyclically.
 ///
 /// Of 4 members, 1 place after member 3 is member 0, and so it is -6 places after member 2.
-pub(crate) fn member_after(member: usize, by: isize, num_members: usize) -> usize {
+pub fn member_after(member: usize, by: isize, num_members: usize) -> usize {
     let places = by.rem_euclid(num_members as isize) as usize;
     (member + places) % num_members
 }
 
 /// Returns the member that is `by` places before a member, cyclically: the one whose block a shift brings it.
-pub(crate) fn member_before(member: usize, by: isize, num_members: usize) -> usize {
+pub fn member_before(member: usize, by: isize, num_members: usize) -> usize {
     // Not by -`by`, which the least number does not have.
     let places = by.rem_euclid(num_members as isize) as usize;
     (member + num_members - places) % num_members

@@ -140,6 +140,17 @@ impl CallInfo {
         self.transfer.get().copied()
     }
 
+    /// Notes that a [recorded](super::Communicator::record) call is over.
+    pub fn end(&self) {
+        // Other libraries do not tell when the others launched theirs. Set once: a call is waited for once.
+        let _ = self.transfer.set(Transfer {
+            launched: self.started,
+            start: self.started,
+            end: Instant::now(),
+        });
+        self.finish();
+    }
+
     pub(crate) fn finish(&self) {
         let ns = self.started.elapsed().as_nanos().clamp(1, u64::MAX as u128) as u64;
         self.elapsed_ns.store(ns, Ordering::Relaxed);

@@ -30,7 +30,6 @@
 //! | [`Call`], [`Collective`], [`Group`], [`Lane`] | what a rank asks for |
 //! | [`LocalHub`] | ranks that are threads of one process |
 //! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
-//! | [`nccl`], [`peer`], [`symmetric`], [`streams`] | ranks with a GPU each: NCCL, copies within a process and between those of a machine, their order with a backend's work |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
 //! | [`flight`] | what the last calls were when that happened, and what can be told from it |
@@ -38,9 +37,6 @@
 //! | feature | brings |
 //! | --- | --- |
 //! | `mpi` | messages between processes over MPI; needs an MPI library and libclang when it is built |
-//! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
-//! | `conformance` | what every transport promises, as tests |
-//! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 //!
 //! # Order
 //! Each group and lane is a sequence: the n-th call of one member meets the n-th call of the others. Different groups
@@ -56,8 +52,6 @@ mod buffer;
 mod call;
 mod collective;
 mod completion;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 mod error;
 mod execution;
 pub mod flight;
@@ -65,29 +59,26 @@ mod geometry;
 mod group;
 mod info;
 mod local;
-pub mod nccl;
-pub mod peer;
 mod process;
 mod processes;
 mod record;
 mod start;
-pub mod streams;
-pub mod symmetric;
 mod sync;
 mod transport;
 mod votes;
 mod world;
 
 pub use block::{Block, Buffer, SharedBuffer, downcast, elements};
-pub use buffer::{Pool, PoolBuffer, PoolMemory, Region, Share};
+pub use buffer::{Gathered, Pool, PoolBuffer, PoolMemory, Region, Share};
 pub use call::{Call, Exchange};
-pub use collective::{AllToAll, Collective, Kind, Strided, chunk_sizes};
+pub use collective::{
+    AllToAll, Collective, Kind, Strided, chunk_sizes, member_after, member_before,
+};
 pub use error::CommError;
 pub use error::EXIT_SOFTWARE;
 pub use group::{Group, Lane};
 pub use info::{CallInfo, Transfer};
 pub use local::{Agreed, Chaos, FlightOptions, LocalComm, LocalHub, LocalOptions, Network};
-pub use nccl::{GpuTransport, Reduction};
 pub use process::Process;
 pub use processes::{KindName, PartPrint, Peer, WindowPrint};
 pub use record::{KindStats, Stats};
@@ -95,7 +86,7 @@ pub use start::{EXIT_CONFIG, EXIT_TEMPORARY, StartError};
 pub use sync::lock;
 #[cfg(feature = "mpi")]
 pub use transport::Mpi;
-pub use transport::{Destination, Matcher, Message, Transport};
+pub use transport::{Channels, Destination, Matcher, Message, Transport};
 pub use votes::Votes;
 pub use world::World;
 
@@ -149,13 +140,15 @@ pub trait Communicator: Send + Sync {
     /// The last calls of this rank, oldest first, finished or not.
     fn recent_calls(&self) -> Vec<Arc<CallInfo>>;
 
-    /// Counts and records a call that another library carries out, by which this rank receives `received` bytes.
+    /// Counts and records a call that another library carries out, the `sequence`-th of this rank on its group and
+    /// lane; its input is not looked at. Whoever carries it out [ends](CallInfo::end) the record.
     ///
     /// # Communication
     /// None.
     /// # Errors
-    /// What has stopped this communicator.
-    fn record(&self, call: &Arc<CallInfo>, received: usize) -> Result<(), CommError>;
+    /// [`CommError::NotAMember`], [`CommError::Invalid`] if the collective contradicts itself, and what has stopped
+    /// this communicator.
+    fn record(&self, call: Call, sequence: u64) -> Result<Arc<CallInfo>, CommError>;
 
     /// Returns those other members of a [recorded](Self::record) call's group that are in this process and have not
     /// recorded theirs.

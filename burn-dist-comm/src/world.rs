@@ -171,8 +171,10 @@ impl World {
 
     /// As [`Self::connect`], for any number of ranks: the first processes may have one more than the last, or these
     /// none.
-    #[cfg(all(test, feature = "mpi"))]
-    pub(crate) fn connect_spread(
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_spread(
         &self,
         num_ranks: usize,
         options: LocalOptions,

@@ -53,6 +53,11 @@ pub use plan::{
 };
 pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
 
+/// How ranks with a GPU of their own communicate.
+pub mod gpu {
+    pub use burn_dist_gpu::{GpuTransport, Reduction};
+}
+
 /// Inner backends beside `burn_flex::Flex`, by feature.
 ///
 /// They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but

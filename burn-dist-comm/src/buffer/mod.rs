@@ -11,8 +11,7 @@ mod pool;
 mod stream;
 mod work;
 
-pub(crate) use gathered::Gathered;
-pub use gathered::Region;
+pub use gathered::{Gathered, Region};
 pub(crate) use kernels::is_reducible;
 pub use pool::{Pool, PoolBuffer, PoolMemory, Share};
 pub(crate) use work::Work;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const MESSAGES_MAX: usize = 64;
 
 /// Channels between the engines of one process: several processes in one, for tests and simulation.
-pub(crate) struct Channels {
+pub struct Channels {
     process: u32,
     /// To each process, and what it has no room for yet.
     to: Vec<(SyncSender<Message>, VecDeque<Message>)>,
@@ -120,7 +120,7 @@ impl Channels {
     /// Returns the transports of `num_processes` processes, in order.
     ///
     /// With `chaos`, messages are held back as it says.
-    pub(crate) fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
+    pub fn connect(num_processes: usize, chaos: Option<&Chaos>) -> Vec<Self> {
         let (to, arrived): (Vec<_>, Vec<_>) = (0..num_processes)
             .map(|_| sync_channel(MESSAGES_MAX))
             .unzip();

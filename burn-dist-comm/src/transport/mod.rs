@@ -10,7 +10,7 @@
 //! | `mpi` | processes that a launcher of MPI has started (feature `mpi`) |
 //! | `burn_dist_launch`'s TCP | processes whose ranks communicate with NCCL: small messages only |
 //!
-//! What each of them promises are tests, which others can run over theirs (feature `conformance`).
+//! What each of them promises are tests, which others can run over theirs (`dev/conformance`).
 //!
 //! # What waits, and how much of it
 //! `send` never waits. What has not left yet is counted ([`Transport::unsent_bytes`]), and above the transport ranks
@@ -20,7 +20,7 @@ mod channels;
 #[cfg(feature = "mpi")]
 mod mpi;
 
-pub(crate) use channels::Channels;
+pub use channels::Channels;
 #[cfg(feature = "mpi")]
 pub use mpi::Mpi;
 

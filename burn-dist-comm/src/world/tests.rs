@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::WindowPrint;
-use crate::conformance::{PATIENT, on_ranks};
 use crate::transport::{Matcher, Message};
 use crate::{Block, Call, Communicator, Exchange, Lane, SharedBuffer, elements};
 use burn_dist_mesh::{BoolStore, DType, Rank, ReduceOp};
+use conformance::{PATIENT, on_ranks};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread::ThreadId;
 use std::time::Instant;

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::rendezvous::{Member, Options, Server};
-use burn_dist_comm::conformance::{BETWEEN_PROCESSES, messages};
 use burn_dist_comm::{Call, Communicator, Group, LocalComm, LocalOptions, World};
 use burn_dist_mesh::DType;
 use burn_dist_mesh::ReduceOp;
+use conformance::{BETWEEN_PROCESSES, messages};
 use proptest::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -11,8 +11,9 @@ use burn_std::device::Device;
 
 use super::recorder::batch_layout;
 use crate::clock::Hardware;
-use crate::comm::{Chaos, CommError, FlightOptions, GpuTransport, Reduction, World};
+use crate::comm::{Chaos, CommError, FlightOptions, World};
 use crate::flight::default_folder;
+use crate::gpu::{GpuTransport, Reduction};
 use crate::layout::Rows;
 use crate::mesh::{Axis, AxisRole, Link, Links, MeshError, MeshShape, Nodes, Rank, Topology};
 use crate::plan::DeviceCosts;

@@ -23,9 +23,10 @@ use super::worker::{Shared, Worker};
 use super::{AccountedMemory, Fault, LocalTicket, ReadTicket, SyncTicket};
 use super::{bridge, bytes};
 use crate::comm::{
-    Chaos, CommError, Communicator, FlightOptions, GpuTransport, LocalComm, LocalHub, LocalOptions,
-    Network, Reduction, WindowPrint, World,
+    Chaos, CommError, Communicator, FlightOptions, LocalComm, LocalHub, LocalOptions, Network,
+    WindowPrint, World,
 };
+use crate::gpu::{GpuTransport, Reduction};
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;

@@ -40,6 +40,7 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
     ("burn-dist-mesh", &[]),
     ("burn-dist-plan", &["burn-dist-mesh"]),
     ("burn-dist-comm", &["burn-dist-mesh"]),
+    ("burn-dist-gpu", &["burn-dist-comm", "burn-dist-mesh"]),
     (
         "burn-dist-checkpoint",
         &["burn-dist-mesh", "burn-dist-plan"],

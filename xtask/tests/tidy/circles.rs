@@ -22,7 +22,8 @@ use names::{Arrows, arrows};
 const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist", 59),
     ("burn-dist-checkpoint", 15),
-    ("burn-dist-comm", 24),
+    ("burn-dist-comm", 14),
+    ("burn-dist-gpu", 7),
     ("burn-dist-kernels", 9),
     ("burn-dist-launch", 6),
     ("burn-dist-macros", 0),

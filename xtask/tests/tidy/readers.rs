@@ -14,7 +14,7 @@ const BOUNDED: [(&str, &str); 5] = [
         "a flight record, of which so many bytes are read; its own tests read hostile ones",
     ),
     (
-        "burn-dist-comm/src/symmetric/os.rs",
+        "burn-dist-gpu/src/symmetric/os.rs",
         "what the system says of its start",
     ),
     (

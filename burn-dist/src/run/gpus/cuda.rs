@@ -15,13 +15,14 @@ use burn_dist_kernels::cuda::{flag_wait, run};
 use burn_ir::BackendIr;
 
 use super::{Gpus, Identity, Memory, Placed};
-use crate::comm::nccl::api::{Address, DeviceError};
-use crate::comm::nccl::groups::Channels;
-use crate::comm::nccl::{driver, ffi};
-use crate::comm::streams::api::{FlagWait, Hold};
-use crate::comm::{CommError, GpuTransport, LocalHub, Reduction, peer, streams, symmetric};
+use crate::comm::{CommError, LocalHub};
 use crate::ops::flex::downcast;
 use crate::run::bridge::CollectiveError;
+use burn_dist_gpu::nccl::api::{Address, DeviceError};
+use burn_dist_gpu::nccl::groups::Channels;
+use burn_dist_gpu::nccl::{driver, ffi};
+use burn_dist_gpu::streams::api::{FlagWait, Hold};
+use burn_dist_gpu::{GpuTransport, Reduction, peer, streams, symmetric};
 
 #[cfg(test)]
 mod tests;

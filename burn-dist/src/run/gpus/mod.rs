@@ -7,9 +7,9 @@
 //! result's buffers, of the backend's own memory ───┘
 //! ```
 //!
-//! Entry and exit are an event and a kernel on the device ([`crate::comm::streams`]), so that the host queues what
+//! Entry and exit are an event and a kernel on the device ([`burn_dist_gpu::streams`]), so that the host queues what
 //! comes next meanwhile; where the driver cannot do that, the host waits at both. What only moves is copied where GPUs
-//! read each other's memory ([`crate::comm::peer`]).
+//! read each other's memory ([`burn_dist_gpu::peer`]).
 //!
 //! | collective | NCCL | afterwards |
 //! | --- | --- | --- |
@@ -17,7 +17,7 @@
 //! | all-to-all | sends and receives, grouped | pieces joined along their dim |
 //! | reduce-scatter | the same, of the pieces | terms folded in the order of the group |
 //! | all-reduce | the same, of chunks; then an all-gather of what was folded | |
-//! | reductions that NCCL may do ([`Reduction`](crate::comm::Reduction)) | reduce-scatter, of uneven parts a reduction each; all-reduce | |
+//! | reductions that NCCL may do ([`Reduction`]) | reduce-scatter, of uneven parts a reduction each; all-reduce | |
 //!
 //! Memory of a call that fails stays with the rank until the rank's worker, which first tells everyone of the fault,
 //! has [aborted](Gpus::abort) its communicators; what the device may use even then is never given back.
@@ -25,7 +25,7 @@
 //! Before the host reads anything, it [lands](Gpus::land): it waits until calls are over, and looks whether it was
 //! their end or an abort's.
 //!
-//! The ranks of a process wait for each other before and after each launch ([`crate::comm::nccl`]).
+//! The ranks of a process wait for each other before and after each launch ([`burn_dist_gpu::nccl`]).
 //!
 //! Nothing goes through the host. Where pieces lie one after the other already (the dim that is cut is the first),
 //! nothing is packed; where they arrive in place, nothing is joined.
@@ -48,16 +48,17 @@ use burn_ir::BackendIr;
 use super::bridge::CollectiveError;
 use super::device_exchange::{BoolOps, Context, FloatOps, IntOps, KindOps, cut, swapped};
 use super::turn::Turn;
-use crate::comm::nccl::api::{Address, Element, Op};
-use crate::comm::nccl::groups::{Channels, Launched};
-use crate::comm::nccl::{collectives, native_fold};
-use crate::comm::streams::api::{FlagWait, Hold};
-use crate::comm::streams::watcher::{Watched, Watcher};
 use crate::comm::{
-    CallInfo, Collective, CommError, Communicator, Group, Lane, LocalHub, Reduction, chunk_sizes,
+    CallInfo, Collective, CommError, Communicator, Group, Lane, LocalHub, chunk_sizes,
 };
+use crate::gpu::Reduction;
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
+use burn_dist_gpu::nccl::api::{Address, Element, Op};
+use burn_dist_gpu::nccl::groups::{Channels, Launched};
+use burn_dist_gpu::nccl::{collectives, native_fold};
+use burn_dist_gpu::streams::api::{FlagWait, Hold};
+use burn_dist_gpu::streams::watcher::{Watched, Watcher};
 
 #[cfg(feature = "cuda")]
 pub(super) use cuda::{connect, identity};
@@ -366,7 +367,7 @@ pub(super) fn finish<B: BackendIr>(
     };
     let result = finish(task, flight, gpus, comm, turn, device)?;
     if !gpus.ground(comm.rank())?.get().channels.is_ordered() {
-        Channels::over(&info);
+        info.end();
     }
     Ok(result)
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use burn_ir::BackendIr;
 
 use super::{Gpus, Identity};
-use crate::comm::{GpuTransport, LocalHub, Reduction};
+use crate::comm::LocalHub;
+use crate::gpu::{GpuTransport, Reduction};
 
 /// Asks a device who it is.
 ///

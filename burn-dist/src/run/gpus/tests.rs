@@ -11,24 +11,24 @@ use burn_std::Bytes;
 use burn_std::future::block_on;
 
 use super::{Gpus, Memory, Placed};
-use crate::comm::nccl::api::{Address, Gpu, Nccl};
-use crate::comm::nccl::fake::{Fake, FakeNccl, Faults};
-use crate::comm::nccl::groups::Channels;
-use crate::comm::nccl::library;
-use crate::comm::peer::api::Copies;
-use crate::comm::streams::api::FlagWait;
-use crate::comm::streams::machine::Machine;
-use crate::comm::symmetric::api::Symmetric;
 use crate::comm::{
-    Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Reduction,
-    Stats, Strided,
+    Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Stats, Strided,
 };
+use crate::gpu::Reduction;
 use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
 use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
 use crate::run::turn::Turn;
+use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
+use burn_dist_gpu::nccl::fake::{Fake, FakeNccl, Faults};
+use burn_dist_gpu::nccl::groups::Channels;
+use burn_dist_gpu::nccl::library;
+use burn_dist_gpu::peer::api::Copies;
+use burn_dist_gpu::streams::api::FlagWait;
+use burn_dist_gpu::streams::machine::Machine;
+use burn_dist_gpu::symmetric::api::Symmetric;
 
 type Handle = <Flex as burn_ir::BackendIr>::Handle;
 

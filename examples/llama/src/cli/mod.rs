@@ -22,7 +22,7 @@ use self::numbers::{at_least_0, positive};
 use crate::data::tokenizer::{PLACE, QUESTION};
 use crate::model::Size;
 use burn_dist::clock::{Hardware, ModuleCosts};
-use burn_dist::comm::GpuTransport;
+use burn_dist::gpu::GpuTransport;
 use burn_dist::mesh::{Links, MeshShape, Nodes};
 use burn_dist::plan::PASSES;
 use burn_dist::plan::ScheduleChoice;

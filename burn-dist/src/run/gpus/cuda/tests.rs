@@ -16,11 +16,11 @@ use burn_std::future::block_on;
 use super::super::settle;
 use super::{CollectiveError, CubeMemory, CudaDevice, Memory, Placed};
 use crate::backend::Cuda;
-use crate::comm::nccl::api::{Address, Gpu};
-use crate::comm::nccl::driver;
-use crate::comm::streams;
-use crate::comm::streams::api::{FlagWait, Signals, Words};
 use crate::ops::execute::into_data;
+use burn_dist_gpu::nccl::api::{Address, Gpu};
+use burn_dist_gpu::nccl::driver;
+use burn_dist_gpu::streams;
+use burn_dist_gpu::streams::api::{FlagWait, Signals, Words};
 
 fn done<T>(what: &str, result: Result<T, CollectiveError>) -> T {
     result.unwrap_or_else(|error| match error {

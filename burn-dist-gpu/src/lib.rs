@@ -1,0 +1,23 @@
+//! Collectives on device memory, between ranks that each have a GPU of their own.
+//!
+//! | folder | idea |
+//! | --- | --- |
+//! | [`nccl`] | NCCL's calls and the driver's as traits; groups and lanes, launching, faults |
+//! | [`peer`] | copies between GPUs of one process that read each other's memory |
+//! | [`symmetric`] | copies between processes of one machine, through workspaces that all of them have mapped |
+//! | [`streams`] | the order of collectives with a backend's work, on the device |
+//!
+//! [`GpuTransport`] and [`Reduction`] are what users choose. Calls are counted and recorded by the
+//! [`Communicator`](burn_dist_comm::Communicator) of the host, which also carries faults.
+//!
+//! | feature | brings |
+//! | --- | --- |
+//! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
+//! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
+
+pub mod nccl;
+pub mod peer;
+pub mod streams;
+pub mod symmetric;
+
+pub use nccl::{GpuTransport, Reduction};
