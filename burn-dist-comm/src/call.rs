@@ -135,45 +135,6 @@ impl Call {
         Self::new(group, dtype, Collective::Broadcast { root, bytes }, block)
     }
 
-    /// Returns the reduction of `block` to `root`.
-    pub fn reduce(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        op: ReduceOp,
-        block: impl Into<Block>,
-    ) -> Self {
-        let block = block.into();
-        let bytes = block.len();
-        let collective = Collective::Reduce { root, op, bytes };
-        Self::new(group, dtype, collective, Some(block))
-    }
-
-    /// Returns the scatter of the root's block into parts of `sizes` bytes; `block` is `Some` on the root only.
-    pub fn scatter(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        sizes: impl Into<Arc<[usize]>>,
-        block: Option<Block>,
-    ) -> Self {
-        let sizes = sizes.into();
-        Self::new(group, dtype, Collective::Scatter { root, sizes }, block)
-    }
-
-    /// Returns the gather of parts of `sizes` bytes on `root`.
-    pub fn gather(
-        group: &Group,
-        dtype: DType,
-        root: Rank,
-        sizes: impl Into<Arc<[usize]>>,
-        part: impl Into<Block>,
-    ) -> Self {
-        let sizes = sizes.into();
-        let collective = Collective::Gather { root, sizes };
-        Self::new(group, dtype, collective, Some(part.into()))
-    }
-
     /// Returns the sender's half of a transfer over `pair`, a group of two: the sender and the receiver.
     pub fn send(pair: &Group, dtype: DType, block: impl Into<Block>) -> Self {
         let block = block.into();
@@ -185,11 +146,6 @@ impl Call {
     /// receiver.
     pub fn recv(pair: &Group, dtype: DType, bytes: usize) -> Self {
         Self::new(pair, dtype, Collective::Recv { bytes }, None)
-    }
-
-    /// Returns a barrier.
-    pub fn barrier(group: &Group) -> Self {
-        Self::new(group, DType::U8, Collective::Barrier, None)
     }
 
     /// Makes a reduction have the bits of one over each of several axes of these sizes, the last first: the group is
@@ -219,6 +175,15 @@ impl Call {
     pub fn labelled(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = label.into();
         self
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// Returns a call whose result is of no use: whoever waits for it waits for all members.
+    pub(crate) fn barrier(group: &Group) -> Self {
+        let parts = Strided::flat(vec![1; group.len()]);
+        Self::all_gather(group, DType::U8, parts, vec![0_u8])
     }
 }
 

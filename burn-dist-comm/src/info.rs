@@ -218,9 +218,7 @@ impl fmt::Display for What {
         if let Some(op) = collective.reduce_op() {
             write!(f, " {}", op_name(op))?;
         }
-        if !matches!(collective, Collective::Barrier) {
-            write!(f, " {} ", dtype.name())?;
-        }
+        write!(f, " {} ", dtype.name())?;
         let elements = |bytes: usize| elements_text(*dtype, bytes);
         match collective {
             Collective::AllGather(parts) | Collective::ReduceScatter { parts, .. } => {
@@ -229,7 +227,7 @@ impl fmt::Display for What {
             Collective::AllReduce { bytes, .. }
             | Collective::Send { bytes }
             | Collective::Recv { bytes } => write!(f, "x {}", elements(*bytes)),
-            Collective::AllToAll(AllToAll::Dims {
+            Collective::AllToAll(AllToAll {
                 shape,
                 split,
                 concat,
@@ -239,19 +237,10 @@ impl fmt::Display for What {
                 "{shape:?}, dim {} split into {:?}, dim {} joined from {:?}",
                 split.0, split.1, concat.0, concat.1
             ),
-            Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-                write!(f, "rows of {row_bytes} B, counts {counts:?}")
-            }
             Collective::Shift { by, sizes } => write!(f, "by {by} of {sizes:?} B"),
             Collective::Broadcast { root, bytes } => {
                 write!(f, "x {} from rank {}", elements(*bytes), root.0)
             }
-            Collective::Reduce { root, bytes, .. } => {
-                write!(f, "x {} to rank {}", elements(*bytes), root.0)
-            }
-            Collective::Scatter { root, sizes } => write!(f, "of {sizes:?} B from rank {}", root.0),
-            Collective::Gather { root, sizes } => write!(f, "of {sizes:?} B to rank {}", root.0),
-            Collective::Barrier => Ok(()),
         }
     }
 }

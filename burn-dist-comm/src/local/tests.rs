@@ -290,7 +290,7 @@ fn a_network_changes_times_and_no_values() {
             }),
             1_000 + 8_000 / 8,
         ),
-        (Box::new(|_| Call::barrier(&world)), 4_000),
+        (Box::new(|_| Call::barrier(&world)), 2_001),
     ];
     let plain = LocalHub::connect(3, LocalOptions::default()).unwrap();
     let modelled = LocalHub::connect(3, networked("fsdp=3")).unwrap();

@@ -337,7 +337,7 @@ fn collective(task: &CollectiveTask) -> Collective {
         CollectiveKind::AllToAll => {
             let mut shape = task.from_view.clone();
             shape[task.to_dim] = task.to_sizes.iter().sum();
-            Collective::AllToAll(AllToAll::Dims {
+            Collective::AllToAll(AllToAll {
                 shape: shape.into(),
                 split: (task.dim, task.sizes.clone()),
                 concat: (task.to_dim, task.to_sizes.clone()),

@@ -46,24 +46,22 @@ impl Program {
         let bytes = num * 4;
         let parts = Strided::chunked(1 + random.below(3), num, 4, k);
         let sizes = chunk_sizes(bytes, k).into();
-        let collective = match random.below(11) {
+        let collective = match random.below(8) {
             0 => Collective::AllGather(parts),
             1 => Collective::ReduceScatter { op, parts },
             2 | 3 => Collective::AllReduce { op, bytes },
-            4 => Collective::AllToAll(AllToAll::Rows {
-                counts: (0..k * k).map(|_| random.below(50)).collect(),
-                row_bytes: 4,
+            4 => Collective::AllToAll(AllToAll {
+                shape: vec![num, 3, 2].into(),
+                split: (0, chunk_sizes(num, k).into()),
+                concat: (1, chunk_sizes(3, k).into()),
+                elem_bytes: 4,
             }),
-            5 => Collective::Broadcast { root, bytes },
-            6 => Collective::Reduce { root, op, bytes },
-            7 => Collective::Scatter { root, sizes },
-            8 if k == 2 => Collective::Send { bytes },
-            8 => Collective::Gather { root, sizes },
-            9 if k > 1 => Collective::Shift {
+            5 if k == 2 => Collective::Send { bytes },
+            6 if k > 1 => Collective::Shift {
                 by: shift_by(k, random),
                 sizes,
             },
-            _ => Collective::Barrier,
+            _ => Collective::Broadcast { root, bytes },
         };
         Case {
             lane: Lane(random.below(2) as u16),

@@ -82,7 +82,6 @@ pub(super) fn shift_by(k: usize, random: &mut Random) -> isize {
 
 /// The bytes that `member` brings, if any.
 pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize) -> Option<usize> {
-    let k = group.len();
     let is_root = |root| group.ranks()[member] == root;
     match collective {
         Collective::AllGather(parts) => {
@@ -91,8 +90,8 @@ pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize)
         Collective::ReduceScatter { parts, .. } => {
             Some(parts.outer * parts.mid_sizes.iter().sum::<usize>() * parts.inner_bytes)
         }
-        Collective::AllReduce { bytes, .. } | Collective::Reduce { bytes, .. } => Some(*bytes),
-        Collective::AllToAll(AllToAll::Dims {
+        Collective::AllReduce { bytes, .. } => Some(*bytes),
+        Collective::AllToAll(AllToAll {
             shape,
             concat,
             elem_bytes,
@@ -102,14 +101,9 @@ pub(super) fn input_bytes(collective: &Collective, group: &Group, member: usize)
             local[concat.0] = concat.1[member];
             Some(local.iter().product::<usize>() * elem_bytes)
         }
-        Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-            Some((0..k).map(|to| counts[member * k + to] * row_bytes).sum())
-        }
         Collective::Broadcast { root, bytes } => is_root(*root).then_some(*bytes),
-        Collective::Scatter { root, sizes } => is_root(*root).then(|| sizes.iter().sum()),
-        Collective::Shift { sizes, .. } | Collective::Gather { sizes, .. } => Some(sizes[member]),
+        Collective::Shift { sizes, .. } => Some(sizes[member]),
         Collective::Send { bytes } | Collective::Recv { bytes } => (member == 0).then_some(*bytes),
-        Collective::Barrier => None,
         other => panic!("{other:?} is not written down here"),
     }
 }
@@ -122,17 +116,6 @@ pub(super) fn expected(
     inputs: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
     let k = group.len();
-    let only = |root, value: Vec<u8>| {
-        (0..k)
-            .map(|i| {
-                if group.ranks()[i] == root {
-                    value.clone()
-                } else {
-                    vec![]
-                }
-            })
-            .collect::<Vec<_>>()
-    };
     let root = |root| group.member(root).unwrap();
     match collective {
         Collective::AllGather(parts) => {
@@ -159,8 +142,7 @@ pub(super) fn expected(
             outputs
         }
         Collective::AllReduce { op, .. } => vec![reduce(dtype, *op, inputs); k],
-        Collective::Reduce { root, op, .. } => only(*root, reduce(dtype, *op, inputs)),
-        Collective::AllToAll(AllToAll::Dims {
+        Collective::AllToAll(AllToAll {
             shape,
             split,
             concat,
@@ -196,18 +178,6 @@ pub(super) fn expected(
             }
             outputs
         }
-        Collective::AllToAll(AllToAll::Rows { counts, row_bytes }) => {
-            let mut outputs = vec![Vec::new(); k];
-            for (from, input) in inputs.iter().enumerate() {
-                let mut at = 0;
-                for (to, output) in outputs.iter_mut().enumerate() {
-                    let bytes = counts[from * k + to] * row_bytes;
-                    output.extend(&input[at..at + bytes]);
-                    at += bytes;
-                }
-            }
-            outputs
-        }
         Collective::Shift { by, .. } => {
             // One place at a time, forwards; as many as are left once all whole turns are taken away.
             let mut blocks = inputs.to_vec();
@@ -218,19 +188,7 @@ pub(super) fn expected(
             blocks
         }
         Collective::Broadcast { root: from, .. } => vec![inputs[root(*from)].clone(); k],
-        Collective::Scatter { root: from, sizes } => {
-            let mut rest = &inputs[root(*from)][..];
-            let mut outputs = Vec::new();
-            for &size in sizes.iter() {
-                let (part, after) = rest.split_at(size);
-                outputs.push(part.to_vec());
-                rest = after;
-            }
-            outputs
-        }
-        Collective::Gather { root, .. } => only(*root, inputs.concat()),
         Collective::Send { .. } | Collective::Recv { .. } => vec![vec![], inputs[0].clone()],
-        Collective::Barrier => vec![vec![]; k],
         other => panic!("{other:?} is not written down here"),
     }
 }

@@ -39,26 +39,15 @@ pub(super) fn every_collective_moves_every_dtype(connect: Connect) {
                 let sizes: Arc<[usize]> = division.iter().map(|n| n * size).collect();
                 let root = Rank((index % k) as u32);
                 let bytes = sizes.iter().sum();
-                let counts = (0..k * k).map(|_| random.below(4)).collect();
                 let mut add =
                     |collective| cases.push(Case::new(&group, dtype, collective, &mut random));
                 add(Collective::AllGather(Strided::flat(sizes.clone())));
-                add(Collective::AllToAll(AllToAll::Rows {
-                    counts,
-                    row_bytes: 3 * size,
-                }));
                 add(Collective::Broadcast { root, bytes });
-                add(Collective::Scatter {
-                    root,
-                    sizes: sizes.clone(),
-                });
                 // All ways round once, either way; one member has none.
                 for by in (1 - k as isize..k as isize).filter(|by| *by != 0) {
                     let sizes = sizes.clone();
                     add(Collective::Shift { by, sizes });
                 }
-                add(Collective::Gather { root, sizes });
-                add(Collective::Barrier);
                 if k == 2 {
                     add(Collective::Send { bytes });
                 }
@@ -78,7 +67,6 @@ pub(super) fn every_reduction_is_that_of_a_plain_loop_bitwise(connect: Connect) 
                 for num in [0, 1, 7, 64, 4099] {
                     let bytes = num * dtype.size();
                     let parts = Strided::chunked(1, num, dtype.size(), k);
-                    let root = Rank((num % k) as u32);
                     cases.push(Case::new(
                         &group,
                         dtype,
@@ -89,12 +77,6 @@ pub(super) fn every_reduction_is_that_of_a_plain_loop_bitwise(connect: Connect) 
                         &group,
                         dtype,
                         Collective::ReduceScatter { op, parts },
-                        &mut random,
-                    ));
-                    cases.push(Case::new(
-                        &group,
-                        dtype,
-                        Collective::Reduce { root, op, bytes },
                         &mut random,
                     ));
                 }
@@ -215,7 +197,7 @@ pub(super) fn an_all_to_all_swaps_any_two_dims(connect: Connect) {
                     let mut shape = vec![2, 3, 2, 3];
                     shape[split_dim] = split.iter().sum();
                     shape[concat_dim] = concat.iter().sum();
-                    let pieces = AllToAll::Dims {
+                    let pieces = AllToAll {
                         shape: shape.into(),
                         split: (split_dim, split.clone().into()),
                         concat: (concat_dim, concat.into()),
@@ -232,30 +214,6 @@ pub(super) fn an_all_to_all_swaps_any_two_dims(connect: Connect) {
         }
         run_cases(connect, k, &cases);
     }
-}
-
-pub(super) fn rows_go_where_the_counts_say(connect: Connect) {
-    let k = 4;
-    let world = Group::world(k).unwrap();
-    let mut random = Random::new(9);
-    let cases: Vec<_> = (0..50)
-        .map(|_| {
-            let counts = (0..k * k)
-                .map(|_| random.below(40).saturating_sub(20))
-                .collect();
-            let pieces = AllToAll::Rows {
-                counts,
-                row_bytes: 12,
-            };
-            Case::new(
-                &world,
-                DType::F32,
-                Collective::AllToAll(pieces),
-                &mut random,
-            )
-        })
-        .collect();
-    run_cases(connect, k, &cases);
 }
 
 pub(super) fn shifts_bring_the_blocks_of_members_so_many_places_before(connect: Connect) {
@@ -327,15 +285,10 @@ pub(super) fn large_blocks_are_moved_and_reduced_alike(connect: Connect) {
         let dtype = DType::F32;
         let mut add = |collective| cases.push(Case::new(&world, dtype, collective, &mut random));
         let strided = Strided::chunked(num / 3001, 7, 4 * 401, k);
-        let counts = (0..k * k).map(|i| num / (i + 2)).collect();
         add(Collective::AllReduce {
             op: ReduceOp::Sum,
             bytes: num * 4,
         });
-        add(Collective::AllToAll(AllToAll::Rows {
-            counts,
-            row_bytes: 4,
-        }));
         add(Collective::AllGather(strided.clone()));
         add(Collective::Shift {
             by: 1,
@@ -352,7 +305,7 @@ pub(super) fn large_blocks_are_moved_and_reduced_alike(connect: Connect) {
                 parts: parts.clone(),
             });
             add(Collective::AllGather(parts));
-            add(Collective::AllToAll(AllToAll::Dims {
+            add(Collective::AllToAll(AllToAll {
                 shape: vec![num / 3000, 10, 3, 1000].into(),
                 split: (1, chunk_sizes(10, k).into()),
                 concat: (3, chunk_sizes(1000, k).into()),
@@ -550,15 +503,11 @@ pub(super) fn counters_follow_their_formulae(connect: Connect) {
         mid_sizes: vec![4, 0, 3].into(),
         inner_bytes: 8,
     };
-    let swap = AllToAll::Dims {
+    let swap = AllToAll {
         shape: vec![5, 2, 7].into(),
         split: (0, vec![2, 2, 1].into()),
         concat: (2, vec![3, 3, 1].into()),
         elem_bytes: 4,
-    };
-    let rows = AllToAll::Rows {
-        counts: (1..10).collect(),
-        row_bytes: 4,
     };
     let op = ReduceOp::Sum;
     let root = Rank(1);
@@ -584,30 +533,8 @@ pub(super) fn counters_follow_their_formulae(connect: Connect) {
         ),
         (
             &world,
-            Collective::AllToAll(rows),
-            [(4 + 7) * 4, (2 + 8) * 4, (3 + 6) * 4],
-        ),
-        (
-            &world,
             Collective::Broadcast { root, bytes: 20 },
             [20, 0, 20],
-        ),
-        (
-            &world,
-            Collective::Reduce {
-                root,
-                op,
-                bytes: 20,
-            },
-            [0, 40, 0],
-        ),
-        (
-            &world,
-            Collective::Scatter {
-                root,
-                sizes: sizes.clone(),
-            },
-            [8, 0, 12],
         ),
         (
             &world,
@@ -617,8 +544,6 @@ pub(super) fn counters_follow_their_formulae(connect: Connect) {
             },
             [4, 12, 8],
         ),
-        (&world, Collective::Gather { root, sizes }, [0, 20, 0]),
-        (&world, Collective::Barrier, [0, 0, 0]),
         (&pair, Collective::Send { bytes: 16 }, [16, 0, 0]),
     ];
     let cases: Vec<_> = table
