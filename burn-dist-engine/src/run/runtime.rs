@@ -26,7 +26,6 @@ use crate::comm::{
     Chaos, CommError, Communicator, FlightOptions, LocalComm, LocalHub, LocalOptions, Network,
     WindowPrint, World,
 };
-use crate::gpu::{GpuTransport, Reduction};
 use crate::layout::{Layout, Rows};
 use crate::mesh::{Links, MeshShape, Rank, Topology};
 use crate::ops::dtype::to_burn;
@@ -35,6 +34,7 @@ use crate::plan::Storage;
 use crate::plan::ValueIndex;
 use crate::plan::memory::ClassBytes;
 use crate::plan::task::{Plan, ReadPlan};
+use burn_dist_gpu::{GpuTransport, Reduction};
 
 pub(crate) struct RuntimeOptions {
     pub timeout: Duration,

@@ -14,13 +14,13 @@ use super::{Gpus, Memory, Placed};
 use crate::comm::{
     Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Stats, Strided,
 };
-use crate::gpu::Reduction;
 use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
 use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
 use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
 use crate::run::turn::Turn;
+use burn_dist_gpu::Reduction;
 use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
 use burn_dist_gpu::nccl::fake::{Fake, FakeNccl, Faults};
 use burn_dist_gpu::nccl::groups::Channels;

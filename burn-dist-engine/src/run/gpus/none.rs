@@ -7,7 +7,7 @@ use burn_ir::BackendIr;
 
 use super::{Gpus, Identity};
 use crate::comm::LocalHub;
-use crate::gpu::{GpuTransport, Reduction};
+use burn_dist_gpu::{GpuTransport, Reduction};
 
 /// Asks a device who it is.
 ///

@@ -51,9 +51,9 @@ use super::turn::Turn;
 use crate::comm::{
     CallInfo, Collective, CommError, Communicator, Group, Lane, LocalHub, chunk_sizes,
 };
-use crate::gpu::Reduction;
 use crate::mesh::Rank;
 use crate::plan::task::{CollectiveKind, CollectiveTask};
+use burn_dist_gpu::Reduction;
 use burn_dist_gpu::nccl::api::{Address, Element, Op};
 use burn_dist_gpu::nccl::groups::{Channels, Launched};
 use burn_dist_gpu::nccl::{collectives, native_fold};
