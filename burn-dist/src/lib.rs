@@ -31,7 +31,6 @@ pub mod parallel;
 pub mod train;
 
 pub use burn_dist_comm as comm;
-pub use burn_dist_comm::flight;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
 pub use burn_dist_engine::backend;
 pub use burn_dist_engine::{custom, ops, plan, record, run};

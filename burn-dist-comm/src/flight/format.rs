@@ -158,26 +158,6 @@ impl FlightRecord {
     pub const VERSION: u32 = 1;
 }
 
-/// Which call it is: those of several ranks with equal ids belong together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct CallId<'a> {
-    pub group: &'a [u32],
-    pub lane: u16,
-    pub is_transfer: bool,
-    pub sequence: u64,
-}
-
-impl CallRecord {
-    pub(super) fn id(&self) -> CallId<'_> {
-        CallId {
-            group: &self.group,
-            lane: self.lane,
-            is_transfer: self.is_transfer,
-            sequence: self.sequence,
-        }
-    }
-}
-
 impl fmt::Display for CallRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

@@ -22,7 +22,7 @@ use names::{Arrows, arrows};
 const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist", 13),
     ("burn-dist-checkpoint", 15),
-    ("burn-dist-comm", 14),
+    ("burn-dist-comm", 12),
     ("burn-dist-engine", 46),
     ("burn-dist-gpu", 7),
     ("burn-dist-kernels", 9),

@@ -10,7 +10,7 @@ const BOUNDED: [(&str, &str); 5] = [
         "a record without its tensors, of which so many bytes are read",
     ),
     (
-        "burn-dist-comm/src/flight/file.rs",
+        "burn-dist-launch/src/doctor/reading.rs",
         "a flight record, of which so many bytes are read; its own tests read hostile ones",
     ),
     (

@@ -1,7 +1,7 @@
 //! What went wrong, as data.
 
-use super::evidence::{Evidence, RankState, Whereabouts};
-use super::format::{CallRecord, FaultKind, FlightRecord, PeerRecord};
+use super::evidence::{CallId, Evidence, LateHost, RankState, Straggler, Whereabouts};
+use burn_dist_comm::flight::{CallRecord, FaultKind, FlightRecord, PeerRecord};
 
 /// Why records give no diagnosis.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,29 +95,6 @@ pub enum Cause {
     Other,
 }
 
-/// A rank that keeps others waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Straggler {
-    /// Which.
-    pub rank: u32,
-    /// How much later than the first of its group it starts a call, on average, in microseconds.
-    pub late_us: u64,
-    /// Calls that this was taken from.
-    pub num_calls: usize,
-}
-
-/// A host whose ranks all start their calls later than those of others: it is slow, or its clock is ahead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LateHost {
-    /// Its name.
-    pub host: String,
-    /// How much later than the middle one of the hosts its first rank starts a call, in microseconds; the median of all
-    /// calls.
-    pub late_us: u64,
-    /// Calls that this was taken from.
-    pub num_calls: usize,
-}
-
 /// What went wrong; its text says it in words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
@@ -156,8 +133,9 @@ fn order(kind: FaultKind) -> u8 {
         FaultKind::Timeout | FaultKind::Stalled => 5,
         // A window waits for calls, and not the other way round.
         FaultKind::WindowTimeout => 6,
-        FaultKind::Other => 7,
         FaultKind::Told => 8,
+        // Other faults, and those of later versions.
+        _ => 7,
     }
 }
 
@@ -283,7 +261,7 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
                 // Of ranks in other processes only their processes are known to be late: records tell who had made the
                 // call.
                 Some(call) => {
-                    let id = call.id();
+                    let id = CallId::of(call);
                     ranks.retain(|rank| evidence.made(*rank, &id).is_none());
                     if ranks.is_empty() && !fault.missing_ranks.is_empty() {
                         undelivered = Some(Cause::Undelivered {
@@ -304,7 +282,7 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
                     circle: evidence.circle(),
                 })
         }
-        FaultKind::Other => Cause::Other,
+        _ => Cause::Other,
     }
 }
 

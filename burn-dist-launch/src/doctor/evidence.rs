@@ -1,10 +1,8 @@
 //! Records side by side.
 
 use super::clocks::{clocks, median};
-use super::diagnosis::{LateHost, Straggler};
-use super::format::{CallId, CallRecord, FaultKind, FlightRecord, RankRecord};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use burn_dist_comm::flight::{CallRecord, FaultKind, FlightRecord, RankRecord};
+use std::collections::{BTreeMap, HashMap};
 
 /// Calls of all members that are compared for stragglers at least: fewer say nothing.
 const COMPARED_MIN: usize = 5;
@@ -46,6 +44,49 @@ pub struct Whereabouts {
     pub since_us: u64,
 }
 
+/// A rank that keeps others waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Straggler {
+    /// Which.
+    pub rank: u32,
+    /// How much later than the first of its group it starts a call, on average, in microseconds.
+    pub late_us: u64,
+    /// Calls that this was taken from.
+    pub num_calls: usize,
+}
+
+/// A host whose ranks all start their calls later than those of others: it is slow, or its clock is ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateHost {
+    /// Its name.
+    pub host: String,
+    /// How much later than the middle one of the hosts its first rank starts a call, in microseconds; the median of all
+    /// calls.
+    pub late_us: u64,
+    /// Calls that this was taken from.
+    pub num_calls: usize,
+}
+
+/// The group, the lane and the number of a call: calls of several ranks with equal ids belong together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct CallId<'a> {
+    group: &'a [u32],
+    lane: u16,
+    is_transfer: bool,
+    sequence: u64,
+}
+
+impl<'a> CallId<'a> {
+    pub(super) fn of(call: &'a CallRecord) -> Self {
+        Self {
+            group: &call.group,
+            lane: call.lane,
+            is_transfer: call.is_transfer,
+            sequence: call.sequence,
+        }
+    }
+}
+
 /// Records of one run.
 pub(super) struct Evidence<'a> {
     records: &'a [FlightRecord],
@@ -72,7 +113,11 @@ impl<'a> Evidence<'a> {
     /// Returns the call that a rank made as an id says, if its record still has it.
     pub(super) fn made(&self, rank: u32, id: &CallId<'_>) -> Option<&'a CallRecord> {
         let (_, record) = self.ranks.get(&rank)?;
-        record.calls.iter().rev().find(|call| call.id() == *id)
+        record
+            .calls
+            .iter()
+            .rev()
+            .find(|call| CallId::of(call) == *id)
     }
 
     /// Returns the last call that others finished with a rank.
@@ -136,11 +181,11 @@ impl<'a> Evidence<'a> {
 
     /// Returns two calls of one id that do not match, if there are such.
     pub(super) fn mismatch(&self) -> Option<(&'a CallRecord, &'a CallRecord)> {
-        let mut first: FxHashMap<CallId<'_>, &CallRecord> = FxHashMap::default();
+        let mut first: HashMap<CallId<'_>, &CallRecord> = HashMap::default();
         // Halves of a transfer differ.
         let collectives = self.calls().filter(|call| !call.is_transfer);
         for call in collectives {
-            let other = *first.entry(call.id()).or_insert(call);
+            let other = *first.entry(CallId::of(call)).or_insert(call);
             if (&other.what, &other.module) != (&call.what, &call.module) {
                 return Some((other, call));
             }
@@ -162,7 +207,7 @@ impl<'a> Evidence<'a> {
         for &start in waits.keys() {
             let mut path: Vec<u32> = vec![start];
             while let Some(call) = path.last().and_then(|rank| waits.get(rank)) {
-                let id = call.id();
+                let id = CallId::of(call);
                 let keeps_waiting =
                     |rank: &&u32| waits.contains_key(rank) && self.made(**rank, &id).is_none();
                 let Some(&next) = call.awaited.iter().find(keeps_waiting) else {
@@ -186,13 +231,13 @@ impl<'a> Evidence<'a> {
     /// Calls of several hosts are compared by their own clocks: what these differ by, or seem to, is the hosts' and not
     /// the ranks'.
     pub(super) fn late(&self) -> (Vec<Straggler>, Vec<LateHost>) {
-        let mut calls: FxHashMap<CallId<'_>, Vec<(u32, u64)>> = FxHashMap::default();
+        let mut calls: HashMap<CallId<'_>, Vec<(u32, u64)>> = HashMap::default();
         for call in self
             .calls()
             .filter(|call| !call.is_transfer && call.group.len() > 1)
         {
             calls
-                .entry(call.id())
+                .entry(CallId::of(call))
                 .or_default()
                 .push((call.rank, call.started_us));
         }

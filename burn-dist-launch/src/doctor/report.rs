@@ -2,7 +2,7 @@
 
 use super::diagnosis::{Cause, Diagnosis};
 use super::evidence::{RankState, Whereabouts};
-use super::format::CallRecord;
+use burn_dist_comm::flight::CallRecord;
 use std::fmt::{self, Formatter};
 use std::time::Duration;
 

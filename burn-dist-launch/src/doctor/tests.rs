@@ -1,9 +1,8 @@
 //! Records of real faults on simulated processes, what the doctor says of them, and files that are no records.
 
-use super::{
-    CallRecord, Cause, DiagnosisError, FaultKind, FlightRecord, LateHost, RankState, diagnose,
-};
-use crate::{
+use super::{Cause, DiagnosisError, LateHost, RankState, diagnose, parse, read};
+use burn_dist_comm::flight::{CallRecord, FaultKind, FlightRecord};
+use burn_dist_comm::{
     Block, Call, CommError, Communicator, FlightOptions, Group, LocalComm, LocalHub, LocalOptions,
     World,
 };
@@ -30,7 +29,7 @@ impl Folder {
     fn records(&self) -> Vec<FlightRecord> {
         let files = std::fs::read_dir(&self.0).expect("records were written");
         let mut records: Vec<FlightRecord> = files
-            .map(|file| FlightRecord::from_file(&file.unwrap().path()).expect("a record"))
+            .map(|file| read(&file.unwrap().path()).expect("a record"))
             .collect();
         records.sort_by_key(|record| record.process);
         records
@@ -88,9 +87,9 @@ fn fault(
 }
 
 /// The text of a diagnosis, with what differs from run to run taken out.
-fn told(records: &[FlightRecord]) -> String {
+fn text_of(records: &[FlightRecord]) -> String {
     let pid = std::process::id().to_string();
-    let host = crate::Peer::this().host;
+    let host = records[0].processes[0].host.clone();
     let text = diagnose(records).expect("a diagnosis").to_string();
     let text = text
         .replace(&format!("host {host}"), "host H")
@@ -127,7 +126,7 @@ fn after_three(comm: &LocalComm, world: &Group) -> Result<(), CommError> {
 }
 
 #[test]
-fn a_failed_operation_is_told_first() {
+fn a_failed_operation_is_named_first() {
     let world = Group::world(4).unwrap();
     let records = fault(2, PATIENT, |comm| {
         after_three(&comm, &world)?;
@@ -145,14 +144,14 @@ fn a_failed_operation_is_told_first() {
     let diagnosis = diagnose(&records).unwrap();
     assert_eq!(diagnosis.cause, Cause::Failed { rank: Some(2) });
     assert_eq!((diagnosis.witness, diagnosis.absent.len()), (1, 0));
-    let told = told(&records);
+    let text = text_of(&records);
     for part in [
         "T UTC: Rank 2 (process 1, host H, pid P) failed, which stopped all others.",
         "select(f32 [8, 6], i32 [4]) failed (embedding): index 800 is out of range",
         "rank 2 (process 1, host H, pid P): failed; its last call was all_reduce sum f32 x 8 (call 2 on group [0, 1, \
          2, 3] lane 0, layers.2.wo)",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
@@ -181,14 +180,14 @@ fn mismatched_calls_stand_side_by_side() {
             both.contains("f32 x 8 ") && both.contains("f32 x 9 "),
             "{both}"
         );
-        let told = told(&records);
+        let text = text_of(&records);
         for part in [
             "two ranks made different calls",
             "layers.3.wo",
             "layers.3.w1",
             "What to do",
         ] {
-            assert!(told.contains(part), "{told}");
+            assert!(text.contains(part), "{text}");
         }
     }
 }
@@ -225,7 +224,7 @@ fn who_is_missing_and_wrote_no_record_is_named() {
         panic!("{diagnosis:?}");
     };
     assert_eq!((last.sequence, last.module.as_str()), (2, "layers.2.wo"));
-    let told = told(&records);
+    let text = text_of(&records);
     for part in [
         "waited in vain in all_reduce sum f32 x 8 (call 3 on group [0, 1, 2, 3] lane 0, layers.3.wo)",
         "Rank 3 (process 3, host H, pid P) wrote no record: it was killed, hangs, or is cut off; its peers last saw it \
@@ -234,12 +233,12 @@ fn who_is_missing_and_wrote_no_record_is_named() {
         "rank 0 (process 0, host H, pid P): waited for T s in all_reduce sum f32 x 8 (call 3",
         "`ps -o pid,stat",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
 #[test]
-fn a_slow_rank_is_told_from_a_dead_one() {
+fn a_slow_rank_is_no_dead_one() {
     for processes in [1, 2] {
         let world = Group::world(4).unwrap();
         let records = fault(processes, IMPATIENT, |comm| {
@@ -252,16 +251,16 @@ fn a_slow_rank_is_told_from_a_dead_one() {
             comm.run(sum(&world, 8, "layers.3.wo")).map(|_| ())
         });
         let diagnosis = diagnose(&records).unwrap();
-        let told = told(&records);
+        let text = text_of(&records);
         let Cause::Missing { ranks, .. } = &diagnosis.cause else {
-            panic!("{processes}: {told}");
+            panic!("{processes}: {text}");
         };
-        assert_eq!(ranks, &[1], "{processes}: {told}");
+        assert_eq!(ranks, &[1], "{processes}: {text}");
         for part in [
             "Rank 1 (process 0, host H, pid P) was alive and in no call for T s",
             "They were slow, not gone",
         ] {
-            assert!(told.contains(part), "{processes}: {told}");
+            assert!(text.contains(part), "{processes}: {text}");
         }
     }
 }
@@ -304,12 +303,12 @@ fn what_was_sent_and_has_not_arrived_is_the_network() {
         panic!("{diagnosis:?}");
     };
     assert_eq!(ranks, &[2]);
-    let told = told(&records);
+    let text = text_of(&records);
     for part in [
         "Rank 2 (process 1, host H, pid P) had made that call: what was sent has not arrived.",
         "Look at the network between the hosts",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
@@ -335,12 +334,12 @@ fn ranks_that_wait_for_each_other_are_shown_as_a_circle() {
         panic!("{diagnosis:?}");
     };
     assert_eq!(circle.len(), 2);
-    let told = told(&records);
-    assert!(told.contains("They wait for each other: rank "), "{told}");
+    let text = text_of(&records);
+    assert!(text.contains("They wait for each other: rank "), "{text}");
 }
 
 #[test]
-fn a_rank_that_leaves_is_told() {
+fn a_rank_that_leaves_is_named() {
     let world = Group::world(4).unwrap();
     let records = fault(2, PATIENT, |comm| {
         after_three(&comm, &world)?;
@@ -354,10 +353,10 @@ fn a_rank_that_leaves_is_told() {
         matches!(diagnosis.cause, Cause::Left { rank: Some(1), .. }),
         "{diagnosis:?}"
     );
-    let told = told(&records);
+    let text = text_of(&records);
     assert!(
-        told.contains("Rank 1 (process 0, host H, pid P) left while others waited for it."),
-        "{told}"
+        text.contains("Rank 1 (process 0, host H, pid P) left while others waited for it."),
+        "{text}"
     );
 }
 
@@ -391,8 +390,8 @@ fn stragglers_are_found() {
         (straggler.rank, straggler.late_us, straggler.num_calls),
         (2, 8_020, 8)
     );
-    let told = told(&records);
-    assert!(told.contains("Straggler: rank 2 (process 0"), "{told}");
+    let text = text_of(&records);
+    assert!(text.contains("Straggler: rank 2 (process 0"), "{text}");
 }
 
 /// Records of ranks 0 and 1 on host a, 2 and 3 on host b, each rank late in all its calls by so many microseconds.
@@ -421,12 +420,12 @@ fn a_clock_that_is_ahead_makes_nobody_a_straggler() {
             num_calls: 8,
         };
         assert_eq!(diagnosis.late_hosts, [expected], "{late_us:?}");
-        let told = diagnosis.to_string();
+        let text = diagnosis.to_string();
         let expected = format!(
             "All ranks of host {host} start their calls 5.0 ms later than those of others, over 8 calls: it is slow, \
              or its clock is ahead."
         );
-        assert!(told.contains(&expected), "{told}");
+        assert!(text.contains(&expected), "{text}");
     }
     // One that is late is found, whatever the clocks say.
     let diagnosis = diagnose(&on_two_hosts([0, 10, 5000, 13_000])).unwrap();
@@ -465,7 +464,7 @@ fn a_whole_report_reads_like_this() {
         format!("rank 0 called {call} gave up after 0.4 s: ranks [3] have not made this call");
     records[0].fault.call = Some(call);
     records[0].fault.missing_ranks = vec![3];
-    insta::assert_snapshot!(told(&records));
+    insta::assert_snapshot!(text_of(&records));
 }
 
 #[test]
@@ -498,7 +497,7 @@ fn errors_of_files_say_what_is_wrong() {
     let said = |content: &[u8]| {
         let path = folder.0.join("file.json");
         std::fs::write(&path, content).unwrap();
-        let error = FlightRecord::from_file(&path).unwrap_err().to_string();
+        let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("file.json"), "{error}");
         error
     };
@@ -509,13 +508,13 @@ fn errors_of_files_say_what_is_wrong() {
             .contains("written by burn-dist 9.0")
     );
     let record = &without_rank_three()[0];
-    assert_eq!(&FlightRecord::from_json(&record.to_json()).unwrap(), record);
+    assert_eq!(&parse(&record.to_json()).unwrap(), record);
     let mut wrong = record.clone();
     wrong.ranks[0].rank = 99;
     assert!(said(&wrong.to_json()).contains("none of its 4"));
     let json = record.to_json();
     assert!(said(&json[..json.len() / 2]).contains("EOF while parsing"));
-    let missing = FlightRecord::from_file(&folder.0.join("nothing.json")).unwrap_err();
+    let missing = read(&folder.0.join("nothing.json")).unwrap_err();
     assert!(missing.to_string().starts_with("cannot read "), "{missing}");
 }
 
@@ -569,7 +568,7 @@ fn a_shift_that_a_rank_did_not_make_is_named() {
             let calls = calls.map(|call| (&call.kind[..], &call.what[..], call.bytes));
             assert_eq!(calls.collect::<Vec<_>>(), expected);
         }
-        let text = told(&records);
+        let text = text_of(&records);
         for part in [
             "shift u8 by 1 of [40, 80, 120, 160] B",
             "rank 3",
@@ -588,7 +587,7 @@ fn the_record_keeps_the_last_calls_only() {
     let comm = LocalHub::connect(1, options).unwrap().remove(0);
     let group = Group::world(1).unwrap();
     for _ in 0..12 {
-        comm.run(Call::barrier(&group)).unwrap();
+        comm.run(sum(&group, 1, "")).unwrap();
     }
     comm.hub().begin_window(Rank(0), 41);
     comm.abort(CommError::EmptyGroup);
@@ -616,14 +615,14 @@ fn small() -> FlightRecord {
 fn a_cut_record_is_an_error_wherever_it_is_cut() {
     let json = small().to_json();
     for end in 0..json.len() {
-        assert!(FlightRecord::from_json(&json[..end]).is_err(), "{end}");
+        assert!(parse(&json[..end]).is_err(), "{end}");
     }
 }
 
 proptest! {
     #[test]
     fn anything_may_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = FlightRecord::from_json(&bytes);
+        let _ = parse(&bytes);
     }
 
     #[test]
@@ -633,7 +632,7 @@ proptest! {
         let at = at.index(json.len());
         let end = (at + bytes.len()).min(json.len());
         json.splice(at..end, bytes);
-        if let Ok(record) = FlightRecord::from_json(&json) {
+        if let Ok(record) = parse(&json) {
             // Whatever it says now, a diagnosis of it can be printed.
             if let Ok(diagnosis) = diagnose(&[record]) {
                 let _ = diagnosis.to_string();
