@@ -1,4 +1,4 @@
-//! What a rank asks for: a collective with its place and its input.
+//! Calls: a collective with its group, its lane and its input.
 
 use super::block::Block;
 use super::collective::{AllToAll, Collective, Kind, Strided};
@@ -20,7 +20,7 @@ pub struct Call {
     pub(crate) input: Option<Block>,
     /// Sizes of the axes that reductions follow; empty for one axis.
     pub(crate) axes: Arc<[usize]>,
-    /// Whether counters and the flight record see it.
+    /// True if counters and the flight record see it.
     pub(crate) counted: bool,
 }
 
@@ -157,6 +157,26 @@ impl Call {
     pub fn axis_by_axis(mut self, axes: impl Into<Arc<[usize]>>) -> Self {
         self.axes = axes.into();
         self
+    }
+
+    /// The group.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The lane.
+    pub fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The type of elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The label.
+    pub fn label(&self) -> &Arc<str> {
+        &self.label
     }
 
     /// Keeps the call out of counters and flight record: it sets something up for another one, which stands there.

@@ -89,7 +89,7 @@ pub struct AllToAll {
 
 /// Returns the member that is `by` places further along a group of `num_members`, cyclically.
 ///
-/// Of 4 members, 1 place after member 3 is member 0, and so it is -6 places after member 2.
+/// In a group of 4, member 0 is 1 place after member 3, and also -6 places after member 2.
 pub fn member_after(member: usize, by: isize, num_members: usize) -> usize {
     let places = by.rem_euclid(num_members as isize) as usize;
     (member + places) % num_members
@@ -158,7 +158,7 @@ pub enum Collective {
     },
     /// Gives the root's block to all.
     Broadcast {
-        /// Who has it.
+        /// The rank that has it.
         root: Rank,
         /// Bytes of the block.
         bytes: usize,
@@ -267,7 +267,7 @@ impl Collective {
         }
     }
 
-    /// Whether both calls are parts of one operation.
+    /// Returns whether both calls are parts of one operation.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Send { bytes: sent }, Self::Recv { bytes: expected })

@@ -11,12 +11,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a call does, apart from where and when: the part that must match between members.
+/// The operation of a call, apart from where and when: the part that must match between members.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     /// With the sizes of the axes that a reduction follows.
     Collective(DType, Collective, Arc<[usize]>),
-    /// What is exchanged, and the kind and bytes that it counts as.
+    /// The thing that is exchanged, and the kind and bytes that it counts as.
     Exchange(Arc<str>, (Kind, usize)),
 }
 
@@ -81,7 +81,7 @@ impl CallInfo {
         })
     }
 
-    /// Who made the call.
+    /// The rank that made the call.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -101,7 +101,7 @@ impl CallInfo {
         self.sequence
     }
 
-    /// The place in the model; empty if none was given.
+    /// The place in the model; empty without one.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -156,8 +156,8 @@ impl CallInfo {
         self.elapsed_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where in the
-    /// model.
+    /// Returns whether both are parts of one operation: the fingerprint of a call is what it does, on what, and where
+    /// in the model.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let same = match (&self.what, &other.what) {
             (What::Collective(dtype_a, a, axes_a), What::Collective(dtype_b, b, axes_b)) => {
@@ -194,7 +194,7 @@ impl fmt::Display for CallInfo {
 }
 
 impl What {
-    /// Whether it is half of a transfer between a pair, which is not a collective.
+    /// Returns whether it is half of a transfer between a pair, which is not a collective.
     pub(crate) fn is_transfer(&self) -> bool {
         matches!(
             self,

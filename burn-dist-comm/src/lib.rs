@@ -32,7 +32,7 @@
 //! | [`World`] | ranks in several processes, over any [`Transport`] of bytes: MPI, or channels for tests |
 //! | [`Chaos`], [`Network`] | faults and links to simulate |
 //! | [`CommError`] | what stops all ranks, by name |
-//! | [`flight`] | what the last calls were when that happened, and what can be told from it |
+//! | [`flight`] | the last calls of all ranks when that happened, as a file of each process |
 //!
 //! | feature | brings |
 //! | --- | --- |
@@ -102,7 +102,7 @@ pub type Payload = Arc<dyn Any + Send + Sync>;
 /// A process holds one per rank that it drives. Every method may be called from several threads, as long as each lane
 /// is used by one thread at a time.
 pub trait Communicator: Send + Sync {
-    /// Who this is.
+    /// The rank of this endpoint.
     fn rank(&self) -> Rank;
 
     /// How many ranks there are in all processes.
@@ -131,7 +131,7 @@ pub trait Communicator: Send + Sync {
     /// Stops all ranks: every waiting and later call returns `error`, or an earlier one if there is one.
     fn abort(&self, error: CommError);
 
-    /// What has stopped the communicator, if anything has.
+    /// The fault that has stopped the communicator, if anything has.
     fn fault(&self) -> Option<CommError>;
 
     /// The counters of this rank.
@@ -158,6 +158,42 @@ pub trait Communicator: Send + Sync {
     /// without a word.
     fn lost(&self, call: &Arc<CallInfo>) -> Option<CommError>;
 
+    /// Returns whether calls of a kind on `group` take and give tensors where they lie, by [`Self::start_on_device`].
+    fn is_on_device(&self, _group: &Group, _kind: Kind) -> bool {
+        false
+    }
+
+    /// Starts a call whose input and output are tensors on the devices of its members; `call` itself has no input.
+    ///
+    /// # Communication
+    /// The same as that of [`Self::start`].
+    /// # Errors
+    /// The errors of [`Self::start`], and [`CommError::Device`], always where calls are not
+    /// [on devices](Self::is_on_device).
+    fn start_on_device(
+        &self,
+        _call: Call,
+        _tensor: Payload,
+    ) -> Result<Pending<Payload>, CommError> {
+        let reason =
+            "this communicator takes memory of the host; this is a bug in burn-dist".into();
+        Err(CommError::Device { reason })
+    }
+
+    /// Waits until devices are done with all calls that have been waited for: until the host may read outputs.
+    ///
+    /// # Errors
+    /// The fault that stopped the communicator.
+    fn land(&self) -> Result<(), CommError> {
+        Ok(())
+    }
+
+    /// Ends calls on devices after a fault, which all ranks have to know of: this waits for others.
+    fn end_on_device(&self) {}
+
+    /// Leaves the groups of devices at the end of a program.
+    fn close(&self) {}
+
     /// Starts `call` and waits for its output.
     ///
     /// # Errors
@@ -175,13 +211,18 @@ pub struct Pending<T> {
     call: Box<dyn PendingCall<T>>,
 }
 
-/// What a transport implements for its started calls.
+/// A started call, as a transport implements it.
 pub trait PendingCall<T>: Send {
     /// The record of the call.
     fn info(&self) -> &Arc<CallInfo>;
 
-    /// Whether waiting would return at once.
+    /// Returns whether waiting would return at once.
     fn is_ready(&self) -> bool;
+
+    /// Returns whether the call goes on beside operations that this rank only queues.
+    fn overlaps(&self) -> bool {
+        false
+    }
 
     /// Waits for the output.
     ///
@@ -203,9 +244,14 @@ impl<T> Pending<T> {
         self.call.info()
     }
 
-    /// Whether waiting would return at once.
+    /// Returns whether waiting would return at once.
     pub fn is_ready(&self) -> bool {
         self.call.is_ready()
+    }
+
+    /// Returns whether the call goes on beside operations that this rank only queues.
+    pub fn overlaps(&self) -> bool {
+        self.call.overlaps()
     }
 
     /// Waits for the output. Members of one process may get the same [`Arc`] where their outputs are equal.

@@ -2,6 +2,8 @@
 //!
 //! | folder | idea |
 //! | --- | --- |
+//! | [`endpoint`] | one rank's calls on tensors of any backend |
+//! | [`owners`] | the ranks that have a GPU of their own |
 //! | [`nccl`] | NCCL's calls and the driver's as traits; groups and lanes, launching, faults |
 //! | [`peer`] | copies between GPUs of one process that read each other's memory |
 //! | [`symmetric`] | copies between processes of one machine, through workspaces that all of them have mapped |
@@ -15,9 +17,13 @@
 //! | `cuda` | NCCL and CUDA's driver, which are loaded at run time |
 //! | `simulated-gpus` | GPUs and NCCL simulated by threads, for tests |
 
+pub mod endpoint;
+mod error;
 pub mod nccl;
+pub mod owners;
 pub mod peer;
 pub mod streams;
 pub mod symmetric;
 
+pub use error::GpuError;
 pub use nccl::{GpuTransport, Reduction};

@@ -101,11 +101,11 @@ impl Gathered {
         }
     }
 
-    /// Returns the output; `None` if a part has not been given out, or is still being filled.
+    /// Returns the output; `None` if nobody has asked for a part, or one is still being filled.
     pub fn finish(self) -> Option<Block> {
         let is_whole = self.parts.iter().flatten().all(|part| part.is_empty());
         let buffer = Arc::try_unwrap(self.buffer).ok().filter(|_| is_whole)?;
-        // SAFETY: the parts cover the buffer, every one was given out, and whoever got one has filled it and let go of
+        // SAFETY: the parts cover the buffer, every one was handed out, and whoever got one has filled it and let go of
         // it.
         Some(Block::from(unsafe { buffer.finish() }))
     }

@@ -68,7 +68,7 @@ fn collectives(k: usize) -> Vec<(Collective, Vec<Option<usize>>)> {
     ]
 }
 
-/// What is on its way: receiver, round, member, block, and whether it goes straight to its region.
+/// A message in transit: receiver, round, member, block, and whether it goes straight to its region.
 type Sent = (u32, u8, usize, Block);
 
 /// Runs a collective in as many processes as `process_of` names; `pick` chooses the message that arrives next.

@@ -16,7 +16,7 @@ impl FlightRecord {
 /// Returns where records go if nobody says: a folder that `BURN_DIST_FLIGHT` names, none if it says `off`, else the
 /// system's temporary folder if the ranks have `several_processes`.
 ///
-/// A single process has nothing to compare, and its error says everything; so it writes records only where it is told
+/// A single process has nothing to compare, and its error says everything; so it writes records only where it is asked
 /// to, and tests that fail on purpose leave nothing behind.
 pub fn default_folder(several_processes: bool) -> Option<PathBuf> {
     match std::env::var_os("BURN_DIST_FLIGHT") {

@@ -1,4 +1,4 @@
-//! Whether a call makes sense, and how many bytes it receives.
+//! Checks of calls, and the bytes that they receive.
 
 use crate::collective::{AllToAll, Collective, chunk_sizes, elem_bytes, member_before};
 use crate::group::Group;

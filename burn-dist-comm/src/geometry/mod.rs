@@ -258,7 +258,7 @@ impl Geometry {
         geometry
     }
 
-    /// Whether every byte of every filled output is written exactly once. Slow: for tests and debug builds.
+    /// Returns whether every byte of every filled output is written exactly once. Slow: for tests and debug builds.
     pub(crate) fn is_exact(&self) -> bool {
         self.outputs.iter().enumerate().all(|(index, output)| {
             let Output::Filled { bytes } = *output else {

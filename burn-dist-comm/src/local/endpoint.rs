@@ -34,7 +34,7 @@ impl LocalComm {
         Self { hub, rank }
     }
 
-    /// What this rank shares with the others.
+    /// The hub that this rank shares with the others.
     pub fn hub(&self) -> &Arc<LocalHub> {
         &self.hub
     }

@@ -20,8 +20,8 @@ pub struct Channels {
     delays: Option<Delays>,
 }
 
-/// What has arrived, but is held back for a while: messages of one sender keep their order, those of different senders
-/// do not. A body comes some time after its head.
+/// Messages that have arrived and are held back for a while: messages of one sender keep their order, those of
+/// different senders do not. A body comes some time after its head.
 struct Delays {
     chaos: Chaos,
     /// By sender.
@@ -44,7 +44,7 @@ struct Held {
 const LATER_MAX: Duration = Duration::from_micros(300);
 
 impl Held {
-    /// Whether all of it is there.
+    /// Returns whether all of it is there.
     fn has_arrived(&mut self, now: Instant, matcher: Matcher) -> bool {
         if now < self.due {
             return false;
@@ -109,7 +109,7 @@ impl Delays {
         None
     }
 
-    /// Whether a body is on its way.
+    /// Returns whether a body is in flight.
     fn is_moving(&self) -> bool {
         let mut fronts = self.held.iter().filter_map(VecDeque::front);
         fronts.any(|held| held.moving.is_some())

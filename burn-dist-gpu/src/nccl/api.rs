@@ -27,7 +27,7 @@ pub struct Stream(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub usize);
 
-/// What members of a communicator find each other by.
+/// The id by which members of a communicator find each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UniqueId(pub [u8; UniqueId::BYTES]);
 
@@ -193,7 +193,7 @@ pub enum Op {
         send: Address,
         /// How many.
         count: usize,
-        /// Who gets them.
+        /// The rank that gets them.
         to: usize,
     },
     /// One member gets elements of another.
@@ -202,13 +202,13 @@ pub enum Op {
         recv: Address,
         /// How many.
         count: usize,
-        /// Who gives them.
+        /// The rank that gives them.
         from: usize,
     },
 }
 
 impl Op {
-    /// Whether it only moves elements: whether a copy can do it.
+    /// Returns whether it only moves elements: whether a copy can do it.
     pub fn is_move(&self) -> bool {
         match self {
             Self::AllGather { .. }
@@ -245,7 +245,7 @@ pub trait Nccl: Send + Sync {
     /// error that comes with a communicator is its state, and no error here.
     fn init(&self, members: usize, id: &UniqueId, member: usize) -> Result<Handle, Code>;
 
-    /// What has become of the last call on a communicator.
+    /// The state of the last call on a communicator.
     fn state(&self, comm: Handle) -> Code;
 
     /// Starts a group of calls in this thread.
@@ -289,7 +289,7 @@ pub trait Gpu: Send + Sync {
     /// Returns an event that is over when the stream has come past everything put on it before.
     fn record(&self, stream: Stream) -> Result<Event, DeviceError>;
 
-    /// Whether the stream has come past an event.
+    /// Returns whether the stream has come past an event.
     fn is_over(&self, event: Event) -> Result<bool, DeviceError>;
 
     /// Makes a stream wait for an event, which may be of another GPU of this process.
@@ -325,7 +325,7 @@ pub trait Gpu: Send + Sync {
 pub struct DeviceError {
     /// Its name.
     pub function: &'static str,
-    /// What the driver says.
+    /// The words of the driver.
     pub reason: String,
 }
 

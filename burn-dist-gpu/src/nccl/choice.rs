@@ -1,4 +1,4 @@
-//! What users choose: the way between GPUs, and the order of sums.
+//! Choices of users: the transport between GPUs, and the order of sums.
 
 use super::api::Fold;
 use burn_dist_mesh::DType;
@@ -16,7 +16,7 @@ pub enum GpuTransport {
     /// A trace event (`burn_dist`, info) says of each group which it is. No machine with two GPUs has run the copies.
     #[default]
     Auto,
-    /// As `Auto`, and copies also where the ranks of a group are in several processes of one machine: through a
+    /// Like `Auto`, with copies also where the ranks of a group are in several processes of one machine: through a
     /// [workspace](crate::symmetric) of 64 MiB per rank and lane that its processes share. A mesh whose GPUs or driver
     /// cannot share memory stops and says why. No machine with two GPUs has run this either.
     Workspace,
@@ -40,8 +40,8 @@ pub enum Reduction {
     /// transport.
     #[default]
     InOrder,
-    /// As NCCL does it: sums and means of floats may round differently, and may depend on NCCL's version and on how the
-    /// GPUs are connected; halves are added in halves.
+    /// The order of NCCL: sums and means of floats may round differently, and may depend on NCCL's version and on how
+    /// the GPUs are connected; halves are added in halves.
     Fast,
 }
 

@@ -73,7 +73,7 @@ pub fn identity(ordinal: usize) -> Result<[u8; 16], DeviceError> {
 /// Returns a GPU, whose memory all others that this process sees may read and write where the hardware lets them.
 ///
 /// Within a process, NCCL lets one GPU use another one's buffers directly, and expects them to be accessible. Memory of
-/// stream-ordered pools, which CubeCL hands out, is not before it is said so. (NCCL user guide:
+/// stream-ordered pools, which CubeCL hands out, is not before it is asked for. (NCCL user guide:
 /// NCCL_P2P_DIRECT_DISABLE; CUDA driver API: cuMemPoolSetAccess.)
 pub fn open(ordinal: usize) -> Result<Arc<Device>, DeviceError> {
     let this = number(ordinal)?;
@@ -100,21 +100,21 @@ impl Device {
     /// Lets another GPU use the memory of this one's pool.
     fn let_in(&self, peer: sys::CUdevice) -> Result<(), DeviceError> {
         if !can_access(peer, self.number)? {
-            // NCCL knows that too, and does not go this way.
+            // NCCL knows that too, and does not do so.
             return Ok(());
         }
         // SAFETY: the device is there.
         let pool = unsafe { device::get_mem_pool(self.number) };
         let pool = pool.map_err(named("cuDeviceGetMemPool"))?;
         let access = Access::of(peer);
-        // SAFETY: the description has the layout of `CUmemAccessDesc` (checked above), and one of them is given.
+        // SAFETY: the description has the layout of `CUmemAccessDesc` (checked above), and one of them is passed.
         unsafe { sys::cuMemPoolSetAccess(pool, (&raw const access).cast(), 1) }
             .result()
             .map_err(named("cuMemPoolSetAccess"))
     }
 }
 
-/// Whether a backend takes memory of a GPU from a pool; other memory NCCL makes accessible itself.
+/// Returns whether a backend takes memory of a GPU from a pool; other memory NCCL makes accessible itself.
 pub(crate) fn has_pools(of: sys::CUdevice) -> Result<bool, DeviceError> {
     use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED as POOLS;
     // SAFETY: the device is there.
@@ -122,7 +122,7 @@ pub(crate) fn has_pools(of: sys::CUdevice) -> Result<bool, DeviceError> {
     Ok(pools.map_err(named("cuDeviceGetAttribute"))? != 0)
 }
 
-/// Whether a GPU may use the memory of another one.
+/// Returns whether a GPU may use the memory of another one.
 pub(crate) fn can_access(one: sys::CUdevice, other: sys::CUdevice) -> Result<bool, DeviceError> {
     let mut can = 0;
     // SAFETY: the pointer is to a number.
@@ -167,7 +167,7 @@ impl Gpu for Device {
     }
 
     fn is_over(&self, event: Event) -> Result<bool, DeviceError> {
-        // SAFETY: the event is alive: it is given up with `forget`.
+        // SAFETY: the event is alive: it is released with `forget`.
         match unsafe { event::query(raw_event(event)) } {
             Ok(()) => Ok(true),
             Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
@@ -177,7 +177,7 @@ impl Gpu for Device {
 
     fn wait(&self, on: Stream, event: Event) -> Result<(), DeviceError> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
-        // SAFETY: both are alive: streams are never destroyed, and events are given up with `forget`.
+        // SAFETY: both are alive: streams are never destroyed, and events are released with `forget`.
         unsafe { stream::wait_event(raw_stream(on), raw_event(event), flags) }
             .map_err(named("cuStreamWaitEvent"))
     }

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 impl Channels {
-    /// Stops what is on the device, and frees all communicators. Returns whether memory of calls under way is the
+    /// Stops all calls on the device, and frees all communicators. Returns whether memory of open calls is the
     /// caller's again: whether everything has stopped in time, of this rank and of its neighbours in those calls.
     ///
     /// # Communication
-    /// None, but the others have to end theirs too: whoever calls this has told them of the fault before.
+    /// None, but the others have to end theirs too: whoever calls this has notified them of the fault before.
     #[must_use = "memory may still be in use"]
     pub fn abort(&mut self) -> bool {
         let all = self.take().into_iter();
@@ -146,7 +146,7 @@ impl Channels {
         }
         let symmetric = self.symmetric();
         for links in links {
-            // SAFETY: streams have come to their end, and are given nothing any more.
+            // SAFETY: streams have come to their end, and get nothing any more.
             unsafe { links.end(&*symmetric) };
         }
         for workspace in workspaces.into_values() {
@@ -174,11 +174,11 @@ impl Channels {
 enum End {
     /// After it was flushed.
     Destroy,
-    /// With what it has under way.
+    /// The memory of its open calls.
     Abort,
 }
 
-/// Ends communicators, given with their names, side by side. Returns whether all of them have ended by `limit`; one
+/// Ends communicators, listed with their names, side by side. Returns whether all of them have ended by `limit`; one
 /// that has not is logged and left behind, with its thread.
 fn side_by_side(
     nccl: &Arc<dyn Nccl>,

@@ -8,7 +8,7 @@
 use super::api::{Address, Code, Element, Handle, Nccl, Op, Stream, UniqueId};
 use super::library;
 use super::neighbours::Neighbours;
-use burn_dist_comm::CommError;
+use crate::GpuError;
 use cudarc::nccl::sys;
 use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -62,7 +62,7 @@ impl Config {
     }
 }
 
-/// What is assumed of NCCL's types, against cudarc's bindings.
+/// Assumptions about NCCL's types, against cudarc's bindings.
 const _: () = {
     use std::mem::offset_of;
     type Real = sys::ncclConfig_t;
@@ -125,7 +125,7 @@ macro_rules! ours {
 #[derive(Clone, Copy)]
 struct Type(c_int);
 
-/// As [`Type`].
+/// The same as [`Type`].
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 struct RedOp(c_int);
@@ -235,9 +235,9 @@ struct Loaded {
 /// Returns NCCL, which is loaded once per process.
 ///
 /// # Errors
-/// [`CommError::NcclMissing`] and [`CommError::NcclUnusable`].
-pub fn nccl() -> Result<Arc<dyn Nccl>, CommError> {
-    static NCCL: OnceLock<Result<Arc<Loaded>, CommError>> = OnceLock::new();
+/// [`GpuError::NcclMissing`] and [`GpuError::NcclUnusable`].
+pub fn nccl() -> Result<Arc<dyn Nccl>, GpuError> {
+    static NCCL: OnceLock<Result<Arc<Loaded>, GpuError>> = OnceLock::new();
     let nccl = NCCL.get_or_init(|| {
         let variable = |name: &str| std::env::var(name).ok();
         let (name, library) = library::find(variable, |name| {
@@ -299,9 +299,9 @@ fn target(address: Address) -> *mut c_void {
     std::ptr::without_provenance_mut(address.0 as usize)
 }
 
-/// Returns the communicator that NCCL has given, if it has: one that comes with an error tells it as its state, and has
-/// to be aborted.
-fn given(comm: Comm, code: Code) -> Result<Handle, Code> {
+/// Returns the communicator that NCCL has made, if it has: one that comes with an error reports it as its state, and
+/// has to be aborted.
+fn made(comm: Comm, code: Code) -> Result<Handle, Code> {
     match comm.0.is_null() {
         true => Err(code),
         false => Ok(Handle(comm.0.expose_provenance())),
@@ -336,12 +336,12 @@ impl Nccl for Loaded {
         let code = Code(unsafe {
             (self.functions.init)(&mut comm, member(members), raw, member(index), &mut config)
         });
-        given(comm, code)
+        made(comm, code)
     }
 
     fn state(&self, comm: Handle) -> Code {
         let mut state = Res2(Code::SUCCESS.0);
-        // SAFETY: the communicator is alive (handles are given up with `destroy` and `abort`), and the pointer is to a
+        // SAFETY: the communicator is alive (handles are released with `destroy` and `abort`), and the pointer is to a
         // number.
         match Code(unsafe { (self.functions.async_error)(comm.into(), &mut state) }) {
             Code::SUCCESS => Code(state.0),
@@ -467,10 +467,10 @@ mod tests {
     fn a_communicator_that_comes_with_an_error_is_not_lost() {
         let mut place = 0_u8;
         let comm = Comm((&raw mut place).cast());
-        let handle = given(comm, Code(3)).expect("a communicator");
+        let handle = made(comm, Code(3)).expect("a communicator");
         assert_eq!(handle.0, comm.0.addr());
         let none = Comm(std::ptr::null_mut());
-        assert_eq!(given(none, Code(3)), Err(Code(3)));
+        assert_eq!(made(none, Code(3)), Err(Code(3)));
     }
 
     #[test]

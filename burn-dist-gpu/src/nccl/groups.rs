@@ -4,15 +4,13 @@ use super::api::{Code, DeviceError, Element, Event, Gpu, Handle, Nccl, Stream, U
 use super::neighbours::Neighbour;
 use super::watch;
 use crate::peer::api::Copies;
-use crate::peer::choice::{Card, MeetingId, Way, process, way};
+use crate::peer::choice::{Card, GroupId, Route, process, route};
 use crate::streams::api::{Hold, Signals};
 use crate::streams::order::{Key, Order, Poison, Ticket};
 use crate::symmetric::api::Symmetric;
 use crate::symmetric::os::{self, MachineId};
 use crate::symmetric::workspace::{Links, SLOT, Workspace};
-use burn_dist_comm::{
-    Block, Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Lane, Strided,
-};
+use burn_dist_comm::{Block, Call, CallInfo, CommError, Communicator, Kind, Lane, Strided};
 use burn_dist_mesh::DType;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ const CARD_LANE_LAST: u16 = u16::MAX;
 
 /// A group, on a lane.
 pub(crate) struct Channel {
-    pub way: Way,
+    pub route: Route,
     /// NCCL's communicator, made when it is first needed.
     pub comm: Option<Handle>,
     pub neighbour: Neighbour,
@@ -36,13 +34,13 @@ pub(crate) struct Channel {
     pub fresh: Vec<Event>,
     /// Events that are forgotten when all members have come to the next call.
     pub spent: Vec<Event>,
-    /// What members are found by that share memory, by their places.
-    pub meetings: Vec<MeetingId>,
+    /// The ids of the groups by which members that share memory are found, in the order of the group.
+    pub groups: Vec<GroupId>,
     /// The workspaces of the others, linked when they are first needed.
     pub links: Option<Links>,
 }
 
-/// What carries a call out.
+/// The carrier of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Carrier {
     Nccl,
@@ -68,7 +66,7 @@ pub struct Launched {
     pub(super) mark: Mark,
 }
 
-/// What one rank needs to talk to other GPUs. Belongs to one thread at a time.
+/// The channels of one rank to other GPUs. Belongs to one thread at a time.
 pub struct Channels {
     pub(super) nccl: Arc<dyn Nccl>,
     pub(super) gpu: Arc<dyn Gpu>,
@@ -76,12 +74,13 @@ pub struct Channels {
     pub(crate) copies: Option<Arc<dyn Copies>>,
     /// `None` if the host orders calls with the backend's work.
     pub(crate) order: Option<Order>,
-    /// What shares memory between processes, and the machine where it can; `None` if it is not to be shared.
+    /// The functions that share memory between processes, and the machine where they can; `None` if it is not to be
+    /// shared.
     symmetric: Option<(Arc<dyn Symmetric>, MachineId)>,
     /// The workspaces of lanes, made when they are first needed, with slots of so many bytes.
     pub(crate) workspaces: FxHashMap<Lane, Workspace>,
     pub(crate) slot: usize,
-    /// What tells the rank's process from others.
+    /// The number that distinguishes the rank's process from others.
     process: [u8; 16],
     /// Calls of a lane run one after the other, in the order in which they are made, apart from what NCCL does and what
     /// is copied.
@@ -91,9 +90,9 @@ pub struct Channels {
     pub(super) made: Vec<Key>,
     pub(crate) timeout: Duration,
     attached: Option<std::thread::ThreadId>,
-    /// What calls hold that have failed.
+    /// The holds of calls that have failed.
     pub(super) kept: Vec<Hold>,
-    /// Whether an abort could not stop everything: memory of calls under way stays the device's.
+    /// True if an abort could not stop everything: memory of open calls stays the device's.
     pub(super) is_lost: bool,
 }
 
@@ -171,12 +170,14 @@ impl Channels {
         &self.gpu
     }
 
-    /// Whether the device orders calls with the backend's work: whether the host need not wait before and after them.
+    /// Returns whether the device orders calls with the backend's work: whether the host need not wait before and after
+    /// them.
     pub fn is_ordered(&self) -> bool {
         self.order.is_some()
     }
 
-    /// What ends all waits of the backend's stream; `None` if the host waits instead, before and after each call.
+    /// The word that ends all waits of the backend's stream; `None` if the host waits instead, before and after each
+    /// call.
     pub fn poison(&self) -> Option<Poison> {
         self.order.as_ref().map(Order::poison)
     }
@@ -191,17 +192,11 @@ impl Channels {
     pub fn record(
         &mut self,
         host: &dyn Communicator,
-        (group, lane): (&Group, Lane),
-        label: Option<&Arc<str>>,
-        (dtype, collective, axes): (DType, Collective, Arc<[usize]>),
+        call: Call,
     ) -> Result<(Arc<CallInfo>, Element), CommError> {
-        let channel = self.channels.get(&(group.clone(), lane));
+        let (key, dtype) = ((call.group().clone(), call.lane()), call.dtype());
+        let channel = self.channels.get(&key);
         let sequence = channel.map_or(0, |channel| channel.calls);
-        let call = Call::new(group, dtype, collective, None).on_lane(lane);
-        let mut call = call.axis_by_axis(axes);
-        if let Some(label) = label {
-            call = call.labelled(Arc::clone(label));
-        }
         let info = host.record(call, sequence)?;
         let bytes = (info.kind() == Kind::Shift).then_some(Element::U8);
         let Some(element) = Element::of(dtype).or(bytes) else {
@@ -245,23 +240,23 @@ impl Channels {
         let bytes = host.run(call)?;
         let cards: Option<Vec<Card>> = bytes.chunks(Card::BYTES).map(Card::of_bytes).collect();
         let cards = cards.expect("members run one version of this crate");
-        let way = way(&cards);
+        let route = route(&cards);
         let member = member_of(info);
         if member == 0 {
-            tracing::info!(target: "burn_dist", %group, lane = lane.0, %way, "how GPUs move what is not reduced");
+            tracing::info!(target: "burn_dist", %group, lane = lane.0, way = %route, "how GPUs move what is not reduced");
         }
         let is_here = |card: &&Card| card.process == mine.process;
         let num_here = cards.iter().filter(is_here).count();
         let neighbours = self.nccl.neighbours();
         let channel = Channel {
-            way,
+            route,
             comm: None,
-            neighbour: neighbours.enter(&cards[0].meeting, member, num_here),
+            neighbour: neighbours.enter(&cards[0].group, member, num_here),
             calls: 0,
             open: 0,
             fresh: Vec::new(),
             spent: Vec::new(),
-            meetings: cards.iter().map(|card| card.meeting).collect(),
+            groups: cards.iter().map(|card| card.group).collect(),
             links: None,
         };
         self.channels.insert(key.clone(), channel);
@@ -391,7 +386,7 @@ impl Channels {
 
 impl Drop for Channels {
     fn drop(&mut self) {
-        // Whoever knows of memory under way has asked before.
+        // Whoever knows of memory of open calls has asked before.
         let _ = self.abort();
     }
 }

@@ -4,7 +4,7 @@ use super::groups::{Channels, Launched, Mark, failed};
 use super::watch;
 use crate::streams::api::{FlagWait, Hold};
 use crate::streams::order::{AHEAD, Order};
-use burn_dist_comm::{CallInfo, CommError, Communicator, LocalHub};
+use burn_dist_comm::{CallInfo, CommError, Communicator};
 use burn_dist_mesh::Rank;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,22 +109,22 @@ impl Channels {
     pub fn land(&mut self, host: &dyn Communicator) -> Result<(), CommError> {
         self.land_but(host, 0)?;
         match &self.order {
-            // Looked at after the words: whoever aborts has told of the fault before.
+            // Looked at after the words: whoever aborts has published the fault before.
             Some(_) => match host.fault() {
                 Some(fault) => Err(fault),
-                None => self.none_has_given_up(host),
+                None => self.none_has_abandoned(host),
             },
             None => Ok(()),
         }
     }
 
-    /// Looks whether a process that shares memory with this one has given up: the fault is on its way then.
-    fn none_has_given_up(&self, host: &dyn Communicator) -> Result<(), CommError> {
+    /// Looks whether a process that shares memory with this one has abandoned it: the fault will arrive then.
+    fn none_has_abandoned(&self, host: &dyn Communicator) -> Result<(), CommError> {
         let mut links = self
             .channels
             .values()
             .filter_map(|channel| channel.links.as_ref());
-        let Some(links) = links.find(|links| links.segment.is_given_up()) else {
+        let Some(links) = links.find(|links| links.segment.is_abandoned()) else {
             return Ok(());
         };
         let limit = Instant::now() + self.timeout;
@@ -136,7 +136,7 @@ impl Channels {
         }))
     }
 
-    /// Waits until no more than `ahead` calls that have exited are under way.
+    /// Waits until no more than `ahead` calls that have exited are open.
     fn land_but(&mut self, host: &dyn Communicator, ahead: usize) -> Result<(), CommError> {
         let mut naps = 0_u32;
         loop {
@@ -169,7 +169,7 @@ impl Channels {
         }
     }
 
-    /// Looks at what is under way, without waiting.
+    /// Looks at open calls, without waiting.
     fn check(
         &mut self,
         behind: impl Fn(&CallInfo) -> Vec<Rank>,
@@ -189,16 +189,16 @@ impl Channels {
         Ok(())
     }
 
-    /// Looks at what is under way, for a thread beside the rank's: see [`crate::streams::watcher`].
+    /// Looks at open calls, for a thread beside the rank's: see [`crate::streams::watcher`].
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn look(&mut self, hub: &LocalHub) -> Result<(), CommError> {
+    pub fn look(&mut self, host: &dyn Communicator) -> Result<(), CommError> {
         self.retire();
-        self.check(|call| hub.behind(call), |call| hub.lost(call))
+        self.check(|call| host.behind(call), |call| host.lost(call))
     }
 
-    /// Takes note that nobody waits for a call, which stays under way.
+    /// Takes note that nobody waits for a call, which stays open.
     pub fn give_up(&self, launched: Launched) {
         if let Mark::Event(event) = launched.mark {
             self.gpu.forget(event);

@@ -3,7 +3,7 @@
 use super::api::{Element, Event, Op};
 use super::groups::{Carrier, Channels, Launched, Mark, failed, member_of, mismatch};
 use super::watch;
-use crate::peer::choice::Way;
+use crate::peer::choice::Route;
 use crate::peer::copies::{self, Offer, Piece};
 use crate::streams::order::{Key, Ticket};
 use burn_dist_comm::{CallInfo, CommError, Communicator};
@@ -13,13 +13,13 @@ impl Channels {
     /// Puts the operations of a recorded call on the device, as one group; there may be none. Members in this process
     /// wait for each other before and after.
     ///
-    /// Whether it is NCCL that carries them out or copies do follows from what members have told each other of
-    /// themselves, and from whether anything is reduced: it is the same on all.
+    /// NCCL or copies carry them out, which follows from the cards that members have shown each other, and from whether
+    /// anything is reduced: it is the same on all.
     ///
     /// # Safety
     /// As [`Nccl::issue`](super::api::Nccl::issue), until the call has been waited for with success (by the host, or by
     /// the backend's stream and then by [`land`](Self::land)), or [`abort`](Self::abort) has returned true. Unless
-    /// calls are [ordered](Self::ordered) on the device, nothing that the device was given before uses the memory; and
+    /// calls are [ordered](Self::ordered) on the device, nothing that the device was handed before uses the memory; and
     /// else all of that has been handed to the driver.
     pub unsafe fn launch(
         &mut self,
@@ -32,11 +32,11 @@ impl Channels {
         let key = (info.group().clone(), info.lane());
         // An operation that reduces is on all members or on none, also where others are empty on some.
         let moves = ops.iter().all(Op::is_move);
-        let mark = match self.channel(host, info, &key)?.way {
+        let mark = match self.channel(host, info, &key)?.route {
             // SAFETY: the caller's promise.
-            Way::Copies if moves => unsafe { self.copy(host, info, &key, element, ops) },
+            Route::Copies if moves => unsafe { self.copy(host, info, &key, element, ops) },
             // SAFETY: the caller's promise.
-            Way::Workspace if moves => unsafe {
+            Route::Workspace if moves => unsafe {
                 self.copy_through_workspaces(host, info, &key, element, ops)
             },
             // SAFETY: the caller's promise.

@@ -1,12 +1,12 @@
-//! Where NCCL is looked for, and what is said when it is not there.
+//! The places where NCCL is looked for, and the error when it is not there.
 
-use burn_dist_comm::CommError;
+use crate::GpuError;
 
 /// Variables that say where libraries are: ours, which names the file, and the system loader's.
 pub const VARIABLES: [&str; 2] = ["BURN_DIST_NCCL", "LD_LIBRARY_PATH"];
 
-/// What libnccl2 installs, and what its development package adds. The number is that of the interface, which has been 2
-/// since 2017.
+/// The name that libnccl2 installs, and the one of its development package. The number is that of the interface, which
+/// has been 2 since 2017.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 /// The oldest version that is used, as NCCL counts: the first whose configuration has the layout that is handed over
@@ -41,11 +41,11 @@ impl std::fmt::Display for Version {
 /// Opens the first library there is, and returns the name under which it was found.
 ///
 /// # Errors
-/// [`CommError::NcclMissing`] with everything that was tried.
+/// [`GpuError::NcclMissing`] with everything that was tried.
 pub fn find<L>(
     variable: impl Fn(&str) -> Option<String>,
     mut open: impl FnMut(&str) -> Result<L, String>,
-) -> Result<(String, L), CommError> {
+) -> Result<(String, L), GpuError> {
     let named = variable(VARIABLES[0]).filter(|name| !name.is_empty());
     let names: Vec<String> = match named {
         // Whoever names a file means that one.
@@ -59,7 +59,7 @@ pub fn find<L>(
             Err(reason) => tried.push((name, reason)),
         }
     }
-    Err(CommError::NcclMissing {
+    Err(GpuError::NcclMissing {
         tried,
         paths: VARIABLES.map(|name| (name, variable(name))).into(),
     })
@@ -68,11 +68,11 @@ pub fn find<L>(
 /// Refuses a variable of NCCL's that no mesh can be run with.
 ///
 /// # Errors
-/// [`CommError::NcclUnusable`].
+/// [`GpuError::NcclUnusable`].
 pub fn check_variables(
     library: &str,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<(), CommError> {
+) -> Result<(), GpuError> {
     let Some(address) = variable("NCCL_COMM_ID") else {
         return Ok(());
     };
@@ -86,8 +86,8 @@ pub fn check_variables(
 /// Refuses a version that is too old.
 ///
 /// # Errors
-/// [`CommError::NcclUnusable`].
-pub fn check(library: &str, code: i32) -> Result<(), CommError> {
+/// [`GpuError::NcclUnusable`].
+pub fn check(library: &str, code: i32) -> Result<(), GpuError> {
     let version = Version::of_code(code);
     match version >= NEEDED {
         true => Ok(()),
@@ -96,8 +96,8 @@ pub fn check(library: &str, code: i32) -> Result<(), CommError> {
 }
 
 /// Returns the error of a library that is there, and not usable.
-pub fn unusable(library: &str, reason: String) -> CommError {
-    CommError::NcclUnusable {
+pub fn unusable(library: &str, reason: String) -> GpuError {
+    GpuError::NcclUnusable {
         library: library.to_string(),
         reason,
         needed: "2.18",

@@ -2,16 +2,16 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`choice`] | which way GPUs talk, and in which order sums run: what users choose |
+//! | [`choice`] | the transport between GPUs, and the order of sums: what users choose |
 //! | [`api`] | the few calls of NCCL and of CUDA's driver that are used, as two traits |
 //! | [`collectives`] | which calls make a collective: counts and offsets, pure |
-//! | [`groups`] | groups and lanes: who is in them, by which way they communicate, communicators, streams |
+//! | [`groups`] | groups and lanes: members, the route between them, communicators, streams |
 //! | [`launching`] | putting calls on the device, by NCCL or as copies ([`crate::peer`], [`crate::symmetric`]) |
 //! | [`landing`] | waiting for calls, by the backend's stream ([`crate::streams`]) or by the host |
 //! | [`neighbours`] | members of a group that live in one process: they launch and stop together |
 //! | [`watch`] | waiting with a time-out, looking for faults meanwhile |
 //! | [`ending`] | the end of groups and their communicators: side by side, and with a limit |
-//! | [`library`] | where NCCL is looked for, and what is said when it is not there |
+//! | [`library`] | where NCCL is looked for, and the error when it is not there |
 //! | `driver`, `ffi` | CUDA and NCCL themselves (feature `cuda`) |
 //! | `fake` | both, simulated by threads: tests run everything above without a GPU |
 //! | `real` | tests of both, on GPUs |
@@ -48,8 +48,8 @@
 //!
 //! 1. The fault is published: an abort waits for others, who have to know of it.
 //! 2. All communicators of the rank are aborted at once, with a limit ([`ending`]): `ncclCommAbort` blocks.
-//! 3. Memory of calls under way is given back when the rank's streams have come to their end, and those of its
-//!    neighbours in those calls; where that does not happen in time, it is not given back at all. Members in other
+//! 3. Memory of open calls is released when the rank's streams have come to their end, and those of its
+//!    neighbours in those calls; where that does not happen in time, it is not released at all. Members in other
 //!    processes do not matter: they see no buffers of ours, because none are registered, and workspaces stay as long as
 //!    they are mapped somewhere.
 //!

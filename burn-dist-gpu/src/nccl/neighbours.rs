@@ -11,7 +11,7 @@
 //! How many there are is known from the cards that members have shown each other before.
 
 use super::api::Event;
-use crate::peer::choice::MeetingId;
+use crate::peer::choice::GroupId;
 use crate::peer::copies::Offer;
 use burn_dist_comm::lock;
 use rustc_hash::FxHashMap;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 /// The groups that members in this process have joined.
 #[derive(Default)]
 pub struct Neighbours {
-    groups: Mutex<FxHashMap<MeetingId, Weak<Members>>>,
+    groups: Mutex<FxHashMap<GroupId, Weak<Members>>>,
 }
 
 /// The members of a group that live here.
@@ -36,7 +36,7 @@ struct Member {
     /// Calls in which it gives no stream a wait any more.
     passed: u64,
     has_stopped: bool,
-    /// What it shows of the call at hand.
+    /// The offer of the call at hand.
     offer: Option<Offer>,
     /// When it has read what others have shown.
     read: Option<Event>,
@@ -52,7 +52,7 @@ pub struct Neighbour {
 
 impl Neighbours {
     /// Enters a member, at its `place` in the group, of `num_here` in this process.
-    pub fn enter(&self, id: &MeetingId, place: usize, num_here: usize) -> Neighbour {
+    pub fn enter(&self, id: &GroupId, place: usize, num_here: usize) -> Neighbour {
         let mut groups = lock(&self.groups);
         groups.retain(|_, members| members.strong_count() > 0);
         let known = groups.get(id).and_then(Weak::upgrade);
@@ -85,7 +85,7 @@ impl Neighbour {
         member.barriers
     }
 
-    /// Whether all members here have come to a barrier.
+    /// Returns whether all members here have come to a barrier.
     pub fn have_all_arrived(&self, barrier: u64) -> bool {
         let all = lock(&self.members);
         all.len() == self.num_here && all.iter().all(|member| member.barriers >= barrier)
@@ -96,7 +96,7 @@ impl Neighbour {
         lock(&self.members)[self.index].passed += 1;
     }
 
-    /// Whether nobody gives a stream a wait for an event of the calls that this member has passed.
+    /// Returns whether nobody gives a stream a wait for an event of the calls that this member has passed.
     pub fn have_all_passed(&self) -> bool {
         let all = lock(&self.members);
         let passed = all[self.index].passed;
@@ -114,7 +114,7 @@ impl Neighbour {
         lock(&self.members)[self.index].read = Some(event);
     }
 
-    /// What all members show, by their places; they have come to the barrier behind it.
+    /// The offers of all members, by their places; they have come to the barrier behind it.
     pub fn offers(&self) -> Vec<Offer> {
         let all = lock(&self.members);
         let mut offers: Vec<_> = all
@@ -137,7 +137,7 @@ impl Neighbour {
         lock(&self.members)[self.index].has_stopped = true;
     }
 
-    /// Whether nothing of any member here runs any more.
+    /// Returns whether nothing of any member here runs any more.
     pub fn have_all_stopped(&self) -> bool {
         lock(&self.members).iter().all(|member| member.has_stopped)
     }

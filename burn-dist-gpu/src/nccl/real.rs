@@ -8,8 +8,8 @@ use super::api::{Address, Fold, Gpu, Op};
 use super::groups::{Channels, Launched};
 use super::{driver, ffi};
 use burn_dist_comm::{
-    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions, Strided,
-    World,
+    Call, Collective, CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions,
+    Strided, World,
 };
 use burn_dist_mesh::DType;
 use burn_dist_mesh::Rank;
@@ -54,8 +54,8 @@ unsafe fn launch(
     ops: &[Op],
 ) -> Result<Launched, CommError> {
     let parts = Strided::flat(vec![BYTES; group.len()]);
-    let call = (DType::U32, Collective::AllGather(parts), Arc::from([]));
-    let (info, element) = channels.record(comm, (group, Lane(0)), None, call)?;
+    let call = Call::new(group, DType::U32, Collective::AllGather(parts), None);
+    let (info, element) = channels.record(comm, call)?;
     // SAFETY: the caller's promise.
     unsafe { channels.launch(comm, &info, element, ops) }
 }
@@ -128,7 +128,7 @@ fn one_member_makes_every_collective_and_aborts() {
     assert!(channels.abort());
     assert!(start.elapsed() < SOON);
     for memory in [send, recv] {
-        // SAFETY: the abort has said that nothing uses it any more.
+        // SAFETY: the abort shows that nothing uses it any more.
         unsafe { gpu.free(memory) };
     }
 }
@@ -284,7 +284,7 @@ fn gpus_copy_from_each_other() {
     shift_many(ranks);
 }
 
-/// As two processes would, on one GPU: in rounds of a few bytes, and in one round.
+/// Copies on one GPU like those of two processes: in rounds of a few bytes, and in one round.
 #[test]
 #[ignore = "needs an NVIDIA GPU, and a driver for CUDA 12.5 or later"]
 fn processes_copy_through_workspaces() {

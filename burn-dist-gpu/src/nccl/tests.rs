@@ -1,4 +1,4 @@
-//! What is promised of NCCL, against a simulation of it.
+//! Promises about NCCL, against a simulation of it.
 
 use super::api::{Address, Code, Element, Fold, Gpu, Nccl, Op};
 use super::collectives;
@@ -6,7 +6,7 @@ use super::fake::{Fake, FakeNccl, Faults};
 use super::groups::{Channels, Launched};
 use super::{Reduction, native_fold};
 use burn_dist_comm::{
-    CallInfo, Collective, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub,
+    Call, CallInfo, Collective, CommError, Communicator, Group, Kind, Lane, LocalComm, LocalHub,
     LocalOptions, Strided,
 };
 use burn_dist_mesh::Rank;
@@ -153,14 +153,13 @@ fn launch(
     (group, lane): (&Group, Lane),
     takes_part: bool,
 ) -> Result<(Launched, Address), CommError> {
-    // Never given back: a test that fails need not have stopped the device.
+    // Never released: a test that fails need not have stopped the device.
     let mine = Box::leak(Box::new([comm.rank().0 + 10]));
     let all = Box::leak(vec![0_u32; group.len()].into_boxed_slice());
     let all = Address(all.as_mut_ptr().addr() as u64);
     let parts = Strided::flat(vec![4; group.len()]);
-    let call = (DType::U32, Collective::AllGather(parts), Arc::from([]));
-    let label = Arc::from("layers.3");
-    let (info, element) = channels.record(comm, (group, lane), Some(&label), call)?;
+    let call = Call::new(group, DType::U32, Collective::AllGather(parts), None).on_lane(lane);
+    let (info, element) = channels.record(comm, call.labelled("layers.3"))?;
     let op = Op::AllGather {
         send: Address(mine.as_ptr().addr() as u64),
         recv: all,
@@ -193,7 +192,7 @@ fn gather(
     Ok(numbers(channels, all, group.len()))
 }
 
-/// What a rank does with an error: everyone learns of it, and then communicators are aborted. Returns whether memory is
+/// Handles an error of a rank: everyone learns of it, and then communicators are aborted. Returns whether memory is
 /// free.
 fn stop(comm: &LocalComm, channels: &mut Channels, error: CommError) -> bool {
     comm.abort(error);
@@ -276,8 +275,8 @@ fn shift(
         by,
         sizes: sizes.into(),
     };
-    let call = (dtype, collective, Arc::from([]));
-    let (info, element) = channels.record(comm, (group, Lane(0)), None, call)?;
+    let call = Call::new(group, dtype, collective, None);
+    let (info, element) = channels.record(comm, call)?;
     let received = info.received_bytes();
     let mine = block_of(comm.rank(), sizes[member]);
     let mut into = vec![0xee_u8; received + 2];
@@ -316,7 +315,7 @@ fn shifts_are_those_of_the_hosts_transport() {
                     let sizes: Vec<usize> = sizes.collect();
                     let found = shift(comm, channels, &group, (dtype, by, &sizes));
                     let mine = block_of(comm.rank(), sizes[member]);
-                    let call = burn_dist_comm::Call::shift(&group, dtype, by, sizes, mine);
+                    let call = Call::shift(&group, dtype, by, sizes, mine);
                     let expected = comm.run(call.on_lane(Lane(1))).expect("all are there");
                     assert_eq!(
                         found.expect("all are there")[..],
@@ -466,7 +465,7 @@ fn an_error_that_comes_later_is_reported_with_its_details() {
 #[test]
 fn an_initialisation_that_fails_with_a_communicator_loses_none() {
     let faults = Faults {
-        stillborn: Some((3, 0)),
+        failed_at_start: Some((3, 0)),
         ..Faults::default()
     };
     let (fake, errors) = failing(faults);
@@ -549,7 +548,7 @@ fn memory_is_free_when_the_neighbours_have_stopped_too() {
             }
             free
         });
-        // The other one has nothing under way that could use memory.
+        // The other one has nothing open that could use memory.
         assert_eq!(free, [!is_late, true]);
         assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
     }
@@ -569,7 +568,7 @@ fn a_communicator_that_does_not_end_is_left_behind() {
             let start = Instant::now();
             match function {
                 "ncclCommDestroy" => channels.close(comm),
-                // Nothing is under way, so that memory is free whatever becomes of the communicator.
+                // Nothing is open, so that memory is free whatever becomes of the communicator.
                 _ => assert!(channels.abort()),
             }
             start.elapsed()
@@ -633,8 +632,8 @@ fn elements_that_nccl_does_not_have_are_refused_by_name() {
     let world = Group::world(1).expect("a rank");
     let errors = on_ranks(ranks(&fake, 1, PATIENT), |comm, channels| {
         let parts = Strided::flat(vec![2]);
-        let call = (DType::I16, Collective::AllGather(parts), Arc::from([]));
-        let error = channels.record(comm, (&world, Lane(0)), None, call);
+        let call = Call::new(&world, DType::I16, Collective::AllGather(parts), None);
+        let error = channels.record(comm, call);
         error.expect_err("no 16-bit integers").to_string()
     });
     assert!(

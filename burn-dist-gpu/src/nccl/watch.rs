@@ -27,7 +27,7 @@ pub(crate) fn until<T>(
     until_or(host, call, timeout, ready, || host.behind(call))
 }
 
-/// As [`until`], where `behind` knows which members have not made the call.
+/// Waits like [`until`], where `behind` knows which members have not made the call.
 pub(crate) fn until_or<T>(
     host: &dyn Communicator,
     call: &Arc<CallInfo>,

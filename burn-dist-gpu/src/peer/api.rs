@@ -2,7 +2,7 @@
 
 use crate::nccl::api::{Address, DeviceError, Stream};
 
-/// What tells GPUs apart, on all machines: their UUID.
+/// The UUID of a GPU, which distinguishes the GPUs of all machines.
 pub type Identity = [u8; 16];
 
 /// How a rank copies from other GPUs of its process. Errors are texts of the driver.

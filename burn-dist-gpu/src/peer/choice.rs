@@ -1,4 +1,4 @@
-//! By which way the members of a group communicate: what they tell each other of themselves, and what follows.
+//! The route between the members of a group: the cards that they show each other, and what follows.
 
 use super::api::{Copies, Identity};
 use crate::symmetric::os::MachineId;
@@ -7,12 +7,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What members meet under, in one process.
-pub type MeetingId = [u8; 16];
+/// The id of a group in one process.
+pub type GroupId = [u8; 16];
 
-/// How the members of a group move data that is not reduced on its way.
+/// The route of data that is not reduced between the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// Copies from each other's memory.
     Copies,
     /// Copies through workspaces, which processes of one machine share.
@@ -34,7 +34,7 @@ pub enum Reason {
     Unreachable,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Copies => "copies over peer access",
@@ -51,12 +51,12 @@ impl fmt::Display for Way {
     }
 }
 
-/// What a member tells the others of itself.
+/// The card that a member shows the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// What the members of a process meet under: that of the group's first member counts.
-    pub meeting: MeetingId,
-    /// What tells its process from all others.
+    /// The id of the members of a process: that of the group's first member counts.
+    pub group: GroupId,
+    /// The number that distinguishes its process from all others.
     pub process: [u8; 16],
     /// Its GPU.
     pub gpu: Identity,
@@ -76,7 +76,7 @@ impl Card {
     /// Returns the card of a member that may copy with `copies`, and share memory with others of a `machine`.
     pub fn of(copies: Option<&dyn Copies>, process: [u8; 16], machine: Option<MachineId>) -> Self {
         Self {
-            meeting: meeting(),
+            group: new_group_id(),
             process,
             machine,
             gpu: copies.map_or([0; 16], Copies::identity),
@@ -91,7 +91,7 @@ impl Card {
     /// The card as bytes, as many as that of any other member.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self {
-            meeting,
+            group,
             process,
             gpu,
             reachable,
@@ -99,7 +99,7 @@ impl Card {
         } = self;
         let listed = reachable.as_deref().unwrap_or_default();
         let at = machine.unwrap_or_default();
-        let mut bytes = [&meeting[..], process, gpu, &at].concat();
+        let mut bytes = [&group[..], process, gpu, &at].concat();
         // At most `REACHABLE_MAX`.
         let number = listed.len() as u8;
         bytes.extend([reachable.is_some().into(), machine.is_some().into(), number]);
@@ -115,7 +115,7 @@ impl Card {
         let reachable = (0..usize::from(listed)).map(|index| ids(67 + 16 * index));
         let reachable: Option<Vec<Identity>> = reachable.collect();
         Some(Self {
-            meeting: ids(0)?,
+            group: ids(0)?,
             process: ids(16)?,
             gpu: ids(32)?,
             reachable: (may_copy == 1).then_some(reachable?),
@@ -124,18 +124,18 @@ impl Card {
     }
 }
 
-/// Returns the way of a group, the same on every member.
-pub fn way(cards: &[Card]) -> Way {
+/// Returns the route of a group, the same on every member.
+pub fn route(cards: &[Card]) -> Route {
     if cards.iter().any(|card| card.reachable.is_none()) {
-        return Way::Nccl(Reason::Asked);
+        return Route::Nccl(Reason::Asked);
     }
     let is_one_process = cards.iter().all(|card| card.process == cards[0].process);
     if !is_one_process {
         if cards.iter().any(|card| card.machine.is_none()) {
-            return Way::Nccl(Reason::Processes);
+            return Route::Nccl(Reason::Processes);
         }
         if cards.iter().any(|card| card.machine != cards[0].machine) {
-            return Way::Nccl(Reason::Machines);
+            return Route::Nccl(Reason::Machines);
         }
     }
     let reads = |card: &Card, other: &Card| {
@@ -144,13 +144,13 @@ pub fn way(cards: &[Card]) -> Way {
     };
     let all = |card: &Card| cards.iter().all(|other| reads(card, other));
     match cards.iter().all(all) {
-        true if is_one_process => Way::Copies,
-        true => Way::Workspace,
-        false => Way::Nccl(Reason::Unreachable),
+        true if is_one_process => Route::Copies,
+        true => Route::Workspace,
+        false => Route::Nccl(Reason::Unreachable),
     }
 }
 
-/// What tells this process from all others.
+/// Returns a number that distinguishes this process from all others.
 pub(crate) fn process() -> [u8; 16] {
     static TOKEN: OnceLock<[u8; 16]> = OnceLock::new();
     *TOKEN.get_or_init(|| {
@@ -161,7 +161,7 @@ pub(crate) fn process() -> [u8; 16] {
 }
 
 /// Returns what has been nobody's.
-fn meeting() -> MeetingId {
+fn new_group_id() -> GroupId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed).to_ne_bytes();
     let process = process();

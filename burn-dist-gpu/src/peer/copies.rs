@@ -4,7 +4,7 @@ use super::api::Copies;
 use crate::nccl::api::{Address, DeviceError, Event, Gpu, Op, Stream};
 use std::sync::Arc;
 
-/// What a member shows the others of a call.
+/// The offer of a member in a call, which the others see.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// Its operations.
@@ -16,7 +16,7 @@ pub struct Offer {
 /// A copy that a member makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Of whom.
+    /// The member whose memory is read.
     pub from: usize,
     /// Where bytes are read.
     pub source: Address,

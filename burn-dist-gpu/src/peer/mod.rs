@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`api`] | the few calls of CUDA's driver that are used, as a trait |
-//! | [`choice`] | by which way a group communicates: a pure function of its members' cards |
+//! | [`choice`] | the route of a group: a pure function of its members' cards |
 //! | [`copies`] | which copies make a collective, and in which order streams do them |
 //! | `driver` | CUDA's driver (feature `cuda`) |
 //!
@@ -28,7 +28,7 @@
 //! leave                                         waits for read of each j that reads of it, left = n
 //! ```
 //!
-//! Who sets and who waits:
+//! Setters and waiters:
 //!
 //! | event | recorded by | waited for by | says |
 //! | --- | --- | --- | --- |

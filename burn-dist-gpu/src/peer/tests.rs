@@ -1,6 +1,6 @@
-//! What is promised of copies between GPUs, against simulated ones.
+//! Promises about copies between GPUs, against simulated ones.
 
-use super::choice::{Card, Reason, Way, way};
+use super::choice::{Card, Reason, Route, route};
 use super::copies::{Piece, pieces, readers};
 use crate::nccl::api::{Address, Element, Op};
 use crate::nccl::collectives;
@@ -17,7 +17,7 @@ const INTO: Address = Address(5000);
 
 fn card(process: u8, gpu: u8, reachable: Option<&[u8]>) -> Card {
     Card {
-        meeting: [9; 16],
+        group: [9; 16],
         process: [process; 16],
         gpu: [gpu; 16],
         reachable: reachable.map(|gpus| gpus.iter().map(|gpu| [*gpu; 16]).collect()),
@@ -32,7 +32,7 @@ fn groups_copy_within_a_process_where_every_gpu_reads_every_other() {
         card(1, 2, Some(&[1, 3])),
         card(1, 3, Some(&[1, 2])),
     ];
-    assert_eq!(way(&all), Way::Copies);
+    assert_eq!(route(&all), Route::Copies);
     for (changed, reason) in [
         (card(1, 3, None), Reason::Asked),
         (card(2, 3, Some(&[1, 2])), Reason::Processes),
@@ -43,10 +43,10 @@ fn groups_copy_within_a_process_where_every_gpu_reads_every_other() {
         for place in 0..3 {
             let mut cards = all[..2].to_vec();
             cards.insert(place, changed.clone());
-            assert_eq!(way(&cards), Way::Nccl(reason), "{changed:?} at {place}");
+            assert_eq!(route(&cards), Route::Nccl(reason), "{changed:?} at {place}");
         }
     }
-    assert_eq!(Way::Copies.to_string(), "copies over peer access");
+    assert_eq!(Route::Copies.to_string(), "copies over peer access");
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn groups_of_several_processes_copy_where_all_share_memory_on_one_machine() {
         on(1, 2, 2, Some(&[1, 3])),
         on(1, 2, 3, Some(&[1, 2])),
     ];
-    assert_eq!(way(&all), Way::Workspace);
+    assert_eq!(route(&all), Route::Workspace);
     // Within a process it takes no workspace.
-    assert_eq!(way(&all[1..]), Way::Copies);
+    assert_eq!(route(&all[1..]), Route::Copies);
     for (changed, reason) in [
         (card(2, 3, Some(&[1, 2])), Reason::Processes),
         (on(2, 2, 3, Some(&[1, 2])), Reason::Machines),
@@ -72,7 +72,7 @@ fn groups_of_several_processes_copy_where_all_share_memory_on_one_machine() {
         for place in 0..3 {
             let mut cards = all[..2].to_vec();
             cards.insert(place, changed.clone());
-            assert_eq!(way(&cards), Way::Nccl(reason), "{changed:?} at {place}");
+            assert_eq!(route(&cards), Route::Nccl(reason), "{changed:?} at {place}");
         }
     }
 }
@@ -84,8 +84,8 @@ proptest! {
         reachable in proptest::option::of(proptest::collection::vec(any::<[u8; 16]>(), 0..=32)),
         machine in proptest::option::of(any::<[u8; 16]>()),
     ) {
-        let [meeting, process, gpu] = ids;
-        let card = Card { meeting, process, gpu, reachable, machine };
+        let [group, process, gpu] = ids;
+        let card = Card { group, process, gpu, reachable, machine };
         let bytes = card.to_bytes();
         prop_assert_eq!(bytes.len(), Card::BYTES);
         prop_assert_eq!(Card::of_bytes(&bytes), Some(card));

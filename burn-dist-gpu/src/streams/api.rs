@@ -4,12 +4,12 @@ use crate::nccl::api::{Address, DeviceError, Event, Stream};
 use std::any::Any;
 use std::sync::atomic::AtomicU32;
 
-/// Keeps memory from being given back, and from nothing else.
+/// Keeps memory from being released, and from nothing else.
 pub type Hold = Box<dyn Any + Send>;
 
 /// Words that the host and the device both read and write.
 ///
-/// A page of the system's memory. It is never given back: a kernel that nothing stops may read it as long as the
+/// A page of the system's memory. It is never released: a kernel that nothing stops may read it as long as the
 /// process lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
@@ -27,7 +27,7 @@ impl Words {
     }
 }
 
-/// What a backend's stream has to wait for: it goes on when the word is at `value` or past it, or when `poison` is not
+/// A wait of a backend's stream: it goes on when the word is at `value` or past it, or when `poison` is not
 /// 0.
 ///
 /// Numbers wrap around: `value` is past what is less than 2^31 behind it.
@@ -35,14 +35,14 @@ impl Words {
 pub struct FlagWait {
     /// The word.
     pub word: Address,
-    /// What it has to come to.
+    /// The value that ends the wait.
     pub value: u32,
     /// The word that ends all waits.
     pub poison: Address,
 }
 
 impl FlagWait {
-    /// Whether a word that reads `found` has come to `value`.
+    /// Returns whether a word that reads `found` has come to `value`.
     pub fn has_come(found: u32, value: u32) -> bool {
         found.wrapping_sub(value).cast_signed() >= 0
     }
@@ -53,10 +53,10 @@ pub trait Signals: Send + Sync {
     /// Returns a page of words, all 0.
     fn words(&self) -> Result<Words, DeviceError>;
 
-    /// Returns an event that is over when everything has run that any stream of the device's context was given before:
+    /// Returns an event that is over when everything has run that any stream of the device's context was handed before:
     /// a backend's streams too, which nobody else knows.
     fn record_all(&self) -> Result<Event, DeviceError>;
 
-    /// Makes a stream write a word, after all that it was given before: whoever sees the word sees that too.
+    /// Makes a stream write a word, after all that it was handed before: whoever sees the word sees that too.
     fn write(&self, stream: Stream, word: Address, value: u32) -> Result<(), DeviceError>;
 }

@@ -115,7 +115,7 @@ impl Signals for Driver {
         unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, page, 0) }
             .result()
             .map_err(named("cuMemHostGetDevicePointer"))?;
-        // SAFETY: the page is never given back, it is aligned, all bits are numbers, and whoever else writes it is the
+        // SAFETY: the page is never released, it is aligned, all bits are numbers, and whoever else writes it is the
         // device, a word at a time.
         let host = unsafe { std::slice::from_raw_parts(page.cast::<AtomicU32>(), WORDS) };
         Ok(Words {
@@ -138,7 +138,7 @@ impl Signals for Driver {
     }
 
     fn write(&self, stream: Stream, word: Address, value: u32) -> Result<(), DeviceError> {
-        // SAFETY: the word is of a page that is never given back, and streams are never destroyed.
+        // SAFETY: the word is of a page that is never released, and streams are never destroyed.
         unsafe { (self.write)(raw_stream(stream), word.0, value, WITH_FENCE) }
             .result()
             .map_err(named("cuStreamWriteValue32"))

@@ -3,7 +3,7 @@
 //! | file | what |
 //! | --- | --- |
 //! | [`api`] | the few calls of CUDA's driver that order streams, as a trait |
-//! | [`order`] | the words and the calls under way of one rank |
+//! | [`order`] | the words and the open calls of one rank |
 //! | [`watcher`] | a thread per rank that sees what a rank which is held up by its device cannot |
 //! | `driver` | CUDA's driver (feature `cuda`) |
 //! | `machine` | GPUs simulated: streams as queues that run late and in any order, events, words, memory in use |
@@ -42,21 +42,21 @@
 //! What a call reads and writes is held, beside its owner's handles, until the host has seen `left >= n`: not only
 //! until the exit is enqueued, because a wait may end by poison. A hold does not keep the owner from writing in place.
 //! So that little more is held than a plan counts, the host waits at an exit until at most [`order::AHEAD`] calls
-//! that have left before are under way.
+//! that have left before are open.
 //!
 //! # Faults
-//! - *Reading.* Before the host reads a value, it waits for all calls under way
+//! - *Reading.* Before the host reads a value, it waits for all open calls
 //!   ([`crate::nccl::groups::Channels::land`]) and then asks for the fault: an aborted collective ends too, and its
 //!   words are written. So no value that an abort has let through is handed out.
 //! - *Time-out.* The clock of a call runs from when the host has seen `entered = n`: before that, the device computes.
 //! - *Held up.* A rank may wait for its device without us: in a full queue of launches, or in a backend's own waits. So
 //!   a thread beside it looks at words, communicators and the mesh's fault ([`watcher`]), publishes what it finds, and
 //!   aborts: collectives end, our streams go on, words are written, and with them every wait of the backend ends.
-//! - *Poison.* Streams that do not come to their end in time are given up: `poison` ends the waits of the backend, and
-//!   what calls hold is never given back.
+//! - *Poison.* Streams that do not come to their end in time are abandoned: `poison` ends the waits of the backend, and
+//!   what calls hold is never released.
 //!
 //! # Where the driver lacks a function
-//! Then the host waits before and after each call, as it does everywhere else; that is said once.
+//! Then the host waits before and after each call, as it does everywhere else; a warning says so once.
 
 pub mod api;
 #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! The words and the calls under way of one rank.
+//! The words and the open calls of one rank.
 
 use super::api::{FlagWait, Hold, Signals, Words};
 use crate::nccl::api::{DeviceError, Gpu, Handle, Stream};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How many calls that have exited before may be under way when another one exits: enough that the device always has
+/// How many calls that have exited before may be open when another one exits: enough that the device always has
 /// work, and what they hold is little beside what a plan counts.
 pub const AHEAD: usize = 2;
 
@@ -28,7 +28,7 @@ pub struct Ticket {
 }
 
 /// A call that the device may still be at.
-struct UnderWay {
+struct OpenCall {
     ticket: Ticket,
     key: Key,
     info: Arc<CallInfo>,
@@ -36,9 +36,9 @@ struct UnderWay {
     comm: Option<Handle>,
     /// When the host has seen that it has entered.
     entered: Option<Instant>,
-    /// Whether the backend's stream waits for it.
+    /// True if the backend's stream waits for it.
     has_exited: bool,
-    /// What it reads and writes.
+    /// The memory that it reads and writes.
     hold: Option<Hold>,
 }
 
@@ -55,7 +55,7 @@ pub struct Order {
     words: Words,
     tracks: FxHashMap<Stream, Track>,
     /// In the order in which they were launched.
-    under_way: VecDeque<UnderWay>,
+    open_calls: VecDeque<OpenCall>,
 }
 
 /// Ends all waits of a rank's backend, from any thread.
@@ -80,11 +80,11 @@ impl Order {
             signals,
             words,
             tracks: FxHashMap::default(),
-            under_way: VecDeque::new(),
+            open_calls: VecDeque::new(),
         })
     }
 
-    /// What ends all waits.
+    /// Returns the word that ends all waits.
     pub fn poison(&self) -> Poison {
         Poison(self.words)
     }
@@ -121,7 +121,7 @@ impl Order {
         Ok(Ticket { stream, number })
     }
 
-    /// Ends a call on its stream: from now on it is under way.
+    /// Ends a call on its stream: from now on it is open.
     ///
     /// # Errors
     /// What the driver says.
@@ -132,7 +132,7 @@ impl Order {
     ) -> Result<(), DeviceError> {
         let left = self.words.at(self.track(ticket).words + 1);
         self.signals.write(ticket.stream, left, ticket.number)?;
-        self.under_way.push_back(UnderWay {
+        self.open_calls.push_back(OpenCall {
             ticket,
             key,
             info: Arc::clone(info),
@@ -156,7 +156,7 @@ impl Order {
             value: ticket.number,
             poison: self.words.at(POISON),
         };
-        let mut calls = self.under_way.iter_mut();
+        let mut calls = self.open_calls.iter_mut();
         // One that is over holds nothing any more.
         if let Some(call) = calls.find(|call| call.ticket == ticket) {
             call.has_exited = true;
@@ -165,7 +165,7 @@ impl Order {
         wait
     }
 
-    /// Whether the device is done with a call.
+    /// Returns whether the device is done with a call.
     pub fn is_over(&self, ticket: Ticket) -> bool {
         self.has_come(ticket, 1)
     }
@@ -178,10 +178,10 @@ impl Order {
     /// Forgets the calls that have exited and are over, and returns them.
     pub(crate) fn retire(&mut self) -> Vec<(Key, Arc<CallInfo>)> {
         let mut over = Vec::new();
-        for at in (0..self.under_way.len()).rev() {
-            let call = &self.under_way[at];
+        for at in (0..self.open_calls.len()).rev() {
+            let call = &self.open_calls[at];
             if call.has_exited && self.is_over(call.ticket) {
-                let call = self.under_way.remove(at).expect("an index of this queue");
+                let call = self.open_calls.remove(at).expect("an index of this queue");
                 over.push((call.key, call.info));
             }
         }
@@ -190,17 +190,20 @@ impl Order {
 
     /// How many calls have exited and are not over, as far as has been [looked](Self::retire).
     pub fn num_ahead(&self) -> usize {
-        self.under_way.iter().filter(|call| call.has_exited).count()
+        self.open_calls
+            .iter()
+            .filter(|call| call.has_exited)
+            .count()
     }
 
-    /// Whether no call is under way.
+    /// Returns whether no call is open.
     pub fn is_idle(&self) -> bool {
-        self.under_way.is_empty()
+        self.open_calls.is_empty()
     }
 
     /// Communicators of calls that are not over.
     pub(crate) fn busy(&self) -> impl Iterator<Item = (&Arc<CallInfo>, Handle)> {
-        let calls = self.under_way.iter();
+        let calls = self.open_calls.iter();
         calls
             .filter(|call| !self.is_over(call.ticket))
             .filter_map(|call| Some((&call.info, call.comm?)))
@@ -218,12 +221,12 @@ impl Order {
         lost: impl Fn(&Arc<CallInfo>) -> Option<CommError>,
     ) -> Result<(), CommError> {
         let now = Instant::now();
-        for at in 0..self.under_way.len() {
-            let ticket = self.under_way[at].ticket;
+        for at in 0..self.open_calls.len() {
+            let ticket = self.open_calls[at].ticket;
             if self.is_over(ticket) || !self.has_come(ticket, 0) {
                 continue;
             }
-            let call = &mut self.under_way[at];
+            let call = &mut self.open_calls[at];
             let elapsed = now - *call.entered.get_or_insert(now);
             if let Some(lost) = lost(&call.info) {
                 return Err(lost);
@@ -235,12 +238,12 @@ impl Order {
         Ok(())
     }
 
-    /// Ends what is under way: what calls hold is free if all of them have stopped, and else nobody's for ever.
+    /// Ends open calls: what calls hold is free if all of them have stopped, and else nobody's for ever.
     pub(crate) fn end(&mut self, has_stopped: bool) {
         if !has_stopped {
             self.poison().set();
         }
-        for call in self.under_way.drain(..) {
+        for call in self.open_calls.drain(..) {
             if let (Some(hold), false) = (call.hold, has_stopped) {
                 std::mem::forget(hold);
             }

@@ -1,4 +1,4 @@
-//! What is promised of calls that the device orders, against simulated GPUs.
+//! Promises about calls that the device orders, against simulated GPUs.
 
 use super::api::{FlagWait, Signals};
 use super::machine::{Machine, SimulatedGpu, read, write};
@@ -11,7 +11,7 @@ use crate::nccl::groups::{Channels, Launched};
 use crate::peer::api::Copies;
 use crate::symmetric::api::Symmetric;
 use burn_dist_comm::{
-    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalHub, LocalOptions, Strided,
+    Call, Collective, CommError, Communicator, Group, LocalComm, LocalHub, LocalOptions, Strided,
     World, lock,
 };
 use burn_dist_mesh::{DType, Rank};
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 pub(crate) const SOON: Duration = Duration::from_secs(15);
 
 impl Watched for Channels {
-    fn check(&mut self, hub: &LocalHub) -> Result<(), CommError> {
-        self.look(hub)
+    fn check(&mut self, host: &dyn Communicator) -> Result<(), CommError> {
+        self.look(host)
     }
 
     fn abort(&mut self) {
@@ -36,7 +36,7 @@ impl Watched for Channels {
 
 /// A rank with a GPU, and a backend that computes on a stream of its own.
 pub(crate) struct Ranked {
-    pub comm: LocalComm,
+    pub comm: Arc<LocalComm>,
     pub gpu: Arc<SimulatedGpu>,
     pub channels: Arc<Mutex<Channels>>,
     pub backend: Stream,
@@ -104,8 +104,9 @@ pub(crate) fn ranks(fake: &Arc<Fake>, num: usize, timeout: Duration, how: How) -
         }
         let poison = channels.poison().expect("the device orders");
         let channels = Arc::new(Mutex::new(channels));
-        let hub = comm.hub().clone();
-        let watcher = Watcher::start(format!("watcher of {device}"), hub, &channels, poison);
+        let comm = Arc::new(comm);
+        let host = Arc::clone(&comm) as Arc<dyn Communicator>;
+        let watcher = Watcher::start(format!("watcher of {device}"), &host, &channels, poison);
         Ranked {
             backend: fake.machine().backend(device),
             comm,
@@ -137,7 +138,7 @@ impl Memory {
     }
 }
 
-/// What a call holds: stops the test if it is let go of while a stream uses it.
+/// The hold of a call: stops the test if it is let go of while a stream uses it.
 struct Held {
     machine: Arc<Machine>,
     memory: [Memory; 2],
@@ -162,7 +163,7 @@ pub(crate) struct Made {
     pub received: Memory,
 }
 
-/// What is called.
+/// The collective of a call.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Gather(Vec<usize>),
@@ -197,7 +198,7 @@ impl What {
         }
     }
 
-    /// What a member receives, by the definition of the call.
+    /// The bytes that a member receives, by the definition of the call.
     pub(crate) fn expected(&self, members: usize, member: usize, number: u64) -> Vec<u8> {
         let of = |rank: usize| pattern(rank, number, self.bytes(members, rank).0);
         match self {
@@ -261,14 +262,14 @@ impl Ranked {
         machine.kernel(self.backend, Vec::new(), move || write(to, &content));
         let mut channels = lock(&self.channels);
         let parts = Strided::flat(vec![1; group.len()]);
-        let call = (DType::U8, Collective::AllGather(parts), Arc::from([]));
-        let (info, element) = channels.record(&self.comm, (group, Lane(0)), None, call)?;
+        let call = Call::new(group, DType::U8, Collective::AllGather(parts), None);
+        let (info, element) = channels.record(&*self.comm, call)?;
         let mut ops = what.ops(group.len(), member, [sent.at(), received.at()]);
         if !takes_part {
             ops.clear();
         }
         // SAFETY: the memory is never freed.
-        let launched = unsafe { channels.launch(&self.comm, &info, element, &ops) }?;
+        let launched = unsafe { channels.launch(&*self.comm, &info, element, &ops) }?;
         Ok(Made {
             launched,
             sent,
@@ -294,7 +295,7 @@ impl Ranked {
             memory: [sent.clone(), received.clone()],
             count: Arc::clone(held),
         };
-        let wait = lock(&self.channels).exit(&self.comm, launched, Box::new(hold))?;
+        let wait = lock(&self.channels).exit(&*self.comm, launched, Box::new(hold))?;
         if let Some(wait) = wait {
             self.machine().flag_wait(self.backend, wait);
         }
@@ -311,7 +312,7 @@ impl Ranked {
 
     /// Waits for all calls, and for the backend.
     pub(crate) fn land(&self) -> Result<(), CommError> {
-        lock(&self.channels).land(&self.comm)?;
+        lock(&self.channels).land(&*self.comm)?;
         self.machine().drain(self.backend);
         Ok(())
     }
@@ -321,7 +322,7 @@ impl Ranked {
 pub(crate) fn on_ranks<T: Send>(ranks: Vec<Ranked>, body: impl Fn(&Ranked) -> T + Sync) -> Vec<T> {
     conformance::on_ranks(ranks, |rank| {
         let result = body(&rank);
-        lock(&rank.channels).close(&rank.comm);
+        lock(&rank.channels).close(&*rank.comm);
         result
     })
 }
@@ -521,7 +522,7 @@ fn a_call_that_waits_for_its_own_backend_is_not_late() {
 
 /// Streams of one GPU stand still, also after an abort: the backend's waits end by poison, and memory stays the call's.
 #[test]
-fn what_does_not_stop_is_given_up_and_keeps_its_memory() {
+fn what_does_not_stop_keeps_its_memory() {
     for how in How::ALL {
         let is_apart = how == How::APART;
         let fake = Fake::on(Machine::new(4));

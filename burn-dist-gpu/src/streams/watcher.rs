@@ -1,7 +1,7 @@
 //! A thread beside a rank, for what the rank cannot see while its device holds it up.
 
 use super::order::Poison;
-use burn_dist_comm::{CommError, LocalHub, lock};
+use burn_dist_comm::{CommError, Communicator, lock};
 use std::sync::{Arc, Condvar, Mutex, TryLockError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// How long the rank may keep its calls to itself after a fault: longer than it needs to end them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is watched: the calls of a rank.
+/// The calls of a rank, which are watched.
 pub trait Watched: Send + 'static {
-    /// Looks at what is under way.
+    /// Looks at open calls.
     ///
     /// # Errors
     /// What is wrong with it.
-    fn check(&mut self, hub: &LocalHub) -> Result<(), CommError>;
+    fn check(&mut self, host: &dyn Communicator) -> Result<(), CommError>;
 
-    /// Ends what is under way. The fault is known.
+    /// Ends open calls. The fault is known.
     fn abort(&mut self);
 }
 
@@ -37,15 +37,16 @@ impl Watcher {
     /// If the system starts no more threads.
     pub fn start<T: Watched>(
         name: String,
-        hub: Arc<LocalHub>,
+        host: &Arc<dyn Communicator>,
         calls: &Arc<Mutex<T>>,
         poison: Poison,
     ) -> std::io::Result<Self> {
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
-        let (of_thread, calls) = (Arc::clone(&stop), Arc::downgrade(calls));
+        let (of_thread, host) = (Arc::clone(&stop), Arc::downgrade(host));
+        let calls = Arc::downgrade(calls);
         let thread = std::thread::Builder::new()
             .name(name)
-            .spawn(move || watch(&hub, &calls, poison, &of_thread))?;
+            .spawn(move || watch(&host, &calls, poison, &of_thread))?;
         Ok(Self {
             stop,
             thread: Some(thread),
@@ -75,22 +76,24 @@ fn pause(stop: &(Mutex<bool>, Condvar)) -> bool {
 }
 
 fn watch<T: Watched>(
-    hub: &LocalHub,
+    host: &Weak<dyn Communicator>,
     calls: &Weak<Mutex<T>>,
     poison: Poison,
     stop: &(Mutex<bool>, Condvar),
 ) {
     let mut since = None;
     while !pause(stop) {
-        let Some(calls) = calls.upgrade() else { return };
-        let is_faulty = hub.fault().is_some();
+        let (Some(host), Some(calls)) = (host.upgrade(), calls.upgrade()) else {
+            return;
+        };
+        let is_faulty = host.fault().is_some();
         match calls.try_lock() {
             Ok(mut calls) => match is_faulty {
                 true => return calls.abort(),
                 false => {
-                    if let Err(error) = calls.check(hub) {
-                        // The next look ends what is under way.
-                        hub.abort(error);
+                    if let Err(error) = calls.check(&*host) {
+                        // The next look ends what is open.
+                        host.abort(error);
                     }
                 }
             },

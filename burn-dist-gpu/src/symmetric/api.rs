@@ -20,7 +20,7 @@ pub trait Symmetric: Send + Sync {
     /// Maps memory that a rank has [made](Self::create), in whichever process.
     fn import(&self, descriptor: &Descriptor, bytes: usize) -> Result<Mapping, DeviceError>;
 
-    /// Ends a mapping of this process. The memory is given back when no process maps it any more.
+    /// Ends a mapping of this process. The memory is released when no process maps it any more.
     ///
     /// # Safety
     /// No stream of this process uses it, or will.

@@ -82,12 +82,12 @@ pub fn symmetric(of: &Arc<Device>) -> Result<Arc<dyn Symmetric>, DeviceError> {
     }))
 }
 
-/// Memory that was made or imported, given up when it is mapped: a mapping keeps it.
+/// Memory that was made or imported, released when it is mapped: a mapping keeps it.
 struct Handle(sys::CUmemGenericAllocationHandle);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the handle is given up here. A device that has failed takes nothing back.
+        // SAFETY: the handle is released here. A device that has failed takes nothing back.
         let _ = unsafe { sys::cuMemRelease(self.0) };
     }
 }

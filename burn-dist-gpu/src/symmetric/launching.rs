@@ -21,7 +21,7 @@ struct Passing<'a> {
     segment: Arc<Segment>,
     /// Rounds before this call.
     before: u32,
-    /// What it sends.
+    /// The operations that it sends.
     row: &'a [Span],
 }
 
@@ -32,10 +32,10 @@ impl Passing<'_> {
     }
 }
 
-/// What members know of a call when all have shown their offers.
+/// The knowledge of members about a call when all have shown their offers.
 struct Agreed<'a> {
     shown: &'a [Offer],
-    /// What each member copies; of others, from offsets.
+    /// The copies of each member; of others, from offsets.
     pieces: Vec<Vec<Piece>>,
     /// The size of a slot.
     slot: usize,
@@ -319,7 +319,7 @@ impl Channels {
             self.workspaces.insert(info.lane(), made);
         }
         let workspace = &self.workspaces[&info.lane()];
-        let names = &self.channel(host, info, key)?.meetings;
+        let names = &self.channel(host, info, key)?.groups;
         let linking = Linking::new(&*symmetric, workspace, (&key.0, names), member_of(info));
         let mut linking = linking.map_err(advised)?;
         watch::until(host, info, self.timeout, || {

@@ -65,7 +65,7 @@
 //! A process that dies takes its streams with it, and words that it would have set are never set. Whoever ends its
 //! calls after a fault ([`Channels::abort`](crate::nccl::groups::Channels::abort)):
 //!
-//! 1. has told the others of the fault, and sets `fault` in each of its segments;
+//! 1. has notified the others of the fault, and sets `fault` in each of its segments;
 //! 2. sets all words of its segments past what anyone waits for, so that streams come to their end.
 //!
 //! From then on others may copy what is not there yet, or no more. They do not hand it out: whoever reads a value first
@@ -75,8 +75,9 @@
 //! made it. Each process unmaps when its own streams have come to their end, and else never.
 //!
 //! # What is not here
-//! Sums on the way (multicast, NVLink SHARP), and kernels that read others' memory themselves. No machine with two GPUs
-//! has run any of this. It is simulated between threads and between processes, with real descriptors, sockets, pages.
+//! Sums in the network (multicast, NVLink SHARP), and kernels that read others' memory themselves. No machine with two
+//! GPUs has run any of this. It is simulated between threads and between processes, with real descriptors, sockets,
+//! pages.
 
 pub mod api;
 #[cfg(feature = "cuda")]

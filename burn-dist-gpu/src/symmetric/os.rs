@@ -1,4 +1,4 @@
-//! What Linux gives for memory that processes share: descriptors, and sockets that carry them.
+//! Linux's memory that processes share: descriptors, and sockets that carry them.
 
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// A file descriptor.
 pub type Descriptor = OwnedFd;
 
-/// What tells apart the machines whose processes can hand descriptors to each other, for one user.
+/// The id of the machines whose processes can hand descriptors to each other, for one user.
 pub type MachineId = [u8; 16];
 
 /// Returns what tells this machine from others: its boot, the network namespace (abstract sockets are names in it) and
@@ -108,7 +108,7 @@ impl Page {
         self.0.bytes
     }
 
-    /// What tells it from all others of the machine, in every process.
+    /// The name that distinguishes it from all others of the machine, in every process.
     pub fn number(&self) -> u64 {
         self.0.number
     }
@@ -121,7 +121,7 @@ impl Page {
     }
 }
 
-/// What is sent beside descriptors.
+/// The bytes that are sent beside descriptors.
 pub const NOTE: usize = 16;
 
 /// A message that takes longer than this to arrive is none of ours.
@@ -236,7 +236,7 @@ impl Sender {
         match sendmsg(&self.0, &note, &mut control, SendFlags::NOSIGNAL) {
             Ok(NOTE) => Ok(true),
             Ok(_) => Err(Error::other("a message was cut")),
-            // Its owner has given up. That is no fault of this call, and the owner says what its fault is.
+            // Its owner has left it. That is no fault of this call, and the owner says what its fault is.
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Systems that hand no descriptors to each other's processes in a way that is known here.
+//! Systems that hand no descriptors to each other's processes, as far as is known here.
 
 use std::convert::Infallible;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU32;
 /// There is none.
 pub type Descriptor = Infallible;
 
-/// What tells apart the machines whose processes can hand descriptors to each other.
+/// The id of the machines whose processes can hand descriptors to each other.
 pub type MachineId = [u8; 16];
 
 fn unsupported() -> Error {
@@ -50,7 +50,7 @@ impl Page {
         match *self.0 {}
     }
 
-    /// What tells it from all others.
+    /// The name that distinguishes it from all others.
     pub fn number(&self) -> u64 {
         match *self.0 {}
     }
@@ -61,7 +61,7 @@ impl Page {
     }
 }
 
-/// What is sent beside descriptors.
+/// The bytes that are sent beside descriptors.
 pub const NOTE: usize = 16;
 
 /// A message: some bytes, and descriptors.

@@ -1,6 +1,6 @@
 //! Which bytes of a call pass through a workspace when.
 //!
-//! What a member sends is one row of bytes, the sources of its operations one after the other. Round r carries the r-th
+//! A member sends one row of bytes, the sources of its operations one after the other. Round r carries the r-th
 //! piece of a slot's size of every member's row.
 
 use crate::nccl::api::{Address, Op};

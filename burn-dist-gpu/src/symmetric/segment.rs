@@ -1,4 +1,4 @@
-//! What the members of a group tell each other: a page of host memory that all of them have mapped.
+//! Notes between the members of a group: a page of host memory that all of them have mapped.
 
 use super::api::Symmetric;
 use super::os::{Descriptor, Page};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Words of a line: what belongs to one member is in lines of its own.
 const LINE: usize = 16;
 
-/// The word that says that a member has given up, in the first line.
+/// The word that says that a member has abandoned the group, in the first line.
 const FAULT: usize = 0;
 
 /// A word of a member, by its place in the member's line.
@@ -47,7 +47,7 @@ fn ops_max(members: usize) -> usize {
 /// have wrapped around.
 const PAST: u32 = 1 << 30;
 
-/// What a member sends and receives in a call. Addresses of what it sends are offsets into its row of bytes
+/// The operations of a member in a call. Addresses of sent memory are offsets into its row of bytes
 /// ([`super::rounds`]); where it receives is nobody else's business.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
@@ -117,19 +117,19 @@ impl Segment {
         self.page.words()[Self::index(member, word)].store(value, Ordering::Release);
     }
 
-    /// Whether a word has come to `value`; if it has, what was written before it is seen.
+    /// Returns whether a word has come to `value`; if it has, what was written before it is seen.
     pub(crate) fn has_come(&self, member: usize, word: Word, value: u32) -> bool {
         let found = self.page.words()[Self::index(member, word)].load(Ordering::Acquire);
         FlagWait::has_come(found, value)
     }
 
-    /// Says that a member has given up. The fault is known by then.
+    /// Says that a member has abandoned the group. The fault is known by then.
     pub(crate) fn give_up(&self) {
         self.page.words()[FAULT].store(1, Ordering::SeqCst);
     }
 
-    /// Whether some member has given up.
-    pub(crate) fn is_given_up(&self) -> bool {
+    /// Returns whether some member has abandoned the group.
+    pub(crate) fn is_abandoned(&self) -> bool {
         self.page.words()[FAULT].load(Ordering::SeqCst) != 0
     }
 

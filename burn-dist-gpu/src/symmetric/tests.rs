@@ -1,4 +1,4 @@
-//! What is promised of workspaces, against simulated GPUs: descriptors, sockets and pages are real.
+//! Promises about workspaces, against simulated GPUs: descriptors, sockets and pages are real.
 
 use super::os::{self, Mailbox, NOTE, Page, Sender};
 use super::segment::{Offer, Segment};
@@ -88,14 +88,14 @@ fn segment(rank: &Ranked, world: &Group) -> Arc<Segment> {
     Arc::clone(&links.expect("a call has linked them").segment)
 }
 
-/// What a process that has given up lets through is not handed out, also where its fault comes late.
+/// Bytes that a process lets through which has abandoned the group are not handed out, also where its fault comes late.
 #[test]
 fn a_process_that_gives_up_is_seen_before_its_fault_is() {
-    for is_told in [true, false] {
+    for is_notified in [true, false] {
         let fake = Fake::on(Machine::new(1));
         let world = group(&[0, 1]);
         let timeout = Duration::from_millis(300);
-        let (held, has_given_up) = (Arc::default(), AtomicBool::new(false));
+        let (held, has_abandoned) = (Arc::default(), AtomicBool::new(false));
         let have_landed = std::sync::Barrier::new(2);
         on_ranks(ranks(&fake, 2, timeout, How::APART), |rank| {
             let made = shift(rank, &world, 0).expect("both are there");
@@ -103,20 +103,20 @@ fn a_process_that_gives_up_is_seen_before_its_fault_is() {
             rank.land().expect("both are there");
             have_landed.wait();
             if rank.comm.rank() == Rank(1) {
-                // The other one may be told later.
+                // The other one may be notified later.
                 segment(rank, &world).give_up();
-                has_given_up.store(true, Ordering::SeqCst);
-                if is_told {
+                has_abandoned.store(true, Ordering::SeqCst);
+                if is_notified {
                     std::thread::sleep(timeout / 3);
                     rank.comm.abort(CommError::EmptyGroup);
                 }
                 return;
             }
-            while !has_given_up.load(Ordering::SeqCst) {
+            while !has_abandoned.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             let error = rank.land().expect_err("a process has given up").to_string();
-            match is_told {
+            match is_notified {
                 true => assert!(error.contains("process 1 (ranks [1], "), "{error}"),
                 false => assert!(error.contains("another process has given it up"), "{error}"),
             }
@@ -255,7 +255,7 @@ fn offers_arrive_as_they_were() {
     assert_eq!(error, Err("ncclAllReduce is no copy".into()));
 }
 
-/// What tells a test that it is the other process, and its name there.
+/// The variable that makes a test the other process, with its name there.
 const OTHER: &str = "BURN_DIST_TEST_OTHER_PROCESS";
 
 /// Memory and words are shared by processes, and stay when one of them is killed.

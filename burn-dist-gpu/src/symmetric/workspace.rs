@@ -4,7 +4,7 @@ use super::api::{Mapping, Symmetric};
 use super::os::{self, Descriptor, Mailbox, NOTE};
 use super::segment::Segment;
 use crate::nccl::api::{Address, DeviceError};
-use crate::peer::choice::MeetingId;
+use crate::peer::choice::GroupId;
 use burn_dist_comm::{CallInfo, Group};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) const SLOTS: usize = 2;
 /// The size of a slot in bytes: a copy of it takes some 100 us between GPUs, long beside what a round costs to submit.
 pub(crate) const SLOT: usize = 32 << 20;
 
-/// Who has yet to read a slot, and when they have.
+/// The readers of a slot that are still to come, and the times of the others.
 pub(crate) struct Reader {
     pub segment: Arc<Segment>,
     pub member: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Workspace {
     pub slot: usize,
     /// How many rounds have been staged.
     pub staged: u32,
-    /// Of each slot, who reads what is in it.
+    /// The readers of each slot.
     pub readers: [Vec<Reader>; SLOTS],
 }
 
@@ -103,19 +103,19 @@ impl Links {
     }
 }
 
-/// The making of links, which takes as long as the slowest member. What is not finished is given up.
+/// The making of links, which takes as long as the slowest member. Links that are not finished are dropped.
 pub(crate) struct Linking<'a> {
     device: &'a dyn Symmetric,
     workspace: &'a Workspace,
     group: &'a Group,
     /// The names of all members' mailboxes.
-    names: &'a [MeetingId],
+    names: &'a [GroupId],
     member: usize,
     mailbox: Mailbox,
     segment: Option<Arc<Segment>>,
-    /// What the first member shares.
+    /// The memory that the first member shares.
     memory: Option<Descriptor>,
-    is_told: Vec<bool>,
+    is_notified: Vec<bool>,
     peers: Vec<Option<Mapping>>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Linking<'a> {
     pub(crate) fn new(
         device: &'a dyn Symmetric,
         workspace: &'a Workspace,
-        (group, names): (&'a Group, &'a [MeetingId]),
+        (group, names): (&'a Group, &'a [GroupId]),
         member: usize,
     ) -> Result<Self, DeviceError> {
         let mailbox = Mailbox::open(&names[member]).map_err(DeviceError::of_system("bind"))?;
@@ -147,7 +147,7 @@ impl<'a> Linking<'a> {
             mailbox,
             segment,
             memory,
-            is_told: (0..names.len()).map(|other| other == member).collect(),
+            is_notified: (0..names.len()).map(|other| other == member).collect(),
             peers: vec![None; names.len()],
         })
     }
@@ -158,8 +158,8 @@ impl<'a> Linking<'a> {
     /// What the system or the driver says.
     pub(crate) fn advance(&mut self) -> Result<bool, DeviceError> {
         for other in 0..self.names.len() {
-            if !self.is_told[other] {
-                self.is_told[other] = self.tell(other)?;
+            if !self.is_notified[other] {
+                self.is_notified[other] = self.tell(other)?;
             }
         }
         while let Some(message) = self
@@ -171,7 +171,9 @@ impl<'a> Linking<'a> {
         }
         let is_linked = |other: usize| other == self.member || self.peers[other].is_some();
         let are_linked = (0..self.names.len()).all(is_linked);
-        Ok(self.segment.is_some() && are_linked && self.is_told.iter().all(|told| *told))
+        Ok(self.segment.is_some()
+            && are_linked
+            && self.is_notified.iter().all(|notified| *notified))
     }
 
     fn tell(&self, other: usize) -> Result<bool, DeviceError> {

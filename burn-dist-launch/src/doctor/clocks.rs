@@ -2,11 +2,11 @@
 //!
 //! Hosts that take part in the same calls are compared pair by pair, by the first rank of each to make a call, and the
 //! median of all calls counts: so a rank that is late by itself changes nothing as long as its host has another one.
-//! What a pair differs by is the sum along any way between the two, so one way suffices.
+//! The difference of a pair is the sum along any path between the two, so one path suffices.
 
 use std::collections::BTreeMap;
 
-/// What is known of a host.
+/// The findings about a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
     /// How much later it starts than the middle one of those with which it takes part in calls, in microseconds.
@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn a_constant_offset_is_found_along_any_way() {
+    fn a_constant_offset_is_found_along_any_path() {
         let of = |host: &str, us: i128, num: usize| (host.to_string(), us, num);
         assert_eq!(
             late(calls(3, &[("a", 0), ("b", 7)])),
             [of("a", 0, 3), of("b", 7, 3)]
         );
-        // The one that is late is told, not the one that is early.
+        // The one that is late is notified, not the one that is early.
         assert_eq!(
             late(calls(3, &[("a", 7), ("b", 0)])),
             [of("a", 7, 3), of("b", 0, 3)]

@@ -1,4 +1,4 @@
-//! What went wrong, as data.
+//! The cause of a fault, as data.
 
 use super::evidence::{CallId, Evidence, LateHost, RankState, Straggler, Whereabouts};
 use burn_dist_comm::flight::{CallRecord, FaultKind, FlightRecord, PeerRecord};
@@ -17,9 +17,9 @@ pub enum DiagnosisError {
         "these records are not of one run: one is of {first}, another of {second}; give those of one run only"
     )]
     Mixed {
-        /// What one is of.
+        /// The run of one.
         first: String,
-        /// What another is of.
+        /// The run of another.
         second: String,
     },
     /// Two records of one process.
@@ -32,7 +32,7 @@ pub enum DiagnosisError {
 
 burn_dist_mesh::debug_by_message!(DiagnosisError);
 
-/// What stopped a mesh.
+/// The cause that stopped a mesh.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -86,8 +86,8 @@ pub enum Cause {
     },
     /// Messages between processes failed.
     Connection,
-    /// A process was told by another, whose record is not here.
-    Told {
+    /// A process was notified by another, whose record is not here.
+    Relayed {
         /// By which, if that is known.
         by: Option<u32>,
     },
@@ -95,7 +95,7 @@ pub enum Cause {
     Other,
 }
 
-/// What went wrong; its text says it in words.
+/// The diagnosis of a run; its text is a report in words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
     /// Text form of the mesh.
@@ -106,13 +106,13 @@ pub struct Diagnosis {
     pub processes: Vec<PeerRecord>,
     /// Processes without a record.
     pub absent: Vec<u32>,
-    /// What stopped the mesh.
+    /// The cause that stopped the mesh.
     pub cause: Cause,
     /// The process that says so.
     pub witness: u32,
     /// In its words.
     pub text: String,
-    /// What the other processes say, if it is something of their own.
+    /// The texts of the other processes, if they are something of their own.
     pub others: Vec<(u32, String)>,
     /// Where every rank was.
     pub ranks: Vec<Whereabouts>,
@@ -131,9 +131,9 @@ fn order(kind: FaultKind) -> u8 {
         FaultKind::Left => 3,
         FaultKind::Connection => 4,
         FaultKind::Timeout | FaultKind::Stalled => 5,
-        // A window waits for calls, and not the other way round.
+        // A window waits for calls, and not the reverse.
         FaultKind::WindowTimeout => 6,
-        FaultKind::Told => 8,
+        FaultKind::Relayed => 8,
         // Other faults, and those of later versions.
         _ => 7,
     }
@@ -206,7 +206,7 @@ pub fn diagnose(records: &[FlightRecord]) -> Result<Diagnosis, DiagnosisError> {
         others: sorted[1..]
             .iter()
             .filter(|record| {
-                record.fault.kind != FaultKind::Told && record.fault.text != first.fault.text
+                record.fault.kind != FaultKind::Relayed && record.fault.text != first.fault.text
             })
             .map(|record| (record.process, record.fault.text.clone()))
             .collect(),
@@ -247,7 +247,7 @@ fn cause(record: &FlightRecord, evidence: &Evidence<'_>) -> Cause {
             process: fault.process,
         },
         FaultKind::Connection => Cause::Connection,
-        FaultKind::Told => Cause::Told { by: fault.process },
+        FaultKind::Relayed => Cause::Relayed { by: fault.process },
         FaultKind::Timeout | FaultKind::Stalled | FaultKind::WindowTimeout => {
             let in_missing = |process: &u32| fault.missing_processes.contains(process);
             let of_processes = record
@@ -292,7 +292,7 @@ impl Diagnosis {
         self.ranks.get(rank as usize)
     }
 
-    /// Whether a rank belongs to a process that wrote no record.
+    /// Returns whether a rank belongs to a process that wrote no record.
     pub(super) fn has_no_record(&self, rank: u32) -> bool {
         self.rank(rank)
             .is_some_and(|rank| matches!(rank.state, RankState::NoRecord(_)))

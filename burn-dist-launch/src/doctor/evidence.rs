@@ -13,7 +13,7 @@ const LATE_US_MIN: u64 = 1_000;
 /// ... and this many times as late as the median of all ranks.
 const LATE_TIMES: u64 = 3;
 
-/// What a rank was doing when its process stopped.
+/// The state of a rank when its process stopped.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RankState {
@@ -38,7 +38,7 @@ pub struct Whereabouts {
     pub window: Option<u64>,
     /// Calls that it had made, if that is known.
     pub num_calls: Option<u64>,
-    /// What it was doing.
+    /// The state of the rank.
     pub state: RankState,
     /// How long before its process wrote the record that began, in microseconds.
     pub since_us: u64,

@@ -21,7 +21,7 @@ pub enum RecordError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The words of the system.
         source: io::Error,
     },
     /// The file is larger than any record.
@@ -33,7 +33,7 @@ pub enum RecordError {
     /// It is something else, or has been cut or damaged.
     #[error("this is no flight record of burn-dist: {reason}")]
     Malformed {
-        /// What was expected, and where.
+        /// The expectation, and where it failed.
         reason: String,
     },
     /// A record of a newer version.
@@ -45,7 +45,7 @@ pub enum RecordError {
     Newer {
         /// Its version.
         found: u32,
-        /// Who wrote it.
+        /// The version that wrote it.
         crate_version: String,
     },
     /// A file with one of these errors.
@@ -53,14 +53,14 @@ pub enum RecordError {
     InFile {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why it is none.
         source: Box<RecordError>,
     },
 }
 
 burn_dist_mesh::debug_by_message!(RecordError);
 
-/// What every version begins with.
+/// The beginning of every version.
 #[derive(serde::Deserialize)]
 struct Head {
     format: String,
@@ -122,7 +122,7 @@ pub fn read(path: &Path) -> Result<FlightRecord, RecordError> {
     })
 }
 
-/// Whether what it says of ranks and processes can be.
+/// Returns whether what it says of ranks and processes can be.
 fn check(record: &FlightRecord) -> Result<(), String> {
     let (processes, ranks) = (record.processes.len(), record.process_of.len());
     if processes == 0 || ranks == 0 || processes > RANKS_MAX || ranks > RANKS_MAX {

@@ -228,7 +228,7 @@ impl Diagnosis {
                 f,
                 "  {at}: messages between processes failed, as {witness} saw it."
             )?,
-            Cause::Told { by } => {
+            Cause::Relayed { by } => {
                 let by = by.map_or("another process".into(), |by| process(self, by));
                 writeln!(
                     f,
@@ -355,7 +355,7 @@ impl Diagnosis {
                 "  They were slow, not gone: raise `DeviceMeshBuilder::timeout`, or look at what those ranks or their \
                  programs did meanwhile (loading data, saving, a shared core)."
             ),
-            Cause::Told { .. } => writeln!(f, "  Give the record of that process too."),
+            Cause::Relayed { .. } => writeln!(f, "  Give the record of that process too."),
             Cause::Other => writeln!(f, "  The text above is all that is known."),
         }
     }

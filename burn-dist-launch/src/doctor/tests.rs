@@ -446,7 +446,7 @@ fn a_whole_report_reads_like_this() {
         record.written_us = 86_400_000_000 + u64::from(record.process);
         record.fault.kind = match record.process {
             0 => FaultKind::Timeout,
-            _ => FaultKind::Told,
+            _ => FaultKind::Relayed,
         };
         for call in record.ranks.iter_mut().flat_map(|rank| &mut rank.calls) {
             call.started_us = record.written_us - 400_000;
@@ -494,26 +494,26 @@ fn records_of_different_runs_are_refused() {
 fn errors_of_files_say_what_is_wrong() {
     let folder = Folder::new();
     std::fs::create_dir_all(&folder.0).unwrap();
-    let said = |content: &[u8]| {
+    let error_of = |content: &[u8]| {
         let path = folder.0.join("file.json");
         std::fs::write(&path, content).unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("file.json"), "{error}");
         error
     };
-    assert!(said(b"").contains("no flight record of burn-dist: EOF"));
-    assert!(said(b"{\"format\": \"a cake\", \"version\": 1}").contains("\"a cake\""));
+    assert!(error_of(b"").contains("no flight record of burn-dist: EOF"));
+    assert!(error_of(b"{\"format\": \"a cake\", \"version\": 1}").contains("\"a cake\""));
     assert!(
-        said(b"{\"format\": \"burn-dist flight record\", \"version\": 7, \"crate_version\": \"9.0\"}")
+        error_of(b"{\"format\": \"burn-dist flight record\", \"version\": 7, \"crate_version\": \"9.0\"}")
             .contains("written by burn-dist 9.0")
     );
     let record = &without_rank_three()[0];
     assert_eq!(&parse(&record.to_json()).unwrap(), record);
     let mut wrong = record.clone();
     wrong.ranks[0].rank = 99;
-    assert!(said(&wrong.to_json()).contains("none of its 4"));
+    assert!(error_of(&wrong.to_json()).contains("none of its 4"));
     let json = record.to_json();
-    assert!(said(&json[..json.len() / 2]).contains("EOF while parsing"));
+    assert!(error_of(&json[..json.len() / 2]).contains("EOF while parsing"));
     let missing = read(&folder.0.join("nothing.json")).unwrap_err();
     assert!(missing.to_string().starts_with("cannot read "), "{missing}");
 }

@@ -195,9 +195,10 @@ fn a_stranger_keeps_nobody_waiting() {
         assert!(connections[0].is_none() && connections[1].is_some() && connections[2].is_some());
         // Whoever waits for someone who does not come hears of trouble.
         let mut connections = [None, None];
-        let trouble =
-            acceptor.answer_all(&mut connections, || Some(StartError::told("the end", 70)));
-        assert_eq!(trouble.unwrap_err(), StartError::told("the end", 70));
+        let trouble = acceptor.answer_all(&mut connections, || {
+            Some(StartError::relayed("the end", 70))
+        });
+        assert_eq!(trouble.unwrap_err(), StartError::relayed("the end", 70));
     });
     drop(strangers);
 }

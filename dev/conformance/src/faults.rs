@@ -20,7 +20,7 @@ fn assert_same(errors: &[String], parts: &[&str]) {
     if errors.is_empty() {
         return;
     }
-    // Who is told by another process says so first.
+    // Who is notified by another process says so first.
     let own = |error: &'_ String| {
         error
             .split(" stopped all others: ")
@@ -115,7 +115,7 @@ pub(super) fn a_mismatch_names_both_calls_to_every_member(connect: Connect) {
     for (first, second, parts) in pairs {
         let world = Group::world(3).unwrap();
         let errors = on_ranks(connect(3, PATIENT), |comm| {
-            // Rank 2 never makes the call, but waits elsewhere: the first two find the mismatch, and it is told as
+            // Rank 2 never makes the call, but waits elsewhere: the first two find the mismatch, and it is notified as
             // well, maybe before it has seen the end of the barrier.
             let call = match comm.rank().0 {
                 0 => second(&world),
@@ -193,7 +193,7 @@ pub(super) fn a_late_rank_is_named(connect: Connect) {
         let (started, given_up) = (Barrier::new(2), Barrier::new(3));
         let errors = on_ranks(connect(3, IMPATIENT), |comm| {
             if comm.rank() == Rank(1) {
-                // Alive, but busy elsewhere until the others have given up.
+                // Alive, but busy elsewhere until the others have stopped waiting.
                 given_up.wait();
                 return comm.run(barrier(&world)).unwrap_err().to_string();
             }
@@ -416,7 +416,7 @@ pub(super) fn a_call_that_contradicts_itself_says_why(connect: Connect) {
     for (make, part) in calls {
         let world = Group::world(2).unwrap();
         let errors = on_ranks(connect(2, PATIENT), |comm| {
-            // The other rank waits, and is told what the caller did.
+            // The other rank waits, and is notified what the caller did.
             let call = if comm.rank() == Rank(0) {
                 make(&world)
             } else {

@@ -1,4 +1,4 @@
-//! What every transport promises, as tests.
+//! The promises of every transport, as tests.
 //!
 //! [`messages`] are the promises of a [`Transport`](burn_dist_comm::Transport) by itself. [`BETWEEN_PROCESSES`] are those of
 //! ranks that communicate over it: a function connects them, and each promise is kept with some number of ranks.
@@ -218,7 +218,7 @@ macro_rules! table {
 promises_between_processes!(
     table,
     [
-        /// What ranks in several processes promise, by name.
+        /// The promises of ranks in several processes, by name.
         BETWEEN_PROCESSES,
     ],
     []
@@ -226,7 +226,7 @@ promises_between_processes!(
 promises_in_one_process!(
     table,
     [
-        /// What ranks in one process promise besides, by name.
+        /// The promises of ranks in one process besides, by name.
         IN_ONE_PROCESS,
     ],
     []

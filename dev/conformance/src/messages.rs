@@ -1,4 +1,4 @@
-//! What every [`Transport`] promises about messages.
+//! The promises of every [`Transport`] about messages.
 //!
 //! Each promise is kept by all processes at once. They know each other only by the transport.
 

@@ -1,4 +1,4 @@
-//! What each collective should give, element by element and as slowly as need be.
+//! The result of each collective, element by element and as slowly as need be.
 
 use burn_dist_comm::{AllToAll, Collective, Group};
 use burn_dist_mesh::ReduceOp;
@@ -72,7 +72,7 @@ pub(super) fn fill(dtype: DType, num: usize, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// How far to shift along `k` members: a few places or very many, either way, but no multiple of `k`.
+/// How far to shift along `k` members: a few places or very many, in either direction, but no multiple of `k`.
 pub(super) fn shift_by(k: usize, random: &mut Random) -> isize {
     let k = k as isize;
     let places = 1 + random.below(k as usize - 1) as isize;

@@ -43,7 +43,7 @@ pub(super) fn every_collective_moves_every_dtype(connect: Connect) {
                     |collective| cases.push(Case::new(&group, dtype, collective, &mut random));
                 add(Collective::AllGather(Strided::flat(sizes.clone())));
                 add(Collective::Broadcast { root, bytes });
-                // All ways round once, either way; one member has none.
+                // All ways round once, in either direction; one member has none.
                 for by in (1 - k as isize..k as isize).filter(|by| *by != 0) {
                     let sizes = sizes.clone();
                     add(Collective::Shift { by, sizes });

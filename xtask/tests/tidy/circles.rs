@@ -23,7 +23,7 @@ const FILES_IN_CIRCLES: &[(&str, usize)] = &[
     ("burn-dist", 13),
     ("burn-dist-checkpoint", 15),
     ("burn-dist-comm", 12),
-    ("burn-dist-engine", 46),
+    ("burn-dist-engine", 42),
     ("burn-dist-gpu", 7),
     ("burn-dist-kernels", 9),
     ("burn-dist-launch", 6),

@@ -10,17 +10,21 @@ use burn_flex::{Flex, FlexDevice, FlexTensor, Layout};
 use burn_std::Bytes;
 use burn_std::future::block_on;
 
-use super::{Gpus, Memory, Placed};
-use crate::comm::{
-    Collective, Communicator, Group, Kind, Lane, LocalComm, LocalHub, LocalOptions, Stats, Strided,
-};
+use super::Gpus;
+use crate::comm::{Call, Collective, CommError, Communicator, Group, Kind, Stats, Strided};
+use crate::mesh;
 use crate::mesh::{Rank, ReduceOp};
 use crate::ops::execute::{from_data, into_data};
 use crate::plan::task::{CollectiveKind, CollectiveTask};
-use crate::run::bridge::{self, CollectiveError, Routes, from_flex, to_flex};
-use crate::run::device_exchange::tests::{Results, WORLD, assert_same, every_task, tasks, values};
+use crate::run::bridge::{self, Groups, from_flex, into_fault, to_flex};
+use crate::run::device_comm::DeviceComm;
+use crate::run::device_exchange::failed;
+use crate::run::device_exchange::tests::{
+    Results, WORLD, assert_same, every_task, tasks, values, world,
+};
 use crate::run::turn::Turn;
 use burn_dist_gpu::Reduction;
+use burn_dist_gpu::endpoint::{Memory, Placed};
 use burn_dist_gpu::nccl::api::{Address, Gpu, Nccl};
 use burn_dist_gpu::nccl::fake::{Fake, FakeNccl, Faults};
 use burn_dist_gpu::nccl::groups::Channels;
@@ -47,7 +51,7 @@ impl FlexMemory {
         }
     }
 
-    fn placed(&self, tensor: FlexTensor, dtype: DType) -> Placed<Flex> {
+    fn placed(&self, tensor: FlexTensor, dtype: DType) -> Placed<Handle> {
         let bytes = tensor.data_arc();
         let elements = tensor.layout().shape().num_elements();
         let start = tensor.layout().start_offset() * dtype.size();
@@ -58,7 +62,7 @@ impl FlexMemory {
             _bytes: bytes,
         };
         Placed {
-            handle: from_flex::<Flex>(tensor, dtype).expect("it came from Flex"),
+            tensor: from_flex::<Flex>(tensor, dtype).expect("it came from Flex"),
             at,
             hold: Box::new(held),
         }
@@ -81,27 +85,23 @@ impl Drop for Held {
     }
 }
 
-impl Memory<Flex> for FlexMemory {
+impl Memory<Handle> for FlexMemory {
     fn pinned(
         &self,
-        handle: Handle,
-        shape: &[usize],
-        dtype: DType,
-    ) -> Result<Placed<Flex>, CollectiveError> {
-        let tensor = to_flex::<Flex>(handle, shape, dtype)
+        tensor: Handle,
+        elements: usize,
+        dtype: mesh::DType,
+    ) -> Result<Placed<Handle>, CommError> {
+        let dtype = to_burn(dtype);
+        let tensor = to_flex::<Flex>(tensor, &[elements], dtype)
             .unwrap_or_else(|_| panic!("Flex has Flex's tensors"));
         let tensor = tensor.to_contiguous();
-        let elements: usize = shape.iter().product();
         assert_eq!(tensor.layout().shape().num_elements(), elements);
         Ok(self.placed(tensor, dtype))
     }
 
-    fn fresh(
-        &self,
-        elements: usize,
-        dtype: DType,
-        _: &FlexDevice,
-    ) -> Result<Placed<Flex>, CollectiveError> {
+    fn fresh(&self, elements: usize, dtype: mesh::DType) -> Result<Placed<Handle>, CommError> {
+        let dtype = to_burn(dtype);
         let words = vec![u128::MAX; (elements * dtype.size()).div_ceil(16)];
         let bytes = Arc::new(Bytes::from_elems(words));
         let made = &mut self.made.lock().expect("no panic");
@@ -110,11 +110,15 @@ impl Memory<Flex> for FlexMemory {
         Ok(self.placed(FlexTensor::from_arc(bytes, layout, dtype), dtype))
     }
 
-    fn submit(&self, _: &FlexDevice) -> Result<(), CollectiveError> {
+    fn submit(&self) -> Result<(), CommError> {
         Ok(())
     }
 
-    fn wait(&self, wait: FlagWait, _: &FlexDevice) -> Result<(), CollectiveError> {
+    fn settle(&self) -> Result<(), CommError> {
+        super::settle::<Flex>(&FlexDevice)
+    }
+
+    fn wait(&self, wait: FlagWait) -> Result<(), CommError> {
         self.machine.wait_here(wait);
         Ok(())
     }
@@ -182,14 +186,22 @@ fn channels(fake: &Arc<Fake>, rank: Rank, timeout: Duration, by: Use) -> Channel
 }
 
 fn gpus(
-    comm: &LocalComm,
+    comm: &Arc<dyn Communicator>,
     memory: FlexMemory,
     fake: &Arc<Fake>,
     (reduction, timeout, by): (Reduction, Duration, Use),
 ) -> Gpus<Flex> {
     let (fake, rank) = (fake.clone(), comm.rank());
     let open = move || Ok(channels(&fake, rank, timeout, by));
-    Gpus::new(memory, open, reduction, comm.hub().clone())
+    Gpus::<Flex>::new(memory, open, reduction, comm.clone())
+}
+
+fn device_comm(
+    comm: &Arc<dyn Communicator>,
+    gpus: Option<Gpus<Flex>>,
+    turn: &Turn,
+) -> DeviceComm<Flex> {
+    DeviceComm::new(comm.clone(), gpus, turn.clone(), FlexDevice)
 }
 
 /// What ranks run on.
@@ -208,7 +220,7 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
         WORLD,
         Some(vec![true; WORLD]),
     );
-    let comms = LocalHub::connect(WORLD, LocalOptions::default()).expect("a world");
+    let comms = world(WORLD);
     let results = std::thread::scope(|scope| {
         let ranks: Vec<_> = comms
             .iter()
@@ -222,7 +234,8 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                     }
                 };
                 scope.spawn(move || {
-                    let mut routes = Routes::new(gpus);
+                    let mut groups = Groups::default();
+                    let comm = &device_comm(comm, gpus, turn);
                     let mut results = Results::new();
                     let mut number = 0;
                     for pair in tasks.chunks(2) {
@@ -233,27 +246,18 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
                                 continue;
                             }
                             let input = from_data::<Flex>(values(task, number), &FlexDevice);
-                            let call = bridge::start::<Flex>(
-                                task,
-                                input,
-                                comm,
-                                &mut routes,
-                                turn,
-                                None,
-                                &FlexDevice,
-                            );
+                            let call = bridge::start::<Flex>(task, input, comm, &mut groups, None);
                             started.push((task, call));
                         }
                         for (task, started) in started {
-                            let output = started.and_then(|started| {
-                                started.wait(task, comm, &mut routes, turn, &FlexDevice)
-                            });
-                            let landed = routes.land(comm, turn);
+                            let output = started
+                                .and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
+                            let landed = comm.land();
                             assert!(output.is_err() || landed.is_ok());
                             results.push(read(output, task, comm));
                         }
                     }
-                    routes.close(comm);
+                    comm.close();
                     results
                 })
             })
@@ -267,12 +271,12 @@ fn run(tasks: &[Vec<CollectiveTask>], way: Way, timeout: Duration) -> (Vec<Resul
 }
 
 fn read(
-    output: Result<Handle, CollectiveError>,
+    output: Result<Handle, CommError>,
     task: &CollectiveTask,
     comm: &dyn Communicator,
 ) -> Result<Vec<u8>, String> {
     let output = output.map_err(|error| {
-        let fault = error.into_fault(comm.rank(), task.kind.name(), None);
+        let fault = into_fault(error, comm.rank(), task.kind.name(), None);
         comm.abort(fault.told_by(comm.rank()));
         fault.to_string()
     })?;
@@ -371,7 +375,7 @@ fn fast_leaves_sums_of_floats_to_nccl() {
 #[test]
 fn a_missing_library_is_the_ranks_error() {
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let comms = world(2);
     let all = tasks(
         CollectiveKind::AllReduce,
         ReduceOp::Sum,
@@ -382,25 +386,23 @@ fn a_missing_library_is_the_ranks_error() {
     );
     let task = &all[0];
     let missing = || library::find(|_| None, |_| Err("no such file".to_string()));
-    let open =
-        move || missing().map(|(_, nothing): (String, std::convert::Infallible)| match nothing {});
+    let open = move || match missing() {
+        Ok((_, nothing)) => {
+            let nothing: std::convert::Infallible = nothing;
+            match nothing {}
+        }
+        Err(error) => Err(CommError::from(error)),
+    };
     let memory = FlexMemory::of(&Fake::new());
-    let gpus = Gpus::new(memory, open, Reduction::InOrder, comms[0].hub().clone());
-    let mut routes = Routes::new(Some(gpus));
+    let gpus = Gpus::<Flex>::new(memory, open, Reduction::InOrder, comms[0].clone());
+    let comm = device_comm(&comms[0], Some(gpus), &turns[0]);
+    let mut groups = Groups::default();
     // Of a later call too.
     for _ in 0..2 {
         let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-        let started = bridge::start::<Flex>(
-            task,
-            input,
-            &comms[0],
-            &mut routes,
-            &turns[0],
-            None,
-            &FlexDevice,
-        );
-        let output = started.and_then(|_| Err(CollectiveError::Backend("it started".into())));
-        let error = read(output, task, &comms[0]).expect_err("nothing to load");
+        let started = bridge::start::<Flex>(task, input, &comm, &mut groups, None);
+        let output = started.and_then(|_| Err(failed("it started".into())));
+        let error = read(output, task, &comm).expect_err("nothing to load");
         for part in [
             "rank 0 failed",
             "libnccl.so.2 (no such file)",
@@ -425,18 +427,17 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             ..Faults::default()
         };
         let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-        let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+        let comms = world(2);
         let (op, dtype) = (ReduceOp::Sum, DType::F32);
         let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
         let task = &all[0];
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut channels = channels(&fake, Rank(1), PATIENT, PLAIN);
-                let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
-                let place = (&world, Lane::default());
+                let (comm, world) = (&*comms[1], Group::world(2).expect("two ranks"));
                 let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
-                let call = (of_burn(dtype), parts, Arc::from([]));
-                let recorded = channels.record(comm, place, None, call);
+                let call = Call::new(&world, of_burn(dtype), parts, None);
+                let recorded = channels.record(comm, call);
                 let (info, element) = recorded.expect("both are there");
                 // SAFETY: no memory is used.
                 let launched = unsafe { channels.launch(comm, &info, element, &[]) };
@@ -450,18 +451,17 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             let made = memory.made.clone();
             let how = (Reduction::InOrder, Duration::from_secs(2), PLAIN);
             let gpus = gpus(&comms[0], memory, &fake, how);
-            let mut routes = Routes::new(Some(gpus));
+            let mut groups = Groups::default();
             let is_held = || {
                 let made = made.lock().expect("no panic");
                 assert_eq!(made.len(), 1);
                 made[0].upgrade().is_some()
             };
             let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-            let (comm, turn) = (&comms[0], &turns[0]);
-            let started =
-                bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
-            let output = started
-                .and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
+            let turn = &turns[0];
+            let comm = &device_comm(&comms[0], Some(gpus), turn);
+            let started = bridge::start::<Flex>(task, input, comm, &mut groups, None);
+            let output = started.and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
             assert!(output.is_err() && comm.fault().is_none());
             assert!(is_held());
             let calls = fake.calls_of(0);
@@ -469,7 +469,7 @@ fn memory_of_a_call_that_fails_is_given_back_when_the_device_has_stopped() {
             // Tells everyone.
             let error = read(output, task, comm).expect_err("the other one sends nothing");
             assert!(error.contains("their GPUs did not finish it"), "{error}");
-            routes.abort();
+            comm.end_on_device();
             assert_eq!(is_held(), hangs.is_some());
         });
         assert_eq!(fake.open_comms(), usize::from(hangs.is_some()));
@@ -486,17 +486,17 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
         ..PLAIN
     };
     let turns = Turn::assign_part::<Flex>(&[FlexDevice; 2], true, 0, 2, Some(vec![true; 2]));
-    let comms = LocalHub::connect(2, LocalOptions::default()).expect("a world");
+    let comms = world(2);
     let (op, dtype) = (ReduceOp::Sum, DType::F32);
     let all = tasks(CollectiveKind::AllGather, op, dtype, &[0, 1], &[2, 2], &[]);
     let task = &all[0];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut channels = channels(&fake, Rank(1), PATIENT, by);
-            let (comm, world) = (&comms[1], Group::world(2).expect("two ranks"));
+            let (comm, world) = (&*comms[1], Group::world(2).expect("two ranks"));
             let parts = Collective::AllGather(Strided::flat(vec![8; 2]));
-            let call = (of_burn(dtype), parts, Arc::from([]));
-            let recorded = channels.record(comm, (&world, Lane::default()), None, call);
+            let call = Call::new(&world, of_burn(dtype), parts, None);
+            let recorded = channels.record(comm, call);
             let (info, element) = recorded.expect("both are there");
             // SAFETY: no memory is used.
             let launched = unsafe { channels.launch(comm, &info, element, &[]) };
@@ -508,20 +508,19 @@ fn a_backend_that_waits_for_a_call_which_never_ends_is_freed() {
         });
         let how = (Reduction::InOrder, Duration::from_secs(1), by);
         let gpus = gpus(&comms[0], FlexMemory::of(&fake), &fake, how);
-        let mut routes = Routes::new(Some(gpus));
+        let mut groups = Groups::default();
         let input = from_data::<Flex>(values(task, 0), &FlexDevice);
-        let (comm, turn) = (&comms[0], &turns[0]);
-        let started =
-            bridge::start::<Flex>(task, input, comm, &mut routes, turn, None, &FlexDevice);
-        let output =
-            started.and_then(|started| started.wait(task, comm, &mut routes, turn, &FlexDevice));
+        let turn = &turns[0];
+        let comm = &device_comm(&comms[0], Some(gpus), turn);
+        let started = bridge::start::<Flex>(task, input, comm, &mut groups, None);
+        let output = started.and_then(|started| started.wait::<Flex>(task, turn, &FlexDevice));
         // The wait on the device has ended, by the abort of the thread beside this one.
         assert!(output.is_ok());
-        let error = routes.land(comm, turn).expect_err("nothing has come");
+        let error = comm.land().expect_err("nothing has come");
         let text = error.to_string();
         assert!(text.contains("rank 0 called all_gather"), "{text}");
         assert!(text.contains("their GPUs did not finish it"), "{text}");
-        routes.abort();
+        comm.end_on_device();
     });
     assert_eq!((fake.open_comms(), fake.open_events()), (0, 0));
 }

@@ -18,10 +18,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use sums::reduced;
 
-/// What waits this long in an abort would hang: much longer than what uses this waits for one.
+/// A limit of waits in an abort, which would hang: much longer than what uses this waits for one.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// What members of a communicator share.
+/// The state that members of a communicator share.
 #[derive(Default)]
 struct Room {
     members: usize,
@@ -37,7 +37,7 @@ struct Member {
     aborted: Arc<AtomicBool>,
 }
 
-/// What goes wrong.
+/// Faults to simulate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// This function returns this code, on this member.
@@ -45,7 +45,7 @@ pub struct Faults {
     /// The state of every communicator of this member, once it is there.
     pub state: Option<(i32, usize)>,
     /// The same, from the start: its initialisation gives a communicator and an error.
-    pub stillborn: Option<(i32, usize)>,
+    pub failed_at_start: Option<(i32, usize)>,
     /// This function never returns, on this member.
     pub hangs: Option<(&'static str, usize)>,
 }
@@ -55,12 +55,12 @@ pub struct Fake {
     machine: Arc<Machine>,
     rooms: Mutex<HashMap<[u8; 8], Room>>,
     comms: Mutex<HashMap<usize, Arc<Member>>>,
-    /// Of each process.
+    /// The calls of each process.
     neighbours: [Neighbours; PROCESSES],
     /// Kernels that each communicator has on its stream.
     kernels: Mutex<HashMap<usize, usize>>,
     kernel_over: Condvar,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Mutex<Faults>,
     /// Calls, as `member: function`, by all ranks.
     pub log: Mutex<Vec<String>>,
@@ -134,7 +134,8 @@ impl Fake {
         self.machine.open_events()
     }
 
-    /// Waits until `done`, told of the kernels of each communicator, says yes; returns whether it has within `limit`.
+    /// Waits until `done`, which sees the kernels of each communicator, says yes; returns whether it has within
+    /// `limit`.
     fn await_kernels(
         &self,
         limit: Duration,
@@ -322,7 +323,7 @@ impl Fake {
     }
 }
 
-/// One rank's way into the simulation, from one of a few processes.
+/// One rank's side of the simulation, from one of a few processes.
 pub struct FakeNccl(pub Arc<Fake>, pub usize);
 
 /// Processes that can be simulated.
@@ -367,7 +368,7 @@ impl Nccl for FakeNccl {
     fn state(&self, comm: Handle) -> Code {
         let of = self.0.member(comm);
         let faults = *self.0.faults.lock().unwrap();
-        if let Some((code, member)) = faults.stillborn
+        if let Some((code, member)) = faults.failed_at_start
             && member == of.member
         {
             return Code(code);

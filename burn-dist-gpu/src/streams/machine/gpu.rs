@@ -1,4 +1,4 @@
-//! One rank's way to a simulated GPU: the driver's calls.
+//! One rank's access to a simulated GPU: the driver's calls.
 
 use super::{
     ALLOCATES_MAX, ATTACHED, Machine, SLOW, State, Step, Until, WORDS, assert_attached, read,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// One rank's way to its GPU.
+/// One rank's access to its GPU.
 pub struct SimulatedGpu {
     pub(super) machine: Arc<Machine>,
     pub(super) device: usize,

@@ -3,7 +3,7 @@
 //! Which stream goes on next is drawn from a seed, and now and then nothing goes on for a while: work runs late, and in
 //! any order that events, words and the order of each stream leave. The machine stops a test that breaks the protocol:
 //!
-//! - a wait for a word that was given to a stream before what sets the word was;
+//! - a wait for a word that was queued on a stream before what sets the word was;
 //! - memory that is freed, or let go of, while a step that has not run yet reads or writes it;
 //! - a thread without a device.
 
@@ -21,17 +21,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// What waits this long in an allocation would hang.
+/// A limit of waits in an allocation, which would hang.
 const ALLOCATES_MAX: Duration = Duration::from_secs(5);
 
-/// What a slow function takes: longer than what others do meanwhile.
+/// The time of a slow function: longer than what others do meanwhile.
 const SLOW: Duration = Duration::from_millis(30);
 
 /// Words of a page.
 const WORDS: usize = 64;
 
 thread_local! {
-    /// Whether this thread has a device.
+    /// True if this thread has a device.
     static ATTACHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,18 +40,18 @@ pub fn assert_attached(function: &str) {
     assert!(ATTACHED.get(), "{function} on a thread without a device");
 }
 
-/// What a stream is given.
+/// A step of a stream.
 pub struct Step {
     /// Does what there is to do, and returns whether that was all.
     pub poll: Box<dyn FnMut() -> bool + Send>,
     /// Memory that it reads or writes.
     pub uses: Vec<Range<u64>>,
-    /// Whether an allocation may wait for it.
+    /// True if an allocation may wait for it.
     pub is_kernel: bool,
 }
 
 impl Step {
-    /// What is over at once, and no kernel.
+    /// A step that is over at once, and no kernel.
     fn once(uses: Vec<Range<u64>>, work: impl FnOnce() + Send + 'static) -> Self {
         let mut work = Some(work);
         let poll = Box::new(move || {
@@ -78,10 +78,10 @@ struct Queue {
 }
 
 /// A page and an offset, the same whatever the address.
-type Place = (u64, u64);
+type Span = (u64, u64);
 
 impl State {
-    fn place(&self, at: Address) -> Place {
+    fn place(&self, at: Address) -> Span {
         let mut pages = self.pages.iter();
         let holds = |(start, page): &(&u64, &Page)| {
             (**start..**start + page.bytes() as u64).contains(&at.0)
@@ -101,8 +101,8 @@ struct State {
     random: u64,
     streams: BTreeMap<usize, Queue>,
     events: HashMap<usize, Until>,
-    /// What each word has been given to be set to, by where it is.
-    submitted: HashMap<Place, u32>,
+    /// The values that each word has been queued to be set to, by where it is.
+    submitted: HashMap<Span, u32>,
     /// Memory that processes share, by its address: several addresses for the same, as in several processes.
     pages: HashMap<u64, Page>,
     allocations: HashMap<u64, Vec<u128>>,
@@ -114,10 +114,10 @@ pub struct Machine {
     state: Mutex<State>,
     changed: Condvar,
     next: AtomicUsize,
-    /// As between GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for
+    /// True for GPUs that have mapped each other's memory: an allocation waits for all kernels, and launches wait for
     /// it.
     pub linked: AtomicBool,
-    /// Whether other processes set words too: what they have submitted is not known here.
+    /// True if other processes set words too: what they have submitted is not known here.
     pub has_neighbours: AtomicBool,
     driver: Mutex<()>,
     /// Functions that this driver lacks.
@@ -144,7 +144,7 @@ impl Machine {
         machine
     }
 
-    /// Returns a rank's way to its GPU.
+    /// Returns a rank's access to its GPU.
     pub fn gpu(self: &Arc<Self>, device: usize) -> Arc<SimulatedGpu> {
         Arc::new(SimulatedGpu {
             machine: Arc::clone(self),
@@ -169,7 +169,7 @@ impl Machine {
 
     /// Puts a step on a stream.
     pub fn put(&self, stream: Stream, step: Step) {
-        // An allocation that is under way keeps launches waiting.
+        // An allocation that goes on keeps launches waiting.
         let is_linked = step.is_kernel && self.linked.load(Ordering::SeqCst);
         let _driver = is_linked.then(|| lock(&self.driver));
         let mut state = lock(&self.state);
@@ -240,7 +240,7 @@ impl Machine {
         let state = lock(&self.state);
         let submitted = state.submitted.get(&state.place(word)).copied();
         drop(state);
-        let is_set = submitted.is_some_and(|given| FlagWait::has_come(given, value));
+        let is_set = submitted.is_some_and(|queued| FlagWait::has_come(queued, value));
         assert!(
             is_set,
             "a wait for {value} was submitted before its set: {submitted:?}"
@@ -288,7 +288,7 @@ fn word_at<'a>(at: Address) -> &'a AtomicU32 {
     unsafe { &*std::ptr::with_exposed_provenance(at.0 as usize) }
 }
 
-/// Whether a wait is over, as the kernel sees it.
+/// Returns whether a wait is over, as the kernel sees it.
 fn is_over(wait: FlagWait) -> bool {
     let word = |at: Address| word_at(at).load(Ordering::Acquire);
     FlagWait::has_come(word(wait.word), wait.value) || word(wait.poison) != 0

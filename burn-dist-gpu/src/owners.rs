@@ -1,20 +1,26 @@
-//! Which ranks have a GPU of their own, where several processes share the ranks out.
+//! The ranks that have a GPU of their own, where several processes share the ranks out.
 
-use super::Identity;
-use crate::comm::{Block, Call, CommError, Communicator, Group, Lane, LocalComm, Strided};
-use crate::mesh::DType;
+use burn_dist_comm::{Block, Call, CommError, Communicator, Group, Lane, Strided};
+use burn_dist_mesh::DType;
+use std::sync::Arc;
 
 /// The lane of the exchange, apart from what plans use.
 const LANE: Lane = Lane(u16::MAX);
 
-/// Returns of each rank, of all processes, whether its GPU is nobody else's; `identities` are those of the ranks of
-/// this process.
+/// The UUID of a GPU, which distinguishes the GPUs of all machines.
+pub type Identity = [u8; 16];
+
+/// Returns for each rank of all processes whether its GPU is nobody else's; `identities` are those of the ranks of this
+/// process.
 ///
 /// # Communication
 /// An all-gather of 16 bytes per rank: all processes do this when they make the mesh.
 /// # Errors
-/// As [`Communicator::start`].
-pub(crate) fn alone(comms: &[LocalComm], identities: &[Identity]) -> Result<Vec<bool>, CommError> {
+/// The errors of [`Communicator::start`].
+pub fn alone(
+    comms: &[Arc<dyn Communicator>],
+    identities: &[Identity],
+) -> Result<Vec<bool>, CommError> {
     let Some(first) = comms.first() else {
         return Ok(Vec::new());
     };
@@ -44,7 +50,7 @@ pub(crate) fn alone(comms: &[LocalComm], identities: &[Identity]) -> Result<Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::{LocalOptions, World};
+    use burn_dist_comm::{LocalOptions, World};
 
     #[test]
     fn a_gpu_that_ranks_of_two_processes_share_is_nobodys_own() {
@@ -57,6 +63,10 @@ mod tests {
                 .map(|(world, gpus)| {
                     scope.spawn(move || {
                         let comms = world.connect(4, LocalOptions::default()).expect("a mesh");
+                        let comms = comms
+                            .into_iter()
+                            .map(|comm| Arc::new(comm) as Arc<dyn Communicator>);
+                        let comms: Vec<_> = comms.collect();
                         alone(&comms, &gpus.map(|gpu| [gpu; 16])).expect("all are there")
                     })
                 })
