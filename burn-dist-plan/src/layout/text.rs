@@ -51,33 +51,64 @@ pub struct LayoutText {
     partial: Vec<PartialText>,
 }
 
+/// A dim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct DimText {
-    column: usize,
+pub struct DimText {
+    /// Where it starts.
+    pub column: usize,
     /// One, or a product.
-    factors: Vec<FactorText>,
+    pub factors: Vec<FactorText>,
 }
 
-/// `-`, if neither a size nor axes are given.
+/// A factor of a dim: `-`, if it names neither a size nor axes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FactorText {
-    column: usize,
-    size: Option<usize>,
-    axes: Vec<AxisText>,
+pub struct FactorText {
+    /// Where it starts.
+    pub column: usize,
+    /// The size, where it is written.
+    pub size: Option<usize>,
+    /// The axes over which it is split.
+    pub axes: Vec<AxisText>,
 }
 
+/// The axes along which every rank holds a term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PartialText {
-    op: ReduceOp,
-    axes: Vec<AxisText>,
+pub struct PartialText {
+    /// The operation that brings the terms together.
+    pub op: ReduceOp,
+    /// The axes.
+    pub axes: Vec<AxisText>,
 }
 
+/// An axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AxisText {
-    column: usize,
-    name: String,
-    rests: bool,
+pub struct AxisText {
+    /// Where its name starts.
+    pub column: usize,
+    /// Its name.
+    pub name: String,
+    /// Whether it has a star.
+    pub rests: bool,
 }
+
+/// A [`LayoutText`] of an activation as constants: the form in which generated code holds one that was read before.
+#[derive(Clone, Copy, Debug)]
+pub struct LayoutParts<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// The column of the `]`.
+    pub end: usize,
+    /// Each dim: its column and its factors.
+    pub dims: &'a [(usize, &'a [FactorParts<'a>])],
+    /// Each operation with its axes.
+    pub partial: &'a [(ReduceOp, &'a [AxisParts<'a>])],
+}
+
+/// The column, the size and the axes of a factor.
+pub type FactorParts<'a> = (usize, Option<usize>, &'a [AxisParts<'a>]);
+
+/// The column and the name of an axis.
+pub type AxisParts<'a> = (usize, &'a str);
 
 impl LayoutText {
     /// Reads the layout of an activation, whatever mesh and tensor it is for.
@@ -92,6 +123,52 @@ impl LayoutText {
             Some(star) => read.fail(star, "only parameters rest: leave the `*` out".to_owned()),
             None => Ok(read),
         }
+    }
+
+    /// Returns the layout of an activation that was read before: [`LayoutText::parse`] of its text.
+    pub fn from_parts(parts: &LayoutParts<'_>) -> Self {
+        let axes = |axes: &[AxisParts<'_>]| {
+            let axes = axes.iter().map(|(column, name)| AxisText {
+                column: *column,
+                name: (*name).into(),
+                rests: false,
+            });
+            axes.collect::<Vec<_>>()
+        };
+        let factor = |(column, size, of): &FactorParts<'_>| FactorText {
+            column: *column,
+            size: *size,
+            axes: axes(of),
+        };
+        let dims = parts.dims.iter().map(|(column, factors)| DimText {
+            column: *column,
+            factors: factors.iter().map(factor).collect(),
+        });
+        let partial = parts.partial.iter().map(|(op, of)| PartialText {
+            op: *op,
+            axes: axes(of),
+        });
+        Self {
+            text: parts.text.into(),
+            dims: dims.collect(),
+            end: parts.end,
+            partial: partial.collect(),
+        }
+    }
+
+    /// Returns the column of the `]`.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Returns what is written of each dim.
+    pub fn dims(&self) -> &[DimText] {
+        &self.dims
+    }
+
+    /// Returns the operations whose terms ranks hold, with their axes.
+    pub fn partial(&self) -> &[PartialText] {
+        &self.partial
     }
 
     /// Reads any layout.

@@ -45,7 +45,7 @@ pub use checkpoint::Checkpoint;
 pub use context::ContextParallel;
 pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;
-pub use pattern::Pattern;
+pub use pattern::{Pattern, PatternSegment};
 pub use precision::{Float, Precision};
 pub use reshard::Reshard;
 pub use resolved::Policy;

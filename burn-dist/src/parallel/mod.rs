@@ -8,8 +8,8 @@
 //! | --- | --- |
 //! | `describe` | the trait the derive implements, and what it writes into |
 //! | `plan`, `pattern` | entries and the paths they name |
-//! | `walk` | the float parameters of any Burn module, with their paths |
-//! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
+//! | `walk` | the tree of any Burn module: its modules and float parameters |
+//! | `resolve`, `fit` | plan x tree x mesh -> specs, and what a style means for a shape |
 //! | `stages` | the stage of each parameter |
 //! | `pipeline` | a step in microbatches |
 //! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
@@ -43,12 +43,15 @@ pub use dtensor::{
 };
 pub use error::ParallelError;
 pub use plan::Plan;
-pub(crate) use walk::Place;
+pub(crate) use walk::ModulePath;
 
-/// What the derive's expansion names; not for users.
+/// Names that the derive's expansion uses; not for users.
 #[doc(hidden)]
 pub mod private {
     pub use super::Style;
     pub use super::describe::probe::{EachItem, EachNothing, Probe, ViaNothing, ViaPlan};
     pub use super::describe::{Blocks, Mark, Parallelize, Scope};
+    pub use crate::mesh::ReduceOp;
+    pub use burn_dist_plan::layout::written::LayoutParts;
+    pub use burn_dist_plan::policy;
 }

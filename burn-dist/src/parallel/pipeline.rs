@@ -142,7 +142,7 @@ tuples! {
 /// mean over all rows: those of the microbatches are weighted by their share of the rows, and so are the gradients.
 ///
 /// On a mesh with a pipeline axis, ranks work on the microbatches as the plan's [schedule](crate::Plan::schedule) says.
-/// On any other mesh this is accumulation of gradients. Either way the results are, bit by bit, those of this loop:
+/// On any other mesh this is accumulation of gradients. In both cases the results are, bit by bit, those of this loop:
 ///
 /// ```text
 /// for each microbatch {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The tensor-parallel axis used where none is named. A mesh may lack it: its styles then split nothing.
 pub(super) const DEFAULT_AXIS: &str = "tp";
 
-/// What is split over which axis, by path, and how the model is trained.
+/// A plan for a model: which parameter is split over which axis, by path, and how the model is trained.
 ///
 /// A pattern is a dotted path; in a segment `*` stands for any characters, and a segment `**` for any number of
 /// segments. A pattern names a module, a parameter, or a list of them (then it stands for each element); `""` names the
@@ -55,29 +55,29 @@ pub struct Plan {
     pub(super) policy: UnitPolicy,
     /// In which order ranks work on microbatches.
     pub(super) schedule: ScheduleChoice,
-    /// Stages on each rank, if it was said.
+    /// Stages on each rank, if they are set.
     pub(super) stages_per_rank: Option<u32>,
 }
 
-/// One thing said about the parameters a pattern names.
+/// One request of a plan, for the parameters that a path or a pattern names.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The pattern as written.
-    pub(super) text: String,
-    /// The pattern, or why it cannot be read.
-    pub(super) pattern: Result<Pattern, String>,
+    pub(super) target: Target,
     pub(super) action: Action,
-    pub(super) origin: Origin,
 }
 
-/// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// An attribute: it may name nothing, since `Option`s are empty and enums have other variants; `vacant` says that
-    /// it is so just now.
-    Derived { vacant: bool },
-    /// A person, who meant something by it.
-    Written,
+/// Which modules and parameters an entry is for.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// The field that an attribute stands on. There may be nothing in it, since `Option`s are empty and enums have
+    /// other variants; `vacant` shows that it is so just now.
+    Field { path: Vec<String>, vacant: bool },
+    /// Whatever a pattern names: a person wrote it, and meant something by it.
+    Pattern {
+        text: String,
+        /// The pattern, or why it cannot be read.
+        pattern: Result<Pattern, String>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -94,21 +94,10 @@ pub(super) enum Action {
 #[derive(Clone, Debug)]
 pub(super) struct StyleEntry {
     pub(super) style: Style,
-    /// The axis, if it was named; of experts several, separated by commas.
-    pub(super) axis: Option<String>,
+    /// The axes, if they were named: one, but for experts.
+    pub(super) axes: Option<Vec<String>>,
     /// A count the axis has to divide, and what is counted.
     pub(super) heads: Option<(usize, String)>,
-}
-
-impl StyleEntry {
-    /// The axes that were named, if any were: one, but for experts.
-    pub(super) fn axes(&self) -> Option<Vec<&str>> {
-        let named = self.axis.as_deref()?;
-        Some(match self.style {
-            Style::Experts => named.split(',').map(str::trim).collect(),
-            _ => vec![named],
-        })
-    }
 }
 
 impl Entry {
@@ -125,16 +114,29 @@ impl Entry {
         }
     }
 
+    /// Returns whether a person wrote it as an entry of a plan.
+    pub(super) fn is_written(&self) -> bool {
+        matches!(self.target, Target::Pattern { .. })
+    }
+
+    /// The pattern, or the path of the field.
+    pub(super) fn text(&self) -> String {
+        match &self.target {
+            Target::Field { path, .. } => path.join("."),
+            Target::Pattern { text, .. } => text.clone(),
+        }
+    }
+
     fn unit_verb(&self, policy: &UnitPolicy) -> &'static str {
-        match self.origin {
+        match self.target {
             _ if *policy == UnitPolicy::new() => "unit",
-            Origin::Written => "unit_policy",
-            Origin::Derived { .. } if policy.checkpoint.is_some() => "checkpoint",
-            Origin::Derived { .. } if policy.precision.is_some() || policy.float8.is_some() => {
+            Target::Pattern { .. } => "unit_policy",
+            Target::Field { .. } if policy.checkpoint.is_some() => "checkpoint",
+            Target::Field { .. } if policy.precision.is_some() || policy.float8.is_some() => {
                 "precision"
             }
-            Origin::Derived { .. } if policy.context.is_some() => "context",
-            Origin::Derived { .. } => "strategy",
+            Target::Field { .. } if policy.context.is_some() => "context",
+            Target::Field { .. } => "strategy",
         }
     }
 
@@ -143,7 +145,7 @@ impl Entry {
             StageMark::First => "first",
             StageMark::Last => "last",
             StageMark::At(_) => "stage",
-            StageMark::Blocks(_) if self.origin != Origin::Written => "stages",
+            StageMark::Blocks(_) if !self.is_written() => "stages",
             StageMark::Blocks(Split::Even) => "stages",
             StageMark::Blocks(Split::Weights(_)) => "stage_weights",
             StageMark::Costs(_) => "stage_costs",
@@ -153,9 +155,9 @@ impl Entry {
 
     /// Where the entry comes from, for messages.
     pub(super) fn place(&self) -> String {
-        match self.origin {
-            Origin::Written => format!("{}(\"{}\")", self.verb(), self.text),
-            Origin::Derived { .. } => format!("{} on {}", self.verb(), self.text),
+        match self.is_written() {
+            true => format!("{}(\"{}\")", self.verb(), self.text()),
+            false => format!("{} on {}", self.verb(), self.text()),
         }
     }
 }
@@ -252,8 +254,8 @@ impl Plan {
         self.with(pattern, Action::Unit(UnitPolicy::new()))
     }
 
-    /// Marks a module as a unit, as [`Plan::unit`] does, of which `policy` is said, whatever is said of the model. For
-    /// units inside it too: of what is said, the nearest counts, and of two at one place the later.
+    /// Marks a module as a unit, as [`Plan::unit`] does, with a policy of its own, whatever the model's is. It holds
+    /// for units inside it too: of several policies the nearest counts, and of two at one path the later.
     ///
     /// ```
     /// use burn_dist::{Checkpoint, Float, Plan, Precision, UnitPolicy};
@@ -388,7 +390,7 @@ impl Plan {
         self.model(|policy| policy.strategy_over(axis, strategy))
     }
 
-    /// Sets when gathered parameters are given up: as [`UnitPolicy::reshard`], for the model.
+    /// Sets when gathered parameters are released: as [`UnitPolicy::reshard`], for the model.
     pub fn reshard(self, reshard: Reshard) -> Self {
         self.model(|policy| policy.reshard(reshard))
     }
@@ -470,7 +472,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`ParallelError::UnknownPath`] for a pattern that names nothing (also one of [`Float8::skip`], in the model or the
-    /// unit that it is said of), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
+    /// unit that it is set for), [`ParallelError::UnknownAxis`] for a named axis the mesh lacks,
     /// [`ParallelError::AxisTwice`], [`ParallelError::Indivisible`], [`ParallelError::DoesNotFit`] and
     /// [`ParallelError::NoParameters`] for styles that cannot be, [`ParallelError::NoUnit`] for a unit without float
     /// parameters, [`ParallelError::ImpossiblePrecision`] and [`ParallelError::NotSharded`] for policies that cannot
@@ -486,28 +488,31 @@ impl Plan {
         module: &M,
         mesh: &impl AsRef<MeshShape>,
     ) -> Result<Vec<ParamSpec>, ParallelError> {
-        resolve::resolve(self, &walk::walk(module), mesh.as_ref())
+        let (_, tree) = walk::walk(module.clone());
+        resolve::resolve(self, &tree, mesh.as_ref())
     }
 
     fn style(self, style: Style, pattern: &str) -> Self {
-        let axis = self.axis.clone();
+        let axes = self.axis.as_deref().map(|named| match style {
+            Style::Experts => named.split(',').map(|axis| axis.trim().into()).collect(),
+            _ => vec![named.into()],
+        });
         self.with(
             pattern,
             Action::Style(StyleEntry {
                 style,
-                axis,
+                axes,
                 heads: None,
             }),
         )
     }
 
     fn with(mut self, pattern: &str, action: Action) -> Self {
-        self.entries.push(Entry {
+        let target = Target::Pattern {
             text: pattern.into(),
             pattern: Pattern::parse(pattern),
-            action,
-            origin: Origin::Written,
-        });
+        };
+        self.entries.push(Entry { target, action });
         self
     }
 }
