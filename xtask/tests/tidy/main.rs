@@ -12,4 +12,5 @@ mod paths;
 mod readers;
 mod text;
 mod undone;
+mod wording;
 mod workspace;
