@@ -1,9 +1,9 @@
 //! The tree of any Burn module, from one walk over it: its modules and its float parameters.
 
-use crate::plan::{Pattern, PatternSegment};
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::backend::Backend;
 use burn_core::tensor::{Bool, Int, Tensor};
+use burn_dist_plan::policy::{Pattern, PatternSegment};
 use core::marker::PhantomData;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
