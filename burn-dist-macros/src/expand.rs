@@ -117,9 +117,9 @@ fn enter(segment: &str, inside: TokenStream) -> TokenStream {
 fn marks(unit: &Unit) -> TokenStream {
     let policy = quote!(::burn_dist::__private::policy::UnitPolicy::new());
     let alone = unit.unit.then(|| policy.clone());
-    let checkpoint = unit
-        .checkpoint
-        .then(|| quote!(#policy.checkpoint(::burn_dist::__private::policy::Checkpoint::Full)));
+    let checkpoint = unit.checkpoint.then(
+        || quote!(#policy.checkpoint(::burn_dist::__private::policy::ActivationCheckpoint::Full)),
+    );
     let strategy = unit.strategy.map(|strategy| {
         let strategy = choice("ShardStrategy", strategy);
         quote!(#policy.strategy(#strategy))

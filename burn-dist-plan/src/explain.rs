@@ -16,7 +16,7 @@ use crate::mesh::{Links, Rank, Topology};
 use crate::op::Op;
 use crate::redundancy::Redundancy;
 use crate::task::{CollectiveRecord, Plan};
-use crate::{Accumulation, Checkpoint};
+use crate::{Accumulation, ActivationCheckpoint};
 
 /// What is asked of windows beside what they do.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -165,7 +165,7 @@ impl Explanation {
         Self {
             mesh,
             accumulation: Accumulation::default().to_string(),
-            checkpoint: Checkpoint::default().to_string(),
+            checkpoint: ActivationCheckpoint::default().to_string(),
             ..Self::default()
         }
     }

@@ -1106,7 +1106,7 @@ fn a_process_that_is_killed_is_named_by_the_survivor() {
 }
 
 fn gethostname() -> String {
-    burn_dist::comm::Peer::this().host
+    burn_dist::launch::Peer::this().host
 }
 
 /// What the only process of two says that is started, or the second one.

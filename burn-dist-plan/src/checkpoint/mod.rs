@@ -36,7 +36,7 @@ use serde::Serialize;
 use crate::facts::Facts;
 use crate::mesh::MeshShape;
 use crate::op::Op;
-use crate::policy::Checkpoint;
+use crate::policy::ActivationCheckpoint;
 use crate::propagate::Program;
 pub(super) use flow::{Flow, ends, work};
 
@@ -69,7 +69,7 @@ pub(super) fn checkpoint<O: Op>(
     mesh: &MeshShape,
 ) -> Recomputed {
     let mut tags = program.values.iter().filter_map(|value| value.tag.as_ref());
-    if tags.all(|tag| tag.policy.checkpoint == Checkpoint::None) {
+    if tags.all(|tag| tag.policy.checkpoint == ActivationCheckpoint::None) {
         return Recomputed::default();
     }
     let flow = Flow::new(program, facts, mesh);

@@ -7,7 +7,7 @@ use super::flow::{Flow, StepIndex, is_collective};
 use super::visits::Visits;
 use crate::layout::Layout;
 use crate::op::Op;
-use crate::policy::Checkpoint;
+use crate::policy::ActivationCheckpoint;
 use crate::propagate::{Common, Move, OpIndex, Program};
 use crate::rename::{redirect, rename};
 use crate::task::Slot;
@@ -17,7 +17,7 @@ use crate::task::Slot;
 pub(super) struct Section {
     pub segment: usize,
     /// What is made again of it.
-    pub policy: Checkpoint,
+    pub policy: ActivationCheckpoint,
     pub pass: usize,
     /// What the segment makes and the backward uses.
     pub far: Vec<Slot>,
@@ -30,7 +30,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    pub(super) fn new(segment: usize, policy: Checkpoint) -> Self {
+    pub(super) fn new(segment: usize, policy: ActivationCheckpoint) -> Self {
         Self {
             segment,
             policy,

@@ -41,7 +41,7 @@ mod unit;
 
 pub use accumulation::Accumulation;
 pub use async_tp::AsyncTp;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::ActivationCheckpoint;
 pub use context::ContextParallel;
 pub use float8::{Float8, Fp8, Scaling, Scope};
 pub use offload::Offload;

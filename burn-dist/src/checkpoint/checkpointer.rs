@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::saved::Saved;
 use super::write::{ask, describe, new_id, plan, write};
 use super::{State, StateError};
-use crate::comm::Votes;
+use crate::launch::Votes;
 use crate::mesh::MeshShape;
 use crate::parallel::{MeshBackend, mesh_of};
 use crate::record::parts::PendingPart;

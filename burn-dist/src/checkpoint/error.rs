@@ -2,7 +2,7 @@
 
 use burn_dist_checkpoint::CheckpointError;
 
-use crate::comm::CommError;
+use crate::launch::CommError;
 use crate::mesh::DType;
 use crate::run::Fault;
 

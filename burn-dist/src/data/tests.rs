@@ -10,7 +10,7 @@ use burn_core::tensor::{Int, Tensor, TensorData};
 use burn_flex::{Flex, FlexDevice};
 
 use super::*;
-use crate::comm::World;
+use crate::launch::World;
 use crate::layout::Rows;
 use crate::{DeviceMesh, Dist, ProcessLocal};
 

@@ -131,7 +131,7 @@ pub trait MeshBackend: Backend + Parts {
     /// Keeps the window of the mesh open until the result is dropped, so that what is recorded meanwhile is planned
     /// together: the forward and backward passes of all microbatches of a step, which a pipeline overlaps.
     ///
-    /// [`pipeline::forward_backward`](crate::pipeline::forward_backward) does it for a step; a loop of one's own takes
+    /// [`pipeline::forward_backward`](super::pipeline::forward_backward) does it for a step; a loop of one's own takes
     /// a hold around its microbatches:
     ///
     /// ```
@@ -501,7 +501,7 @@ pub trait LocalParts: Sized {
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::{Tensor, TensorData};
-/// use burn_dist::comm::World;
+/// use burn_dist::launch::World;
 /// use burn_dist::{DeviceMesh, Dist, ProcessLocal};
 ///
 /// // Two processes, which are threads here; each has two of the four ranks.
@@ -609,7 +609,7 @@ pub fn explain<B: MeshBackend, T>(
 }
 
 /// Explains as [`explain`] does, and shows in [`Explanation::after`] each window after one of the planner's
-/// [passes](crate::plan::PASSES): the window with what its values are, the program common to all ranks, or the tasks of
+/// [passes](crate::explanation::PASSES): the window with what its values are, the program common to all ranks, or the tasks of
 /// the first rank.
 ///
 /// ```

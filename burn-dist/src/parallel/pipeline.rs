@@ -48,7 +48,7 @@ burn_dist_mesh::debug_by_message!(PipelineError);
 /// use std::ops::Range;
 /// use burn::tensor::backend::Backend;
 /// use burn::tensor::{Int, Tensor};
-/// use burn_dist::pipeline::Microbatches;
+/// use burn_dist::parallel::pipeline::Microbatches;
 ///
 /// struct Batch<B: Backend> {
 ///     tokens: Tensor<B, 2, Int>,
@@ -161,7 +161,8 @@ tuples! {
 /// use burn::nn::{Linear, LinearConfig};
 /// use burn::optim::{Optimizer, SgdConfig};
 /// use burn::tensor::Tensor;
-/// use burn_dist::{DeviceMesh, Dist, pipeline};
+/// use burn_dist::{DeviceMesh, Dist};
+/// use burn_dist::parallel::pipeline;
 ///
 /// type B = Autodiff<Dist<Flex>>;
 ///

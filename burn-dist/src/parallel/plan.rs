@@ -8,8 +8,8 @@ use crate::layout::LayoutError;
 use crate::mesh::MeshShape;
 use crate::plan::clock::ModuleCosts;
 use crate::plan::{
-    Accumulation, AsyncTp, Checkpoint, ContextParallel, Float8, Offload, Precision, Reshard,
-    ScheduleChoice, ShardStrategy, UnitPolicy,
+    Accumulation, ActivationCheckpoint, AsyncTp, ContextParallel, Float8, Offload, Precision,
+    Reshard, ScheduleChoice, ShardStrategy, UnitPolicy,
 };
 use burn_core::module::Module;
 use burn_core::tensor::backend::Backend;
@@ -31,7 +31,7 @@ pub(super) const DEFAULT_AXIS: &str = "tp";
 /// use burn::backend::Flex;
 /// use burn::nn::LinearConfig;
 /// use burn_dist::mesh::MeshShape;
-/// use burn_dist::parallel::Plan;
+/// use burn_dist::Plan;
 ///
 /// let up = LinearConfig::new(16, 64).init::<Flex>(&Default::default());
 /// let down = LinearConfig::new(64, 16).init::<Flex>(&Default::default());
@@ -258,9 +258,9 @@ impl Plan {
     /// for units inside it too: of several policies the nearest counts, and of two at one path the later.
     ///
     /// ```
-    /// use burn_dist::{Checkpoint, Float, Plan, Precision, UnitPolicy};
+    /// use burn_dist::{ActivationCheckpoint, Float, Plan, Precision, UnitPolicy};
     ///
-    /// let first = UnitPolicy::new().checkpoint(Checkpoint::Full).precision(Precision::new(Float::F32));
+    /// let first = UnitPolicy::new().checkpoint(ActivationCheckpoint::Full).precision(Precision::new(Float::F32));
     /// let plan = Plan::new().precision(Precision::new(Float::BF16)).unit("layers").unit_policy("layers.0", first);
     /// ```
     pub fn unit_policy(self, pattern: &str, policy: UnitPolicy) -> Self {
@@ -356,16 +356,17 @@ impl Plan {
         self.with(pattern, Action::Stage(StageMark::At(stage)))
     }
 
-    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::ScheduleKind), 1F1B by default,
+    /// Sets in which order the ranks of a pipeline work on microbatches: a [kind](crate::schedule::ScheduleKind), 1F1B by default,
     /// or a table of one's own, which also says how many stages a rank has.
     ///
     /// ```
-    /// use burn_dist::{Plan, ScheduleKind, plan::schedule::Schedule};
+    /// use burn_dist::Plan;
+    /// use burn_dist::schedule::{Schedule, ScheduleKind};
     ///
     /// let by_name = Plan::new().schedule(ScheduleKind::ZbV);
     /// let table: Schedule = "schedule ranks=2 chunks=1 placement=loop microbatches=1\nF0.0 BW0.0\nF1.0 BW1.0".parse()?;
     /// let by_table = Plan::new().schedule(table);
-    /// # Ok::<(), burn_dist::plan::schedule::ScheduleError>(())
+    /// # Ok::<(), burn_dist::schedule::ScheduleError>(())
     /// ```
     pub fn schedule(mut self, schedule: impl Into<ScheduleChoice>) -> Self {
         self.schedule = schedule.into();
@@ -373,7 +374,7 @@ impl Plan {
     }
 
     /// Sets how many stages each rank of a pipeline has: 1 by default, 2 for schedules in the shape of a V, which have
-    /// no other number. More than one are for schedules that are [looped](crate::ScheduleKind::is_looped).
+    /// no other number. More than one are for schedules that are [looped](crate::schedule::ScheduleKind::is_looped).
     pub fn stages_per_rank(mut self, stages: u32) -> Self {
         self.stages_per_rank = Some(stages);
         self
@@ -418,7 +419,7 @@ impl Plan {
     }
 
     /// Sets which activations are made again in the backward: as [`UnitPolicy::checkpoint`], for the model.
-    pub fn checkpoint(self, checkpoint: Checkpoint) -> Self {
+    pub fn checkpoint(self, checkpoint: ActivationCheckpoint) -> Self {
         self.model(|policy| policy.checkpoint(checkpoint))
     }
 

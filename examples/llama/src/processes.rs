@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use burn_dist::comm::{CommError, Votes, World};
+use burn_dist::launch::{CommError, Votes, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use burn_dist::run::RankTimes;
+use burn_dist::report::RankTimes;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_whole;
