@@ -33,7 +33,7 @@ cargo xtask trials faults [PART OF A NAME] | resumes [COUNT [SEED]] | steps [COU
   Linux and Open MPI. faults (40 min): SIGKILL, SIGSTOP and SIGTERM to each process at rendezvous, planning, step, save
   and exit, under mpirun and burn-dist run; each run has to end within 35 s with the code and the error that the guide
   has for it, and to leave no process, nor a file that the next start does not remove. A trial is named like
-  mpirun/save/stop/1. resumes: 20 runs that are killed at random moments go on, and become bit by bit the run that was
+  /mpirun/save/stop/1. resumes: 20 runs that are killed at random moments go on, and become bit by bit the run that was
   not killed. steps: memory and threads over 20,000 of them."
     )
 }

@@ -12,8 +12,8 @@ use burn_dist_comm::lock;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{
-    SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1, SIGUSR2,
-    SIGWINCH,
+    SIGBUS, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1,
+    SIGUSR2, SIGWINCH,
 };
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -301,6 +301,11 @@ fn send(running: &Mutex<Running>, signal: i32) {
     if !running.is_over {
         // SAFETY: a system call; the group is that of our child, which has not been waited for.
         unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
+        if [SIGTERM, SIGINT, SIGHUP].contains(&signal) {
+            // One that was stopped hears no other signal before this one.
+            // SAFETY: as above.
+            unsafe { nix::libc::kill(-running.pid.as_raw(), SIGCONT) };
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -86,7 +85,7 @@ pub(super) fn all(programs: &Programs, only: &str) -> Result<(Value, usize), Str
     let (mut rows, mut failed) = (Vec::new(), 0);
     for trial in trials() {
         let name = trial.to_string();
-        if !name.contains(only) {
+        if !format!("/{name}").contains(only) {
             continue;
         }
         let outcome = trial.run(programs)?;
@@ -199,7 +198,7 @@ impl Trial {
 
     /// Starts, sends the signal and looks; or says why the signal has missed its phase.
     fn once(self, programs: &Programs, place: &Place) -> Result<Result<Outcome, String>, String> {
-        let shared = system::names(Path::new("/dev/shm"));
+        let shared = system::unused_in_shared_memory();
         let (steps, every, held) = self.ask();
         let ask = Ask {
             launcher: self.launcher,
@@ -324,7 +323,7 @@ impl Trial {
         let run = run.filter(|name| !is_of_run(name));
         let temporary = system::names(&place.temporary()).into_iter();
         let temporary = temporary.filter(|name| !is_kept(name));
-        let now = system::names(Path::new("/dev/shm"));
+        let now = system::unused_in_shared_memory();
         let left: Vec<String> = run
             .chain(temporary)
             .chain(now.difference(shared).cloned())

@@ -95,6 +95,16 @@ pub(super) fn names(folder: &Path) -> BTreeSet<String> {
     names
 }
 
+/// Returns the names of what lies in shared memory and no process uses.
+pub(super) fn unused_in_shared_memory() -> BTreeSet<String> {
+    let found = names(Path::new("/dev/shm"));
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let maps = processes.filter_map(|process| fs::read_to_string(process.path().join("maps")).ok());
+    let used: String = maps.collect();
+    let is_unused = |name: &String| !used.contains(&format!("/dev/shm/{name}"));
+    found.into_iter().filter(is_unused).collect()
+}
+
 /// Numbers that look random: the same for the same seed.
 pub(super) struct Random(u64);
 
