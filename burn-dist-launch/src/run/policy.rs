@@ -3,7 +3,7 @@
 //!
 //! | what happens | what is done |
 //! | --- | --- |
-//! | a process fails | after `linger` SIGTERM for the others, after `grace` SIGKILL |
+//! | a process fails | after `linger` SIGTERM for the others, after `grace` SIGKILL; those that stand still have nothing to say, and nobody lingers for them |
 //! | a signal asks for the end | it is passed on; nobody is killed, however long they take |
 //! | the same at least [`INTERRUPT_GAP`] later | SIGKILL |
 //! | a third time | the launcher leaves |
@@ -25,6 +25,8 @@ enum State {
     /// Its supervisor has not come.
     Awaited,
     Running,
+    /// It runs, and stands still: somebody has stopped it.
+    Stopped,
     /// It has ended, or will not be started.
     Over,
 }
@@ -95,17 +97,39 @@ impl Policy {
 
     /// Notes how a process has ended; only the first word counts.
     pub(super) fn ended(&mut self, local: usize, end: End, now: Instant) {
-        if self.states[local] != State::Running {
+        if !self.is_running(local) {
             return;
         }
         self.states[local] = State::Over;
-        if end.is_good() || self.has_signalled && self.asked.is_none() {
-            return;
+        let is_failure = !end.is_good() && (!self.has_signalled || self.asked.is_some());
+        if is_failure {
+            self.failures.push((local, end));
+            // Who was asked to end by a person may take the time it needs.
+            if self.num_interrupts == 0 {
+                self.due.get_or_insert((now + self.linger, SIGTERM));
+            }
         }
-        self.failures.push((local, end));
-        // Who was asked to end by a person may take the time it needs.
-        if self.num_interrupts == 0 {
-            self.due.get_or_insert((now + self.linger, SIGTERM));
+        self.hurry(now);
+    }
+
+    /// Notes that a process stands still, or goes on.
+    pub(super) fn stands(&mut self, local: usize, still: bool, now: Instant) {
+        if self.is_running(local) {
+            self.states[local] = match still {
+                true => State::Stopped,
+                false => State::Running,
+            };
+            self.hurry(now);
+        }
+    }
+
+    /// Lingers no longer if only those are left that stand still.
+    fn hurry(&mut self, now: Instant) {
+        let mut states = self.states.iter();
+        let is_vain = states.all(|state| matches!(state, State::Stopped | State::Over))
+            && self.states.contains(&State::Stopped);
+        if let (true, Some((at, SIGTERM))) = (is_vain, &mut self.due) {
+            *at = now.min(*at);
         }
     }
 
@@ -139,7 +163,7 @@ impl Policy {
         for local in locals {
             match self.states[local] {
                 State::Awaited => self.states[local] = State::Over,
-                State::Running => {
+                State::Running | State::Stopped => {
                     self.ended(local, end.clone(), now);
                     to_end.push(local);
                 }
@@ -192,7 +216,7 @@ impl Policy {
     }
 
     pub(super) fn is_running(&self, local: usize) -> bool {
-        self.states[local] == State::Running
+        matches!(self.states[local], State::Running | State::Stopped)
     }
 
     pub(super) fn num_awaited(&self) -> usize {
@@ -212,7 +236,7 @@ impl Policy {
     pub(super) fn is_over(&self) -> bool {
         self.states.iter().all(|state| match state {
             State::Awaited => self.is_stopping(),
-            State::Running => false,
+            State::Running | State::Stopped => false,
             State::Over => true,
         })
     }
@@ -268,6 +292,9 @@ mod tests {
         /// The supervisor of a process comes.
         Supervisor(usize),
         Ends(usize, End),
+        /// Somebody stops a process.
+        Stops(usize),
+        GoesOn(usize),
         Signal(i32),
         /// `mpirun` is killed.
         MpirunKilled,
@@ -276,7 +303,7 @@ mod tests {
         /// Nothing but time passes.
         Nothing,
     }
-    use Step::{Elsewhere, Ends, MpirunKilled, Nothing, Signal, Supervisor};
+    use Step::{Elsewhere, Ends, GoesOn, MpirunKilled, Nothing, Signal, Stops, Supervisor};
 
     fn mpirun_gone() -> End {
         End::MpirunGone(ExitStatus::from_raw(SIGKILL))
@@ -301,6 +328,8 @@ mod tests {
                     done.push(format!("{verb} {local}"));
                 }
                 Ends(local, end) => policy.ended(local, end, now),
+                Stops(local) => policy.stands(local, true, now),
+                GoesOn(local) => policy.stands(local, false, now),
                 Signal(signal) => match policy.interrupt(signal, now) {
                     Interrupt::Ignore => {}
                     Interrupt::Send(signal) => done.push(format!("send {signal}")),
@@ -348,6 +377,39 @@ mod tests {
         assert_eq!(done, "send 15, send 9");
         assert!(policy.is_over());
         assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(7))));
+    }
+
+    #[test]
+    fn nobody_lingers_for_who_stands_still() {
+        let (done, policy) = two(vec![
+            (0, Stops(0)),
+            (1000, Ends(1, End::Exited(75))),
+            (1001, Nothing),
+            (1002, GoesOn(0)),
+            (6000, Nothing),
+            (6001, Nothing),
+            (6100, Ends(0, End::Signalled(SIGKILL))),
+        ]);
+        assert_eq!(done, "send 15, send 9");
+        assert!(policy.is_over());
+        assert_eq!(policy.outcome(), Outcome::Failed((1, End::Exited(75))));
+
+        // It is stopped while it lingers; before a failure, that means nothing; and one that goes on may speak.
+        let (done, _) = two(vec![
+            (0, Ends(1, End::Exited(75))),
+            (1, Stops(0)),
+            (2, Nothing),
+        ]);
+        assert_eq!(done, "send 15");
+        let (done, _) = two(vec![(0, Stops(0)), (1, Stops(1)), (60_000, Nothing)]);
+        assert_eq!(done, "");
+        let steps = vec![
+            (0, Stops(0)),
+            (1, GoesOn(0)),
+            (2, Ends(1, End::Exited(75))),
+            (2999, Nothing),
+        ];
+        assert_eq!(two(steps).0, "");
     }
 
     #[test]

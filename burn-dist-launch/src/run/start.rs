@@ -451,6 +451,12 @@ impl Start<'_> {
                 Some(What::Word(local, Word::Ended(end))) => {
                     policy.ended(local, end, Instant::now());
                 }
+                Some(What::Word(local, Word::Stopped(_))) => {
+                    policy.stands(local, true, Instant::now());
+                }
+                Some(What::Word(local, Word::GoesOn)) => {
+                    policy.stands(local, false, Instant::now());
+                }
                 Some(What::Gone(local)) => gone(supervisors, policy, local),
                 Some(What::StarterEnded(index, status)) => {
                     starters.end(index);

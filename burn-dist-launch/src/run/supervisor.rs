@@ -12,8 +12,8 @@ use burn_dist_comm::lock;
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc::{
-    SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1, SIGUSR2,
-    SIGWINCH,
+    SIGBUS, SIGCONT, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGQUIT, SIGSEGV, SIGTERM, SIGUSR1,
+    SIGUSR2, SIGWINCH,
 };
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -89,8 +89,16 @@ impl fmt::Display for End {
 /// What a supervisor says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    Here { rank: usize },
-    Started { pid: u32 },
+    Here {
+        rank: usize,
+    },
+    Started {
+        pid: u32,
+    },
+    /// The program stands still, by this signal.
+    Stopped(i32),
+    /// It goes on.
+    GoesOn,
     Ended(End),
 }
 
@@ -99,6 +107,8 @@ impl Word {
         match self {
             Self::Here { rank } => format!("here {rank}\n"),
             Self::Started { pid } => format!("started {pid}\n"),
+            Self::Stopped(signal) => format!("stopped {signal}\n"),
+            Self::GoesOn => "goes on\n".into(),
             Self::Ended(End::Exited(code)) => format!("exited {code}\n"),
             Self::Ended(End::Signalled(signal)) => format!("signalled {signal}\n"),
             Self::Ended(End::NotStarted(code, reason)) => {
@@ -118,6 +128,8 @@ impl Word {
             "started" => Self::Started {
                 pid: rest.parse().ok()?,
             },
+            "stopped" => Self::Stopped(rest.parse().ok()?),
+            "goes" if rest == "on" => Self::GoesOn,
             "exited" => Self::Ended(End::Exited(rest.parse().ok()?)),
             "signalled" => Self::Ended(End::Signalled(rest.parse().ok()?)),
             "not-started" => {
@@ -284,7 +296,9 @@ pub fn supervise(socket: &Path, program: &[OsString]) -> io::Result<()> {
             return Err(error);
         }
     };
-    let end = wait(pid, &running);
+    let end = wait(pid, &running, |word| {
+        let _ = say.write_all(word.to_line().as_bytes());
+    });
     let _ = say.write_all(Word::Ended(end).to_line().as_bytes());
     let _ = obeying.join();
     Ok(())
@@ -301,6 +315,11 @@ fn send(running: &Mutex<Running>, signal: i32) {
     if !running.is_over {
         // SAFETY: a system call; the group is that of our child, which has not been waited for.
         unsafe { nix::libc::kill(-running.pid.as_raw(), signal) };
+        if [SIGTERM, SIGINT, SIGHUP].contains(&signal) {
+            // One that was stopped hears no other signal before this one.
+            // SAFETY: as above.
+            unsafe { nix::libc::kill(-running.pid.as_raw(), SIGCONT) };
+        }
     }
 }
 
@@ -320,11 +339,21 @@ fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
     let _ = socket.parent().map(std::fs::remove_dir);
 }
 
-/// Waits for the program, and ends what it has left in its process group.
-fn wait(pid: Pid, running: &Mutex<Running>) -> End {
+/// Waits for the program, and ends what it has left in its process group; tells of it standing still meanwhile.
+fn wait(pid: Pid, running: &Mutex<Running>, mut tell: impl FnMut(Word)) -> End {
+    const STANDS: WaitPidFlag = WaitPidFlag::WSTOPPED.union(WaitPidFlag::WCONTINUED);
     loop {
         // It stays a zombie, so that its number is its own until the lock is held.
-        match waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+        let all = WaitPidFlag::WEXITED | STANDS | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(pid), all) {
+            Ok(WaitStatus::Stopped(..) | WaitStatus::Continued(_)) => {
+                // Taken now; it may have gone on, or ended, since.
+                match waitid(Id::Pid(pid), STANDS | WaitPidFlag::WNOHANG) {
+                    Ok(WaitStatus::Stopped(_, signal)) => tell(Word::Stopped(signal as i32)),
+                    Ok(WaitStatus::Continued(_)) => tell(Word::GoesOn),
+                    _ => {}
+                }
+            }
             Ok(_) => break,
             Err(Errno::EINTR) => {}
             Err(_) => return End::Vanished,
@@ -368,6 +397,8 @@ mod tests {
         for word in [
             Word::Here { rank: 3 },
             Word::Started { pid: 77 },
+            Word::Stopped(19),
+            Word::GoesOn,
             Word::Ended(End::Exited(3)),
             Word::Ended(End::Signalled(9)),
             Word::Ended(End::NotStarted(127, "cannot run x: not there".into())),

@@ -31,11 +31,11 @@ use burn_dist::{
 use crate::capacity::{TooFewRows, TooLarge, Unfit};
 use crate::checkpoints::SaveFailed;
 use crate::cli::{MeshArgs, Strategy};
-use crate::files::{Unwritten, write_whole};
 use crate::model::Llama;
 use crate::processes::{Elsewhere, Processes};
 use crate::report::{PlanStats, RankMemory, Traffic};
 use crate::stages;
+use burn_dist::train::files::{Unwritten, write_whole};
 
 /// What each rank computes with: the CPU's Flex, unless a feature of this package says otherwise (`cuda` before
 /// `wgpu`).

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use burn_dist::report::RankTimes;
+use burn_dist::train::files::write_whole;
 use serde::{Deserialize, Serialize};
-
-use crate::files::write_whole;
 
 /// Memory of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
