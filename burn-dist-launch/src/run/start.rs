@@ -451,11 +451,11 @@ impl Start<'_> {
                 Some(What::Word(local, Word::Ended(end))) => {
                     policy.ended(local, end, Instant::now());
                 }
-                Some(What::Word(local, Word::Stopped(_))) => {
-                    policy.stands(local, true, Instant::now());
+                Some(What::Word(local, Word::Stopped(signal))) => {
+                    policy.stands(local, Some(signal), Instant::now());
                 }
                 Some(What::Word(local, Word::GoesOn)) => {
-                    policy.stands(local, false, Instant::now());
+                    policy.stands(local, None, Instant::now());
                 }
                 Some(What::Gone(local)) => gone(supervisors, policy, local),
                 Some(What::StarterEnded(index, status)) => {
