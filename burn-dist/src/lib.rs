@@ -23,21 +23,18 @@
 extern crate self as burn_dist;
 
 pub mod checkpoint;
-pub mod custom;
 pub mod data;
 pub mod nn;
-pub mod ops;
 pub mod optim;
 pub mod parallel;
-pub mod plan;
-pub mod record;
-pub mod run;
 #[cfg(feature = "train")]
 pub mod train;
-mod warn;
 
 pub use burn_dist_comm as comm;
 pub use burn_dist_comm::flight;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+pub use burn_dist_engine::backend;
+pub use burn_dist_engine::{custom, ops, plan, record, run};
 pub use burn_dist_launch as launch;
 pub use burn_dist_mesh as mesh;
 pub use burn_dist_plan::{clock, layout};
@@ -51,27 +48,18 @@ pub use plan::{
     Accumulation, AsyncTp, Checkpoint, ContextParallel, FewRows, Float, Float8, Fp8, Offload,
     Precision, Redundancy, Reshard, Scaling, ScheduleKind, Scope, ShardStrategy, UnitPolicy,
 };
-pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
-
-/// Inner backends beside `burn_flex::Flex`, by feature.
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::tensor::Tensor;
+/// use burn_dist::{DeviceMesh, Dist};
 ///
-/// They are burn-wgpu's and burn-cuda's without burn-fusion: `Dist<B>` takes `burn::backend::Wgpu` and `Cuda` too, but
-/// with burn-fusion 0.21 around them some programs on several ranks got other values than on one device.
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
-pub mod backend {
-    #[cfg(feature = "cuda")]
-    pub use burn_cuda::CudaDevice;
-    #[cfg(feature = "wgpu")]
-    pub use burn_wgpu::WgpuDevice;
-
-    /// NVIDIA GPUs.
-    #[cfg(feature = "cuda")]
-    pub type Cuda = burn_cubecl::CubeBackend<burn_cubecl::cubecl::cuda::CudaRuntime, f32, i32, u8>;
-
-    /// GPUs through Vulkan, Metal, DX12 or WebGPU.
-    #[cfg(feature = "wgpu")]
-    pub type Wgpu = burn_wgpu::CubeBackend<burn_wgpu::WgpuRuntime, f32, i32, u32>;
-}
+/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
+/// let x = Tensor::<Dist<Flex>, 2>::ones([4, 3], &mesh.device());
+/// assert_eq!(x.sum().into_scalar(), 12.0);
+/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// ```
+pub use record::Dist;
+pub use record::{DeviceMesh, DeviceMeshBuilder, Hold, InputPolicy, MeshDevice, MeshReport};
 
 /// The programs of the README and of the guides, as doctests.
 #[cfg(doctest)]

@@ -6,8 +6,8 @@ use crate::workspace::{self, run};
 
 /// Checks all published crates without features, and each feature with the crate that has it.
 ///
-/// All share a target folder. Of the crates with features only burn-dist is made of Burn, so that Burn is compiled once
-/// for each set of its own features that ours turn on: none, Wgpu's and CUDA's.
+/// All share a target folder. Of the crates with features only burn-dist and its engine are made of Burn, so that Burn is
+/// compiled once for each set of its own features that ours turn on: none, Wgpu's and CUDA's.
 ///
 /// # Errors
 /// The workspace cannot be read, or a crate does not build with a feature that is named.

@@ -192,11 +192,14 @@ impl Array {
         };
         let mut out = Self::full(0, shape);
         for (row, out) in out.data.chunks_mut(columns.max(1)).enumerate() {
-            for (column, out) in out.iter_mut().enumerate() {
-                let products = (0..terms)
-                    .map(|k| self.data[row * terms + k] * other.data[k * columns + column]);
-                *out = products.fold(0, |sum, product| (sum + product) % PRIME);
+            // A sum of products of two numbers below 2^16 fits into 64 bits until there are 2^32 of them.
+            for (k, &x) in self.data[row * terms..][..terms].iter().enumerate() {
+                let others = &other.data[k * columns..][..columns];
+                out.iter_mut()
+                    .zip(others)
+                    .for_each(|(sum, &y)| *sum += x * y);
             }
+            out.iter_mut().for_each(|sum| *sum %= PRIME);
         }
         out
     }

@@ -3,9 +3,9 @@
 use super::walk::Place;
 use super::{Annotate, ParallelError, ParamSpec, Plan};
 use crate::mesh::{Axis, AxisIndex, MeshShape};
-use crate::warn::warn;
 use burn_core::module::{Module, ModuleMapper, Param};
 use burn_core::tensor::{Bool, Int, Tensor, TensorPrimitive};
+use burn_dist_engine::warn::warn;
 use core::marker::PhantomData;
 use std::collections::{HashMap, VecDeque};
 

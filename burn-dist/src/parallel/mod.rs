@@ -12,11 +12,10 @@
 //! | `resolve`, `fit` | plan x parameters x mesh -> specs, and what a style means for a shape |
 //! | `stages` | the stage of each parameter |
 //! | `pipeline` | a step in microbatches |
-//! | `annotate`, `apply` | the seam to the backend, and installing specs on parameters |
+//! | `apply` | installing specs on parameters |
 //!
 //! Not here: activations are placed by propagation, and what the policy of a spec asks for is done by the planner.
 
-mod annotate;
 mod apply;
 mod describe;
 mod dtensor;
@@ -31,8 +30,8 @@ mod stages;
 mod tests;
 mod walk;
 
-pub use annotate::Annotate;
 pub use apply::ParallelizeWith;
+pub use burn_dist_engine::Annotate;
 #[doc = include_str!("derive.md")]
 pub use burn_dist_macros::Parallelize;
 pub use burn_dist_plan::{LayoutText, ParamRole, ParamSpec, Style};

@@ -1,55 +1,47 @@
-//! What `parallelize` does to parameters, on a backend that only writes down what it is asked.
+//! What `parallelize` does to parameters: layouts that it asks for are noted, and not installed.
 
 use super::apply::idle_axes;
-use super::{Annotate, ParallelError, ParallelizeWith, ParamSpec, Plan};
+use super::{ParallelError, ParallelizeWith, Plan};
 use crate as burn_dist;
 use crate::mesh::MeshShape;
+use crate::record::intercept::noting;
+use crate::{DeviceMesh, Dist, MeshDevice};
 use burn::backend::{Autodiff, Flex};
 use burn::module::{EmptyRecord, Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::nn::{Linear, LinearConfig, LinearLayout};
 use burn::tensor::backend::{Backend, BackendTypes};
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Int, Tensor, TensorMetadata};
+use burn::tensor::{Int, Tensor};
 use burn_dist::Parallelize;
-use std::cell::RefCell;
+use std::sync::LazyLock;
 
-type Plain = Flex;
-type Tracked = Autodiff<Flex>;
-type PlainDevice = <Plain as BackendTypes>::Device;
+type Plain = Dist<Flex>;
+type Tracked = Autodiff<Plain>;
 
-/// Path, shape of the tensor, shape in the layout.
-type Call = (String, Vec<usize>, Vec<usize>);
-
-thread_local! {
-    /// The calls since the last look.
-    static PINNED: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
-    /// The mesh the device says it is of.
-    static MESH: RefCell<Option<MeshShape>> = const { RefCell::new(None) };
-}
-
-fn pinned() -> Vec<Call> {
-    PINNED.with_borrow_mut(std::mem::take)
-}
-
-/// The paths pinned since the last look.
-fn paths() -> Vec<String> {
-    pinned().into_iter().map(|(path, ..)| path).collect()
-}
-
-impl Annotate for Plain {
-    fn annotate(tensor: FloatTensor<Self>, spec: &ParamSpec) -> FloatTensor<Self> {
-        let shape = tensor.shape().to_vec();
-        PINNED.with_borrow_mut(|all| all.push((spec.path.clone(), shape, spec.layout.shape())));
-        tensor
-    }
-
-    fn mesh_shape(_device: &Self::Device) -> Option<MeshShape> {
-        MESH.with_borrow(Clone::clone)
-    }
-}
+static MESH: LazyLock<DeviceMesh> =
+    LazyLock::new(|| DeviceMesh::parse("fsdp=2,tp=2").expect("a mesh"));
 
 fn mesh() -> MeshShape {
-    MeshShape::parse("fsdp=2,tp=2").expect("a mesh")
+    MESH.shape().clone()
+}
+
+fn device() -> MeshDevice {
+    MESH.device()
+}
+
+/// Returns what `f` returns, and the paths and shapes of the layouts that were asked for meanwhile.
+fn pinned<T>(f: impl FnOnce() -> T) -> (T, Vec<(String, Vec<usize>)>) {
+    let mut result = None;
+    let specs = noting(|| result = Some(f()));
+    let calls = specs
+        .into_iter()
+        .map(|spec| (spec.path.clone(), spec.layout.shape()));
+    (result.expect("it was called"), calls.collect())
+}
+
+/// As [`pinned`], the paths alone.
+fn paths<T>(f: impl FnOnce() -> T) -> (T, Vec<String>) {
+    let (result, calls) = pinned(f);
+    (result, calls.into_iter().map(|(path, _)| path).collect())
 }
 
 #[derive(Module, Debug, Parallelize)]
@@ -60,12 +52,15 @@ struct Pair<B: Backend> {
     down: Linear<B>,
 }
 
-fn pair<B: Backend>(layout: LinearLayout) -> Pair<B> {
-    let device = Default::default();
+fn pair<B: Backend + BackendTypes<Device = MeshDevice>>(layout: LinearLayout) -> Pair<B> {
+    pair_on(&device(), layout)
+}
+
+fn pair_on<B: Backend>(device: &B::Device, layout: LinearLayout) -> Pair<B> {
     let config = |input, output| LinearConfig::new(input, output).with_layout(layout);
     Pair {
-        up: config(3, 5).init(&device),
-        down: config(5, 2).with_bias(false).init(&device),
+        up: config(3, 5).init(device),
+        down: config(5, 2).with_bias(false).init(device),
     }
 }
 
@@ -91,23 +86,24 @@ fn ids<B: Backend>(pair: &Pair<B>) -> Vec<ParamId> {
 fn lazy_parameters_stay_lazy_and_are_pinned_when_made() {
     let before = pair::<Plain>(LinearLayout::Row);
     let ids_before = ids(&before);
-    let after = before.parallelize(&mesh()).expect("fits");
+    let (after, at_once) = paths(|| before.parallelize(&mesh()).expect("fits"));
     assert!(!after.up.weight.is_initialized());
-    assert!(paths().is_empty());
+    assert!(at_once.is_empty());
     assert_eq!(ids(&after), ids_before);
-    values(&after);
-    assert_eq!(paths(), PATHS);
+    let (_, when_made) = paths(|| values(&after));
+    assert_eq!(when_made, PATHS);
 }
 
 #[test]
 fn initialised_parameters_are_pinned_at_once() {
     let before = pair::<Plain>(LinearLayout::Row);
     let (expected, ids_before) = (values(&before), ids(&before));
-    let after = before.parallelize(&mesh()).expect("fits");
-    assert_eq!(paths(), PATHS);
-    assert_eq!(values(&after), expected);
+    let (after, at_once) = paths(|| before.parallelize(&mesh()).expect("fits"));
+    assert_eq!(at_once, PATHS);
+    let (found, later) = paths(|| values(&after));
+    assert_eq!(found, expected);
     assert_eq!(ids(&after), ids_before);
-    assert!(paths().is_empty());
+    assert!(later.is_empty());
 }
 
 #[test]
@@ -120,14 +116,11 @@ fn loading_pins_again_whatever_came_first() {
             if initialised_first {
                 values(&model);
             }
-            let model = model.parallelize(&mesh()).expect("fits");
-            pinned();
-            let model = model.load_record(source.clone().into_record());
-            let shape =
-                |path: &str, shape: &[usize]| (path.to_string(), shape.to_vec(), shape.to_vec());
-            let mut calls = pinned();
+            let (model, _) = paths(|| model.parallelize(&mesh()).expect("fits"));
+            let (model, mut calls) = pinned(|| model.load_record(source.clone().into_record()));
             // Before loading, Burn counts what is in an `Option`, and that makes a lazy bias.
             calls.dedup();
+            let shape = |path: &str, shape: &[usize]| (path.to_string(), shape.to_vec());
             assert_eq!(
                 calls,
                 [
@@ -136,18 +129,18 @@ fn loading_pins_again_whatever_came_first() {
                     shape("down.weight", &[5, 2])
                 ]
             );
-            assert_eq!(values(&model), expected);
+            let (found, later) = paths(|| values(&model));
+            assert_eq!(found, expected);
+            assert!(later.is_empty());
             // The mappers are still there: a second round trip gives the same values and pins them.
-            let again = model.clone().load_record(model.into_record());
+            let (again, calls) = paths(|| model.clone().load_record(model.into_record()));
             assert_eq!(values(&again), expected);
-            assert_eq!(paths(), PATHS);
+            assert_eq!(calls, PATHS);
             // Loading first and placing afterwards is the same model.
-            let late = pair::<Plain>(layout)
-                .load_record(source.into_record())
-                .parallelize(&mesh())
-                .expect("fits");
+            let late = pair::<Plain>(layout).load_record(source.into_record());
+            let (late, calls) = paths(|| late.parallelize(&mesh()).expect("fits"));
             assert_eq!(values(&late), expected);
-            assert_eq!(paths(), PATHS);
+            assert_eq!(calls, PATHS);
         }
     }
 }
@@ -157,19 +150,17 @@ fn transposed_storage_is_pinned_in_the_shape_it_is_used_in() {
     let model = pair::<Plain>(LinearLayout::Col)
         .parallelize(&mesh())
         .expect("fits");
-    values(&model);
-    let shapes: Vec<_> = pinned()
-        .into_iter()
-        .map(|(_, tensor, layout)| (tensor, layout))
-        .collect();
-    assert_eq!(shapes[0], (vec![3, 5], vec![3, 5]));
-    assert_eq!(shapes[2], (vec![5, 2], vec![5, 2]));
+    // A layout of another shape than its tensor ends the mesh.
+    values(&model.clone());
+    let (_, calls) = pinned(|| values(&model));
+    assert_eq!(calls[0].1, [3, 5]);
+    assert_eq!(calls[2].1, [5, 2]);
 }
 
 #[test]
 fn parameters_stay_leaves_of_the_autodiff_graph() {
     let forward = |pair: &Pair<Tracked>| {
-        let x = Tensor::<Tracked, 2>::ones([4, 3], &Default::default());
+        let x = Tensor::<Tracked, 2>::ones([4, 3], &device());
         pair.down.forward(pair.up.forward(x)).sum().backward()
     };
     let source = pair::<Tracked>(LinearLayout::Row);
@@ -214,9 +205,9 @@ fn a_second_plan_comes_on_top_of_the_first() {
     let twice = once
         .parallelize_with(&mesh(), &Plan::new().replicate("**"))
         .expect("fits");
-    values(&twice);
+    let (_, calls) = paths(|| values(&twice));
     assert_eq!(
-        paths(),
+        calls,
         [
             "up.weight",
             "up.weight",
@@ -230,12 +221,12 @@ fn a_second_plan_comes_on_top_of_the_first() {
 
 #[test]
 fn foreign_modules_take_a_plan() {
-    let linear: Linear<Plain> = LinearConfig::new(2, 2).init(&Default::default());
+    let linear: Linear<Plain> = LinearConfig::new(2, 2).init(&device());
     let linear = linear
         .parallelize_with(&mesh(), &Plan::new().colwise(""))
         .expect("fits");
-    linear.weight.val();
-    assert_eq!(paths(), ["weight"]);
+    let (_, calls) = paths(|| linear.weight.val());
+    assert_eq!(calls, ["weight"]);
 }
 
 #[derive(Module, Debug, Parallelize)]
@@ -246,19 +237,19 @@ struct Counter<B: Backend> {
 #[test]
 fn int_parameters_are_left_alone() {
     let zeros = |device: &_, _| Tensor::<Plain, 1, Int>::zeros([4], device);
-    let count = Param::uninitialized(ParamId::new(), zeros, Default::default(), false, [4].into());
+    let count = Param::uninitialized(ParamId::new(), zeros, device(), false, [4].into());
     let counter = Counter { count }
         .parallelize(&mesh())
         .expect("nothing to do");
     assert!(!counter.count.is_initialized());
-    counter.count.val();
-    assert!(paths().is_empty());
+    let (_, calls) = paths(|| counter.count.val());
+    assert!(calls.is_empty());
 }
 
 #[test]
 fn a_model_of_another_mesh_is_refused() {
-    MESH.set(Some(MeshShape::parse("tp=4").expect("a mesh")));
-    let error = pair::<Plain>(LinearLayout::Row)
+    let other = DeviceMesh::parse("tp=4").expect("a mesh");
+    let error = pair_on::<Plain>(&other.device(), LinearLayout::Row)
         .parallelize(&mesh())
         .expect_err("other mesh");
     assert_eq!(
@@ -266,7 +257,6 @@ fn a_model_of_another_mesh_is_refused() {
         "up.weight is on a device of mesh tp=4, not of fsdp=2,tp=2: create the model on the device of the mesh it is \
          parallelised over"
     );
-    MESH.set(Some(mesh()));
     assert!(
         pair::<Plain>(LinearLayout::Row)
             .parallelize(&mesh())
@@ -290,15 +280,15 @@ impl Module<Plain> for Lopsided {
         Self(mapped)
     }
 
-    fn collect_devices(&self, devices: Vec<PlainDevice>) -> Vec<PlainDevice> {
+    fn collect_devices(&self, devices: Vec<MeshDevice>) -> Vec<MeshDevice> {
         devices
     }
 
-    fn fork(self, _device: &PlainDevice) -> Self {
+    fn fork(self, _device: &MeshDevice) -> Self {
         self
     }
 
-    fn to_device(self, _device: &PlainDevice) -> Self {
+    fn to_device(self, _device: &MeshDevice) -> Self {
         self
     }
 
@@ -313,7 +303,7 @@ impl Module<Plain> for Lopsided {
 
 #[test]
 fn walks_that_disagree_are_refused() {
-    let module = Lopsided(Param::from_tensor(Tensor::zeros([2], &Default::default())));
+    let module = Lopsided(Param::from_tensor(Tensor::zeros([2], &device())));
     let error = module
         .parallelize_with(&mesh(), &Plan::new())
         .expect_err("uneven");

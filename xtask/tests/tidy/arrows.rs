@@ -1,22 +1,27 @@
 //! The arrows between folders and crates. ARCHITECTURE.md draws the same map.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
 use crate::paths::paths;
 use crate::text::{plain, words};
-use crate::workspace::{read, sources, workspace};
+use crate::workspace::{packages, read, sources, workspace};
 
-/// The folders (and files) that only compute, and what of this crate each may use besides itself.
+/// The folders (and files) that only compute, and what of their crate each may use besides itself.
 const PURE: &[(&str, &[&str])] = &[
-    ("ops", &["mesh", "layout", "plan"]),
-    ("data/order.rs", &[]),
-    ("data/position.rs", &[]),
-    ("data/spans.rs", &[]),
-    ("parallel/pattern.rs", &["plan::Pattern"]),
-    ("parallel/fit.rs", &["mesh", "layout"]),
-    ("parallel/error.rs", &["mesh", "layout", "plan::Precision"]),
+    ("burn-dist-engine/src/ops", &["mesh", "layout", "plan"]),
+    ("burn-dist/src/data/order.rs", &[]),
+    ("burn-dist/src/data/position.rs", &[]),
+    ("burn-dist/src/data/spans.rs", &[]),
+    ("burn-dist/src/parallel/pattern.rs", &["plan::Pattern"]),
+    ("burn-dist/src/parallel/fit.rs", &["mesh", "layout"]),
     (
-        "parallel/stages.rs",
+        "burn-dist/src/parallel/error.rs",
+        &["mesh", "layout", "plan::Precision"],
+    ),
+    (
+        "burn-dist/src/parallel/stages.rs",
         &[
             "mesh",
             "plan::Pipeline",
@@ -54,17 +59,31 @@ const CRATES_WITHOUT_BURN: &[(&str, &[&str])] = &[
 /// What of `std` a pure file does without: anything that depends on when and where it runs.
 const IMPURE_STD: &[&str] = &["env", "fs", "io", "net", "process", "thread", "time"];
 /// The only folder that touches Burn's router.
-const ROUTER_FOLDER: &str = "record";
+const ROUTER_FOLDER: &str = "burn-dist-engine/src/record";
+/// The crates below Burn's own tensors and modules: a crate that Burn is built on may depend on them.
+const BELOW_BURN: &[&str] = &["burn-dist-engine"];
+/// The crates of Burn that these are built without.
+const ABOVE: &[&str] = &[
+    "burn",
+    "burn-core",
+    "burn-nn",
+    "burn-optim",
+    "burn-tensor",
+    "burn-train",
+];
 
 #[test]
 fn pure_folders_only_compute() {
     let mut wrong = Vec::new();
     for (place, allowed) in PURE {
-        let sources = sources(&src().join(place));
+        let (src, place) = place.split_at(place.find("/src/").expect("sources") + "/src/".len());
+        let src = workspace().join(src);
+        let sources = sources(&src.join(place));
         assert!(!sources.is_empty(), "nothing to check in {place}");
         for (path, code) in sources {
             let own = place.split('/').next().unwrap_or(place);
-            let found = impurities(&code, depth(&path), own, allowed);
+            let short = path.strip_prefix(&src).expect("a source of the crate");
+            let found = impurities(&code, depth(short), own, allowed);
             wrong.extend(
                 found
                     .into_iter()
@@ -118,20 +137,64 @@ fn crates_without_burn_have_none_among_their_dependencies() {
 }
 
 #[test]
+fn crates_below_burn_are_built_without_what_is_above() {
+    for name in BELOW_BURN {
+        let manifest = read(&workspace().join(name).join("Cargo.toml"));
+        let features = manifest
+            .split_once("[features]")
+            .map_or("", |(_, rest)| rest);
+        let features = features.split("\n[").next().unwrap_or_default();
+        let features = features
+            .lines()
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(feature, _)| feature)
+            .collect::<Vec<_>>()
+            .join(",");
+        let tree = Command::new(env!("CARGO"))
+            .current_dir(workspace())
+            .args([
+                "tree",
+                "--locked",
+                "--offline",
+                "--edges",
+                "normal",
+                "--prefix",
+                "none",
+            ])
+            .args(["--package", name, "--features", &features])
+            .output()
+            .expect("Cargo runs");
+        let text = String::from_utf8_lossy(&tree.stdout);
+        assert!(
+            tree.status.success() && text.contains("burn-backend v"),
+            "{name}: {}",
+            String::from_utf8_lossy(&tree.stderr)
+        );
+        let found: BTreeSet<&str> = text
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .filter(|package| ABOVE.contains(package))
+            .collect();
+        assert!(
+            found.is_empty(),
+            "{name} is below Burn's tensors and is built with {found:?}"
+        );
+    }
+}
+
+#[test]
 fn only_record_touches_the_router() {
-    let mut users: Vec<String> = Vec::new();
-    for (path, code) in sources(&src()) {
-        if words(&code).any(|word| word == "burn_router") {
-            users.push(
-                relative(&path)
-                    .components()
-                    .next()
-                    .map_or_else(String::new, |c| c.as_os_str().to_string_lossy().into()),
-            );
+    for package in packages() {
+        if package.ends_with("xtask") {
+            continue;
+        }
+        for (path, code) in sources(&package.join("src")) {
+            let short = path.strip_prefix(workspace()).expect("of the workspace");
+            if words(&code).any(|word| word == "burn_router") {
+                assert!(short.starts_with(ROUTER_FOLDER), "{}", short.display());
+            }
         }
     }
-    users.dedup();
-    assert_eq!(users, [ROUTER_FOLDER]);
 }
 
 #[test]
@@ -207,17 +270,9 @@ fn impure_std(code: &str) -> Vec<String> {
         .collect()
 }
 
-fn src() -> PathBuf {
-    workspace().join("burn-dist/src")
-}
-
-fn relative(path: &Path) -> &Path {
-    path.strip_prefix(src()).expect("a source of this crate")
-}
-
-/// Number of modules around the items of a file: 1 for `plan/mod.rs`, 2 for `plan/window.rs`.
+/// Number of modules around the items of a file below `src`: 1 for `plan/mod.rs`, 2 for `plan/window.rs`.
 fn depth(path: &Path) -> usize {
-    let count = relative(path).components().count();
+    let count = path.components().count();
     if path.ends_with("mod.rs") {
         count - 1
     } else {

@@ -14,7 +14,7 @@ const PANICS: [(&str, &str); 2] = [
 /// Small programs that show something else, and what is only run by developers; and a thread that asks Burn for the
 /// number of a stream, which Burn gives to threads alone.
 const EXEMPT: [&str; 10] = [
-    "burn-dist/src/run/turn.rs",
+    "burn-dist-engine/src/run/turn.rs",
     "tests/programs/",
     "examples/clip/",
     "examples/custom_op/",

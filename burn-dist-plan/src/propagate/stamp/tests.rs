@@ -1,8 +1,11 @@
 //! What is stamped out is what would have been planned.
 
+use std::fmt::{self, Write};
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use rustc_hash::FxHasher;
 
 use crate::explain::Runs;
 use crate::facts::Role;
@@ -17,6 +20,25 @@ use crate::{
     Accumulation, Float, ParamSpec, PlanOptions, Policy, Precision, Reshard, ShardStrategy, plan,
 };
 
+/// The text of a value, of which a number alone is kept.
+#[derive(Default)]
+struct Digest(FxHasher);
+
+impl Digest {
+    fn of(value: &impl fmt::Debug) -> u64 {
+        let mut digest = Self::default();
+        write!(digest, "{value:?}").expect("nothing fails");
+        digest.0.finish()
+    }
+}
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
 /// Plans a window with and without stamping, compares, and returns what was stamped.
 fn check(b: &Builder, options: &PlanOptions, what: &str) -> Runs {
     let planned = |stamp| {
@@ -28,12 +50,18 @@ fn check(b: &Builder, options: &PlanOptions, what: &str) -> Runs {
         let result = state.run(Some("propagate"));
         let runs = state.programs.first_mut().map(|program| &mut program.runs);
         let runs = runs.map(std::mem::take).unwrap_or_default();
-        (format!("{result:?} {:?}", state.programs), runs)
+        (result, state.programs, runs)
     };
-    let (expected, without) = planned(false);
-    let (found, runs) = planned(true);
+    let (expected, expected_programs, without) = planned(false);
+    let (found, programs, runs) = planned(true);
     assert_eq!(without.stamped, 0, "{what}");
     assert_eq!(without.planned, runs.planned + runs.stamped, "{what}");
+    let expected = (expected, expected_programs);
+    let found = (found, programs);
+    if Digest::of(&found) == Digest::of(&expected) {
+        return runs;
+    }
+    let (found, expected) = (format!("{found:?}"), format!("{expected:?}"));
     let mut pairs = found.bytes().zip(expected.bytes());
     if let Some(at) = pairs.position(|(found, expected)| found != expected) {
         let around = |text: &str| {
@@ -400,7 +428,9 @@ fn what_is_known_of_a_value_counts() {
             accumulation: Accumulation::PerStep,
             ..Policy::default()
         };
-        for (one, other) in (0..kinds * kinds).map(|pair| (pair / kinds, pair % kinds)) {
+        // Each of a pair is used after the other, so a pair need not be turned round.
+        let pairs = (0..kinds).flat_map(|one| (one + 1..kinds).map(move |other| (one, other)));
+        for (one, other) in pairs {
             for consumer in 0..8 {
                 let mut b = Builder::new(mesh);
                 let outside = from_outside(&mut b);

@@ -10,8 +10,7 @@ use burn_router::get_client;
 use super::log::this_thread;
 use super::{MeshChannel, MeshDevice};
 
-/// Keeps the window of a mesh open until it is dropped: see
-/// [`MeshBackend::hold`](crate::MeshBackend::hold).
+/// Keeps the window of a mesh open until it is dropped: see `MeshBackend::hold`.
 #[must_use = "the window is held until this is dropped"]
 pub struct Hold {
     note: Arc<HoldNote>,
@@ -50,7 +49,7 @@ impl std::fmt::Display for HoldNote {
 
 impl Hold {
     /// Says which microbatch is recorded now, from 0.
-    pub(crate) fn at_microbatch(&self, number: usize, all: usize) {
+    pub fn at_microbatch(&self, number: usize, all: usize) {
         self.note.microbatches.store(all, Ordering::Relaxed);
         self.note.microbatch.store(number + 1, Ordering::Relaxed);
     }
@@ -72,7 +71,7 @@ impl Drop for Hold {
 
 /// Holds the window of a mesh open.
 #[track_caller]
-pub(crate) fn hold<B: BackendIr>(device: &MeshDevice) -> Hold {
+pub fn hold<B: BackendIr>(device: &MeshDevice) -> Hold {
     let client = get_client::<MeshChannel<B>>(device);
     let note = Arc::new(HoldNote {
         place: Location::caller(),

@@ -136,6 +136,7 @@ impl Fault {
     /// uses of a mesh that cannot be. See [`CommError::exit_code`].
     ///
     /// ```
+    /// # use burn_dist_engine as burn_dist;
     /// use burn_dist::run::Fault;
     /// # fn train() -> Result<(), Fault> { Ok(()) }
     ///
@@ -186,7 +187,8 @@ impl Fault {
         }
     }
 
-    pub(crate) fn ended(device: &MeshDevice) -> Self {
+    #[doc(hidden)]
+    pub fn ended(device: &MeshDevice) -> Self {
         Self::Ended {
             mesh: format!("{device:?}"),
         }
@@ -196,7 +198,8 @@ impl Fault {
         Self::UnknownTensor { id: id.value() }
     }
 
-    pub(crate) fn bug(what: &'static str) -> Self {
+    #[doc(hidden)]
+    pub fn bug(what: &'static str) -> Self {
         Self::Bug { what }
     }
 }

@@ -105,7 +105,7 @@ impl<B: BackendIr> MeshClient<B> {
     }
 
     /// Returns the layout of `tensor` on the ranks, closing the window.
-    pub(crate) fn layout_of(&self, tensor: &RouterTensor<Self>) -> Result<Layout, Fault> {
+    pub fn layout_of(&self, tensor: &RouterTensor<Self>) -> Result<Layout, Fault> {
         let tensor = tensor.clone();
         let _recording = self.recording();
         let tensor = tensor.into_ir();
@@ -114,7 +114,7 @@ impl<B: BackendIr> MeshClient<B> {
     }
 
     /// Returns a rank's part of `tensor` with its shape, closing the window.
-    pub(crate) fn local_of(
+    pub fn local_of(
         &self,
         tensor: &RouterTensor<Self>,
         rank: Rank,

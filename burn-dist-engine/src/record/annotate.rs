@@ -6,18 +6,18 @@ use burn_autodiff::Autodiff;
 use burn_autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{DType, TensorData};
-use burn_dist_plan::Role;
 use burn_dist_plan::op::Mark;
+use burn_dist_plan::{ParamSpec, Role};
 use burn_ir::{BackendIr, TensorIr};
 use burn_router::{RouterTensor, RunnerClient};
 
 use super::intercept;
 use super::parts::Placement;
 use super::{Dist, MeshChannel, MeshClient, MeshDevice};
+use crate::annotate::Annotate;
 use crate::layout::{Layout, Rows};
 use crate::mesh::MeshShape;
 use crate::ops::{Marked, Recorded};
-use crate::parallel::{Annotate, ParamSpec};
 use crate::run::Fault;
 
 /// Records what the program says of a value.
@@ -63,7 +63,7 @@ impl<B: Annotate, C: CheckpointStrategy> Annotate for Autodiff<B, C> {
 }
 
 /// Records a move to `target`.
-pub(crate) fn redistribute<B: BackendIr>(
+pub fn redistribute<B: BackendIr>(
     tensor: RouterTensor<MeshClient<B>>,
     target: &Layout,
 ) -> RouterTensor<MeshClient<B>> {
@@ -71,7 +71,7 @@ pub(crate) fn redistribute<B: BackendIr>(
 }
 
 /// Makes a tensor of the parts of all ranks.
-pub(crate) fn from_local<B: BackendIr>(
+pub fn from_local<B: BackendIr>(
     parts: Vec<B::Handle>,
     layout: &Layout,
     dtype: DType,
@@ -93,7 +93,7 @@ pub(crate) fn from_local<B: BackendIr>(
 ///
 /// # Errors
 /// The rows that the ranks here hold, if `data` has another number of them.
-pub(crate) fn from_process_local<B: BackendIr>(
+pub fn from_process_local<B: BackendIr>(
     data: TensorData,
     rows: usize,
     device: &MeshDevice,

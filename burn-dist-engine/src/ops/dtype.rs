@@ -11,7 +11,7 @@ use crate::plan::Float;
 ///
 /// # Panics
 /// If a quantized type is none that [`of_burn`] made.
-pub(crate) fn to_burn(dtype: DType) -> burn_std::DType {
+pub fn to_burn(dtype: DType) -> burn_std::DType {
     use burn_std::DType as Burn;
     match dtype {
         DType::F64 => Burn::F64,
@@ -35,7 +35,7 @@ pub(crate) fn to_burn(dtype: DType) -> burn_std::DType {
 }
 
 /// Returns our name of a type of Burn's.
-pub(crate) fn of_burn(dtype: burn_std::DType) -> DType {
+pub fn of_burn(dtype: burn_std::DType) -> DType {
     use burn_std::DType as Burn;
     match dtype {
         Burn::F64 => DType::F64,

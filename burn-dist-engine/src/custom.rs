@@ -33,8 +33,9 @@ use crate::ops::execute::{from_data, into_data};
 /// operation on whole tensors. Returns under how many.
 ///
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{TensorData, backend::BackendTypes};
+/// # use burn_dist_engine as burn_dist;
+/// use burn_backend::{BackendTypes, TensorData};
+/// use burn_flex::Flex;
 /// use burn_dist::custom::{CustomOp, CustomTensor, Execute, OpRule, RuleBuilder, Shapes, TensorInfo, check};
 ///
 /// #[derive(Clone, Debug, PartialEq, Hash)]

@@ -47,17 +47,6 @@ use crate::run::Fault;
 /// several ranks give wrong values, and the backends that this crate's features name go without it.
 ///
 /// Quantized tensors are whole on every rank; what is computed from them is split again.
-///
-/// ```
-/// use burn::backend::{Autodiff, Flex};
-/// use burn::tensor::Tensor;
-/// use burn_dist::{DeviceMesh, Dist};
-///
-/// let mesh = DeviceMesh::builder().axis("fsdp", 2).build()?;
-/// let x = Tensor::<Dist<Flex>, 2>::ones([4, 3], &mesh.device());
-/// assert_eq!(x.sum().into_scalar(), 12.0);
-/// # Ok::<(), burn_dist::mesh::MeshError>(())
-/// ```
 pub struct Dist<B>(PhantomData<fn() -> B>);
 
 /// What records most operations for us.

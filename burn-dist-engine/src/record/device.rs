@@ -29,7 +29,7 @@ const RANKS_MAX: usize = 1024;
 /// rank makes the part that it needs. Both take the layout that the first operation with something placed (a parameter,
 /// an activation) asks for, at no cost. What this policy says holds only where that decides nothing: for a product of
 /// data with a whole weight, for what the host reads, for what outlives its window. Layouts that are asked for
-/// ([`redistribute`](crate::DTensor::redistribute), `.parallelize`) win.
+/// (`redistribute`, `.parallelize`) win.
 ///
 /// Constants (`zeros`, `ones`, `full`, `arange`, random numbers) and what is computed from them alone are whole under
 /// either.
@@ -55,7 +55,7 @@ pub enum InputPolicy {
 }
 
 /// What a mesh does besides its axes: hardware, the way in of batches, and debugging; see [`DeviceMeshBuilder`]. How to
-/// train on it is said by a [`Plan`](crate::Plan).
+/// train on it is said by a `Plan`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshOptions {
     /// How tensors made from data enter the mesh.
@@ -263,12 +263,13 @@ fn register(
 /// tensors that were on it can no longer be read.
 ///
 /// ```
+/// # use burn_dist_engine as burn_dist;
 /// use burn_dist::DeviceMesh;
 ///
 /// let mesh = DeviceMesh::builder().axis("fsdp", 2).axis("tp", 2).build()?;
 /// assert_eq!(mesh.shape().num_ranks(), 4);
 /// assert_eq!(mesh.to_string(), "fsdp=2,tp=2");
-/// # Ok::<(), burn_dist::mesh::MeshError>(())
+/// # Ok::<(), burn_dist_mesh::MeshError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct DeviceMesh {
@@ -313,10 +314,11 @@ impl DeviceMesh {
     /// node, or between nodes.
     ///
     /// ```
+    /// # use burn_dist_engine as burn_dist;
     /// use burn_dist::DeviceMesh;
     /// let mesh = DeviceMesh::builder().axis("fsdp", 4).ranks_per_node(2).dry_run().build()?;
     /// assert!(mesh.table().contains("2 nodes x 2  between nodes"));
-    /// # Ok::<(), burn_dist::mesh::MeshError>(())
+    /// # Ok::<(), burn_dist_mesh::MeshError>(())
     /// ```
     pub fn table(&self) -> String {
         let here = self.device().local_ranks().len();
@@ -325,7 +327,7 @@ impl DeviceMesh {
     }
 
     /// Returns which rows of a batch of `rows` rows the ranks of this process hold: what it has to read for
-    /// [`ProcessLocal::from_process_local`](crate::ProcessLocal::from_process_local). Without other processes, all of
+    /// `ProcessLocal::from_process_local`. Without other processes, all of
     /// them.
     ///
     /// Rows are split over the data axes; a batch with fewer rows than the data axes have ranks is whole on every rank.
@@ -441,7 +443,7 @@ impl DeviceMeshBuilder {
 
     /// Sets the local size below which partial values are all-reduced rather than reduce-scattered. Gradients that this
     /// window's optimizer uses are scattered however small they are: where they rest is a promise of the
-    /// [strategy](crate::Plan::strategy).
+    /// strategy (`Plan::strategy`).
     pub fn scatter_bytes_min(mut self, bytes: usize) -> Self {
         self.options.scatter_bytes_min = bytes;
         self
@@ -460,14 +462,14 @@ impl DeviceMeshBuilder {
         self
     }
 
-    /// Says what the ranks run on: [async TP](crate::AsyncTp::Auto) knows by it how long products and transfers take.
+    /// Says what the ranks run on: [async TP](crate::plan::AsyncTp::Auto) knows by it how long products and transfers take.
     /// It delays none and changes no layout.
     pub fn hardware(mut self, hardware: &Hardware) -> Self {
         self.options.device_costs = Some(hardware.device_costs());
         self
     }
 
-    /// Makes every rank note what it does when; [`MeshBackend::trace`](crate::MeshBackend::trace) gives it, for a
+    /// Makes every rank note what it does when; `MeshBackend::trace` gives it, for a
     /// timeline.
     ///
     /// Keeps at most 262,144 events (8 MiB) per rank, the first ones.
@@ -594,7 +596,7 @@ impl MeshDevice {
     }
 
     /// Returns the ranks of the mesh that this process runs.
-    pub(crate) fn local_ranks(&self) -> std::ops::Range<u32> {
+    pub fn local_ranks(&self) -> std::ops::Range<u32> {
         let Some(inner) = &self.inner else {
             return 0..0;
         };

@@ -26,7 +26,8 @@ pub struct MeshReport {
     pub ranks: Vec<RankStats>,
 }
 
-pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
+/// Returns what a mesh did since it was made. Closes the window and waits for the local ranks.
+pub fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
     let client = get_client::<MeshChannel<B>>(device);
     let (stats, answers) = client.with(|recorder| (recorder.stats(), recorder.runtime_stats()));
     MeshReport {
@@ -38,21 +39,25 @@ pub(crate) fn report<B: BackendIr>(device: &MeshDevice) -> MeshReport {
     }
 }
 
-pub(crate) fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
+/// Returns what has stopped a mesh.
+pub fn fault<B: BackendIr>(device: &MeshDevice) -> Option<Fault> {
     get_client::<MeshChannel<B>>(device).with(|recorder| recorder.fault())
 }
 
-pub(crate) fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
+/// Returns what the ranks of a mesh did when, if it keeps that. Closes the window and waits for the local ranks.
+pub fn trace<B: BackendIr>(device: &MeshDevice) -> Option<Trace> {
     // Whoever answers has ended its windows.
     report::<B>(device);
     get_client::<MeshChannel<B>>(device).with(|recorder| recorder.trace())
 }
 
-pub(crate) fn start_explaining<B: BackendIr>(device: &MeshDevice, ask: Ask) {
+/// Starts collecting what the plans of the following windows of a mesh do.
+pub fn start_explaining<B: BackendIr>(device: &MeshDevice, ask: Ask) {
     get_client::<MeshChannel<B>>(device).with(|recorder| recorder.explain(ask));
 }
 
-pub(crate) fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
+/// Returns what was collected since [`start_explaining`], closing the window.
+pub fn explained<B: BackendIr>(device: &MeshDevice) -> Explanation {
     get_client::<MeshChannel<B>>(device)
         .with(|recorder| recorder.explained())
         .unwrap_or_default()

@@ -34,7 +34,7 @@ mod convert;
 mod create;
 mod ctc;
 pub mod custom;
-pub(crate) mod dtype;
+pub mod dtype;
 mod embedding;
 mod emit;
 pub mod execute;

@@ -9,10 +9,10 @@ use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 
 use burn_backend::{DType, TensorData};
+use burn_dist_plan::ParamSpec;
 use serde_json::{Map, Value};
 
 use super::parts::{AnyTensor, Taken};
-use crate::parallel::ParamSpec;
 
 /// Bits of a token: a number that only this exchange has, and the index of the tensor.
 const NONCE_BITS: usize = 64;
@@ -27,7 +27,7 @@ enum Exchange {
 
 /// Tells the tokens of one exchange from data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonce(u64);
+pub struct Nonce(u64);
 
 impl Nonce {
     fn new() -> Self {
@@ -35,7 +35,7 @@ impl Nonce {
     }
 
     /// Returns the token of a tensor, with so many dims.
-    pub(crate) fn token(self, index: usize, dims: usize) -> TensorData {
+    pub fn token(self, index: usize, dims: usize) -> TensorData {
         let bits = (0..NONCE_BITS).map(|bit| self.0 >> bit & 1);
         let bits = bits.chain((0..INDEX_BITS).map(|bit| index as u64 >> bit & 1));
         let bits: Vec<f32> = bits.map(|bit| bit as f32).collect();
@@ -45,7 +45,7 @@ impl Nonce {
     }
 
     /// Returns the index of the tensor, if `data` is a token of this exchange.
-    pub(crate) fn index(self, data: &TensorData) -> Option<usize> {
+    pub fn index(self, data: &TensorData) -> Option<usize> {
         let is_token = data.num_elements() == NONCE_BITS + INDEX_BITS;
         if !is_token || matches!(data.dtype, DType::QFloat(_)) {
             return None;
@@ -63,7 +63,7 @@ impl Nonce {
     }
 
     /// As [`Self::index`], of data that a record has as an object of JSON.
-    pub(crate) fn index_in(self, object: &Map<String, Value>) -> Option<usize> {
+    pub fn index_in(self, object: &Map<String, Value>) -> Option<usize> {
         let has = |key| object.contains_key(key);
         if object.len() != 3 || !has("bytes") || !has("dtype") {
             return None;
@@ -96,7 +96,7 @@ fn during<T>(exchange: Exchange, f: impl FnOnce() -> T) -> (T, Option<Exchange>)
 }
 
 /// Calls `f`, and returns the tensors that it read on this thread, in the order of the tokens that it got.
-pub(crate) fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
+pub fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>) {
     let nonce = Nonce::new();
     match during(Exchange::Taking(nonce, Vec::new()), f) {
         (result, Some(Exchange::Taking(nonce, taken))) => (result, nonce, taken),
@@ -105,14 +105,14 @@ pub(crate) fn taking<T>(f: impl FnOnce() -> T) -> (T, Nonce, Vec<Box<dyn Taken>>
 }
 
 /// Calls `f`, to which a tensor made on this thread of the token of `index` is `tensors[index]`.
-pub(crate) fn giving<T>(tensors: Vec<AnyTensor>, f: impl FnOnce(Nonce) -> T) -> T {
+pub fn giving<T>(tensors: Vec<AnyTensor>, f: impl FnOnce(Nonce) -> T) -> T {
     let nonce = Nonce::new();
     let tensors = tensors.into_iter().map(Some).collect();
     during(Exchange::Giving(nonce, tensors), || f(nonce)).0
 }
 
 /// Calls `f`, and returns what it pins on this thread instead of pinning it.
-pub(crate) fn noting(f: impl FnOnce()) -> Vec<ParamSpec> {
+pub fn noting(f: impl FnOnce()) -> Vec<ParamSpec> {
     match during(Exchange::Noting(Vec::new()), f).1 {
         Some(Exchange::Noting(specs)) => specs,
         _ => Vec::new(),

@@ -12,23 +12,23 @@ mod custom;
 mod device;
 mod flex;
 mod hold;
-pub(crate) mod intercept;
+pub mod intercept;
 mod log;
-pub(crate) mod parts;
+pub mod parts;
 mod recorder;
 mod repeat;
 mod report;
 
-pub(crate) use annotate::{from_local, from_process_local, redistribute};
+pub use annotate::{from_local, from_process_local, redistribute};
 pub use backend::Dist;
 pub use channel::MeshChannel;
 pub use client::MeshClient;
 pub use custom::call;
 pub use device::{DeviceMesh, DeviceMeshBuilder, InputPolicy, MeshDevice, MeshOptions};
 pub use hold::Hold;
-pub(crate) use hold::hold;
+pub use hold::hold;
 #[doc(hidden)]
 pub use parts::Parts;
 pub(crate) use recorder::Recorder;
 pub use report::MeshReport;
-pub(crate) use report::{explained, fault, report, start_explaining, trace};
+pub use report::{explained, fault, report, start_explaining, trace};

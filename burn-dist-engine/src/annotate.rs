@@ -1,9 +1,10 @@
 //! The seam to the backend: pinning a tensor's layout.
 
-use super::ParamSpec;
+use burn_backend::Backend;
+use burn_backend::tensor::FloatTensor;
+use burn_dist_plan::ParamSpec;
+
 use crate::mesh::MeshShape;
-use burn_core::tensor::backend::Backend;
-use burn_core::tensor::ops::FloatTensor;
 
 /// A backend that can pin the layout of a tensor.
 #[diagnostic::on_unimplemented(
@@ -20,6 +21,6 @@ pub trait Annotate: Backend {
 
     /// Returns the shape of the mesh a device stands for, or `None` if this backend's devices do not know.
     ///
-    /// With `None`, the mesh given to [`super::Parallelize::parallelize`] is taken at its word.
+    /// With `None`, the mesh given to `parallelize` is taken at its word.
     fn mesh_shape(device: &Self::Device) -> Option<MeshShape>;
 }

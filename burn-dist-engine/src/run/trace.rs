@@ -100,7 +100,7 @@ impl TraceLog {
     }
 }
 
-/// What the ranks of a mesh did when; see [`MeshBackend::trace`](crate::MeshBackend::trace).
+/// What the ranks of a mesh did when; see `MeshBackend::trace`.
 ///
 /// Written as JSON in the [Trace Event Format]: a process per rank, with a lane of its thread (windows, in them
 /// operations with the module they work for, launches of collectives and waits for them) and a lane per set of mesh

@@ -7,7 +7,7 @@ pub use burn_dist_plan::cache::CacheStats;
 pub use burn_dist_plan::cost::DeviceCosts;
 pub use burn_dist_plan::float8::Float8Layer;
 pub use burn_dist_plan::pipeline as schedule;
-pub(crate) use burn_dist_plan::policy::Pattern;
+pub use burn_dist_plan::policy::Pattern;
 pub use burn_dist_plan::{
     Accumulation, AsyncTp, AxisRedundancy, Checkpoint, ContextParallel, FewRows, Float, Float8,
     Fp8, Offload, Pipeline, PlanError, PlanOptions, Policy, Precision, Redundancy, Reshard,

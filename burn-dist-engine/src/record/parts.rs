@@ -34,7 +34,7 @@ pub struct Placement {
 }
 
 /// The bytes of a rank's part, row-major, once the rank has come to it.
-pub(crate) type PendingPart = Box<dyn FnOnce() -> Result<Block, Fault> + Send>;
+pub type PendingPart = Box<dyn FnOnce() -> Result<Block, Fault> + Send>;
 
 /// A handle on a tensor of a mesh, of any kind and inner backend. The tensor lives as long.
 pub trait Taken: Send {
@@ -67,7 +67,7 @@ pub struct Given {
 }
 
 /// A tensor of a mesh, of any inner backend, without its kind.
-pub(crate) type AnyTensor = Box<dyn Any + Send>;
+pub type AnyTensor = Box<dyn Any + Send>;
 
 impl<B: BackendIr> Taken for RouterTensor<MeshClient<B>> {
     fn shape(&self) -> Vec<usize> {

@@ -1,0 +1,25 @@
+//! The engine of [burn-dist](https://docs.rs/burn-dist): all that names Burn's backends, and nothing that names Burn's
+//! tensors, modules or optimizers.
+//!
+//! `Dist<B>` records a program of Burn's backend ([`record`], [`ops`]), the planner partitions it ([`plan`]), and each
+//! rank's part runs on the inner backend `B` ([`run`]). Users have it through `burn_dist`; a crate that Burn itself
+//! is built on may depend on it.
+
+pub mod annotate;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+pub mod backend;
+pub mod custom;
+pub mod ops;
+pub mod plan;
+pub mod record;
+pub mod run;
+pub mod warn;
+
+pub use annotate::Annotate;
+pub use record::{DeviceMesh, DeviceMeshBuilder, Dist, Hold, InputPolicy, MeshDevice, MeshReport};
+
+use burn_dist_comm as comm;
+use burn_dist_comm::flight;
+use burn_dist_launch as launch;
+use burn_dist_mesh as mesh;
+use burn_dist_plan::{clock, layout};
