@@ -8,6 +8,7 @@
 use super::signals::not_ignored;
 use super::starters::status_text;
 use crate::ClusterEnv;
+use crate::folder::in_shared_memory;
 use burn_dist_comm::{EXIT_TEMPORARY, lock};
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -350,9 +351,13 @@ fn obey(mut launcher: UnixStream, running: &Mutex<Running>, socket: &Path) {
         }
     }
     send(running, SIGKILL);
-    // What the launcher has left: its socket, and the folder, once nothing else is in it.
+    // What the launcher has left: its socket, and the folder, once nothing else is in it; and the memory that `mpirun`
+    // does not tidy up.
     let _ = std::fs::remove_file(socket);
-    let _ = socket.parent().map(std::fs::remove_dir);
+    if let Some(folder) = socket.parent() {
+        let _ = std::fs::remove_dir(folder);
+        let _ = in_shared_memory(folder).and_then(std::fs::remove_dir_all);
+    }
 }
 
 /// Waits for the program, and ends what it has left in its process group; tells of it standing still meanwhile.
