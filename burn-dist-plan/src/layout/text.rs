@@ -15,8 +15,11 @@ use std::fmt;
 mod parser;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use parser::Parser;
+pub use written::LayoutText;
+use written::{AxisText, DimText, FactorText, PartialText, UNSIZED};
 
 impl Layout {
     /// Returns the canonical text form, which names axes and leaves out what the shape says; `{:#}` writes the size of
@@ -38,45 +41,6 @@ impl Layout {
     ) -> Result<Layout, LayoutError> {
         LayoutText::read(text)?.layout(mesh, shape)
     }
-}
-
-/// The layout of an activation as it is written, before a mesh and a tensor are at hand: axes by name, sizes where they
-/// are given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LayoutText {
-    text: String,
-    dims: Vec<DimText>,
-    /// The column of the `]`.
-    end: usize,
-    partial: Vec<PartialText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct DimText {
-    column: usize,
-    /// One, or a product.
-    factors: Vec<FactorText>,
-}
-
-/// `-`, if neither a size nor axes are given.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FactorText {
-    column: usize,
-    size: Option<usize>,
-    axes: Vec<AxisText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PartialText {
-    op: ReduceOp,
-    axes: Vec<AxisText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AxisText {
-    column: usize,
-    name: String,
-    rests: bool,
 }
 
 impl LayoutText {
@@ -335,5 +299,3 @@ impl fmt::Display for Text<'_> {
         Ok(())
     }
 }
-
-const UNSIZED: &str = "the size is not known here: write it before the axes, as in `8{tp}`";
