@@ -232,7 +232,7 @@ impl Records {
 
     /// What the doctor says of all of them.
     fn diagnosis(&self) -> String {
-        use burn_dist::launch::doctor::{diagnose, read};
+        use burn_dist_launch::doctor::{diagnose, read};
         let files = std::fs::read_dir(&self.0).expect("records were written");
         let read = |file: std::io::Result<std::fs::DirEntry>| read(&file.expect("an entry").path());
         let records: Result<Vec<_>, _> = files.map(read).collect();

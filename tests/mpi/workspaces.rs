@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use burn_dist::comm::{
-    Collective, CommError, Communicator, Group, Lane, LocalComm, LocalOptions, Strided,
-};
 use burn_dist::launch;
 use burn_dist::mesh::DType;
+use burn_dist_comm::{
+    Call, Collective, CommError, Communicator, Group, LocalComm, LocalOptions, Strided,
+};
 use burn_dist_gpu::nccl::api::{Element, Gpu, Nccl, Op};
 use burn_dist_gpu::nccl::collectives;
 use burn_dist_gpu::nccl::fake::{Fake, FakeNccl};
@@ -98,9 +98,8 @@ impl Ranked {
 
     fn call(&mut self, ops: &[Op]) -> Result<(), CommError> {
         let parts = Strided::flat(vec![1; self.world.len()]);
-        let call = (DType::U8, Collective::AllGather(parts), Arc::from([]));
-        let group = (&self.world, Lane(0));
-        let (info, element) = self.channels.record(&self.comm, group, None, call)?;
+        let call = Call::new(&self.world, DType::U8, Collective::AllGather(parts), None);
+        let (info, element) = self.channels.record(&self.comm, call)?;
         // SAFETY: the memory is freed when the call is over, and else never.
         let launched = unsafe { self.channels.launch(&self.comm, &info, element, ops) }?;
         self.channels.finish(&self.comm, launched)

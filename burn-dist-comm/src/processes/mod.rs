@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `membership` | the processes that are there, have taken their leave, have ended |
 //! | `agreement` | whether all processes run the same windows |
+//! | `farewell` | the end of a program: processes that are waited for, and those that do not answer |
 //! | `faults` | the first fault wins, and everyone is notified once |
 //! | `mesh`, `calls` | all of it for one mesh: calls in flight, and inputs that came before their call |
 //!
@@ -30,6 +31,7 @@ mod agreement;
 mod answer;
 mod calls;
 mod engine;
+mod farewell;
 mod faults;
 mod head;
 mod membership;
