@@ -5,7 +5,6 @@
 //! the executor knows of it.
 //!
 //! ```text
-//! flow        who makes and reads what; bytes and work                        flow.rs
 //! visits      which stretch of the program works on which unit                visits.rs
 //! keep        which units, and what of them is kept                           keep.rs
 //! rewrite     clones before the first use in the backward                     rewrite.rs

@@ -1,7 +1,6 @@
-//! Linear layers in float8: the operations, and the pass that puts them in the place of a layer's products.
+//! Linear layers in float8: operations in 8 bits in the place of a layer's products.
 //!
 //! ```text
-//! op          what is computed, with its rule                        op.rs
 //! layers      which products of a window, and why others are not     layers.rs
 //! rewrite     amax -> (max over ranks) -> scale -> quantize          rewrite.rs
 //! ```

@@ -9,7 +9,7 @@
 //! | `stamp` | operations that repeat but for names, planned once |
 //! | `free` | constants, random values and host data: placed by their use |
 //! | `module`, `owners` | what parameters ask for, and which parameter or unit a value belongs to |
-//! | `program`, `values`, `operands`, `pool` | the data all of that works on |
+//! | `operands`, `pool` | the data all of that works on |
 
 mod choice;
 mod free;
